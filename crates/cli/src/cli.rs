@@ -29,18 +29,18 @@ use config::log_level::LogLevel;
     long_about = "Serves files over a transport stack cut in two.\n\nThe host process decides: \
         connections, loss, congestion, HTTP. The NIC process moves bytes: it reads the files, \
         builds the packets and sends them. The host process never touches the content of a file; \
-        it locks itself out of the file system before it accepts a connection.",
+        it gives up access to the file system before it accepts a connection.",
     after_help = "\
-Try it, without any privileges:
+Try it without privileges:
   splitway demo
 
-Serve a directory to this machine, on a link made for it (http://10.77.0.2/):
+Serve a directory to this machine, on a link of its own (http://10.77.0.2/):
   sudo splitway serve ./site
 
-Serve it to a network, on an interface and with an address of its own:
+Serve it to a network, on an interface, with its own address:
   sudo splitway serve ./site --dev eth0 --addr 192.0.2.10/24 --gateway 192.0.2.1
 
-`splitway COMMAND --help` tells more about each command.",
+`splitway COMMAND --help` has more about each command.",
     disable_help_subcommand = true,
     subcommand_required = true,
     arg_required_else_help = true
@@ -49,7 +49,7 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// What to log on standard error: nothing less urgent than this [default: warn]
+    /// Log level for standard error [default: warn]
     #[arg(long, global = true, value_name = "LEVEL",
           value_parser = PossibleValuesParser::new(LogLevel::names())
               .try_map(|name| name.parse::<LogLevel>()))]
@@ -72,21 +72,21 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Run the NIC stack alone, for host stacks that attach to it
     Nic(NicArgs),
-    /// Give programs of this machine sockets of a stack node, which has TCP in their place
+    /// Give programs of this machine sockets on a stack node, which runs their TCP
     SocketsNode(NodeArgs),
-    /// Let in programs of an application node, on a stack node with `serve --sockets`
+    /// Admit programs of an application node, on a stack node with `serve --sockets`
     SocketsGate(GateArgs),
-    /// Ask a running server for something
+    /// Control a running server
     Ctl(CtlArgs),
-    /// Show the connections of a running server, and what it is at
+    /// Show the connections and counters of a running server
     Stat(StatArgs),
-    /// Write what a running server sends and receives to a file for Wireshark
+    /// Write the packets of a running server to a file for Wireshark
     Capture(CaptureArgs),
-    /// Write what QUIC connections of a running server do to files, in the format qlog
+    /// Trace QUIC connections of a running server to files, in qlog format
     Qlog(QlogArgs),
-    /// Write a fresh key for a host stack and a NIC stack on two machines, or a secret of QUIC
+    /// Create a key for a host stack and a NIC stack on two machines, or a secret for QUIC
     Keygen(KeygenArgs),
-    /// Show everything at work in a namespace of its own, without privileges
+    /// Demonstrate everything in its own namespace, without privileges
     Demo(DemoArgs),
     /// Emulate a link: join two interfaces with delay, rate, loss and more
     Link(LinkArgs),
@@ -94,7 +94,7 @@ pub(crate) enum Command {
     Sim(SimArgs),
     /// Measure against nginx and lighttpd, and draw the figures of the IO-TCP paper
     Bench(BenchArgs),
-    /// Write manual pages or shell completions, for packages of this program
+    /// Write manual pages or shell completions, for packagers
     #[command(hide = true)]
     Generate(GenerateArgs),
     /// The host process of `serve`
@@ -112,10 +112,10 @@ pub(crate) enum Command {
     /// The observer process of `serve`
     #[command(hide = true)]
     Observer,
-    /// The relay of `serve`, in the place of a NIC process on another machine
+    /// The relay of `serve`, in place of a NIC process on another machine
     #[command(hide = true)]
     HostRelay,
-    /// The relay of `nic --control`, in the place of a host process on another machine
+    /// The relay of `nic --control`, in place of a host process on another machine
     #[command(hide = true)]
     NicRelay,
     /// The node process of `sockets-node`

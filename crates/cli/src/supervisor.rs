@@ -162,8 +162,8 @@ impl Supervisor<'_> {
         let due = self.host_heartbeat.on_time(Instant::now());
         if due == Due::Silent {
             tracing::error!(
-                "no heartbeat of the host process: no connection goes on, and replacing it would \
-                 end them all; restart the server if it does not recover"
+                "no heartbeat of the host process: all connections stall, and replacing it would \
+                 end them; restart the server if it does not recover"
             );
         }
         if self.service_manager.is_to_ask() || due == Due::Ask {
@@ -273,13 +273,13 @@ impl Supervisor<'_> {
             }
             FromHost::Pong => {
                 if self.host_heartbeat.on_answer() {
-                    tracing::warn!("the host process does its work again");
+                    tracing::warn!("the host process responds again");
                 }
                 let is_any_silent = self.nics.iter().any(NicSupervisor::is_silent);
                 self.service_manager.host_turns(!is_any_silent);
             }
             FromHost::Drained => {
-                say("drained: every response was sent to its end\n");
+                say("drained: every response was completed\n");
                 return Turn::End;
             }
             FromHost::Detached { pid, is_known } => {
@@ -299,7 +299,7 @@ impl Supervisor<'_> {
         log_lines::set_level(level);
         let message = ToHost::LogLevel(Text(level));
         if let Err(errno) = fd_passing::pass(self.to_host, &message, None) {
-            tracing::warn!(%errno, "the level of the log of the host process stays");
+            tracing::warn!(%errno, "the host process keeps its log level");
         }
         for nic in &mut *self.nics {
             nic.set_log_level(level);
@@ -412,9 +412,7 @@ impl Supervisor<'_> {
             self.notify_end();
         }
         if self.drain.is_over() {
-            tracing::warn!(
-                "not all responses were sent to their end in time: their connections are reset"
-            );
+            tracing::warn!("not all responses were complete in time: their connections are reset");
             return Turn::End;
         }
         let hint = self.signals.hang_up.as_mut().and_then(HangUp::take);

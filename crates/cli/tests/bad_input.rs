@@ -324,7 +324,7 @@ fn a_configuration_that_makes_no_sense_is_shown_where_it_does_not() {
             "[nic]\nrot = \"site\"\n",
             &[
                 "splitway.toml:2:1:",
-                "no key `rot`",
+                "unknown key `rot`",
                 "2 | rot = \"site\"",
                 "`root`",
             ][..],

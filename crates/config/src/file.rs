@@ -43,7 +43,7 @@ impl ConfigFile {
             })
             .map_err(|error| {
                 Failure::input(&what, error)
-                    .remedy("It is a text in TOML; docs/config.md tells what it may say.")
+                    .remedy("It is text in TOML; docs/config.md lists its keys.")
             })?;
         Ok(Self {
             path: path.to_owned(),
@@ -149,9 +149,9 @@ fn explain(message: &str) -> (String, Option<String>) {
         let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
         let remedy = match nearest(key, &known) {
             Some(meant) => format!("Did you mean `{meant}`?"),
-            None => format!("There are: {}.", known.join(", ")),
+            None => format!("Known keys: {}.", known.join(", ")),
         };
-        return (format!("there is no key `{key}` here"), Some(remedy));
+        return (format!("unknown key `{key}`"), Some(remedy));
     }
     if let Some(key) = message.strip_prefix("missing field ") {
         return (format!("the key {key} is missing"), None);
@@ -212,7 +212,7 @@ mod tests {
             refused("# a server\n[network]\ninterface = \"eth0\"\nadresses = [\"192.0.2.1/24\"]\n");
         assert_eq!(
             message,
-            "dir/splitway.toml:4:1: there is no key `adresses` here\n  \
+            "dir/splitway.toml:4:1: unknown key `adresses`\n  \
              4 | adresses = [\"192.0.2.1/24\"]\n  \
              \u{20} | ^^^^^^^^\n  \
              Did you mean `addresses`?"
@@ -225,7 +225,7 @@ mod tests {
         );
         let message = refused("[nonsense]");
         assert!(
-            message.contains(":1:2: ") && message.contains("There are: network, listen"),
+            message.contains(":1:2: ") && message.contains("Known keys: network, listen"),
             "{message}"
         );
     }

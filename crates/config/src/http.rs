@@ -11,54 +11,52 @@ use server::{Coding, RelativePath};
 use super::text::{Text, Time};
 use crate::size::Size;
 
-/// HTTP: limits, times, and what all sites have in common.
+/// HTTP: limits, timeouts, and defaults of all sites.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Http {
-    /// Files that a directory is asked for, in sites that do not say themselves; the first that is
-    /// there is served.
+    /// Index files of directories, in sites that set none; the first that exists is served.
     pub index: Vec<Text<RelativePath>>,
-    /// Codings in which files may lie beside themselves, the best first, of `"br"` (`NAME.br`),
-    /// `"zstd"` (`NAME.zst`) and `"gzip"` (`NAME.gz`), in sites that do not say themselves.
+    /// Codings of precompressed files to look for, the best first, of `"br"` (`NAME.br`), `"zstd"`
+    /// (`NAME.zst`) and `"gzip"` (`NAME.gz`), in sites that set none.
     pub precompressed: Vec<Text<Coding>>,
-    /// List directories that have no index, in sites that do not say themselves: as a page, or as
-    /// JSON for those who prefer it. Names that begin with a dot are not told.
+    /// List directories that have no index, in sites that do not set this: as a page, or as JSON
+    /// for clients that prefer it. Listings omit names that begin with a dot.
     pub listing: bool,
-    /// How fast a connection is sent to at most, such as `"20mbit"`. Without it, as fast as it
-    /// goes.
+    /// Maximum send rate of a connection, such as `"20mbit"`. Default: no limit.
     pub rate_per_connection: Option<Text<Rate>>,
-    /// How fast all connections of one source together are sent to at most: of an IPv4 address, or
-    /// of an IPv6 network of 64 bits. Without it, as fast as it goes.
+    /// Maximum send rate of all connections of one source together: an IPv4 address, or an IPv6
+    /// network of 64 bits. Default: no limit.
     pub rate_per_source: Option<Text<Rate>>,
-    /// Longest head of a request; beyond, 431.
+    /// Longest request head; a longer one gets 431.
     pub head_max: Text<Size>,
-    /// Longest request line; beyond, 414.
+    /// Longest request line; a longer one gets 414.
     pub request_line_max: Text<Size>,
-    /// Longest request body that is skipped to reach the next request; a GET with a longer one is
-    /// answered 413.
+    /// Longest request body skipped to reach the next request; a GET with a longer one gets 413.
     pub body_max: Text<Size>,
-    /// Most ranges of one request; who asks for more gets the whole file.
+    /// Maximum ranges in one request; a request for more gets the whole file.
     pub ranges_max: u32,
-    /// Most responses queued on one connection that the peer has not wholly acknowledged; further
-    /// requests wait.
+    /// Maximum responses queued on one connection and not fully acknowledged; further requests
+    /// wait.
     pub responses_in_flight_max: u32,
-    /// From a connection's start, or from a request's first byte, to the end of the head; beyond,
-    /// 408.
+    /// Time from a connection's start, or from a request's first byte, to the end of the head;
+    /// after that, 408.
     pub head_timeout: Text<Time>,
-    /// From the last response's acknowledgement to the next request's first byte.
+    /// Time from the last response's acknowledgement to the next request's first byte.
     pub idle_timeout: Text<Time>,
-    /// How long a response may go without any acknowledgement before the connection is aborted.
+    /// Time that a response may go without any acknowledgement before the server aborts the
+    /// connection.
     pub stall_timeout: Text<Time>,
-    /// What a client must take at least, averaged over `rate_period`, or `"off"`; one that takes
-    /// less is reset. Only time in which the client alone delays a response counts, and a client
-    /// that takes nothing has the `stall_timeout`.
+    /// Minimum rate at which a client must receive, averaged over `rate_period`, or `"off"`; the
+    /// server resets slower ones. Only time in which the client alone delays a response counts; a
+    /// client that receives nothing has the `stall_timeout`.
     pub rate_min: Text<LeastRate>,
-    /// Over how long `rate_min` is averaged.
+    /// Period over which `rate_min` is averaged.
     pub rate_period: Text<Time>,
-    /// From the acknowledgement of all that was sent until the peer must have closed as well.
+    /// Time from the acknowledgement of everything sent until the peer must have closed as well.
     pub linger_timeout: Text<Time>,
-    /// Most bytes read and thrown away after the last response of a connection.
+    /// Maximum bytes read and discarded after the last response of a connection.
     pub linger_max: Text<Size>,
 }
 

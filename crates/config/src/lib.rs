@@ -82,17 +82,17 @@ use failure::Failure;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The link and the addresses of the stack.
+    /// Link and addresses of the stack.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub network: Network,
-    /// Ports to serve on, one table for each. Without any: 80, without TLS.
+    /// Ports to serve on, one table for each. Default: port 80, without TLS.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub listen: Vec<Listen>,
-    /// The NIC stack: where content comes from.
+    /// NIC stack: the source of content.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub nic: Nic,
-    /// TCP.
+    /// TCP connections.
     pub tcp: Tcp,
     /// TLS and its certificates.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
@@ -100,27 +100,26 @@ pub struct Config {
     /// QUIC, which carries HTTP/3.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub quic: Quic,
-    /// HTTP: limits, times, and what all sites have in common.
+    /// HTTP: limits, timeouts, and defaults of all sites.
     pub http: Http,
-    /// Origins: what is not there is fetched from them, kept in a cache directory, and served from
-    /// there.
+    /// Origins: the server fetches missing files from them and serves them from a cache directory.
     pub origin: Origin,
-    /// Keys that URLs may be signed with: a name, and the file whose text is the secret, of at
-    /// least 16 bytes (`openssl rand -hex 32`), which no other user may read.
+    /// Keys for signed URLs: a name, and the file with the secret, of at least 16 bytes (`openssl
+    /// rand -hex 32`), which no other user may read.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub signing_keys: BTreeMap<String, PathBuf>,
-    /// Sites, one table for each. The first one serves also what is asked of none of them. Without
-    /// any: one, of all that is below the root.
+    /// Sites, one table for each. The first also serves requests that match no other. Without any,
+    /// one site serves everything below the root.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub site: Vec<Site>,
-    /// Sockets for other programs: they attach to the host stack, and their sockets are its own.
+    /// Sockets for other programs, which attach to the host stack and use its connections.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub sockets: Sockets,
-    /// The proxy: `splitway proxy` forwards requests and connections to backends.
+    /// Proxy: `splitway proxy` forwards requests and connections to backends.
     pub proxy: Proxy,
-    /// Logs.
+    /// Log files, their format and level.
     pub logs: Logs,
-    /// How the server is run.
+    /// Control, monitoring and shutdown of the server.
     pub operation: Operation,
 }
 

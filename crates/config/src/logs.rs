@@ -10,20 +10,20 @@ use observer::AccessFormat;
 use crate::log_level::LogLevel;
 use crate::log_place::LogPlace;
 
-/// Logs, and which lines they have.
+/// Log files, their format and level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Logs {
-    /// How much the processes have to say: `"error"`, `"warn"`, `"info"`, `"debug"` or `"trace"`.
+    /// Log level of the processes: `"error"`, `"warn"`, `"info"`, `"debug"` or `"trace"`.
     pub level: Text<LogLevel>,
-    /// File with a line for each response that is over, or `"-"` for standard output.
+    /// Access log: a file, or `"-"` for standard output. It gets a line for each finished response.
     pub access: Option<Text<LogPlace>>,
-    /// What its lines are like: `"combined"`, as Apache's and nginx's; `"combined-cache"`, with
-    /// what the cache had to do with it behind that; or `"json"`, with more.
+    /// Format of the access log: `"combined"`, as in Apache and nginx; `"combined-cache"`, which
+    /// appends the cache status; or `"json"`, with more fields.
     pub access_format: Text<AccessFormat>,
-    /// File for what the processes have to say, which otherwise goes to standard error. A reload
-    /// changes which file, and not whether there is one.
+    /// File for messages of the processes, instead of standard error. A reload can change the file,
+    /// but not whether there is one.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub error: Option<PathBuf>,
 }

@@ -8,33 +8,32 @@ use super::text::Text;
 use crate::control_link::NicPlace;
 use crate::size::Size;
 
-/// The NIC stack: where content comes from.
+/// NIC stack: the source of content.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Nic {
-    /// Directory whose files are served, by a NIC process of the server's own.
+    /// Directory whose files are served, by the server's own NIC process.
     pub root: Option<PathBuf>,
-    /// Its workers, from 1 to 64, each a thread with its own port and its share of the cache. As
-    /// many of them are in use as the load needs; the others sleep.
+    /// NIC workers, from 1 to 64, each a thread with its own port and its share of the cache. The
+    /// load decides how many of them are in use; the others sleep.
     pub workers: u16,
-    /// Fewest workers in use, from 1 to `workers`; the same number as there means that all are,
-    /// always. It holds for each NIC stack, also for those that run already, which say themselves
-    /// how many workers they have.
+    /// Minimum workers in use, from 1 to `workers`; if equal to `workers`, all are always in use.
+    /// It applies to each NIC stack, including attached ones, which set their own number of
+    /// workers.
     pub workers_min: u16,
-    /// Its memory for content, all workers together, such as `"512M"` or `"2G"`. Without it: a
-    /// quarter of the memory of the machine, or of the control group if that may use less, at most
-    /// 1G.
+    /// Memory for content, shared by all workers, such as `"512M"` or `"2G"`. Default: a quarter of
+    /// the memory of the machine, or of the control group if its limit is lower, at most 1G.
     pub cache: Option<Text<Size>>,
-    /// NIC stacks that run already: the socket of a NIC process, or `"eth:IFACE,MAC"`, another
+    /// Running NIC stacks to attach to: the socket of a NIC process, or `"eth:IFACE,MAC"`, another
     /// machine.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attach: Vec<Text<NicPlace>>,
-    /// File with the key that both machines share, for `"eth:IFACE,MAC"`; `splitway keygen` makes
+    /// File with the key that both machines share, for `"eth:IFACE,MAC"`; `splitway keygen` creates
     /// one.
     pub key_file: Option<PathBuf>,
-    /// The roots of all NIC stacks are copies of each other, times of modification included: if one
-    /// goes away, responses go on from another.
+    /// Declare the roots of all NIC stacks copies of each other, modification times included: if
+    /// one stack goes away, responses continue from another.
     pub replicas: bool,
 }
 

@@ -8,26 +8,26 @@ use serde::{Deserialize, Serialize};
 
 use super::text::{Text, Time};
 
-/// How the server is run.
+/// Control, monitoring and shutdown of the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Operation {
-    /// Where `splitway ctl` reaches this server. Without it, under `/run/splitway` or
+    /// Control socket for `splitway ctl`. Default: under `/run/splitway` or
     /// `$XDG_RUNTIME_DIR/splitway`.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub control_socket: Option<PathBuf>,
-    /// Address and port, of the machine's own kernel, for monitoring: `/metrics` for Prometheus,
+    /// Address and port for monitoring, on the machine's own kernel: `/metrics` for Prometheus,
     /// `/healthz` and `/readyz`. Any client that can connect sees all of it: `"127.0.0.1:9180"` is
     /// for this machine alone.
     pub admin: Option<SocketAddr>,
-    /// How long `splitway ctl drain` and SIGQUIT wait for responses that are under way; then the
-    /// connections are reset.
+    /// Time that `splitway ctl drain` and SIGQUIT wait for responses in progress; then the server
+    /// resets the connections.
     pub drain_timeout: Text<Time>,
-    /// How long a process of the server may stand still. A NIC process, fetcher, broker or observer
-    /// that gives no heartbeat for so long is killed and replaced; a host process is reported, and
-    /// left to the service manager's watchdog, since its connections would end with it. `"0s"`: no
-    /// process is watched.
+    /// Time that a process of the server may stall. The supervisor kills and replaces a NIC
+    /// process, fetcher, broker or observer that gives no heartbeat for so long. It only reports a
+    /// host process, whose connections would end with it, and leaves it to the service manager's
+    /// watchdog. `"0s"` disables this.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub heartbeat: Text<Time>,
 }

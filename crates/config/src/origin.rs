@@ -8,30 +8,29 @@ use super::text::Text;
 use crate::origin_place::OriginPlace;
 use crate::size::Size;
 
-/// Origins: what is not there is fetched from them, kept in a cache directory, and served from
-/// there.
+/// Origins: the server fetches missing files from them and serves them from a cache directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Origin {
-    /// Origins of sites that do not name one themselves, such as `"https://origin.example"`; with a
-    /// pattern, such as `"/vod/*=https://vod.example"`, of paths that it is about. The first that
-    /// is about a path counts.
+    /// Origins of sites that name none, such as `"https://origin.example"`; with a pattern, such as
+    /// `"/vod/*=https://vod.example"`, only for matching paths. The first match counts.
     pub urls: Vec<Text<OriginPlace>>,
-    /// Directory in which what comes from origins is kept: the root, or below it, since it is read
-    /// from there. Without it, `.splitway-cache` below the root; without a root, it is the root.
+    /// Directory of the origin cache: the root, or below it, since the NIC stack reads it from
+    /// there. Default: `.splitway-cache` below the root; without a root, this directory becomes the
+    /// root.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub cache_dir: Option<PathBuf>,
-    /// Most that is kept there.
+    /// Maximum size of the origin cache.
     pub cache_max: Text<Size>,
-    /// Most variants of a target, 1 to 1,024: answers that `Vary` tells apart. One more takes the
-    /// place of the one that was asked for least recently.
+    /// Maximum variants of a target, 1 to 1,024: answers that differ by `Vary`. A new one replaces
+    /// the least recently requested.
     pub variants_max: u16,
-    /// File with the certificates, in PEM, of the authorities that origins are believed through.
-    /// Without it, those that this machine believes.
+    /// PEM file with the CA certificates trusted for origins. Default: those that this machine
+    /// trusts.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub ca: Option<PathBuf>,
-    /// What comes from an origin says whether it was there, in `Cache-Status` (RFC 9211).
+    /// Add `Cache-Status` (RFC 9211) to responses from origins: whether the cache had them.
     pub cache_status: bool,
 }
 

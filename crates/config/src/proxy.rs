@@ -16,42 +16,42 @@ use super::text::{Text, Time};
 use crate::size::Size;
 use crate::socket_values::AddressRange;
 
-/// The proxy: `splitway proxy` forwards requests and connections to backends.
+/// Proxy: `splitway proxy` forwards requests and connections to backends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Proxy {
-    /// Longest head of a request, beyond which 431, and of a response, beyond which 502.
+    /// Longest head of a request (a longer one gets 431) and of a response (502).
     pub head_max: Text<Size>,
-    /// Longest request line; beyond, 414.
+    /// Longest request line; a longer one gets 414.
     pub request_line_max: Text<Size>,
-    /// How long a connection to a backend may take to be established.
+    /// Time to establish a connection to a backend.
     pub connect_timeout: Text<Time>,
-    /// From a connection's start, or from a request's first byte, to the end of the head; beyond,
-    /// 408. In TCP mode, to the end of the ClientHello.
+    /// Time from a connection's start, or from a request's first byte, to the end of the head;
+    /// after that, 408. In TCP mode, to the end of the ClientHello.
     pub head_timeout: Text<Time>,
-    /// From a response's end to the next request's first byte.
+    /// Time from a response's end to the next request's first byte.
     pub keepalive_timeout: Text<Time>,
-    /// From a request's end to the end of the response's head; beyond, 504.
+    /// Time from a request's end to the end of the response's head; after that, 504.
     pub response_timeout: Text<Time>,
-    /// How long no byte of a body may move.
+    /// Time that a body may stall.
     pub idle_timeout: Text<Time>,
-    /// The same in TCP mode, and after an upgrade.
+    /// Time that a tunnel may stall, in TCP mode and after an upgrade.
     pub tunnel_timeout: Text<Time>,
-    /// Have the NIC stack move the bytes in TCP mode, and after an upgrade, once 64 KiB have gone:
-    /// docs/offload.md says when that is worth it.
+    /// Splice tunnels in the NIC stack, in TCP mode and after an upgrade, once they have moved 64
+    /// KiB: docs/offload.md says when that is worth it.
     pub splice: bool,
-    /// How long a connection to a backend may wait to be used again.
+    /// Time that an idle backend connection is kept for reuse.
     pub backend_idle_timeout: Text<Time>,
-    /// Which fields of a request say where it came from: `"x-forwarded-for"`, `"forwarded"`,
-    /// `"both"` or `"off"`.
+    /// Fields added to requests to name the client: `"x-forwarded-for"`, `"forwarded"`, `"both"` or
+    /// `"off"`.
     pub forwarded: Text<Forwarded>,
-    /// Name of the proxy in `Via`. Without it, there is no such field.
+    /// Name of the proxy in `Via`. Default: no such field.
     pub via: Option<String>,
     /// TCP ports to serve on, one table for each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listen: Vec<ProxyListen>,
-    /// What goes to which pool, one table for each rule. The first that is about a request counts.
+    /// Routing rules, one table for each. The first that matches a request counts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rule: Vec<ProxyRule>,
     /// Pools of backends, one table for each.
@@ -67,15 +67,15 @@ pub struct ProxyListen {
     /// TCP port, on all addresses of the stack.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub port: NonZeroU16,
-    /// `"http"`: each request finds its pool. `"tcp"`: each connection does.
+    /// Mode: `"http"` routes each request to a pool, `"tcp"` each connection.
     #[serde(default = "http")]
     pub mode: Text<Mode>,
-    /// The pool for what no rule is about. Without it, such a request is answered 404, and such a
-    /// connection in TCP mode is reset.
+    /// Default pool, if no rule matches. Without it, such a request gets 404; in TCP mode, such a
+    /// connection is reset.
     #[serde(default)]
     pub pool: Option<String>,
-    /// From these addresses, such as `["10.0.0.0/8"]`, every connection begins with a header of the
-    /// PROXY protocol, version 1 or 2; from others none does.
+    /// Addresses, such as `["10.0.0.0/8"]`, from which every connection begins with a PROXY
+    /// protocol header, version 1 or 2; from others none does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proxy_protocol_from: Vec<Text<AddressRange>>,
 }
@@ -84,22 +84,22 @@ fn http() -> Text<Mode> {
     Text(Mode::Http)
 }
 
-/// What goes to a pool. What a rule does not name may be anything.
+/// A routing rule. A criterion that it omits matches anything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ProxyRule {
-    /// The pool.
+    /// Name of the pool.
     pub pool: String,
-    /// Ports that the rule is for. Without any, all.
+    /// Ports that the rule applies to. Default: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<NonZeroU16>,
-    /// Hosts, or in TCP mode server names of TLS: `"example.org"`, or `"*.example.org"` for all
-    /// names below it.
+    /// Hosts to match, or in TCP mode TLS server names: `"example.org"`, or `"*.example.org"` for
+    /// all names below it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<Text<HostPattern>>,
-    /// What the path begins with, as it stands in the request: `"/api/"`. In TCP mode there is no
-    /// path, and such a rule is about nothing.
+    /// Prefixes of the path as it stands in the request: `"/api/"`. In TCP mode there is no path,
+    /// and such a rule matches nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub path_prefixes: Vec<String>,
 }
@@ -109,46 +109,45 @@ pub struct ProxyRule {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ProxyPool {
-    /// Its name, for rules, logs and metrics, of at most 64 bytes. It must be there.
+    /// Name, for rules, logs and metrics, of at most 64 bytes. Required.
     pub name: String,
-    /// `"round-robin"`, `"least-connections"`, `"maglev"`: consistent hashing of the client's
-    /// address, or `"maglev-header:NAME"`: of a field of the request.
+    /// Load balancing: `"round-robin"`, `"least-connections"`, `"maglev"`: consistent hashing of
+    /// the client's address, or `"maglev-header:NAME"`: of a request field.
     pub balance: Text<Balance>,
-    /// Begin connections to the backends with a header of the PROXY protocol: `"v1"` or `"v2"`.
-    /// Each then serves one client.
+    /// Begin backend connections with a PROXY protocol header: `"v1"` or `"v2"`. Each then serves
+    /// one client.
     pub send_proxy: Option<Text<Version>>,
-    /// Most connections in use to one backend; more requests wait.
+    /// Maximum connections in use per backend; further requests wait.
     pub connections_max: u32,
-    /// Most connections to one backend that wait to be used again.
+    /// Maximum idle connections kept per backend.
     pub idle_max: u32,
-    /// Most requests that wait for a backend; beyond, 503.
+    /// Maximum requests waiting for a backend; further ones get 503.
     pub queue_max: u32,
-    /// How long a request may wait for a backend; beyond, 503.
+    /// Time that a request may wait for a backend; after that, 503.
     pub queue_timeout: Text<Time>,
-    /// How many more backends a request may try before its response has begun.
+    /// Maximum further backends that a request may try before its response has begun.
     pub retries: u8,
-    /// So many failures of requests in a row take a backend out; 0: none does.
+    /// Failures of requests in a row that eject a backend; 0: none.
     pub eject_failures: u32,
-    /// For how long.
+    /// Time that a backend stays ejected.
     pub eject_time: Text<Time>,
-    /// How backends are asked whether they work: `"off"`, `"tcp"`: for a connection, or `"http"`:
-    /// for a response.
+    /// Health check of backends: `"off"`, `"tcp"` for a connection, or `"http"` for a response.
     pub check: Text<CheckMode>,
-    /// What `"http"` asks for.
+    /// Path of HTTP checks.
     pub check_path: String,
-    /// What it says in `Host`. Without it, the address of the backend.
+    /// `Host` of HTTP checks. Default: the address of the backend.
     pub check_host: Option<String>,
-    /// Statuses of a backend that works, the first and the last.
+    /// Statuses of a healthy backend, the first and the last.
     pub check_statuses: Text<StatusRange>,
-    /// From one check to the next.
+    /// Time from one check to the next.
     pub check_interval: Text<Time>,
-    /// How long a check may take.
+    /// Time that a check may take.
     pub check_timeout: Text<Time>,
-    /// So many good checks in a row bring a backend back.
+    /// Passed checks in a row that bring a backend back.
     pub check_rise: u32,
-    /// So many bad checks in a row take a backend out.
+    /// Failed checks in a row that take a backend out.
     pub check_fall: u32,
-    /// The backends, one table for each.
+    /// Backends, one table for each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backend: Vec<ProxyBackend>,
 }
@@ -158,10 +157,10 @@ pub struct ProxyPool {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ProxyBackend {
-    /// Where it is: `"192.0.2.7:8080"`, `"[2001:db8::7]:8080"`, or a name, `"app.internal:8080"`,
-    /// which is looked up at the start and at each reload; each address that it has is a backend.
+    /// Address: `"192.0.2.7:8080"`, `"[2001:db8::7]:8080"`, or a name, `"app.internal:8080"`,
+    /// resolved at startup and at each reload; each address found is a backend.
     pub address: Text<BackendAddress>,
-    /// It gets nothing new; what it has goes on.
+    /// Send the backend nothing new; existing requests and connections continue.
     #[serde(default)]
     pub drain: bool,
 }

@@ -21,39 +21,38 @@ use crate::tls::TlsSettings;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Quic {
-    /// Most connections of each port. A client that comes then is refused.
+    /// Maximum connections per port. The host refuses further clients.
     pub connections_max: NonZeroU32,
-    /// From so many connections of a port on, a client has to show that it gets what is sent to its
-    /// address (RFC 9000 §8.1.2), which takes a round trip; 0: always.
+    /// Connections on a port from which on clients must validate their address (RFC 9000 §8.1.2),
+    /// which takes a round trip; 0: always.
     pub retry_above: u32,
-    /// A connection on which nothing comes for so long is over, from `"1s"` to `"10m"`.
+    /// Idle timeout: a connection ends if nothing arrives for so long, from `"1s"` to `"10m"`.
     pub idle_timeout: Text<Time>,
-    /// Clients may change their address, as a phone does that leaves a wireless network.
+    /// Allow clients to change their address, as a phone does when it leaves a wireless network.
     pub migration: bool,
-    /// Clients that know how move to these addresses of the stack once they are connected (RFC 9000
-    /// §9.6), those with IPv4 and those with IPv6 to one each: where many servers share an address,
-    /// to the server's own. The port stays.
+    /// Addresses of the stack, at most one IPv4 and one IPv6, to which capable clients move once
+    /// connected (RFC 9000 §9.6): the server's own, where many servers share an address. The port
+    /// stays.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub preferred_addresses: Vec<Text<Preferred>>,
-    /// File with the secret of stateless resets and of tokens by which clients show their address:
-    /// 64 hexadecimal digits, as `splitway keygen` writes them, which no other user may read. A
-    /// server that is started again with the same secret resets connections that it has lost.
-    /// Without the file, each host process draws its own secret, and clients of one that was killed
-    /// wait for their idle timeout.
+    /// File with the secret of stateless resets and address validation tokens: 64 hexadecimal
+    /// digits, as `splitway keygen` writes them, which no other user may read. A restarted server
+    /// with the same secret resets connections that it has lost. Without the file, each host process
+    /// draws its own secret, and clients of one that was killed wait for their idle timeout.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
-    /// A client that comes again may ask for files before its handshake is over (0-RTT), a round
-    /// trip earlier. What is asked of an origin waits for the handshake: early data can be
-    /// recorded, and sent once more.
+    /// Accept requests of returning clients before the handshake is over (0-RTT), a round trip
+    /// earlier. Requests to an origin wait for the handshake: early data can be recorded and
+    /// replayed.
     pub early_data: bool,
-    /// Who opens packets that clients send once the handshake is over: `"host"`, or `"nic"`, where
-    /// NIC workers open them, put them in order, and leave out acknowledgments that later ones
-    /// repeat. What they cannot open, the host does. A reload moves the connections that there are.
+    /// Process that opens client packets once the handshake is over: `"host"`, or `"nic"`, where
+    /// NIC workers open them, put them in order, and drop acknowledgments that later ones repeat.
+    /// The host opens what the workers cannot. A reload moves existing connections.
     #[cfg_attr(test, schemars(extend("x-reload" = true)))]
     pub receive: Text<ReceiveOption>,
-    /// With `receive = "nic"`: the host opens packets of a connection until it has sent so many
-    /// bytes to the client, so that a short one takes no room for a receive key; `"0"`: until the
-    /// handshake is over.
+    /// With `receive = "nic"`: bytes sent to the client before a worker opens the connection's
+    /// packets, so that short connections take no room for a receive key; `"0"`: from the end of
+    /// the handshake on.
     #[cfg_attr(test, schemars(extend("x-reload" = true)))]
     pub receive_after: Text<Size>,
 }

@@ -101,10 +101,10 @@ fn kind(property: &Value) -> String {
     match named {
         Some("array") => format!("list of {}", kind(&property["items"])),
         Some("object") => format!("table of {}", kind(&property["additionalProperties"])),
-        Some("string") => "text".to_owned(),
-        Some("integer") => "number".to_owned(),
-        Some("boolean") => "true or false".to_owned(),
-        _ => "text".to_owned(),
+        Some("string") => "string".to_owned(),
+        Some("integer") => "integer".to_owned(),
+        Some("boolean") => "boolean".to_owned(),
+        _ => "string".to_owned(),
     }
 }
 
@@ -135,7 +135,7 @@ fn rows(all: &Value, table: &Table<'_>) -> String {
             continue;
         }
         let default = match &property["default"] {
-            _ if required.contains(&&Value::from(key.as_str())) => "must be there".to_owned(),
+            _ if required.contains(&&Value::from(key.as_str())) => "required".to_owned(),
             Value::Null => String::new(),
             Value::Array(list) if list.is_empty() => String::new(),
             Value::Object(_) => String::new(),
@@ -181,7 +181,7 @@ fn reference() -> String {
         if !rows.is_empty() {
             let _ = write!(
                 text,
-                "| Key | Value | Unless said | Reload | Meaning |\n|---|---|---|---|---|\n{rows}"
+                "| Key | Type | Default | Reload | Meaning |\n|---|---|---|---|---|\n{rows}"
             );
         }
     }

@@ -70,8 +70,8 @@ impl Config {
                 Problem::new(here("interface"), "the stack has no address on it")
                     .option("--dev")
                     .remedy(
-                        "Say which with addresses (--addr): one that no other machine uses, \
-                        not the kernel's own.",
+                        "Name one with addresses (--addr) that no other machine uses, not the \
+                        kernel's own.",
                     ),
             ),
             None if !addresses.is_empty() || !gateways.is_empty() => {
@@ -81,24 +81,20 @@ impl Config {
                     "addresses"
                 };
                 problems.push(
-                    Problem::new(
-                        here(key),
-                        "addresses are those on an interface, and none is \
-                        named",
-                    )
-                    .option("--addr")
-                    .remedy(
-                        "Name it with interface (--dev); without one, a link is made that \
-                            has its own addresses.",
-                    ),
+                    Problem::new(here(key), "addresses need an interface, and none is named")
+                        .option("--addr")
+                        .remedy(
+                            "Name it with interface (--dev); without one, the stack gets a link \
+                            with its own addresses.",
+                        ),
                 );
             }
             _ => {}
         }
         if let Some(mtu) = mtu {
             if interface.is_some() {
-                let why = "an interface has an MTU of its own: this one is that of the link that \
-                    is made without one";
+                let why = "an interface has its own MTU: this one is for the link created \
+                    without one";
                 problems.push(Problem::new(here("mtu"), why).option("--mtu"));
             }
             if !(MTU_MIN..=MTU_MAX).contains(mtu) {
@@ -124,12 +120,12 @@ impl Config {
             problems.push(if listen.tls == same.tls {
                 Problem::new(place, format!("port {} is given twice", listen.port))
                     .option(option)
-                    .remedy("Each port once is enough.")
+                    .remedy("Give each port once.")
             } else {
                 Problem::new(
                     place,
                     format!(
-                        "port {} is to be with TLS, and HTTP without TLS is served on it",
+                        "port {} is for TLS, but serves HTTP without TLS as well",
                         listen.port
                     ),
                 )
@@ -151,7 +147,7 @@ impl Config {
             let why = format!("{} is not from 1 to {most}", nic.workers_min);
             let place = Place::of("nic").key("workers_min");
             let problem = Problem::new(place, why).option("--workers-min");
-            problems.push(problem.remedy("It is the fewest of the workers that are in use."));
+            problems.push(problem.remedy("It is the minimum of workers in use."));
         }
     }
 
@@ -165,8 +161,8 @@ impl Config {
                 Problem::new(Place::of("origin").key("cache_dir"), why)
                     .option("--origin")
                     .remedy(
-                        "Give the directory in which what comes from the origin is to be kept: \
-                        --cache-dir, or cache_dir in [origin].",
+                        "Give the directory of the origin cache: --cache-dir, or cache_dir in \
+                        [origin].",
                     ),
             );
         } else if !is_anything && !self.is_proxy() {
@@ -190,7 +186,7 @@ impl Config {
         }
         self.check_workers_min(problems);
         if !nic.attach.is_empty() && self.network.interface.is_none() {
-            let why = "a NIC stack that runs already needs the interface that it sends on";
+            let why = "a running NIC stack needs the interface that it sends on";
             let problem = Problem::new(here("attach"), why).option("--nic");
             problems.push(problem.remedy("Name it with interface (--dev) and addresses (--addr)."));
         }
@@ -240,13 +236,13 @@ impl Config {
                     .iter()
                     .position(|listen| listen.tls)
                     .unwrap_or(0);
-                let why = "there is no certificate to show to clients";
+                let why = "there is no certificate for clients";
                 problems.push(
                     Problem::new(Place::of("listen").index(at).key("tls"), why)
                         .option(format!("--tls-listen {port}"))
                         .remedy(
                             "Give one with --tls-cert FILE --tls-key FILE, or [[tls.certificate]], \
-                             or have one made for\ntrying out: --tls-self-signed, or self_signed.",
+                             or create one for\ntesting: --tls-self-signed, or self_signed.",
                         ),
                 );
             }
@@ -256,7 +252,7 @@ impl Config {
                 } else {
                     "certificate"
                 };
-                let why = "there are certificates, and no port is served with TLS";
+                let why = "there are certificates, but no port with TLS";
                 problems.push(
                     Problem::new(here(key), why)
                         .option("--tls-cert")
@@ -266,7 +262,7 @@ impl Config {
             _ => {}
         }
         if !tls.certificate.is_empty() && tls.self_signed {
-            let why = "a certificate is made for trying out only where there is none";
+            let why = "it cannot be combined with certificates of your own";
             problems.push(Problem::new(here("self_signed"), why).option("--tls-self-signed"));
         }
         let (least, most) = crate::tls_names::KEY_RECORDS;
@@ -283,7 +279,7 @@ impl Config {
         for (at, listen) in self.listen.iter().enumerate() {
             if listen.http3 && !listen.tls {
                 let place = Place::of("listen").index(at).key("http3");
-                let why = format!("port {} is without TLS, and HTTP/3 is never", listen.port);
+                let why = format!("port {} has no TLS, which HTTP/3 requires", listen.port);
                 let remedy = "Say tls = true as well, or leave http3 out.";
                 problems.push(Problem::new(place, why).remedy(remedy));
             }
@@ -291,11 +287,11 @@ impl Config {
         let versions = &self.tls.versions;
         let has_tls13 = versions.is_empty() || versions.iter().any(|it| it.0.0 == Version::Tls13);
         if self.http3_ports().next().is_some() && !has_tls13 {
-            let why = "HTTP/3 is to be served, which has no TLS but version 1.3";
+            let why = "HTTP/3 needs TLS version 1.3";
             problems.push(
                 Problem::new(Place::of("tls").key("versions"), why)
                     .option("--tls-versions")
-                    .remedy("Permit 1.3, or serve no HTTP/3."),
+                    .remedy("Allow 1.3, or serve no HTTP/3."),
             );
         }
         let timeout = self.quic.idle_timeout.0.0;
@@ -313,24 +309,20 @@ impl Config {
         for (at, Text(address)) in preferred.iter().enumerate() {
             let mut own = self.network.addresses.iter();
             if !own.any(|own| own.0.address == address.0) {
-                let why =
-                    format!("clients are to move to {address}, which the stack does not have");
+                let why = format!("{address} is not an address of the stack");
                 let remedy = "Give the stack this address as well, with addresses in [network] \
                               (--addr), or name\none that it has there.";
                 problems.push(Problem::new(place().index(at), why).remedy(remedy));
             }
             let mut before = preferred[..at].iter();
             if let Some(same) = before.find(|it| it.0.0.is_ipv4() == address.0.is_ipv4()) {
-                let why = format!(
-                    "{address} is of the same version of IP as {same}",
-                    same = same.0
-                );
-                let remedy = "A client learns of one address of each: leave out the other.";
+                let why = format!("{address} has the same IP version as {same}", same = same.0);
+                let remedy = "Clients get one address of each version: leave out the other.";
                 problems.push(Problem::new(place().index(at), why).remedy(remedy));
             }
         }
         if !preferred.is_empty() && !self.quic.migration {
-            let why = "clients are to move, and migration forbids it";
+            let why = "clients cannot move without migration";
             let remedy = "Say migration = true, or leave preferred_addresses out.";
             problems.push(Problem::new(place(), why).remedy(remedy));
         }
@@ -497,7 +489,7 @@ mod tests {
             ),
             (
                 "listen = [{port = 80}, {port = 80, tls = true}]",
-                "listen[1].port: port 80 is to be with TLS",
+                "listen[1].port: port 80 is for TLS",
             ),
             (
                 "listen = [{port = 80}, {port = 443, tls = true}]",
@@ -505,11 +497,11 @@ mod tests {
             ),
             (
                 "tls.self_signed = true",
-                "tls.self_signed: there are certificates, and no port",
+                "tls.self_signed: there are certificates, but no port",
             ),
             (
                 "tls = { self_signed = true, certificate = [{chain = \"a\", key = \"b\"}] }",
-                "tls.self_signed: a certificate is made for trying out only",
+                "tls.self_signed: it cannot be combined",
             ),
             ("tls.key_records = 15", "tls.key_records: it is not from 16"),
             (
@@ -528,10 +520,7 @@ mod tests {
                 "nic = { root = \"/\", cache = \"1M\" }",
                 "nic.cache: too little",
             ),
-            (
-                "nic.attach = [\"/x\"]",
-                "nic.attach: a NIC stack that runs already",
-            ),
+            ("nic.attach = [\"/x\"]", "nic.attach: a running NIC stack"),
             (
                 "nic.attach = [\"/x\", \"/y\", \"/x\"]",
                 "nic.attach[2]: /x is given twice",
@@ -556,17 +545,17 @@ mod tests {
         for (text, complaint) in [
             (
                 "quic.preferred_addresses = [\"10.77.0.2\"]",
-                "quic.preferred_addresses[0]: clients are to move to 10.77.0.2, which the stack",
+                "quic.preferred_addresses[0]: 10.77.0.2 is not an address of the stack",
             ),
             (
                 "network = { interface = \"e\", addresses = [\"192.0.2.1/24\", \"192.0.2.2/24\"] }
                 quic.preferred_addresses = [\"192.0.2.1\", \"192.0.2.2\"]",
-                "quic.preferred_addresses[1]: 192.0.2.2 is of the same version of IP as 192.0.2.1",
+                "quic.preferred_addresses[1]: 192.0.2.2 has the same IP version as 192.0.2.1",
             ),
             (
                 "network = { interface = \"e\", addresses = [\"192.0.2.1/24\"] }
                 quic = { preferred_addresses = [\"192.0.2.1\"], migration = false }",
-                "quic.preferred_addresses: clients are to move, and migration forbids it",
+                "quic.preferred_addresses: clients cannot move without migration",
             ),
         ] {
             let found = problems(text);

@@ -61,7 +61,7 @@ impl SelfSigned {
                 format!("--tls-self-signed: a file in {}", directory.display()),
                 error,
             )
-            .remedy("The certificate is put there for clients. TMPDIR chooses another directory.")
+            .remedy("The certificate goes there for clients; TMPDIR chooses another directory.")
         })?;
         let path = file.into_temp_path();
         Ok(Self { path })
@@ -92,7 +92,7 @@ impl SelfSigned {
             Failure::broken(format!("writing a file in {}", directory.display()), error)
         })?;
         let place = self.path.to_path_buf();
-        let files = Files::from_pem("made for trying out", &certificate, &key);
+        let files = Files::from_pem("self-signed, for testing", &certificate, &key);
         Ok((files, Fresh { file, place }))
     }
 }

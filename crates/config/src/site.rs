@@ -15,68 +15,64 @@ use crate::size::Size;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Site {
-    /// Its names: `"example.org"`, or `"*.example.org"` for all names below it. The first site
+    /// Host names: `"example.org"`, or `"*.example.org"` for all names below it. The first site
     /// needs none.
     pub names: Vec<Text<HostName>>,
-    /// Directory below the NIC stack's root in which its files are; empty for the root itself.
+    /// Directory of the site's files, below the NIC stack's root; empty for the root itself.
     pub root: Text<RelativePath>,
-    /// Files that a directory is asked for; the first that is there is served. Without it, those of
-    /// `http`.
+    /// Index files of directories; the first that exists is served. Default: those of `http`.
     pub index: Option<Vec<Text<RelativePath>>>,
-    /// Codings in which files may lie beside themselves. Without it, those of `http`.
+    /// Codings of precompressed files to look for. Default: those of `http`.
     pub precompressed: Option<Vec<Text<Coding>>>,
-    /// List directories that have no index. Without it, as `http` has it.
+    /// List directories that have no index. Default: as in `http`.
     pub listing: Option<bool>,
-    /// Where what is not there comes from: `"https://origin.example"`, or `"off"`. Without it, from
-    /// those of `origin`.
+    /// Origin of missing files: `"https://origin.example"`, or `"off"`. Default: those of `origin`.
     pub origin: Option<Text<OriginChoice>>,
-    /// Files, below its root, that are sent with these statuses: `404 = "errors/404.html"`.
+    /// Files, below the site's root, sent with these statuses: `404 = "errors/404.html"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub error_pages: BTreeMap<String, Text<RelativePath>>,
-    /// What is special about some paths, one table for each. The first that is about a path counts,
-    /// and no other.
+    /// Settings for some paths, one table for each. Only the first rule that matches a path counts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rule: Vec<Rule>,
 }
 
-/// What is special about some paths of a site.
+/// Settings for some paths of a site.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Which paths, with at most one star, which stands for anything: `"/about"`, `"/video/*"`,
+    /// Paths to match, with at most one star, which matches anything: `"/about"`, `"/video/*"`,
     /// `"*.m3u8"`.
     pub path: Text<Pattern>,
-    /// The value of `Cache-Control`, where the answer is a file, a redirect, or 304.
+    /// Value of `Cache-Control` in files, redirects and 304 responses.
     #[serde(default)]
     pub cache_control: Option<String>,
-    /// How long after `Date` such an answer `Expires`.
+    /// Time from `Date` to `Expires` in such responses.
     #[serde(default)]
     pub expires: Option<Text<Time>>,
-    /// Further header fields of every answer, each as `"Name: value"`.
+    /// Additional header fields of every response, each as `"Name: value"`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<String>,
-    /// Names of the signing keys with which URLs have to be signed; others get 403.
+    /// Names of the keys, one of which must have signed the URL; other requests get 403.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signed_by: Vec<String>,
-    /// Where to go instead.
+    /// Redirect for these paths.
     #[serde(default)]
     pub redirect: Option<Redirect>,
-    /// What pages of other origins may do.
+    /// Permissions for pages of other origins (CORS).
     #[serde(default)]
     pub cors: Option<Cors>,
-    /// How fast files are sent.
+    /// Send rate of files.
     #[serde(default)]
     pub pace: Option<Pace>,
-    /// List directories that have no index, or do not. Without it, as the site has it.
+    /// Whether to list directories that have no index. Default: as in the site.
     #[serde(default)]
     pub listing: Option<bool>,
-    /// Downloads go on when their file grows, up to its size at their start: for logs and live
-    /// recordings, whose writers append and rewrite nothing.
+    /// Continue downloads when their file grows, up to its size at their start: for logs and live
+    /// recordings, whose writers only append and rewrite nothing.
     #[serde(default)]
     pub append_only: bool,
-    /// Where what is not there comes from: `"https://origin.example"`, or `"off"`. Without it, as
-    /// the site has it.
+    /// Origin of missing files: `"https://origin.example"`, or `"off"`. Default: as in the site.
     #[serde(default)]
     pub origin: Option<Text<OriginChoice>>,
 }
@@ -86,11 +82,10 @@ pub struct Rule {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Redirect {
-    /// 301 and 308 for good, 302, 303 and 307 for now.
+    /// Status: 301 and 308 are permanent, 302, 303 and 307 temporary.
     #[serde(default = "found")]
     pub status: u16,
-    /// A path of the same site or a URL. A star in it stands for what the star of the rule's path
-    /// has stood for.
+    /// Path of the same site, or a URL. A star stands for what the star of the rule's path matched.
     pub to: String,
 }
 
@@ -103,20 +98,20 @@ fn found() -> u16 {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Cors {
-    /// Origins such as `"https://example.org"`, or `"*"` alone for all.
+    /// Allowed origins, such as `"https://example.org"`, or `"*"` alone for all.
     pub origins: Vec<String>,
-    /// Cookies and other credentials may be sent along; not with `"*"`.
+    /// Allow cookies and other credentials; not with `"*"`.
     #[serde(default)]
     pub credentials: bool,
-    /// Header fields that a page may set, besides those that it always may. Without it, `Range` and
-    /// the conditions.
+    /// Header fields that a page may set, besides the safelisted ones. Default: `Range` and the
+    /// conditional fields.
     #[serde(default)]
     pub request_fields: Option<Vec<String>>,
-    /// Header fields that a page gets to see, besides those that it always does. Without it, what a
-    /// player of media wants, and `Listing-Truncated`.
+    /// Header fields that a page may read, besides the safelisted ones. Default: those that media
+    /// players need, and `Listing-Truncated`.
     #[serde(default)]
     pub exposed_fields: Option<Vec<String>>,
-    /// How long a browser may remember that it is allowed. Without it, a day.
+    /// Time that a browser may cache the preflight response. Default: a day.
     #[serde(default)]
     pub max_age: Option<Text<Time>>,
 }
@@ -126,15 +121,15 @@ pub struct Cors {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Pace {
-    /// The rate, such as `"8mbit"`.
+    /// Send rate, such as `"8mbit"`.
     pub rate: Option<Text<Rate>>,
-    /// With `rate`: what is sent before that as fast as it goes, such as `"1M"`.
+    /// With `rate`: amount sent first at full speed, such as `"1M"`.
     pub at_once: Option<Text<Size>>,
-    /// The bit rate of media.
+    /// Bit rate of the media.
     pub media_rate: Option<Text<Rate>>,
-    /// With `media_rate`: percent of it to send at. Without it, 150.
+    /// With `media_rate`: send rate in percent of it. Default: 150.
     pub percent: Option<u32>,
-    /// With `media_rate`: what is played in this time is sent as fast as it goes. Without it, 10s.
+    /// With `media_rate`: playing time sent first at full speed. Default: 10s.
     pub ahead: Option<Text<Time>>,
 }
 

@@ -8,72 +8,71 @@ use super::text::Text;
 use crate::size::Size;
 use crate::socket_values::{AddressRange, OffloadOption, PortRange};
 
-/// Sockets for other programs: they attach to the host stack, and their sockets are its own.
+/// Sockets for other programs, which attach to the host stack and use its connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Sockets {
     /// Unix socket at which programs attach, in a directory that their users may enter. Every user
-    /// may connect to it; rules say who may use what. Without it, no program can attach.
+    /// may connect to it; the rules decide what each may use. Without it, no program can attach.
     pub path: Option<PathBuf>,
-    /// Most sockets of an application, 1 to 1,048,576.
+    /// Maximum sockets per application, 1 to 1,048,576.
     pub sockets_max: u32,
-    /// Most listening sockets of an application.
+    /// Maximum listening sockets per application.
     pub listeners_max: u32,
-    /// Most addresses and ports that an application may have bound, those of listeners among them.
+    /// Maximum bound addresses and ports per application, including those of listeners.
     pub bindings_max: u32,
-    /// Memory that an application shares with the host stack, for its sockets and for bytes on
-    /// their way: at least 8 KiB, and 1 KiB for each socket that it may have.
+    /// Memory that an application shares with the host stack, for its sockets and their buffers: at
+    /// least 8 KiB, and 1 KiB for each socket that it may have.
     pub segment: Text<Size>,
-    /// Most files that an application may have open at the NIC stack, and most that it may have
-    /// passed there.
+    /// Maximum files that an application may have open at the NIC stack, and maximum that it may
+    /// have passed there.
     pub files_max: u32,
-    /// Messages of an application that the host stack takes in a turn, at least 1; others wait.
+    /// Messages that the host stack takes from an application per turn, at least 1; others wait.
     pub messages_per_turn: u32,
-    /// Most applications.
+    /// Maximum applications.
     pub applications_max: u32,
-    /// Most applications of a user.
+    /// Maximum applications per user.
     pub applications_per_user_max: u32,
-    /// Most processes of an application.
+    /// Maximum processes per application.
     pub processes_max: u32,
-    /// Who may attach, one table for each rule. The first that is about a user counts; a user whom
-    /// none is about may not attach. Without any: all users may connect, and listen on ports from
-    /// 1024; root on any.
+    /// Access rules, one table for each. The first that matches a user counts; a user whom none
+    /// matches may not attach. Without any: all users may connect, and listen on ports from 1024;
+    /// root on any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<Allow>,
-    /// What of connections NIC stacks run by themselves: of programs, and of the server.
+    /// Parts of connections that NIC stacks run by themselves, for programs and for the server.
     pub offload: Offload,
 }
 
-/// What of connections NIC stacks run by themselves.
+/// Parts of connections that NIC stacks run by themselves.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Offload {
-    /// The beginning: SYNs are answered with SYN cookies. docs/offload.md says when that is worth
-    /// it. With `"on-request"`, those of the listeners for which their programs ask.
+    /// Connection setup: NIC workers answer SYNs with SYN cookies. docs/offload.md says when that
+    /// is worth it. `"on-request"`: only for listeners whose programs ask for it.
     pub setup: OffloadOption,
-    /// The end: FIN and its retransmission, answers, TIME-WAIT. docs/offload.md says when that is
-    /// worth it. With `"on-request"`, of the connections for which their programs ask.
+    /// Connection teardown: FIN and its retransmission, replies, TIME-WAIT. docs/offload.md says
+    /// when that is worth it. `"on-request"`: only for connections whose programs ask for it.
     pub teardown: OffloadOption,
 }
 
-/// What a user may do.
+/// Permissions of a user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Allow {
-    /// Name or number of the user whom the rule is about. Without it, all.
+    /// User that the rule matches, by name or number. Default: all.
     pub user: Option<String>,
-    /// Name or number of the primary group of the processes that the rule is about. Without it,
-    /// all.
+    /// Primary group that the rule matches, of processes, by name or number. Default: all.
     pub group: Option<String>,
-    /// Ports that may be listened on, such as `["80", "8000-8999"]`; `[]`: none. Without it, those
-    /// from 1024; for root, any.
+    /// Ports to listen on, such as `["80", "8000-8999"]`; `[]`: none. Default: those from 1024; for
+    /// root, any.
     pub listen: Option<Vec<Text<PortRange>>>,
-    /// Addresses of the stack that may be used, such as `["10.77.0.0/24"]`. Without any, all.
+    /// Addresses of the stack to use, such as `["10.77.0.0/24"]`. Default: all.
     pub addresses: Vec<Text<AddressRange>>,
-    /// Connections to others may be opened.
+    /// Allow outgoing connections.
     pub connect: bool,
 }
 

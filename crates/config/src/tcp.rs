@@ -9,40 +9,40 @@ use super::text::Text;
 use crate::connection_memory::ConnectionMemory;
 use crate::tcp_values::{EcnOption, KeepaliveOption, PacingOption};
 
-/// TCP.
+/// TCP connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Tcp {
     /// Congestion control: `"cubic"`, `"bbr"` or `"newreno"`.
     pub congestion: Text<CongestionAlgorithm>,
-    /// Explicit congestion notification: `"accept"` it from clients that ask for it, or `"off"`.
+    /// Explicit congestion notification: `"accept"` it from clients that request it, or `"off"`.
     pub ecn: Text<EcnOption>,
-    /// After how long a silence to ask clients whether they are still there, from `"1s"` to
-    /// `"168h"`, or `"off"`.
+    /// Idle time before the server probes whether a client is still there, from `"1s"` to `"168h"`,
+    /// or `"off"`.
     pub keepalive: Text<KeepaliveOption>,
-    /// Pace what CUBIC and NewReno send to clients more than 2 ms away, `"on"` or `"off"`: a window
-    /// leaves spread over a round trip instead of in bursts. BBR always paces.
+    /// Pacing of CUBIC and NewReno to clients more than 2 ms away, `"on"` or `"off"`: it spreads a
+    /// window over a round trip instead of bursts. BBR always paces.
     pub pacing: Text<PacingOption>,
-    /// Take what clients send with their first packet, and answer before the handshake is over
-    /// (TCP Fast Open, RFC 7413): a round trip less for clients that come again. Such a packet may
-    /// arrive twice, and what it asks for then happens twice.
+    /// Accept data in the SYN, and answer before the handshake is over (TCP Fast Open, RFC 7413):
+    /// returning clients save a round trip. Such a SYN may arrive twice, and its request then takes
+    /// effect twice.
     pub fast_open: bool,
-    /// Most connections of one source: of an IPv4 address, or of an IPv6 network of 64 bits.
-    /// Without it, there is no limit.
+    /// Maximum connections per source: an IPv4 address, or an IPv6 network of 64 bits. Default: no
+    /// limit.
     pub connections_per_source: Option<NonZeroU32>,
-    /// Most connections that wait for their clients alone to acknowledge the end, or to end their
-    /// side. Beyond, the one that has waited longest is reset.
+    /// Maximum orphaned connections, which only wait for their client to acknowledge the end, or to
+    /// close its side. Beyond, the one that has waited longest is reset.
     pub orphans: NonZeroU32,
-    /// Most memory that all connections together may make the host process hold, such as `"512M"`:
-    /// what clients send and is not read, what is to be sent and does not come from files, and
-    /// buffers of TLS. Above three quarters, receive windows shrink; beyond, the connections that
-    /// hold most are reset.
+    /// Maximum memory of the host process for all connections together, such as `"512M"`: unread
+    /// data from clients, data to send that is not from files, and TLS buffers. Above three
+    /// quarters, receive windows shrink; beyond the maximum, the connections that hold most are
+    /// reset.
     pub connection_memory: Text<ConnectionMemory>,
-    /// Most resets per second that answer segments of no connection; as many stateless resets of
-    /// QUIC from each port, by the value when the server starts.
+    /// Maximum resets per second in reply to segments of no connection. The value at the start of
+    /// the server also limits stateless resets of QUIC, from each port.
     pub resets_per_second: NonZeroU32,
-    /// Most replies to pings per second.
+    /// Maximum ping replies per second.
     pub echo_replies_per_second: NonZeroU32,
 }
 

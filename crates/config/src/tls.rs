@@ -13,22 +13,22 @@ use crate::tls_names::{CipherName, VersionName};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Tls {
-    /// Versions that clients may use, of `"1.2"` and `"1.3"`. Without it, both.
+    /// Protocol versions that clients may use, of `"1.2"` and `"1.3"`. Default: both.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<Text<VersionName>>,
     /// Ciphers that clients may use, of `"aes-256-gcm"`, `"aes-128-gcm"` and `"chacha20-poly1305"`.
-    /// Without it, all.
+    /// Default: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ciphers: Vec<Text<CipherName>>,
-    /// Records that one key seals, from 16 to 16777216: then it is replaced, or, with TLS 1.2, the
-    /// connection ends. Without it, 8388608.
+    /// Records sealed per key, from 16 to 16777216: then the key is replaced or, with TLS 1.2, the
+    /// connection ends. Default: 8388608.
     pub key_records: Option<u64>,
-    /// Make a certificate for the served addresses and localhost, for trying out: clients trust it
-    /// only if it is added to their trust store.
+    /// Create a self-signed certificate for the served addresses and localhost, for testing:
+    /// clients trust it only if it is added to their trust store.
     #[cfg_attr(test, schemars(extend("x-reload" = true)))]
     pub self_signed: bool,
-    /// Certificates, one table for each. The name that a client asks for decides; the first is for
-    /// all others.
+    /// Certificates, one table for each. The server name that a client requests decides; the first
+    /// certificate is the default.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(test, schemars(extend("x-reload" = true)))]
     pub certificate: Vec<Certificate>,
@@ -75,11 +75,11 @@ impl TlsSettings {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
-    /// File of the chain (PEM, the server's own certificate first).
+    /// Certificate chain file (PEM, the server's own certificate first).
     pub chain: PathBuf,
-    /// File of its private key (PEM), which others must not be able to read.
+    /// Private key file (PEM), which others must not be able to read.
     pub key: PathBuf,
-    /// File of an OCSP response (DER) to be stapled to it.
+    /// OCSP response file (DER) to staple.
     #[serde(default)]
     pub ocsp: Option<PathBuf>,
 }

@@ -21,7 +21,7 @@ counters::counters! {
         opens_failed: Counter,
         /// SENDs that failed while reading.
         reads_failed: Counter,
-        /// Packets on the wire, after cutting.
+        /// Packets on the wire, after segmentation.
         packets: Counter,
         /// Superpackets handed to the port.
         superpackets: Counter,
@@ -33,24 +33,23 @@ counters::counters! {
         reads: Counter,
         /// Bytes read from files.
         read_bytes: Counter,
-        /// Blocks that a superpacket needed and found in memory, or on their way.
+        /// Blocks that a superpacket needed and found in memory, or being read.
         block_hits: Counter,
-        /// Blocks that a superpacket needed and that had to be read for it.
+        /// Blocks that a superpacket needed and that were read for it.
         block_misses: Counter,
-        /// Of the hits: the block was being read already, for another flow or by read-ahead.
+        /// Of the hits, blocks already being read, for another flow or by read-ahead.
         reads_shared: Counter,
-        /// Cached blocks that have made way for others.
+        /// Cached blocks evicted to make room.
         blocks_evicted: Counter,
-        /// Pinned blocks that have made way for others: what was sent from them had not been
-        /// acknowledged for long.
+        /// Pinned blocks evicted to make room: data sent from them had long been unacknowledged.
         pins_broken: Counter,
-        /// Times that a flow had to wait for blocks.
+        /// Times that a flow waited for blocks.
         block_waits: Counter,
         /// Of the reads, those of blocks that no flow needed yet.
         blocks_ahead: Counter,
-        /// Blocks that were read ahead and then needed.
+        /// Blocks read ahead and then needed.
         blocks_ahead_used: Counter,
-        /// Blocks that were read ahead and have gone without having been needed.
+        /// Blocks read ahead and evicted unused.
         blocks_ahead_wasted: Counter,
         /// Most blocks in use, being read or pinned at once.
         blocks_used_max: Gauge,
@@ -64,85 +63,85 @@ counters::counters! {
         sealed_sent_bytes: Counter,
         /// TLS records sealed for the first time.
         records_sealed: Counter,
-        /// TLS records sealed once more.
+        /// TLS records sealed again.
         records_sealed_again: Counter,
-        /// TLS records that went on without being sealed again.
+        /// TLS records continued without sealing them again.
         records_from_tail: Counter,
-        /// Bytes of TLS records made by sealing, again or for the first time.
+        /// Bytes of TLS records sealed, again or for the first time.
         sealed_bytes: Counter,
-        /// SENDs that failed because a record would have been sealed otherwise.
+        /// SENDs that failed because a record would have been sealed differently.
         seal_mismatches: Counter,
         /// QKEY commands taken.
         quic_keys: Counter,
         /// QSEND commands taken.
         quic_sends: Counter,
-        /// Of these, such that were rejected.
+        /// Of these, commands rejected.
         quic_sends_rejected: Counter,
-        /// Packets of QUIC connections sealed.
+        /// QUIC packets sealed.
         quic_packets_sealed: Counter,
         /// Datagrams handed to the port.
         datagrams: Counter,
-        /// Bytes of datagrams handed to the port, headers not counted.
+        /// Bytes of datagrams handed to the port, without headers.
         datagram_bytes: Counter,
         /// QRXKEY commands taken.
         quic_receive_keys: Counter,
-        /// Of these, such that there was no room for: the host opens what arrives.
+        /// Of these, keys refused for lack of room: the host opens what arrives.
         quic_receive_keys_refused: Counter,
-        /// Packets of peers of QUIC connections opened.
+        /// Packets from QUIC peers opened.
         quic_packets_opened: Counter,
-        /// Of these, packets that were held until those before them had come.
+        /// Of these, packets held until those before them arrived.
         quic_packets_held: Counter,
-        /// Gaps in packet numbers that were given up, since what was missing did not come in time.
+        /// Gaps in packet numbers given up, because the missing packets did not arrive in time.
         quic_gaps_timed_out: Counter,
-        /// ACK frames that were left out of what the host gets, since a later one says the same.
+        /// ACK frames removed before the host gets them, because a later one says the same.
         quic_acks_coalesced: Counter,
-        /// Packets that have come again, and were dropped.
+        /// Duplicate packets, dropped.
         quic_packets_duplicate: Counter,
         /// Datagrams that the worker could not open, handed to the host as frames.
         quic_frames_handed_up: Counter,
         /// PREPARE commands taken.
         prepares: Counter,
-        /// Of these, such that were answered by READY.
+        /// Of these, commands answered with READY.
         prepares_ready: Counter,
-        /// Of the reads, those of blocks that a PREPARE has asked for.
+        /// Of the reads, those of blocks that a PREPARE asked for.
         blocks_prepared: Counter,
         /// PART commands taken.
         parts: Counter,
-        /// Of these, such that were refused.
+        /// Of these, commands refused.
         parts_refused: Counter,
-        /// Connections of PARTs that have ended here.
+        /// Connections of PARTs that ended here.
         parted_ended: Counter,
-        /// Packets sent for them.
+        /// Packets sent for connections of PARTs.
         parted_packets: Counter,
         /// SPLICE commands taken.
         splices: Counter,
-        /// Of these, such that were refused.
+        /// Of these, commands refused.
         splices_refused: Counter,
-        /// Splices that have ended here.
+        /// Splices that ended here.
         splices_ended: Counter,
-        /// Splices that went back to the host.
+        /// Splices returned to the host.
         splices_returned: Counter,
         /// Packets sent for splices.
         spliced_packets: Counter,
-        /// Bytes that have passed from one leg of a splice to the other, repetitions not counted.
+        /// Bytes forwarded from one leg of a splice to the other, without retransmissions.
         spliced_bytes: Counter,
-        /// Frames of splices that the other peer would not have taken.
+        /// Frames of splices that the other peer would not have accepted.
         spliced_frames_dropped: Counter,
         /// FRAME commands taken.
         frames_taken: Counter,
-        /// Of these, frames that belong to none of them.
+        /// Of these, frames of no connection that the worker has.
         frames_unknown: Counter,
-        /// Frames that have arrived at the worker's own port, where a packet filter steers them.
+        /// Frames that arrived at the worker's own port, steered there by a packet filter.
         frames_received: Counter,
         /// Of these, frames of no connection that the worker has, handed to the host.
         frames_handed_up: Counter,
-        /// Frames that are damaged, or for the host, and too many for it.
+        /// Frames dropped: damaged, or for the host and too many for it.
         frames_dropped: Counter,
-        /// SYNs that have reached the worker, to be answered in the host's place.
+        /// SYNs that reached the worker, to be answered in the host's place.
         syns_received: Counter,
         /// SYN,ACKs with cookies sent.
         syn_acks_sent: Counter,
-        /// SYNs handed to the host, which are for no listener that the worker answers for.
+        /// SYNs handed to the host, for no listener that the worker answers for.
         syns_handed_up: Counter,
         /// Times that a superpacket waited for room in the event ring.
         ring_waits: Counter,
@@ -154,15 +153,15 @@ counters::counters! {
         port_waits: Counter,
         /// Times that the worker slept.
         sleeps: Counter,
-        /// SENDs taken that named an earliest departure.
+        /// SENDs taken that name an earliest departure.
         paced: Counter,
-        /// Of these, SENDs that asked to be held for too long.
+        /// Of these, SENDs that asked for too long a hold.
         holds_shortened: Counter,
-        /// Time by which paced SENDs left later than their earliest departure, in microseconds.
+        /// Time by which paced SENDs left after their earliest departure, in microseconds.
         paced_late_us: Counter,
-        /// The latest of them, in microseconds.
+        /// Largest such delay, in microseconds.
         paced_late_max_us: Maximum,
-        /// Paced SENDs that were later than a millisecond.
+        /// Paced SENDs more than a millisecond late.
         paced_late: Counter,
     }
 }

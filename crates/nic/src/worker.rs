@@ -271,7 +271,7 @@ impl<P> fmt::Debug for Worker<P> {
 
 impl fmt::Display for Corrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the host's command ring makes no sense; the session cannot go on")
+        f.write_str("the host's command ring is corrupt; the session cannot continue")
     }
 }
 

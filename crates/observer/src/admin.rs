@@ -168,7 +168,7 @@ fn attend(mut client: &TcpStream, metrics: &Metrics, patience: Duration) -> io::
                 is_head = request.method == Some("HEAD");
                 break answer(&request, metrics);
             }
-            Err(_) => break plain("400 Bad Request", "this is no request\n"),
+            Err(_) => break plain("400 Bad Request", "this is not a request\n"),
         }
     };
     let Answer {

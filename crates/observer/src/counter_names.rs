@@ -5,33 +5,33 @@ use counters::{Counter, Kind};
 counters::counters! {
     /// What the host process counts beside its stack and its server.
     pub struct HostProcessCounters {
-        /// Accesses in no log and no metric, because the observer was behind.
+        /// Accesses missing from logs and metrics, because the observer was behind.
         access_records_lost: Counter,
         /// Connections in the host stack's table.
         connections: Gauge,
-        /// Connections whose FIN is sent: they wait for their clients alone.
+        /// Connections whose FIN is sent and that wait only for their clients.
         connections_orphaned: Gauge,
-        /// Handshakes under way, cookies not counted.
+        /// Handshakes under way, not counting SYN cookies.
         connections_half_open: Gauge,
-        /// Memory of connections for what their clients send, real bytes to be sent, and TLS.
+        /// Memory of connections for received data, real bytes to send, and TLS.
         connection_memory_bytes: Gauge,
         /// Connections in TIME-WAIT.
         connections_time_wait: Gauge,
-        /// Connections of which a NIC stack runs the end.
+        /// Connections whose teardown a NIC stack runs.
         connections_parted: Gauge,
-        /// Connections of QUIC, those included that are closed and answer stray packets.
+        /// QUIC connections, including closed ones that still answer stray packets.
         connections_quic: Gauge,
-        /// Streams of these.
+        /// Streams of QUIC connections.
         streams_quic: Gauge,
-        /// Files open below, or being opened.
+        /// Files open at NIC stacks, or being opened.
         files_open: Gauge,
-        /// SENDs issued and not departed.
+        /// SENDs issued but not departed.
         sends_outstanding: Gauge,
-        /// Small commands that wait for room in a ring.
+        /// Small commands waiting for room in a ring.
         commands_waiting: Gauge,
-        /// NIC workers that new connections go to, of all NIC stacks.
+        /// NIC workers that take new connections, over all NIC stacks.
         nic_workers_in_use: Gauge,
-        /// Lines for the error log that found no room on their way.
+        /// Lines for the error log dropped on their way for lack of room.
         error_lines_lost: Counter,
     }
 }
@@ -82,17 +82,17 @@ pub const SOCKETS_OF_APPLICATIONS: CounterSet = CounterSet {
 counters::counters! {
     /// What a broker counts.
     pub struct BrokerCounters {
-        /// Processes that the broker has attached.
+        /// Processes attached by the broker.
         attached: Counter,
-        /// Processes of earlier brokers that have come to this one.
+        /// Processes of earlier brokers that came to this one.
         reattached: Counter,
-        /// Processes that the broker has refused.
+        /// Processes refused by the broker.
         refused: Counter,
         /// Descriptors for sockets passed to processes.
         handles: Counter,
         /// Open files passed to NIC processes.
         files: Counter,
-        /// Connections to the broker closed because their process did not keep to the protocol.
+        /// Connections to the broker closed because their process violated the protocol.
         cut_off: Counter,
     }
 }

@@ -84,7 +84,7 @@ pub fn receive_records(records: &OwnedFd, stop: BorrowedFd<'_>, logs: Logs<'_>, 
                 continue;
             }
             None => {
-                tracing::warn!("the host process told something that makes no sense");
+                tracing::warn!("the host process sent an invalid message");
                 continue;
             }
         };

@@ -211,7 +211,7 @@ impl Metrics {
     pub fn health(&self) -> Result<(), String> {
         let state = self.lock();
         let Some(heard_at) = state.heard_at else {
-            return Err("nothing was heard of the host process yet".to_owned());
+            return Err("no report of the host process yet".to_owned());
         };
         let silence = heard_at.elapsed();
         if silence >= SILENCE_MAX {
@@ -516,13 +516,13 @@ fn own() -> Own {
         since: metric(
             "observer_start_time_seconds",
             Gauge,
-            "When the observer process was started, in seconds since the epoch. What access \
-             records add up to counts from then.",
+            "Start time of the observer process, in seconds since the epoch. Metrics of access \
+             records count from then.",
         ),
         silence: metric(
             "host_report_age_seconds",
             Gauge,
-            "Time since the host process has told what it has counted; it does once a second.",
+            "Time since the host process last reported its counters; it does so once a second.",
         ),
         cpu: metric(
             "process_cpu_seconds_total",
@@ -537,43 +537,43 @@ fn own() -> Own {
         responses: metric(
             "access_responses_total",
             Counter,
-            "Responses that are over, by status; 499: the connection ended before there was one.",
+            "Finished responses, by status; 499: the connection ended before there was one.",
         ),
         body_bytes: metric(
             "access_body_bytes_total",
             Counter,
-            "Bytes of bodies that clients have acknowledged, of responses that are over.",
+            "Body bytes that clients acknowledged, of finished responses.",
         ),
         offloaded_bytes: metric(
             "access_offloaded_bytes_total",
             Counter,
-            "Those of them that came from files, and went past the host.",
+            "Of these, bytes that came from files and bypassed the host.",
         ),
         cut_short: metric(
             "access_cut_short_total",
             Counter,
-            "Responses whose connection ended before they did.",
+            "Responses cut short by the end of their connection.",
         ),
         first_byte: metric(
             "access_first_byte_seconds",
             Kind::Histogram,
-            "Time from the end of a request's head until TCP had the first byte of the response.",
+            "Time from the end of a request's head until TCP had the response's first byte.",
         ),
         total: metric(
             "access_duration_seconds",
             Kind::Histogram,
-            "Time from the end of a request's head until its response was over.",
+            "Time from the end of a request's head until its response finished.",
         ),
         log_lines: metric("log_lines_total", Counter, "Lines written to a log."),
         log_lost: metric(
             "log_lines_lost_total",
             Counter,
-            "Lines that a log could not take for so long that there was no room to keep them.",
+            "Lines dropped because a log could not take them before the buffer was full.",
         ),
         log_failures: metric(
             "log_write_failures_total",
             Counter,
-            "Writes to a log that failed.",
+            "Failed writes to a log.",
         ),
     }
 }
@@ -701,7 +701,7 @@ mod tests {
         let page = fs::read_to_string(&path).unwrap();
         let (before, _) = page.split_once(&begin).expect("where the table begins");
         let expected =
-            format!("{before}{begin}\n| Metric | Type | What it says |\n|---|---|---|\n{rows}");
+            format!("{before}{begin}\n| Metric | Type | Meaning |\n|---|---|---|\n{rows}");
         if std::env::var_os("UPDATE_METRICS").is_some() {
             fs::write(&path, &expected).unwrap();
         } else {
@@ -723,7 +723,7 @@ mod tests {
         metrics.on_sign_of_life();
         assert_eq!(metrics.health(), Ok(()));
         let nothing = Metrics::new(Vec::new()).health();
-        assert!(nothing.unwrap_err().contains("nothing was heard"));
+        assert!(nothing.unwrap_err().contains("no report"));
     }
 
     #[test]

@@ -3,36 +3,34 @@
 counters::counters! {
     /// What has happened so far, of one origin or of all.
     pub struct OriginCounters {
-        /// Objects of an origin that clients have asked for.
+        /// Requests of clients for objects of an origin.
         asked: Counter,
-        /// Of these, those that were there, fresh or stale.
+        /// Of these, hits, fresh or stale.
         hits: Counter,
-        /// Of these, those that the origin was asked for, was being asked for, or is left alone
-        /// with.
+        /// Of these, misses: a request to the origin is sent, is under way, or is withheld after a
+        /// failure.
         misses: Counter,
-        /// Of these, those that waited for a request that was under way.
+        /// Of these, misses that waited for a request already under way.
         coalesced: Counter,
-        /// Answered from what was stale, while the origin was asked or because it failed.
+        /// Requests answered with a stale object, during revalidation or because the origin failed.
         stale: Counter,
-        /// For one client alone, since they may not be shared.
+        /// Answers passed to one client alone, since they may not be shared.
         passed: Counter,
-        /// Requests to an origin, without those repeated after a failure.
+        /// Requests to an origin, without retries after a failure.
         requests: Counter,
-        /// Of these, those that were answered 304.
+        /// Of these, requests answered 304.
         revalidated: Counter,
-        /// Of these, those that have failed or were broken off.
+        /// Of these, requests that failed or broke off.
         failures: Counter,
-        /// Downloads that ended early because the rest of their version was not to be had.
+        /// Downloads that ended early because the rest of their version was not available.
         lost: Counter,
-        /// Content that has come from an origin.
+        /// Content fetched from an origin.
         fetched_bytes: Counter,
-        /// Segments that were missing in the cache directory, or not as they were written, and are
-        /// fetched again.
+        /// Segments missing from the cache directory, or damaged there, and fetched again.
         damaged_segments: Counter,
-        /// Answers of an origin that were refused since the cache had no room for all of them
-        /// (503).
+        /// Answers of an origin refused because the cache lacked room for all of them (503).
         no_room: Counter,
-        /// Variants that have made room for others of the same target.
+        /// Variants evicted for others of the same target.
         evicted_variants: Counter,
     }
 }
@@ -40,12 +38,11 @@ counters::counters! {
 counters::counters! {
     /// What has happened to the cache directory so far.
     pub struct CacheCounters {
-        /// Objects that have made room for others in the cache directory.
+        /// Objects evicted from the cache directory.
         evicted_objects: Counter,
-        /// Content that was removed from the cache directory, for others or because it was out of
-        /// date.
+        /// Content removed from the cache directory, to make room or because it was outdated.
         evicted_bytes: Counter,
-        /// Objects in the cache directory, whole or in parts.
+        /// Objects in the cache directory, complete or partial.
         cached_objects: Gauge,
         /// Content in the cache directory.
         cached_bytes: Gauge,

@@ -262,7 +262,7 @@ impl Endpoint<'_> {
             };
             match serde_json::from_slice::<Order>(message) {
                 Ok(order) => self.on_order(order, fetcher),
-                Err(error) => tracing::error!("an order makes no sense: {error}"),
+                Err(error) => tracing::error!("invalid order: {error}"),
             }
         }
         Ok(())
@@ -304,7 +304,7 @@ impl Endpoint<'_> {
             };
             match serde_json::from_slice::<HostRequest>(message) {
                 Ok(ask) => fetcher.on_ask(ask),
-                Err(error) => tracing::error!("the host process asks what makes no sense: {error}"),
+                Err(error) => tracing::error!("invalid request of the host process: {error}"),
             }
         }
         Ok(true)
@@ -335,7 +335,7 @@ fn hand_out(host: &UnixDatagram, fetcher: &mut Fetcher) -> io::Result<()> {
         let bytes = serde_json::to_vec(answer)?;
         if let (Answer::Object { ticket, .. }, true) = (answer, bytes.len() > MESSAGE_BYTES_MAX) {
             let ticket = *ticket;
-            tracing::warn!("an answer has more header fields than clients can be told of");
+            tracing::warn!("an answer has more header fields than clients can get");
             fetcher.answers.pop_front();
             fetcher.on_ask(HostRequest::Done { ticket });
             fetcher.answers.push_front(Answer::Lost { ticket });

@@ -104,7 +104,7 @@ impl fmt::Display for Failure {
             | Failure::TooLarge(why)
             | Failure::NoRoom(why)
             | Failure::Cache(why) => f.write_str(why),
-            Failure::Stopped => f.write_str("no client wants it any more"),
+            Failure::Stopped => f.write_str("no client needs it any more"),
         }
     }
 }

@@ -362,7 +362,7 @@ impl Upstream {
                     if attempt >= ATTEMPTS_MAX || matches!(failure, Failure::Late(_)) {
                         return Err(failure);
                     }
-                    tracing::debug!(origin = %self.url, target, "asked again: {failure}");
+                    tracing::debug!(origin = %self.url, target, "retried: {failure}");
                 }
             }
             tokio::time::sleep(wait).await;

@@ -302,7 +302,7 @@ fn open_port(
         check_duplicates(&mut port, &settings.device, &own)?;
     }
     if let Err(error) = port.set_mark(HOST_MARK) {
-        tracing::debug!(%error, "captures will not tell what this process sends");
+        tracing::debug!(%error, "captures cannot mark packets of this process");
     }
     Ok((port, map))
 }

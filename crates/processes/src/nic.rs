@@ -102,7 +102,7 @@ pub fn run() -> Result<(), Failure> {
         .map_err(|error| device::port_failed(device, &error))?;
     for port in &ports {
         if let Err(error) = port.set_mark(NIC_MARK) {
-            tracing::debug!(%error, "captures will not tell what this process sends");
+            tracing::debug!(%error, "captures cannot mark packets of this process");
         }
     }
     let config = config(&settings);
@@ -125,7 +125,7 @@ pub fn run() -> Result<(), Failure> {
         Ok(session) => session,
         // The host stack has closed the connection before it began.
         Err(HelloError::Closed) => return Ok(()),
-        Err(error) => return Err(Failure::broken("meeting the host process", error)),
+        Err(error) => return Err(Failure::broken("connecting to the host process", error)),
     };
     child::tell(FromNic::Ready { workers })?;
     let ready = || {

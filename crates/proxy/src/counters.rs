@@ -3,56 +3,56 @@
 counters::counters! {
     /// Counts since the proxy's start.
     pub struct Counters {
-        /// Connections that the proxy has taken.
+        /// Connections accepted by the proxy.
         connections_accepted: Counter,
-        /// Connections of clients that are over.
+        /// Client connections that have ended.
         connections_closed: Counter,
-        /// Requests whose head was read, whole or broken.
+        /// Requests whose head was read, valid or not.
         requests: Counter,
-        /// Responses of backends forwarded to clients, heads of 1xx not counted.
+        /// Backend responses forwarded to clients, without 1xx heads.
         responses: Counter,
-        /// Answers of the proxy's own with a status of 4xx.
+        /// 4xx responses of the proxy's own.
         refused_4xx: Counter,
-        /// Answers of the proxy's own with a status of 5xx.
+        /// 5xx responses of the proxy's own.
         refused_5xx: Counter,
         /// Connections joined with a backend in TCP mode.
         tunnels: Counter,
-        /// Connections that became tunnels by an upgrade.
+        /// Connections upgraded to tunnels.
         upgrades: Counter,
-        /// Tunnels that a NIC stack was to join.
+        /// Tunnels that a NIC stack was to splice.
         splices: Counter,
-        /// Tunnels that it could not, so that they are copied.
+        /// Tunnels that the NIC stack could not splice: the host copies them.
         splices_refused: Counter,
-        /// Tunnels that the host goes on copying: they did not become quiet, or came back.
+        /// Tunnels that the host copies on: they did not become quiet, or were returned.
         splices_returned: Counter,
-        /// Bytes of tunnels that went without being copied, in either direction. They count among
-        /// the following as well.
+        /// Bytes of tunnels forwarded without copying, in either direction. The following counters
+        /// include them.
         spliced_bytes: Counter,
-        /// Bytes of bodies and tunnels that went to backends.
+        /// Bytes of bodies and tunnels sent to backends.
         bytes_in: Counter,
-        /// Bytes of bodies and tunnels that went to clients.
+        /// Bytes of bodies and tunnels sent to clients.
         bytes_out: Counter,
-        /// Connections to backends that were begun.
+        /// Connections to backends begun.
         backend_connects: Counter,
-        /// Connections to backends that were not established.
+        /// Connections to backends that failed.
         backend_connect_failures: Counter,
-        /// Requests that went to a backend on a connection that was there.
+        /// Requests sent to a backend on an idle connection.
         backend_reuses: Counter,
         /// Requests that failed at a backend before a response.
         backend_failures: Counter,
-        /// Requests sent once more, to another backend or on another connection.
+        /// Requests retried, at another backend or on another connection.
         retries: Counter,
         /// Requests that waited for a backend.
         queued: Counter,
-        /// Requests that waited for a backend in vain.
+        /// Requests that timed out waiting for a backend.
         queue_timeouts: Counter,
-        /// Connections without a valid header of the PROXY protocol, which they had to have.
+        /// Connections without a valid PROXY protocol header where one is required.
         proxy_headers_invalid: Counter,
-        /// Health checks that a backend has passed.
+        /// Health checks passed by backends.
         checks_passed: Counter,
-        /// Health checks that a backend has failed.
+        /// Health checks failed by backends.
         checks_failed: Counter,
-        /// Backends taken out because requests failed there.
+        /// Backends ejected because requests failed.
         ejections: Counter,
         /// Backends that are up.
         backends_up: Gauge,
@@ -64,27 +64,27 @@ counters::counters! {
 counters::counters! {
     /// Counts of one backend in one pool, since it is known.
     pub struct BackendCounters {
-        /// Requests that have got a connection to the backend, and connections joined with it. One
-        /// that is tried again counts again.
+        /// Requests that got a connection to the backend, and connections joined with it. Each
+        /// retry counts.
         requests: Counter,
-        /// Of these, those that the backend has answered, and the connections joined with it.
+        /// Of these, requests that the backend answered, and connections joined with it.
         responses: Counter,
-        /// Requests, and connections in TCP mode, that failed at the backend: no connection was
-        /// established, or no response came.
+        /// Requests, and connections in TCP mode, that failed at the backend: connecting failed, or
+        /// no response came.
         requests_failed: Counter,
-        /// Health checks that the backend has failed.
+        /// Health checks that the backend failed.
         checks_failed: Counter,
-        /// How often the backend was taken out because requests failed there.
+        /// Times that the backend was ejected because requests failed.
         ejections: Counter,
-        /// Connections to the backend in use, those that are being established included.
+        /// Connections to the backend in use, including those being established.
         connections: Gauge,
-        /// Connections to the backend that wait to be used again.
+        /// Idle connections to the backend, kept for reuse.
         connections_idle: Gauge,
-        /// 1 while health checks say that the backend is up, or there are none; otherwise 0.
+        /// 1 while health checks report the backend up, or there are none; otherwise 0.
         up: Gauge,
-        /// 1 while the backend is taken out because requests failed there; otherwise 0.
+        /// 1 while the backend is ejected because requests failed; otherwise 0.
         ejected: Gauge,
-        /// 1 while the configuration has the backend drain; otherwise 0.
+        /// 1 while the configuration drains the backend; otherwise 0.
         draining: Gauge,
     }
 }

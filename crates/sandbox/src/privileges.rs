@@ -21,8 +21,8 @@ const NAMES: [(CapabilitySet, &str); 3] = [
 
 /// Fails unless the calling thread has the capabilities `needed` for `what`.
 pub fn require(what: &str, needed: CapabilitySet) -> Result<(), Failure> {
-    let effective =
-        effective().map_err(|errno| Failure::broken("reading the own capabilities", errno))?;
+    let effective = effective()
+        .map_err(|errno| Failure::broken("reading the capabilities of this process", errno))?;
     check(what, needed, effective)
 }
 

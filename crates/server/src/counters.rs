@@ -5,27 +5,27 @@ use http::StatusCode;
 counters::counters! {
     /// Counts since the server's start.
     pub struct Counters {
-        /// Connections that the server has taken.
+        /// Connections that the server accepted.
         connections_accepted: Counter,
-        /// Connections of the server that are over.
+        /// Connections of the server that have ended.
         connections_closed: Counter,
-        /// Request heads that were answered, whole or broken.
+        /// Request heads answered, valid or not.
         requests: Counter,
-        /// Responses begun with a status of 1xx.
+        /// Responses begun with a 1xx status.
         responses_1xx: Counter,
-        /// Responses begun with a status of 2xx.
+        /// Responses begun with a 2xx status.
         responses_2xx: Counter,
-        /// Responses begun with a status of 3xx.
+        /// Responses begun with a 3xx status.
         responses_3xx: Counter,
-        /// Responses begun with a status of 4xx.
+        /// Responses begun with a 4xx status.
         responses_4xx: Counter,
-        /// Responses begun with a status of 5xx.
+        /// Responses begun with a 5xx status.
         responses_5xx: Counter,
         /// Bytes of response heads and error pages handed to the host stack.
         real_bytes: Counter,
-        /// Bytes of files promised to clients, which the host never has.
+        /// Bytes of files promised to clients; the host never has them.
         virtual_bytes: Counter,
-        /// Requests that did not arrive in time.
+        /// Requests whose head did not arrive in time.
         head_timeouts: Counter,
         /// Kept-alive connections closed because no further request came.
         idle_timeouts: Counter,
@@ -33,20 +33,20 @@ counters::counters! {
         stall_timeouts: Counter,
         /// Connections aborted because the client acknowledged less than `rate_min`.
         rate_timeouts: Counter,
-        /// Requests answered 503 because the NIC stack did not say whether their file is open, or
-        /// 504 because an origin's answer did not come, or 425 because the handshake was not over.
+        /// Requests answered 503 because the NIC stack did not open their file in time, 504 because
+        /// an origin did not answer, or 425 because the handshake was not over.
         open_timeouts: Counter,
-        /// Connections aborted because the rest of an object of an origin is not to be had.
+        /// Connections aborted because the rest of an origin's object is not available.
         contents_lost: Counter,
         /// Connections aborted because the client did not close after the last response.
         linger_timeouts: Counter,
-        /// Requests that came over HTTP/3.
+        /// Requests over HTTP/3.
         http3_requests: Counter,
-        /// Streams of HTTP/3 that were reset for an error of the client.
+        /// HTTP/3 streams reset because of a client error.
         http3_stream_errors: Counter,
-        /// Connections of HTTP/3 that were closed for an error of the client.
+        /// HTTP/3 connections closed because of a client error.
         http3_connection_errors: Counter,
-        /// Those of them whose client asked for too much that leads to no response.
+        /// Of these, connections whose client caused too much work that leads to no response.
         http3_excessive_loads: Counter,
     }
 }

@@ -7,43 +7,43 @@ counters::counters! {
         processes: Gauge,
         /// Processes attached since the start.
         processes_attached: Counter,
-        /// Processes that have come to another broker after the death of theirs.
+        /// Processes that came to a new broker after theirs died.
         processes_reattached: Counter,
-        /// Sockets of applications, also of connections that nothing but their peer is waited for.
+        /// Sockets of applications, including those of connections that wait only for their peer.
         sockets: Gauge,
         /// Commands taken from applications.
         commands: Counter,
         /// Events sent to applications: answers and hints.
         events: Counter,
-        /// Hints that found no room: the process looks at all of its sockets instead.
+        /// Hints dropped for lack of room: the process checks all of its sockets instead.
         hints_lost: Counter,
-        /// Connections of applications that peers have opened.
+        /// Connections to applications that peers opened.
         connections_accepted: Counter,
-        /// Connections of listeners of applications reset for want of a socket or memory.
+        /// Connections to applications' listeners reset for lack of a socket or memory.
         connections_refused: Counter,
-        /// Addresses not bound because the application has bound as many as it may.
+        /// Addresses not bound because the application has bound its maximum.
         bindings_refused: Counter,
-        /// Connections that applications have begun to open.
+        /// Connections that applications began to open.
         connections_opened: Counter,
-        /// Bytes taken from applications to be sent.
+        /// Bytes taken from applications to send.
         sent_bytes: Counter,
-        /// Bytes of files that applications have queued, which they never see.
+        /// Bytes of files queued by applications, which never see them.
         file_bytes: Counter,
         /// Bytes handed to applications.
         received_bytes: Counter,
-        /// Pairs of connections that applications have asked to be joined in a NIC stack.
+        /// Pairs of connections that applications asked to join in a NIC stack.
         splices_begun: Counter,
-        /// Those that a NIC stack has joined.
+        /// Of these, pairs that a NIC stack joined.
         splices_joined: Counter,
-        /// Those that were not joined, for whatever reason.
+        /// Pairs not joined, for whatever reason.
         splices_given_up: Counter,
-        /// Bytes that have passed between joined connections.
+        /// Bytes forwarded between joined connections.
         spliced_bytes: Counter,
-        /// Commands refused: what was asked for is not allowed, or makes no sense.
+        /// Commands refused: not allowed, or invalid.
         commands_refused: Counter,
-        /// Sockets reset because their records made no sense.
+        /// Sockets reset because their records were invalid.
         sockets_nonsense: Counter,
-        /// Channels ended because their rings made no sense.
+        /// Channels closed because their rings were corrupt.
         channels_corrupt: Counter,
     }
 }

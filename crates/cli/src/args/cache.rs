@@ -8,9 +8,9 @@ use config::size::Size;
 /// The option, of `splitway serve` and of `splitway nic` alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct CacheOption {
-    /// Memory of the NIC stack for content, all workers together, such as 512M or 2G: the cache,
-    /// what is on its way, and what is kept until it is acknowledged [default: a quarter of the
-    /// memory of the machine, or of the control group if that may use less, at most 1G]
+    /// Memory of the NIC stack for content, shared by all workers, such as 512M or 2G: cached
+    /// blocks, reads under way, and data not yet acknowledged [default: a quarter of the memory of
+    /// the machine, or of the control group if its limit is lower, at most 1G]
     #[arg(long, value_name = "SIZE", requires = "content")]
     pub(crate) cache: Option<Size>,
 }

@@ -9,11 +9,11 @@ use config::control_link::NodePlace;
 /// The application node.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NodeArgs {
-    /// The stack node: the interface here, and the address of the one there
+    /// Stack node: the interface on this machine, and the node's MAC address
     #[arg(long, value_name = "eth:IFACE,MAC")]
     pub(crate) stack: NodePlace,
 
-    /// File with the key that both nodes share; `splitway keygen` makes one
+    /// File with the key that both nodes share; `splitway keygen` creates one
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: PathBuf,
 
@@ -25,7 +25,7 @@ pub(crate) struct NodeArgs {
 /// The gate of a stack node.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GateArgs {
-    /// The application node: the interface here, and the address of the one there
+    /// Application node: the interface on this machine, and the node's MAC address
     #[arg(long, value_name = "eth:IFACE,MAC")]
     pub(crate) node: NodePlace,
 
@@ -37,7 +37,7 @@ pub(crate) struct GateArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) sockets: PathBuf,
 
-    /// User that the application node is known by: the rules of [sockets] about it decide
+    /// User whose [sockets] rules apply to the application node
     #[arg(long, value_name = "USER")]
     pub(crate) user: String,
 }

@@ -8,26 +8,26 @@ use server::{Coding, RelativePath};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "HTTP")]
 pub(crate) struct HttpOptions {
-    /// Files that a directory is asked for; the first that is there is served [default: index.html]
+    /// Index files of directories; the first that exists is served [default: index.html]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_index)]
     pub(crate) index: Vec<RelativePath>,
 
-    /// Codings in which files may lie ready beside themselves, the best first: NAME.br, NAME.zst,
-    /// NAME.gz. A client that accepts one gets it in the place of NAME
+    /// Codings of precompressed files to look for, the best first: NAME.br, NAME.zst, NAME.gz. A
+    /// client that accepts one gets it instead of NAME
     #[arg(long, value_name = "br,zstd,gzip", value_delimiter = ',')]
     pub(crate) precompressed: Vec<Coding>,
 
-    /// List directories that have no index: a page, or JSON for those who prefer it. Names that
-    /// begin with a dot are not told
+    /// List directories that have no index: a page, or JSON for clients that prefer it. Listings
+    /// omit names that begin with a dot
     #[arg(long)]
     pub(crate) listing: bool,
 
-    /// How fast a connection is sent to at most: 20mbit [default: as fast as it goes]
+    /// Maximum send rate of a connection: 20mbit [default: no limit]
     #[arg(long, value_name = "RATE")]
     pub(crate) rate_per_connection: Option<Rate>,
 
-    /// How fast all connections of one source together are sent to at most: of an IPv4 address, or
-    /// of an IPv6 network of 64 bits [default: as fast as it goes]
+    /// Maximum send rate of all connections of one source together: an IPv4 address, or an IPv6
+    /// network of 64 bits [default: no limit]
     #[arg(long, value_name = "RATE")]
     pub(crate) rate_per_source: Option<Rate>,
 }

@@ -12,21 +12,21 @@ use observer::AccessFormat;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Logs and metrics")]
 pub(crate) struct LogOptions {
-    /// Note each response that is over in this file, or with - on standard output
+    /// Access log, with a line for each finished response: a file, or - for standard output
     #[arg(long, value_name = "PATH|-")]
     pub(crate) access_log: Option<LogPlace>,
 
-    /// What lines of the access log are like: combined, as Apache's and nginx's; combined-cache,
-    /// with what the cache had to do with it behind that; or json, with more [default: combined]
+    /// Format of the access log: combined, as in Apache and nginx; combined-cache, which appends
+    /// the cache status; or json, with more fields [default: combined]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) access_log_format: Option<AccessFormat>,
 
-    /// Write to this file what the processes have to say, which otherwise goes to standard error
+    /// File for messages of the processes, instead of standard error
     #[arg(long, value_name = "PATH")]
     pub(crate) error_log: Option<PathBuf>,
 
-    /// Serve monitoring here, on the kernel's own TCP: /metrics for Prometheus, /healthz and
-    /// /readyz. Any client that can connect sees all of it: 127.0.0.1:9180 is for this machine
+    /// Address and port for monitoring, on the kernel's own TCP: /metrics for Prometheus, /healthz
+    /// and /readyz. Any client that can connect sees all of it: 127.0.0.1:9180 is for this machine
     /// alone
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) admin: Option<SocketAddr>,

@@ -39,11 +39,11 @@ pub(crate) struct NicArgs {
     #[arg(long, value_name = "PATH", default_value = NIC_SOCKET, conflicts_with = "control")]
     pub(crate) socket: PathBuf,
 
-    /// Wait for the host stack of another machine, on the link of this interface
+    /// Wait for a host stack on another machine, on this interface's link
     #[arg(long, value_name = "eth:IFACE", requires = "key_file")]
     pub(crate) control: Option<ControlLink>,
 
-    /// File with the key that both machines share, for --control; `splitway keygen` makes one
+    /// File with the key that both machines share, for --control; `splitway keygen` creates one
     #[arg(long, value_name = "FILE", requires = "control")]
     pub(crate) key_file: Option<PathBuf>,
 
@@ -80,7 +80,7 @@ impl NicArgs {
 #[derive(Clone, Debug, Args)]
 #[group(id = "content", required = true, multiple = false)]
 struct RootOption {
-    /// Directory below which files are opened, and never outside
+    /// Directory to serve; files outside it are never opened
     #[arg(value_name = "ROOT")]
     root: Option<PathBuf>,
 
@@ -90,16 +90,16 @@ struct RootOption {
 }
 
 pub(crate) const NIC_HELP: &str = "The NIC process takes commands from one host stack at a time. \
-Only processes of the same user can connect to its socket. When a host stack has gone, it waits \
-for the next one. It needs CAP_NET_RAW.
+Only processes of the same user can connect to its socket. When the host stack goes away, the NIC \
+process waits for the next. It needs CAP_NET_RAW.
 
 Example:
   sudo splitway nic ./site --dev eth0 --socket /run/splitway-nic.sock &
   sudo splitway serve --nic /run/splitway-nic.sock --dev eth0 --addr 192.0.2.10/24
 
 With --control it takes commands from another machine, over Ethernet frames that a key \
-authenticates and encrypts. Data leaves on --dev, with the host's IP addresses; what clients send \
-goes to the host directly.
+authenticates and encrypts. Data leaves on --dev, with the host's IP addresses; packets from \
+clients go to the host directly.
 
 Example:
   splitway keygen key            # and copy it to the other machine

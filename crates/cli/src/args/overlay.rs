@@ -30,7 +30,7 @@ pub(crate) fn load(args: &ServeArgs) -> Result<Config, Failure> {
         ("--origin-ca", said.origin_ca.is_some()),
     ] {
         if is_said && is_in_vain {
-            return Err(Failure::input(option, "nothing comes from an origin")
+            return Err(Failure::input(option, "no origin is named")
                 .remedy("Name one with --origin URL, or in the configuration file."));
         }
     }

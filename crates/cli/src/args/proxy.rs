@@ -10,7 +10,7 @@ use config::log_level::LogLevel;
 /// Options of `splitway proxy`: nearly all is said in its file.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ProxyArgs {
-    /// File that says what to forward where to, in TOML (docs/proxy.md, docs/config.md)
+    /// File with ports, rules and backends, in TOML (docs/proxy.md, docs/config.md)
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
 
@@ -18,24 +18,24 @@ pub(crate) struct ProxyArgs {
     #[arg(skip)]
     pub(crate) log: Option<LogLevel>,
 
-    /// Where `splitway ctl` reaches this proxy [default: under /run/splitway or
+    /// Control socket for `splitway ctl` [default: under /run/splitway or
     /// $XDG_RUNTIME_DIR/splitway]
     #[arg(long, value_name = "PATH")]
     control_socket: Option<PathBuf>,
 
-    /// Print the whole configuration that this line leads to, as a file for --config, and end
+    /// Print the complete configuration of this command line, as a file for --config, and exit
     #[arg(long)]
     pub(crate) print_config: bool,
 
-    /// Have the host hand on what packet filters could steer to the NIC stack
+    /// Have the host forward frames that packet filters could steer to the NIC stack
     #[arg(long, help_heading = "For measurements only")]
     no_steering: bool,
 
-    /// At the end, print all counters of both processes as a line of JSON
+    /// On exit, print all counters of both processes as a line of JSON
     #[arg(long, help_heading = "For measurements only")]
     report_json: bool,
 
-    /// End when the process that started this one ends
+    /// Exit when the parent process exits
     #[arg(long, hide = true)]
     end_with_parent: bool,
 }
@@ -59,10 +59,10 @@ impl ProxyArgs {
     }
 }
 
-pub(crate) const PROXY_HELP: &str = "It forwards requests of HTTP/1.1 and connections of TCP to \
-backends, from ports on addresses of its own, as `serve` has them. `splitway check FILE` checks \
-the file, `splitway ctl reload` has it read again, `splitway ctl drain` ends the proxy without \
-losing a response.
+pub(crate) const PROXY_HELP: &str = "The proxy forwards HTTP/1.1 requests and TCP connections to \
+backends. It listens on addresses of its own, as `serve` does. `splitway check FILE` checks the \
+file, `splitway ctl reload` reloads it, `splitway ctl drain` ends the proxy without losing a \
+response.
 
 Examples:
   sudo splitway proxy --config /etc/splitway/proxy.toml

@@ -39,8 +39,8 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) root: Option<PathBuf>,
 
-    /// File that says what to serve, and how, in TOML (docs/config.md). What is said here as well
-    /// takes the place of what it says; a list takes the place of a list
+    /// Configuration file, in TOML (docs/config.md). Options on the command line override it; a
+    /// list replaces a list
     #[arg(
         long,
         value_name = "FILE",
@@ -56,7 +56,7 @@ pub(crate) struct ServeArgs {
     #[arg(skip)]
     pub(crate) is_proxy: bool,
 
-    /// Print the whole configuration that this line leads to, as a file for --config, and end
+    /// Print the complete configuration of this command line, as a file for --config, and exit
     #[arg(long)]
     pub(crate) print_config: bool,
 
@@ -83,7 +83,7 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) dev: Option<String>,
 
-    /// The stack's own address with the length of its on-link prefix; several may follow
+    /// Address of the stack with its on-link prefix length; several may follow
     #[arg(
         long,
         value_name = "CIDR",
@@ -94,23 +94,23 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) addr: Vec<Cidr>,
 
-    /// Router to everything that is not on the link, one each for IPv4 and IPv6
+    /// Default gateway, one each for IPv4 and IPv6
     #[arg(long, value_name = "IP", requires = "interface", num_args = 1.., value_delimiter = ',')]
     pub(crate) gateway: Vec<IpAddr>,
 
-    /// Do not ask the link whether another machine has the stack's addresses
+    /// Skip duplicate address detection for the stack's addresses
     #[arg(long, requires = "interface")]
     pub(crate) no_dad: bool,
 
-    /// Congestion control of the connections: cubic, bbr or newreno [default: cubic]
+    /// Congestion control: cubic, bbr or newreno [default: cubic]
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<CongestionAlgorithm>,
 
     #[command(flatten)]
     pub(crate) tcp: TcpOptions,
 
-    /// NIC workers, each a thread with its own port and its share of the cache; those that the
-    /// load does not need sleep [default: 1]
+    /// NIC workers, each a thread with its own port and its share of the cache; those that the load
+    /// does not need sleep [default: 1]
     #[arg(
         long,
         value_name = "N",
@@ -119,20 +119,21 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) workers: Option<u16>,
 
-    /// Fewest NIC workers in use, of each NIC stack; as many as --workers: always all [default: 1]
+    /// Minimum NIC workers in use, per NIC stack; if equal to --workers, all always are [default:
+    /// 1]
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=64))]
     pub(crate) workers_min: Option<u16>,
 
     #[command(flatten)]
     pub(crate) cache: CacheOption,
 
-    /// Most connections of one source: of an IPv4 address, or of an IPv6 network of 64 bits
-    /// [default: no limit]
+    /// Maximum connections per source: an IPv4 address, or an IPv6 network of 64 bits [default: no
+    /// limit]
     #[arg(long, value_name = "N")]
     pub(crate) connections_per_source: Option<NonZeroU32>,
 
-    /// Most connections that wait for their clients alone to acknowledge the end, or to end their
-    /// side. Beyond, the one that has waited longest is reset [default: 32768]
+    /// Maximum orphaned connections, which only wait for their client to acknowledge the end, or to
+    /// close its side. Beyond, the one that has waited longest is reset [default: 32768]
     #[arg(long, value_name = "N")]
     pub(crate) orphans: Option<NonZeroU32>,
 
@@ -141,10 +142,9 @@ pub(crate) struct ServeArgs {
           value_parser = value_parser!(u32).range(1280..=65535))]
     pub(crate) mtu: Option<u32>,
 
-    /// Attach to the NIC process that listens on this socket, or, as eth:IFACE,MAC, to the NIC
-    /// stack of the machine with this address on the link of an interface. Several --nic are
-    /// several NIC stacks, besides one for ROOT if that is given: each request is served by one
-    /// that has the file
+    /// Attach to the NIC process that listens on this socket or, as eth:IFACE,MAC, to the NIC stack
+    /// of the machine with this address on the interface's link. Each --nic adds a NIC stack,
+    /// besides one for ROOT if given: each request is served by one that has the file
     #[arg(
         long,
         value_name = "SOCKET|eth:IFACE,MAC",
@@ -153,34 +153,34 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) nic: Vec<NicPlace>,
 
-    /// The roots of all NIC stacks are copies of each other, times of modification included (rsync
-    /// -a, cp -a): if one goes away, responses go on from another that has a file of the same path,
-    /// size and time
+    /// Declare the roots of all NIC stacks copies of each other, modification times included (rsync
+    /// -a, cp -a): if one stack goes away, responses continue from another that has a file of the
+    /// same path, size and time
     #[arg(long)]
     pub(crate) replicas: bool,
 
-    /// File with the key that both machines share, for --nic eth:…; `splitway keygen` makes one
+    /// File with the key that both machines share, for --nic eth:…; `splitway keygen` creates one
     #[arg(long, value_name = "FILE", requires = "stacks")]
     pub(crate) key_file: Option<PathBuf>,
 
-    /// Where `splitway ctl` reaches this server [default: under /run/splitway or
+    /// Control socket for `splitway ctl` [default: under /run/splitway or
     /// $XDG_RUNTIME_DIR/splitway]
     #[arg(long, value_name = "PATH")]
     pub(crate) control_socket: Option<PathBuf>,
 
-    /// Unix socket at which other programs attach, to use sockets of this stack; docs/config.md
-    /// tells who may use what [default: no program can]
+    /// Unix socket at which other programs attach, to use sockets of this stack; docs/config.md has
+    /// the access rules [default: no program can]
     #[arg(long, value_name = "PATH")]
     pub(crate) sockets: Option<PathBuf>,
 
-    /// Have NIC workers answer SYNs, with SYN cookies: of all listeners, or on-request of programs;
-    /// docs/offload.md says when that is worth it
+    /// Have NIC workers answer SYNs, with SYN cookies: for all listeners, or on-request of
+    /// programs; docs/offload.md says when that is worth it
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true,
         default_missing_value = "true")]
     pub(crate) setup_offload: Option<OffloadOption>,
 
-    /// Have NIC stacks run the end of connections, FIN and its retransmission, answers, TIME-WAIT:
-    /// of all, or on-request of programs; docs/offload.md says when that is worth it
+    /// Have NIC stacks run connection teardown (FIN and its retransmission, replies, TIME-WAIT):
+    /// for all connections, or on-request of programs; docs/offload.md says when that is worth it
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true,
         default_missing_value = "true")]
     pub(crate) teardown_offload: Option<OffloadOption>,
@@ -208,29 +208,29 @@ pub(crate) struct ServeArgs {
     pub(crate) nic_ablation: NicAblation,
 
     /// Append the secrets of every TLS and QUIC connection to this file, for Wireshark
-    /// (SSLKEYLOGFILE): who can read it can read what clients and this server say to each other.
+    /// (SSLKEYLOGFILE): anyone who can read it can decrypt the traffic of clients and this server.
     /// The variable SSLKEYLOGFILE has no effect
     #[arg(long, value_name = "FILE", help_heading = "For debugging only")]
     pub(crate) key_log: Option<PathBuf>,
 
-    /// At the end, print all counters of both processes as a line of JSON
+    /// On exit, print all counters of both processes as a line of JSON
     #[arg(long, help_heading = "For measurements only")]
     pub(crate) report_json: bool,
 
-    /// End when the process that started this one ends
+    /// Exit when the parent process exits
     #[arg(long, hide = true)]
     pub(crate) end_with_parent: bool,
 }
 
-pub(crate) const SERVE_HELP: &str = "Without --dev, Splitway makes a link of its own: a veth pair \
+pub(crate) const SERVE_HELP: &str = "Without --dev, Splitway creates its own link: a veth pair \
 whose end on this machine is splitway0 with 10.77.0.1/24 and fd77::1/64; the stack answers at \
-10.77.0.2 and fd77::2. The pair vanishes with Splitway, however that ends. This needs \
+10.77.0.2 and fd77::2. The pair vanishes when Splitway ends, however it ends. This needs \
 CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN (sudo has them).
 
-With --dev and --addr the stack joins the network of an interface that exists, as one more \
+With --dev and --addr the stack joins the network of an existing interface, as one more \
 machine: choose an address that no other machine uses, not the kernel's own. This needs \
-CAP_NET_RAW. This machine itself does not see packets that it sends on its own interface; try the \
-URL from another one.
+CAP_NET_RAW. This machine does not see packets that it sends on its own interface; try the URL \
+from another machine.
 
 Examples:
   sudo splitway serve ./site
@@ -259,4 +259,4 @@ Examples:
   sudo splitway serve --nic eth:eth1,02:00:5e:10:00:01 \\
     --nic eth:eth1,02:00:5e:10:00:02 --replicas --key-file key --dev eth0 --addr 192.0.2.10/24
 
-End it with Ctrl-C: it prints what the processes have done.";
+Stop it with Ctrl-C; it prints a summary of its processes.";

@@ -12,8 +12,8 @@ use config::tls_names::{CipherName, KEY_RECORDS, VersionName};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsOptions {
-    /// TCP port to serve HTTPS on; may be repeated. HTTP without TLS is served only if --listen
-    /// says where
+    /// TCP port to serve HTTPS on; may be repeated. HTTP without TLS then needs an explicit
+    /// --listen
     #[arg(
         long,
         value_name = "PORT",
@@ -26,7 +26,7 @@ pub(crate) struct TlsOptions {
     #[arg(long, requires = "tls_listen")]
     pub(crate) http3: bool,
 
-    /// Versions of TLS that clients may use [default: 1.2,1.3]
+    /// TLS versions that clients may use [default: 1.2,1.3]
     #[arg(
         long,
         value_name = "1.2,1.3",
@@ -44,7 +44,7 @@ pub(crate) struct TlsOptions {
     )]
     pub(crate) tls_ciphers: Vec<CipherName>,
 
-    /// Records that one key seals: then it is replaced, or, with TLS 1.2, the connection ends
+    /// Records sealed per key: then the key is replaced or, with TLS 1.2, the connection ends
     /// [default: 8388608]
     #[arg(
         long,
@@ -59,22 +59,23 @@ pub(crate) struct TlsOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct CertificateOptions {
-    /// File of a certificate chain (PEM, the server's own certificate first); may be repeated, each
-    /// with a --tls-key. The name that a client asks for decides; the first is for all others
+    /// Certificate chain file (PEM, the server's own certificate first); may be repeated, each with
+    /// a --tls-key. The server name that a client requests decides; the first certificate is the
+    /// default
     #[arg(long, value_name = "FILE", requires = "tls_ports")]
     pub(crate) tls_cert: Vec<PathBuf>,
 
-    /// File of the certificate's private key (PEM), which others must not be able to read
+    /// Private key file of the certificate (PEM), which others must not be able to read
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Vec<PathBuf>,
 
-    /// File of an OCSP response (DER) to be stapled to the certificate; if repeated, in the order
-    /// of the certificates
+    /// OCSP response file (DER) to staple to the certificate; if repeated, in the order of the
+    /// certificates
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_ocsp: Vec<PathBuf>,
 
-    /// Make a certificate for the served addresses and localhost, for trying out: clients trust it
-    /// only if it is added to their trust store
+    /// Create a self-signed certificate for the served addresses and localhost, for testing:
+    /// clients trust it only if it is added to their trust store
     #[arg(long, requires = "tls_ports", conflicts_with = "tls_cert")]
     pub(crate) tls_self_signed: bool,
 }

@@ -9,7 +9,7 @@ use failure::Failure;
 /// The benchmarks.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// Benchmarks, all if there is none, and then their options
+    /// Benchmarks to run, all by default, and then their options
     #[arg(
         value_name = "NAME|OPTION",
         trailing_var_arg = true,
@@ -23,23 +23,23 @@ pub(crate) const BENCH_HELP: &str =
 does the work; `make bench` builds both. Tables, plots and raw values go to target/bench.
 
 Examples:
-  sudo splitway bench --quick             everything, in four minutes, to see that it works
-  sudo splitway bench targets             what is promised, and what holds on this machine
+  sudo splitway bench --quick             everything, in four minutes, as a smoke test
+  sudo splitway bench targets             promises, and which hold on this machine
   sudo splitway bench figure8a table1     figures of the paper
-  splitway bench figure8a --help          what can be chosen";
+  splitway bench figure8a --help          options";
 
 /// What the other program is called.
 const PROGRAM: &str = "splitway-bench";
 
 /// Becomes the other program.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
-    let own = std::env::current_exe()
-        .map_err(|error| Failure::broken("finding the own program", error))?;
+    let own =
+        std::env::current_exe().map_err(|error| Failure::broken("finding this program", error))?;
     let program = own.with_file_name(PROGRAM);
     let error = Command::new(&program).args(&args.arguments).exec();
     let failure = Failure::input(format!("starting {}", program.display()), error);
     Err(failure.remedy(
-        "The benchmarks are a program of their own, which must lie beside this one. `make bench` \
+        "The benchmarks are a separate program, which must lie beside this one. `make bench` \
          builds both and runs them; so does: cargo build --release -p splitway-cli -p \
          splitway-bench",
     ))

@@ -48,13 +48,12 @@ const END_MAX: Duration = Duration::from_secs(2);
 /// What is to be captured.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CaptureArgs {
-    /// Control socket of the server, as it has printed it [default: that of the only server of this
-    /// user]
+    /// Control socket of the server, as the server printed it [default: that of this user's only
+    /// server]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// The file to write, in the format pcapng; - or nothing: standard output, if that is no
-    /// terminal
+    /// File to write, in pcapng format; - or nothing: standard output, unless it is a terminal
     #[arg(short = 'w', long = "write", value_name = "FILE|-")]
     write: Option<PathBuf>,
 
@@ -66,28 +65,28 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// How much of each packet, in bytes. The longest headers have 114; behind shorter ones up to
-    /// 60 bytes of content come along
+    /// Bytes to keep of each packet. The longest headers have 114; behind shorter ones, up to 60
+    /// bytes of content are included
     #[arg(long, value_name = "BYTES", default_value = "114",
           value_parser = value_parser!(u32).range(64..=i64::from(SNAPLEN_MAX)))]
     snaplen: u32,
 
-    /// End after so many packets
+    /// Stop after so many packets
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// End after so many seconds
+    /// Stop after so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u32).range(1..))]
     seconds: Option<u32>,
 }
 
-pub(crate) const CAPTURE_HELP: &str = "The file has three interfaces, so that Wireshark shows of \
-each packet whether it was received, sent by the host stack, or sent by a NIC stack. Superpackets \
-of TCP are written as they are handed to the kernel: longer than the link's MTU, with checksums \
-that are completed later. Those of UDP are written as the datagrams that they are cut into.
+pub(crate) const CAPTURE_HELP: &str = "The file has three interfaces, so that Wireshark shows for \
+each packet whether it was received, sent by the host stack, or sent by a NIC stack. TCP \
+superpackets appear as the kernel gets them: longer than the link's MTU, with checksums \
+completed later. UDP superpackets appear as the datagrams that they are split into.
 
-End it with Ctrl-C: it says how many packets there were, and how many are missing. Only the user \
-who runs the server, and root, may capture.
+Stop it with Ctrl-C: it prints how many packets there were, and how many are missing. Only the \
+user who runs the server, and root, may capture.
 
 Examples:
   sudo splitway capture -w server.pcapng
@@ -108,8 +107,8 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<(), Failure> {
     };
     let answer = ctl::ask(args.socket.as_deref(), Request::Capture(wanted))?;
     let captured: Captured = serde_json::from_str(&answer.text).map_err(|error| {
-        Failure::broken("what the server answers", error)
-            .remedy("It runs another version of Splitway: ask it with its own program.")
+        Failure::broken("answer of the server", error)
+            .remedy("It runs another version of Splitway: use its own program.")
     })?;
     if answer.descriptors.len() != captured.parts.len() {
         return Err(
@@ -119,14 +118,14 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<(), Failure> {
     }
     if captured.nics_elsewhere > 0 {
         tracing::warn!(
-            "{} NIC stacks are on other machines: what they send does not pass here; capture it \
+            "{} NIC stacks are on other machines: their packets do not pass here; capture them \
              there, with tcpdump",
             captured.nics_elsewhere
         );
     }
     if captured.parts.contains(&Part::BothSend) {
         tracing::warn!(
-            "host stack and NIC stacks are not told from each other: marking packets needs Linux \
+            "host stack and NIC stacks cannot be distinguished: marking packets needs Linux \
              5.17, or CAP_NET_ADMIN"
         );
     }

@@ -23,7 +23,7 @@ use config::{Config, Content, Site, Text};
 /// The check of a configuration.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// The file, as for `serve --config` or `proxy --config`
+    /// File, as for `serve --config` or `proxy --config`
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
@@ -126,7 +126,7 @@ fn unreadable(what: String, errno: Errno, root: &Path) -> Failure {
     match errno {
         Errno::NOENT => Failure::input(what, format!("it is not below {}", root.display())),
         Errno::XDEV => Failure::input(what, format!("it leads out of {}", root.display()))
-            .remedy("Files initial_netns the NIC stack's root are never served."),
+            .remedy("Files outside the NIC stack's root are never served."),
         errno => Failure::input(what, errno),
     }
 }

@@ -21,8 +21,8 @@ use crate::terminal::say;
 /// Requests to a running server.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CtlArgs {
-    /// Control socket of the server, as it has printed it [default: that of the only server of this
-    /// user]
+    /// Control socket of the server, as the server printed it [default: that of this user's only
+    /// server]
     #[arg(long, value_name = "PATH", global = true)]
     pub(crate) socket: Option<PathBuf>,
 
@@ -33,45 +33,45 @@ pub(crate) struct CtlArgs {
 /// What to ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
 pub(crate) enum CtlCommand {
-    /// Replace the NIC process by a new one, from the program as it is now; no connection notices
+    /// Replace the NIC process with a new one, from the program as it is now; connections continue
     RestartNic,
     /// List the NIC stacks: whether each serves, for how long, with how many workers, and if not,
     /// why
     Nics,
-    /// Read the configuration file, certificates and their keys again, for what begins from now on
+    /// Reload the configuration file, certificates and keys, for new requests and connections
     Reload,
-    /// Accept no more connections, finish the responses that are under way, and end then
+    /// Accept no more connections, finish the responses in progress, and exit
     Drain,
-    /// Open the logs again, where they are now: after they were renamed
+    /// Reopen the log files at their paths, after they were renamed
     Reopen,
-    /// Serve a program no more that has attached: its connections are reset
+    /// Detach a program: reset its connections and stop serving it
     Detach {
-        /// A process of it, as `splitway stat` lists it
+        /// One of its processes, as `splitway stat` lists it
         #[arg(value_parser = clap::value_parser!(u32).range(1..))]
         pid: u32,
     },
 }
 
 pub(crate) const CTL_HELP: &str = "\
-Only the user who runs the server, and root, may ask it. The exit code is 0 only if it was done.
+Only the user who runs the server, and root, may control it. The exit code is 0 only on success.
 
-`restart-nic` starts the program that lies now where the server's lay when that was started: after \
-an upgrade, the new one. It takes over when it has said hello and speaks the same version of the \
-contract; if not, it is ended, and the old one goes on.
+`restart-nic` starts the program that is now at the path from which the server was started: after \
+an upgrade, the new one. The new process takes over once it says hello and speaks the same version \
+of the contract; if not, it is killed, and the old one continues.
 
-`reload` reads the file of --config, and certificates with their keys, again, as SIGHUP does. If \
-anything in them is no good, all that there was stays, and the answer says why. What needs a \
-restart is named.
+`reload`, like SIGHUP, reads the --config file and the certificates with their keys. If anything \
+in them is invalid, everything stays as it was, and the answer says why. It also names the keys \
+that need a restart.
 
-`drain`, as SIGQUIT: no more connections, and the server ends when the last response has been \
+`drain`, like SIGQUIT: no more connections, and the server exits when the last response has been \
 sent, or after drain_timeout.
 
-`reopen` opens the files of --access-log and --error-log again, as SIGUSR1 does, and answers when \
+`reopen`, like SIGUSR1, reopens the files of --access-log and --error-log, and answers when \
 nothing is written to the old ones any more.
 
-`detach` ends what a program that has attached (--sockets) has of the host stack: its connections \
-are reset, and it gets no more sockets (ESHUTDOWN). PID is any of the processes that share them. \
-Started again, it may attach again.
+`detach` cuts an attached program (--sockets) off the host stack: its connections are reset, and \
+it gets no more sockets (ESHUTDOWN). PID is any of the processes that share them. The program may \
+attach again when it is restarted.
 
 Examples:
   sudo splitway ctl restart-nic
@@ -118,7 +118,7 @@ pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Answer, Fai
     let what = format!("asking the server at {}", path.display());
     let answer = exchange(&server, request).map_err(|errno| Failure::broken(&what, errno))?;
     let Some((line, descriptors)) = answer else {
-        let failure = "it has not answered; its own messages may say why";
+        let failure = "no answer; its own messages may say why";
         return Err(Failure::broken(what, failure));
     };
     match line.split_once(' ') {
@@ -173,7 +173,7 @@ fn connect(path: &Path) -> Result<OwnedFd, Failure> {
     let what = format!("control socket {}", path.display());
     try_connect(path).map_err(|errno| match errno {
         Errno::NOENT => Failure::input(what, "there is none")
-            .remedy("`splitway serve` prints where its own is."),
+            .remedy("`splitway serve` prints the path of its control socket."),
         Errno::CONNREFUSED => Failure::input(what, "no server listens there any more"),
         Errno::ACCESS | Errno::PERM => Failure::input(what, errno)
             .remedy("Only the user who runs the server, and root, may ask it: try sudo."),

@@ -24,7 +24,7 @@ use config::root::check_root;
 /// The demonstration.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Directory to serve [default: examples/site, or a small site made for the occasion]
+    /// Directory to serve [default: examples/site, or a small generated site]
     #[arg(value_name = "SITE")]
     pub(crate) site: Option<PathBuf>,
 
@@ -38,10 +38,10 @@ pub(crate) struct DemoArgs {
     pub(crate) workers: u16,
 }
 
-pub(crate) const DEMO_HELP: &str = "The demonstration moves into a user and network namespace of \
-its own, runs `splitway serve` there, downloads every file of the site with curl over IPv4 and \
-IPv6, with HTTP and with HTTPS, compares SHA-256 sums with those of the files, and prints what \
-each process has done. Its exit code is 0 only if every byte was right.
+pub(crate) const DEMO_HELP: &str = "The demonstration creates its own user and network \
+namespace, runs `splitway serve` there, downloads every file of the site with curl over IPv4 and \
+IPv6, with HTTP and with HTTPS, compares SHA-256 sums with those of the files, and prints a \
+summary of each process. Its exit code is 0 only if every byte was right.
 
 Examples:
   splitway demo
@@ -260,7 +260,7 @@ impl Serve {
         }
     }
 
-    /// Looks from initial_netns: neither an open file nor a mapping of the host process belongs to
+    /// Looks from outside: neither an open file nor a mapping of the host process belongs to
     /// the site.
     fn host_holds_no_file_of(&self, site: &Path) -> Result<String, Failure> {
         let what = "looking at the host process from initial_netns";

@@ -17,14 +17,14 @@ pub(crate) struct GenerateArgs {
     #[arg(value_enum)]
     what: What,
 
-    /// Directory to write it to. It is made if it is not there
+    /// Directory to write to; created if missing
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// Manual pages, one for each command: splitway.1, splitway-serve.1 and so on
+    /// Manual pages, one per command: splitway.1, splitway-serve.1 and so on
     Man,
     /// Completions for bash, zsh and fish: splitway.bash, _splitway, splitway.fish
     Completions,

@@ -10,7 +10,7 @@ use config::key_file;
 /// A new key.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KeygenArgs {
-    /// The file to write, which must not be there yet
+    /// File to write, which must not exist yet
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 }

@@ -15,35 +15,35 @@ use processes::ipc::signals::Signals;
 /// The link emulator.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LinkArgs {
-    /// The interface at one end, A
+    /// Interface at one end, A
     #[arg(value_name = "IF_A")]
     pub(crate) a: String,
 
-    /// The interface at the other end, B
+    /// Interface at the other end, B
     #[arg(value_name = "IF_B")]
     pub(crate) b: String,
 
     #[command(flatten)]
     pub(crate) both: ConditionsArgs,
 
-    /// What is different from A to B, such as loss=1%,rate=10mbit: the options above without the
-    /// dashes
+    /// Conditions that differ from A to B, such as loss=1%,rate=10mbit: the options above without
+    /// the dashes
     #[arg(long, value_name = "NAME=VALUE,…")]
     pub(crate) ab: Option<Changes>,
 
-    /// What is different from B to A
+    /// Conditions that differ from B to A
     #[arg(long, value_name = "NAME=VALUE,…")]
     pub(crate) ba: Option<Changes>,
 
-    /// What decides all that is random; the same seed loses the same packets
+    /// Seed of all random decisions; the same seed loses the same packets
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
 
-    /// At the end, print what happened as JSON
+    /// On exit, print what happened as JSON
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// End when the process that started this one ends
+    /// Exit when the parent process exits
     #[arg(long, hide = true)]
     pub(crate) end_with_parent: bool,
 }
@@ -51,39 +51,39 @@ pub(crate) struct LinkArgs {
 /// What the link is like in both directions.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ConditionsArgs {
-    /// How long a packet travels: 20ms, 200us
+    /// One-way delay: 20ms, 200us
     #[arg(long, value_name = "TIME")]
     delay: Option<Time>,
 
-    /// By up to how much the delay differs from packet to packet; no packet overtakes another
+    /// Maximum variation of the delay from packet to packet; no packet overtakes another
     #[arg(long, value_name = "TIME")]
     jitter: Option<Time>,
 
-    /// How fast packets are sent: 200mbit, 1.5gbit [default: as fast as they come]
+    /// Send rate: 200mbit, 1.5gbit [default: unlimited]
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
 
-    /// How much may wait to be sent: 256kb, or as a time at that rate, 50ms [default: everything]
+    /// Queue limit: 256kb, or as a time at that rate, 50ms [default: unlimited]
     #[arg(long, value_name = "BYTES|TIME")]
     queue: Option<Queue>,
 
-    /// How many packets are lost: 1%
+    /// Share of packets lost: 1%
     #[arg(long, value_name = "SHARE")]
     loss: Option<Share>,
 
-    /// How many packets are lost in a row, on average [default: each for itself]
+    /// Packets lost in a row, on average [default: independent losses]
     #[arg(long, value_name = "PACKETS")]
     loss_burst: Option<Burst>,
 
-    /// How many packets are held back, so that later ones overtake them
+    /// Share of packets held back, so that later ones overtake them
     #[arg(long, value_name = "SHARE")]
     reorder: Option<Share>,
 
-    /// For how long they are held back [default: 1ms]
+    /// Time that they are held back [default: 1ms]
     #[arg(long, value_name = "TIME")]
     reorder_by: Option<Time>,
 
-    /// How many packets arrive twice
+    /// Share of packets duplicated
     #[arg(long, value_name = "SHARE")]
     duplicate: Option<Share>,
 }
@@ -105,13 +105,11 @@ impl ConditionsArgs {
     }
 }
 
-pub(crate) const LINK_HELP: &str =
-    "Whatever arrives on one interface leaves from the other, as if \
-a line of this kind were between them. Neither interface should have addresses. What stands for \
-several packets (a GSO superpacket) is treated as those. A packet that is lost takes its time on \
-the line like any other.
+pub(crate) const LINK_HELP: &str = "Frames that arrive on one interface leave from the other, as \
+if such a link were between them. Neither interface should have addresses. A GSO superpacket is \
+treated as its packets. A lost packet takes its time on the link like any other.
 
-End it with Ctrl-C: it prints what became of packets, and how late the emulator was. This needs \
+Stop it with Ctrl-C: it prints the fate of the packets, and how late the emulator was. This needs \
 CAP_NET_RAW (sudo has it).
 
 Examples:

@@ -12,7 +12,7 @@ pub(crate) fn run(args: &ProxyArgs) -> Result<(), Failure> {
     // Before it is found to serve no files.
     if !ConfigFile::read(&args.config)?.parse()?.is_proxy() {
         let file = args.config.display();
-        return Err(Failure::input(file, "it says nothing of a proxy")
+        return Err(Failure::input(file, "it configures no proxy")
             .remedy("Name the ports to serve on with [[proxy.listen]]: docs/proxy.md."));
     }
     let config = overlay::load_file(&args.config)?;

@@ -33,13 +33,12 @@ const BATCH_BYTES: usize = 256 << 10;
 /// What is to be traced.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct QlogArgs {
-    /// Control socket of the server, as it has printed it [default: that of the only server of this
-    /// user]
+    /// Control socket of the server, as the server printed it [default: that of this user's only
+    /// server]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// Directory for the files, one for each connection: NUMBER.sqlog. It is made if it is not
-    /// there
+    /// Directory for the files, one per connection: NUMBER.sqlog; created if missing
     #[arg(short = 'd', long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
 
@@ -47,32 +46,32 @@ pub(crate) struct QlogArgs {
     #[arg(long, value_name = "IP", conflicts_with = "connection")]
     host: Option<IpAddr>,
 
-    /// Only this connection, which is there already: its number in `splitway stat --json`
+    /// Only this existing connection: its number in `splitway stat --json`
     #[arg(long, value_name = "NUMBER")]
     connection: Option<u64>,
 
-    /// No more connections than so many; it ends when these have
+    /// Maximum connections to trace; the command exits when all of these have ended
     #[arg(long, value_name = "N", default_value = "100",
           value_parser = value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
     connections: u32,
 
-    /// End after so many seconds
+    /// Stop after so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u32).range(1..))]
     seconds: Option<u32>,
 
-    /// End when the files have so many bytes together
+    /// Stop when the files reach this total size
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     bytes: Size,
 }
 
 pub(crate) const QLOG_HELP: &str = "A file has a header and an event on each line \
-(draft-ietf-quic-qlog-main-schema, JSON-SEQ): packets with their numbers and frames, losses, what \
-recovery and congestion control go by, keys, and what the host stack asks of the NIC stack. \
-Connections that come are traced from their first packet on, others from now on. qvis draws such \
+(draft-ietf-quic-qlog-main-schema, JSON-SEQ): packets with their numbers and frames, losses, the \
+state of recovery and congestion control, keys, and the host stack's commands to the NIC stack. \
+New connections are traced from their first packet on, existing ones from now on. qvis draws such \
 files.
 
-Nothing waits for this command: events that it does not read in time are missing, and the file \
-says how many. End it with Ctrl-C. Only the user who runs the server, and root, may trace.
+The server never waits for this command: events not read in time are missing, and the file says \
+how many. Stop it with Ctrl-C. Only the user who runs the server, and root, may trace.
 
 Examples:
   sudo splitway qlog -d traces
@@ -164,7 +163,7 @@ impl<'a> Traces<'a> {
                     self.take_lines(&mut begun)?;
                 }
                 Err(Errno::AGAIN) => self.wait(pipe, signals, deadline)?,
-                Err(errno) => return Err(Failure::broken("reading what is traced", errno)),
+                Err(errno) => return Err(Failure::broken("reading the trace", errno)),
             }
             let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
             if is_late || signals.take() || self.is_complete() {
@@ -209,8 +208,8 @@ impl<'a> Traces<'a> {
         while let Some(len) = bytes[taken..].iter().position(|&byte| byte == b'\n') {
             let line = &bytes[taken..taken + len];
             let line = serde_json::from_slice(line).map_err(|error| {
-                Failure::broken("what the host process says", error)
-                    .remedy("It runs another version of Splitway: ask it with its own program.")
+                Failure::broken("answer of the host process", error)
+                    .remedy("It runs another version of Splitway: use its own program.")
             })?;
             self.take(line)?;
             taken += len + 1;

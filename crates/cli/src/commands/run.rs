@@ -42,44 +42,44 @@ use config::log_level::LogLevel;
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
     /// Addresses whose listeners are split: any, PORT, FIRST-LAST, ADDRESS/BITS, or
-    /// ADDRESS/BITS:PORT. May be repeated; those of the loopback interface are the kernel's unless
-    /// a rule names these, such as 127.0.0.0/8 or ::1
+    /// ADDRESS/BITS:PORT. May be repeated; loopback addresses stay with the kernel unless a rule
+    /// names them, such as 127.0.0.0/8 or ::1
     #[arg(long, value_name = "RULE", default_value = "any")]
     pub(crate) listen: Vec<Rule>,
 
-    /// Addresses to which connections are split, in the same form [default: none]
+    /// Destinations whose connections are split, in the same form [default: none]
     #[arg(long, value_name = "RULE")]
     pub(crate) connect: Vec<Rule>,
 
-    /// Addresses of connections, in the same form, that the program copies between by splice(2)
-    /// without looking at the bytes, as HAProxy does in `mode tcp`: the NIC stack moves them
+    /// Addresses of connections, in the same form, between which the program copies by splice(2)
+    /// without looking at the bytes, as HAProxy does in `mode tcp`: the NIC stack forwards them
     /// instead [default: none]
     #[arg(long, value_name = "RULE", conflicts_with = "compat")]
     pub(crate) splice: Vec<Rule>,
 
-    /// Unix socket of a stack that runs: of `serve --sockets`, or of `sockets-node` [default:
+    /// Unix socket of a running stack: of `serve --sockets`, or of `sockets-node` [default:
     /// /run/splitway/sockets.sock if a stack answers there; otherwise a stack for this program
     /// alone, on a link made for it]
     #[arg(long, value_name = "PATH")]
     pub(crate) sockets: Option<PathBuf>,
 
-    /// The library that the program loads [default: libsplitway-preload.so beside this program, or
-    /// in the lib directory next to its own]
+    /// Library that the program loads [default: libsplitway-preload.so beside this program, or in
+    /// the lib directory next to its own]
     #[arg(long, value_name = "PATH")]
     pub(crate) library: Option<PathBuf>,
 
-    /// When the program has ended, say on standard error what its sockets have done: connections,
-    /// bytes, which of these were offloaded, and CPU time
+    /// When the program exits, report its sockets on standard error: connections, bytes, which of
+    /// these were offloaded, and CPU time
     #[arg(long, conflicts_with = "compat")]
     pub(crate) stats: bool,
 
-    /// For programs that load no library, as those that are linked statically or written in Go:
-    /// this process answers their calls on sockets, and moves their bytes. Slower, and `sendfile`
-    /// is no offloaded write
+    /// Support programs that load no library, such as statically linked ones or those in Go: this
+    /// process answers their socket calls, and moves their bytes. Slower, and `sendfile` is not
+    /// offloaded
     #[arg(long, conflicts_with = "library")]
     pub(crate) compat: bool,
 
-    /// Program, and its arguments
+    /// Program and its arguments
     #[arg(
         value_name = "PROGRAM",
         required = true,
@@ -89,13 +89,13 @@ pub(crate) struct RunArgs {
     pub(crate) program: Vec<OsString>,
 }
 
-pub(crate) const RUN_HELP: &str = "The program runs as it is: what it binds and connects to goes \
-by the split stack where a rule says so, and by the kernel otherwise. Its `sendfile` is an \
+pub(crate) const RUN_HELP: &str = "The program runs unmodified: its listeners and connections use \
+the split stack where a rule says so, and the kernel otherwise. Its `sendfile` is an \
 offloaded write: the file goes from the NIC process to the wire, and the program never has its \
 bytes. docs/run.md says what works, and what does not.
 
-Where no stack runs, it gets one of its own, as `splitway serve` makes it: at 10.77.0.2 and \
-fd77::2, for this machine.
+If no stack runs, the program gets its own, on a link like that of `splitway serve`: at 10.77.0.2 \
+and fd77::2, for this machine.
 
 Examples:
   sudo splitway run nginx -c /etc/nginx/nginx.conf
@@ -111,7 +111,7 @@ const LOADING: Duration = Duration::from_secs(2);
 /// Runs a program, and returns its exit code.
 pub(crate) fn run(args: &RunArgs, log: LogLevel) -> Result<ExitCode, Failure> {
     let [name, arguments @ ..] = &args.program[..] else {
-        return Err(Failure::input("program", "none is named"));
+        return Err(Failure::input("program", "missing"));
     };
     let path = program::find(name)?;
     program::check(&path, args.compat)?;
@@ -207,7 +207,7 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Failure> {
 fn await_loaded(loaded: &OwnedFd, program: &Path, library: &Path) -> Result<(), Failure> {
     let failed = |why: String| {
         Failure::broken(format!("program {}", program.display()), why).remedy(format!(
-            "The loader has printed above why it has not loaded {}, if it knows.",
+            "The message of the loader above may say why it has not loaded {}.",
             library.display()
         ))
     };

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let config = overlay::load(args)?;
     log_lines::set_level(config.logs.level.0);
     if config.is_proxy() && !args.is_proxy {
-        return Err(Failure::input("[[proxy.listen]]", "a server serves files")
+        return Err(Failure::input("[[proxy.listen]]", "serve does not forward")
             .remedy("`splitway proxy --config FILE` runs a proxy."));
     }
     if args.print_config {

@@ -15,23 +15,23 @@ use crate::terminal::say;
 /// The simulation.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SimArgs {
-    /// The seed to run
+    /// Seed to run
     #[arg(long, value_name = "N", required_unless_present = "seeds")]
     pub(crate) seed: Option<u64>,
 
-    /// Print what happens, line by line: packets, commands, events, reads
+    /// Print events line by line: packets, commands, events, reads
     #[arg(long, conflicts_with = "seeds")]
     pub(crate) trace: bool,
 
-    /// Write the packets on the server's link to a file that tcpdump and Wireshark read
+    /// Write the packets on the server's link to a file for tcpdump and Wireshark
     #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
     pub(crate) pcap: Option<PathBuf>,
 
-    /// NIC workers answer SYNs, in every scenario
+    /// Have NIC workers answer SYNs, in every scenario
     #[arg(long)]
     pub(crate) setup_offload: bool,
 
-    /// NIC stacks run the end of connections, in every scenario
+    /// Have NIC stacks run connection teardown, in every scenario
     #[arg(long)]
     pub(crate) teardown_offload: bool,
 
@@ -41,7 +41,7 @@ pub(crate) struct SimArgs {
 }
 
 pub(crate) const SIM_HELP: &str =
-    "A seed stands for a scenario: a network with its faults, disks, \
+    "A seed determines a scenario: a network with its faults, disks, \
 clients. The real host stack, NIC workers and server run in it, in virtual time; the same seed \
 always gives the same run. It needs no privileges and touches neither network nor files. The exit \
 code is 0 only if every promise was kept.

@@ -36,26 +36,26 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// What is asked for.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StatArgs {
-    /// Control socket of the server, as it has printed it [default: that of the only server of this
-    /// user]
+    /// Control socket of the server, as the server printed it [default: that of this user's only
+    /// server]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// Print a JSON document, on a line of its own
+    /// Print a JSON document, on one line
     #[arg(long)]
     json: bool,
 
-    /// Ask again and again, each time after so many seconds [without a number: 1]; on a terminal,
-    /// in the place of what there was
+    /// Repeat every so many seconds [without a number: 1]; on a terminal, each report replaces the
+    /// last
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
           value_parser = value_parser!(u32).range(1..=86_400))]
     watch: Option<u32>,
 
-    /// With --watch: so many times
+    /// With --watch: number of reports
     #[arg(long, value_name = "N", requires = "watch", value_parser = value_parser!(u32).range(1..))]
     count: Option<u32>,
 
-    /// Leave the connections out
+    /// Omit the connections
     #[arg(long)]
     summary: bool,
 
@@ -63,13 +63,13 @@ pub(crate) struct StatArgs {
     selection: Selection,
 }
 
-pub(crate) const STAT_HELP: &str = "Each connection takes two lines, as of `ss -ti`: state, bytes \
-not acknowledged, addresses, the NIC stack and its worker that send for it, and the file that is \
-being sent, from where; then what TCP knows. Sizes are in bytes, times in milliseconds unless they \
-say otherwise. NIC stacks are not asked: there is an answer even if none is left.
+pub(crate) const STAT_HELP: &str = "Each connection takes two lines, as in `ss -ti`: state, \
+unacknowledged bytes, addresses, the NIC stack and worker that send for it, the file being sent, \
+and the offset; then the state of TCP. Sizes are in bytes, times in milliseconds unless they say \
+otherwise. The command does not query NIC stacks: it works even if none is left.
 
-Only the user who runs the server, and root, may ask it. The exit code is 0 only if the host \
-process has told all.
+Only the user who runs the server, and root, may use it. The exit code is 0 only if the host \
+process reported everything.
 
 Examples:
   sudo splitway stat
@@ -231,10 +231,8 @@ impl<'a> Lines<'a> {
             .map_err(failed)?;
         self.bytes.truncate(end + count);
         if count == 0 {
-            return Err(
-                Failure::broken(WHAT, "the host process has stopped before the end")
-                    .remedy("It has ended, or tells too many others already: try again."),
-            );
+            return Err(Failure::broken(WHAT, "the host process stopped early")
+                .remedy("It ended, or has too many such clients already: try again."));
         }
         Ok(())
     }
@@ -248,6 +246,6 @@ fn hangs(how: &str) -> Failure {
 }
 
 fn different_version(who: &str, error: &serde_json::Error) -> Failure {
-    Failure::broken(format!("what {who} tells"), error)
-        .remedy("It runs another version of Splitway: ask it with its own program.")
+    Failure::broken(format!("answer of {who}"), error)
+        .remedy("It runs another version of Splitway: use its own program.")
 }

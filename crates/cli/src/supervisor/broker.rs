@@ -260,7 +260,7 @@ impl BrokerSupervisor {
                 let failure = children.exit_failure(Role::Broker);
                 children.forget(Role::Broker);
                 (self.control, self.is_ready) = (None, false);
-                let unasked = || Failure::broken(NAME, "ended unasked");
+                let unasked = || Failure::broken(NAME, "ended unexpectedly");
                 self.fail(now, &failure.unwrap_or_else(unasked));
             }
             Event::Broker(FromBroker::Counters(_))
@@ -289,7 +289,7 @@ impl BrokerSupervisor {
     fn fail(&mut self, now: Instant, failure: &Failure) {
         let wait = self.restart.on_failure(now);
         tracing::error!(
-            "{failure}; programs that have attached go on, others wait, and another {NAME} is \
+            "{failure}; attached programs continue, others wait, and another {NAME} is \
              started in {wait:?}"
         );
     }

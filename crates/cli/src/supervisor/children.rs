@@ -305,7 +305,7 @@ impl Children {
         self.culprit().unwrap_or_else(|| {
             let ended = self.processes.iter().find(|process| process.ended);
             let name = ended.map_or("a process", |process| process.child.name);
-            Failure::broken(name, "ended unasked")
+            Failure::broken(name, "ended unexpectedly")
         })
     }
 
@@ -389,7 +389,7 @@ impl Children {
         if !process.ended {
             return Err(
                 Failure::broken(name, "killed, but the kernel does not let it end")
-                    .remedy("Mostly a disk or a network file system does not answer its read."),
+                    .remedy("Usually a disk or network file system does not answer its read."),
             );
         }
         match (process.exit_failure(), killed) {

@@ -186,7 +186,7 @@ impl<'a> Supervisor<'a> {
                 say(&format!("waiting for {peer} on {interface} ({mac})\n"));
             }
             FromRelay::HostConnected { host, .. } => {
-                say(&format!("the {name} at {host} is there\n"));
+                say(&format!("the {name} at {host} is connected\n"));
             }
             FromRelay::HostGone { report, .. } => {
                 if let Some(line) = exit_summary::control_link(&report) {
@@ -200,7 +200,7 @@ impl<'a> Supervisor<'a> {
     fn on_end(&mut self, children: &mut Children, role: Role) {
         let name = children.name(role).unwrap_or("a process");
         let failure = children.exit_failure(role);
-        let unasked = || Failure::broken(name, "ended unasked");
+        let unasked = || Failure::broken(name, "ended unexpectedly");
         self.fail(children, &failure.unwrap_or_else(unasked));
     }
 

@@ -46,7 +46,7 @@ impl Drain {
                     self.begun = Some(Instant::now());
                     text
                 })
-                .map_err(|errno| format!("the host process cannot be told: {errno}")),
+                .map_err(|errno| format!("the host process cannot be reached: {errno}")),
         };
         Outcome { is_asked, result }
     }

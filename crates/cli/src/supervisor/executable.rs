@@ -24,7 +24,7 @@ impl Program {
     pub(crate) fn own() -> Result<Self, Failure> {
         // Not to be found by path where that lies out of reach by now.
         let path = std::env::current_exe()
-            .map_err(|error| Failure::broken("finding the own program", error))?;
+            .map_err(|error| Failure::broken("finding this program", error))?;
         Self::open(path, Path::new("/proc/self/exe"))
     }
 
@@ -41,7 +41,7 @@ impl Program {
                 image: image.into(),
             }),
             Err(errno) => Err(Failure::input(format!("program {}", path.display()), errno)
-                .remedy("The new program must lie where the old one lay when the server started.")),
+                .remedy("The new program must be at the path from which the server was started.")),
         }
     }
 

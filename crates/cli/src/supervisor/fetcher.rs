@@ -129,7 +129,7 @@ impl Process {
 
     /// Another one is to take its place.
     fn retire(&mut self) {
-        tracing::info!("another fetcher is started, with the settings of now");
+        tracing::info!("another fetcher is started, with the current settings");
         self.retires_by = Some(Instant::now() + RETIRE_WAIT);
         self.send(&Order::Retire);
     }
@@ -328,7 +328,8 @@ impl FetcherSupervisor {
         match failure {
             None if has_retired => self.restart.set(now),
             failure => {
-                let failure = failure.unwrap_or_else(|| Failure::broken(NAME, "ended unasked"));
+                let failure =
+                    failure.unwrap_or_else(|| Failure::broken(NAME, "ended unexpectedly"));
                 self.fail(now, &failure);
             }
         }
@@ -379,7 +380,7 @@ impl FetcherSupervisor {
             && !process.send_queued(now)
         {
             tracing::warn!(
-                "the fetcher has not listened for {SEND_WAIT_MAX:?}: it is ended, and another one \
+                "the fetcher has read nothing for {SEND_WAIT_MAX:?}: it is killed, and another one \
                  started"
             );
             process.retires_by = Some(now);
@@ -399,7 +400,7 @@ impl FetcherSupervisor {
     fn fail(&mut self, now: Instant, failure: &Failure) {
         let wait = self.restart.on_failure(now);
         tracing::error!(
-            "{failure}; what is to come from an origin waits, another fetcher is started in \
+            "{failure}; requests to origins wait, another fetcher is started in \
              {wait:?}"
         );
     }

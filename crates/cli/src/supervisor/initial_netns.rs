@@ -16,7 +16,9 @@ impl InitialNetns {
     pub(crate) fn here() -> Result<Self, Failure> {
         File::open("/proc/thread-self/ns/net")
             .map(Self)
-            .map_err(|error| Failure::broken("looking for the own network namespace", error))
+            .map_err(|error| {
+                Failure::broken("looking up the network namespace of this process", error)
+            })
     }
 
     /// Does something there.

@@ -362,7 +362,7 @@ impl NicSupervisor {
         };
         // One that is gone is followed by one that is started with the level.
         if let Err(errno) = fd_passing::pass(control, &ToNic::LogLevel(Text(level)), None) {
-            tracing::debug!(%errno, nic = self.number, "the level of the log stays");
+            tracing::debug!(%errno, nic = self.number, "the log level stays");
         }
     }
 
@@ -418,7 +418,7 @@ impl NicSupervisor {
                 if newest.as_ref().is_some_and(|newest| !newest.is_in_place()) {
                     let failure = "another program was installed at that moment";
                     return Err(Failure::broken("starting the NIC process", failure)
-                        .remedy("Ask again when the installation is over."));
+                        .remedy("Try again when the installation is over."));
                 }
                 children.add(Role::NextNic(self.number), child);
                 self.control = Some(control);
@@ -504,7 +504,7 @@ impl NicSupervisor {
                 self.forget(children, Role::Nic(number));
                 let failure = self.silent.clone().or(failure);
                 return Some(self.lose(
-                    failure.unwrap_or_else(|| Failure::broken("NIC process", "ended unasked")),
+                    failure.unwrap_or_else(|| Failure::broken("NIC process", "ended unexpectedly")),
                 ));
             }
             Event::Exited(Role::NextNic(nic)) if *nic == number => {

@@ -159,7 +159,7 @@ impl ObserverSupervisor {
         // The user is to learn at once what cannot be written.
         let initial_netns = InitialNetns::here()?;
         let task = Task::prepare(config, &initial_netns, [None, None])?;
-        let failed = |errno| Failure::broken("making a way to the observer process", errno);
+        let failed = |errno| Failure::broken("making a socket to the observer process", errno);
         let records = seqpacket::pair().map_err(failed)?;
         if let Err(errno) = set_socket_send_buffer_size(&records.1, RECORDS_BYTES) {
             tracing::debug!(%errno, "the socket to the observer stays as it is");
@@ -227,7 +227,7 @@ impl ObserverSupervisor {
         self.task = task;
         let now = Instant::now();
         if self.control.is_some() {
-            tracing::info!("another {NAME} is started, which knows what is to be written now");
+            tracing::info!("another {NAME} is started, with the current log settings");
             self.replaced_by = Some(now + CHANGE_WAIT);
             children.ask_to_end(Role::Observer);
         } else if self.restart.deadline().is_none() {
@@ -349,7 +349,7 @@ impl ObserverSupervisor {
                 if self.replaced_by.take().is_some() {
                     self.restart.set(now);
                 } else {
-                    let unasked = || Failure::broken(NAME, "ended unasked");
+                    let unasked = || Failure::broken(NAME, "ended unexpectedly");
                     self.fail(now, &failure.unwrap_or_else(unasked));
                 }
                 // The next one opens what lies there then.
@@ -403,7 +403,7 @@ impl ObserverSupervisor {
 
     fn fail(&mut self, now: Instant, failure: &Failure) {
         let wait = self.restart.on_failure(now);
-        tracing::warn!("{failure}; what is to be logged waits, another one is started in {wait:?}");
+        tracing::warn!("{failure}; log lines wait, another one is started in {wait:?}");
     }
 
     /// Has the logs opened again, where they are now. [`ObserverSupervisor::on`] reports the
@@ -492,7 +492,8 @@ impl Errors {
             rustix::stdio::dup2_stderr(&writer)?;
             Ok(Self { reader, before })
         };
-        catch().map_err(|error| Failure::broken("leading standard error to the error log", error))
+        catch()
+            .map_err(|error| Failure::broken("redirecting standard error to the error log", error))
     }
 }
 

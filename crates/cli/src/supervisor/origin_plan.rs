@@ -150,7 +150,7 @@ fn place(wanted: &Path, cache_dir: &Path, root: &Path) -> Result<CachePlace, Fai
     let inner = inner.to_str();
     let inner = inner.and_then(|inner| Some(inner.parse::<RelativePath>().ok()?.to_string()));
     Ok(CachePlace {
-        path: inner.ok_or_else(|| Failure::input(what(wanted), "its name is no text"))?,
+        path: inner.ok_or_else(|| Failure::input(what(wanted), "its name is not UTF-8"))?,
         is_among_files: cache_dir != below,
     })
 }

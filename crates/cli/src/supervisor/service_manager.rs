@@ -131,7 +131,7 @@ impl ServiceManager {
 
 fn tell(what: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(what) {
-        tracing::warn!("the service manager could not be told ({what:?}): {error}");
+        tracing::warn!("the service manager could not be notified ({what:?}): {error}");
     }
 }
 

@@ -333,7 +333,7 @@ fn logs_metrics_and_the_level_change_on_reload() {
         // The observer that listened may end after the answer.
         let is_closed = || TcpStream::connect(ADMIN).is_err().then_some(());
         wait::until(SOON, "nothing listens", is_closed).unwrap();
-        let changed = |line: &&String| line.contains("the level of the log has changed");
+        let changed = |line: &&String| line.contains("the log level has changed");
         wait::until(SOON, "lines of supervisor, host and NIC process", || {
             // The host process may hear of the level behind a request.
             get();

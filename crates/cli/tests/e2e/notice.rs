@@ -153,7 +153,7 @@ fn a_manager_that_is_gone_is_no_reason_to_end() {
         .unwrap();
         testbed::http::download(HTTP_V4, &file).unwrap();
         splitway
-            .line(|line| line.contains("service manager could not be told"))
+            .line(|line| line.contains("service manager could not be notified"))
             .unwrap();
         assert!(splitway.end_with(Signal::TERM).unwrap().success());
     });

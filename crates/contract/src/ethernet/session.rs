@@ -69,19 +69,19 @@ pub enum Dropped {
 counters::counters! {
     /// What has happened in a session.
     pub struct Counters {
-        /// Frames that have left.
+        /// Frames sent.
         frames_sent: Counter,
-        /// Frames that have come and counted.
+        /// Frames received and accepted.
         frames_received: Counter,
-        /// Frames that have come and did not: malformed, of other sessions, replayed, forged.
+        /// Frames dropped: malformed, of other sessions, replayed, forged.
         frames_dropped: Counter,
-        /// Records that have left, for the first time.
+        /// Records sent for the first time.
         records_sent: Counter,
-        /// Records that were received.
+        /// Records received.
         records_received: Counter,
-        /// Parcels that left again.
+        /// Parcels retransmitted.
         parcels_repeated: Counter,
-        /// Parcels that came again.
+        /// Duplicate parcels received.
         parcels_duplicate: Counter,
     }
 }

@@ -70,7 +70,7 @@ impl Stack {
         self.counters.echo_replies_suppressed += 1;
         if self.replies.echo_suppressed.begins(now_us) {
             let limit = self.config.echo_replies_per_second;
-            tracing::warn!(limit, "ICMP answers are sent no more often");
+            tracing::warn!(limit, "the rate limit of ICMP replies is reached");
         }
     }
 
@@ -282,7 +282,7 @@ impl Stack {
             let limit = self.config.resets_per_second;
             tracing::warn!(
                 limit,
-                "segments of no connection are answered no more often"
+                "the rate limit of replies to segments of no connection is reached"
             );
         }
     }

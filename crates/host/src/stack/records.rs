@@ -367,8 +367,8 @@ impl Stack {
             self.counters.tls_records_unproven += 1;
             tracing::warn!(
                 peer = %entry.tuple.remote,
-                "a NIC stack is gone that may have sent records which it has not reported: the \
-                 connection is reset"
+                "a lost NIC stack may have sent records without reporting them: the connection \
+                 is reset"
             );
             self.fail(worker, handle);
         }

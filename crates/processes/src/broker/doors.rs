@@ -250,7 +250,7 @@ impl Door {
                 Ok(()) => self.unsent.pop_front(),
                 Err(Errno::AGAIN) => return true,
                 Err(errno) => {
-                    tracing::debug!(%errno, "a NIC process takes no more files");
+                    tracing::debug!(%errno, "a NIC process accepts no more files");
                     return false;
                 }
             };

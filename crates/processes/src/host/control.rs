@@ -430,7 +430,8 @@ impl HostControl {
     fn meet(&mut self, socket: OwnedFd) -> Result<HostSession, Failure> {
         let come: u64 = self.come.iter().sum();
         let epoch = self.base.wrapping_add(come);
-        host_hello(socket, epoch).map_err(|error| Failure::broken("meeting the NIC process", error))
+        host_hello(socket, epoch)
+            .map_err(|error| Failure::broken("connecting to the NIC process", error))
     }
 }
 

@@ -219,7 +219,7 @@ impl FetchClient {
         };
         match serde_json::from_slice::<Answer>(&self.buffer[..bytes]) {
             Ok(answer) => self.on_answer(answer),
-            Err(error) => tracing::error!("the fetcher says what makes no sense: {error}"),
+            Err(error) => tracing::error!("invalid message from the fetcher: {error}"),
         }
         true
     }
@@ -289,10 +289,7 @@ impl FetchClient {
                         self.news.push_back((Ticket(ticket), news));
                     }
                     None => {
-                        tracing::error!(
-                            ticket,
-                            "the fetcher tells of an object that makes no sense"
-                        );
+                        tracing::error!(ticket, "the fetcher reported an invalid object");
                         self.say(HostRequest::Done { ticket });
                         self.end(ticket, OriginEvent::Lost);
                     }

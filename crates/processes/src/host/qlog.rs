@@ -64,7 +64,7 @@ impl PipeTracer {
     fn push(&mut self, line: &QlogLine) {
         // Neither writing to memory fails, nor is there a map whose keys are not strings.
         if let Err(error) = serde_json::to_writer(&mut self.lines, line) {
-            tracing::error!("a line that cannot be told: {error}");
+            tracing::error!("a line that cannot be serialized: {error}");
         }
         self.lines.push(b'\n');
     }

@@ -190,7 +190,7 @@ impl Reader {
     fn push(&mut self, line: &Line) {
         // Neither writing to memory fails, nor is there a map whose keys are not strings.
         if let Err(error) = serde_json::to_writer(&mut self.bytes, line) {
-            tracing::error!("a line that cannot be told: {error}");
+            tracing::error!("a line that cannot be serialized: {error}");
         }
         self.bytes.push(b'\n');
     }

@@ -13,23 +13,23 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 #[command(next_help_heading = "For measurements only")]
 pub struct HostAblation {
-    /// Start the RTO at the SEND, not when the packets have left
+    /// Start the RTO at the SEND, not when the packets depart
     #[arg(long)]
     pub no_echo_rto: bool,
 
-    /// With offload, have the host hand frames on, as if no packet filter could steer them
+    /// With offload, have the host forward frames, as if no packet filter could steer them
     #[arg(long)]
     pub no_steering: bool,
 
-    /// Take round-trip times from TCP timestamps alone
+    /// Measure round-trip times from TCP timestamps alone
     #[arg(long)]
     pub rtt_from_timestamps: bool,
 
-    /// Least distance of the RTO from the round-trip time [default: 200ms]
+    /// Minimum difference between RTO and round-trip time [default: 200ms]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub rto_min: Option<Duration>,
 
-    /// Have each frame that the host process receives, most of them ACKs, cost so much more work
+    /// Extra work per frame that the host process receives, most of them ACKs
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub ack_delay: Option<Duration>,
 }
@@ -39,15 +39,15 @@ pub struct HostAblation {
 #[serde(default)]
 #[command(next_help_heading = "For measurements only")]
 pub struct NicAblation {
-    /// Leave in TCP timestamps the time that packets wait in the NIC stack
+    /// Leave the queueing time in the NIC stack in TCP timestamps
     #[arg(long, requires = "content")]
     pub no_timestamp_fix: bool,
 
-    /// How packets of QUIC are put in order with `quic.receive`: ring, linear (a list) or off
+    /// Reordering of QUIC packets with `quic.receive`: ring, linear (a list) or off
     #[arg(long, value_name = "HOW", value_parser = parse_reorder, requires = "content")]
     pub quic_reorder: Option<ReorderOption>,
 
-    /// Have every read take longer by a random time, such as 1ms..5ms
+    /// Extra random delay of every read, such as 1ms..5ms
     #[arg(long, value_name = "TIME..TIME", requires = "content")]
     pub read_delay: Option<TimeRange>,
 }

@@ -79,8 +79,8 @@ pub fn set_level(level: LogLevel) {
         return;
     };
     match handle.reload(filter(level)) {
-        Ok(()) => tracing::info!(%level, "the level of the log has changed"),
-        Err(error) => tracing::warn!(%error, "the level of the log stays as it is"),
+        Ok(()) => tracing::info!(%level, "the log level has changed"),
+        Err(error) => tracing::warn!(%error, "the log level stays as it is"),
     }
 }
 

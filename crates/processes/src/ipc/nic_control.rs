@@ -35,6 +35,6 @@ pub fn follow(control: OwnedFd) {
             }
         });
     if let Err(error) = started {
-        tracing::warn!(%error, "no thread for the supervisor: the level of the log stays");
+        tracing::warn!(%error, "no thread for the supervisor: the log level stays");
     }
 }

@@ -95,7 +95,7 @@ pub fn run() -> Result<(), Failure> {
         Ok(stack) => stack,
         // The host stack has closed the connection before it began.
         Err(HelloError::Closed) => return Ok(()),
-        Err(error) => return Err(Failure::broken("meeting the host process", error)),
+        Err(error) => return Err(Failure::broken("connecting to the host process", error)),
     };
     child::tell(FromNic::Ready { workers })?;
     let session = Relay::new(&mut port, peer.0, session).for_host();
@@ -107,7 +107,7 @@ pub fn run() -> Result<(), Failure> {
         EndReason::Session(end) => Err(Failure::broken(what, end)),
         EndReason::StackCorrupt | EndReason::StackSilent => Err(Failure::broken(
             "host process",
-            "its command ring makes no sense",
+            "its command ring is corrupt",
         )),
         EndReason::Io(error) => Err(Failure::broken(
             format!("control link {}", interface),

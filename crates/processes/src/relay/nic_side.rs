@@ -212,7 +212,7 @@ impl NicProcess<'_> {
                 socket,
             }) => session.run(&mut channels, socket.as_fd(), stop),
             Err(error) => {
-                let failure = Failure::broken("meeting the NIC process", error);
+                let failure = Failure::broken("connecting to the NIC process", error);
                 tracing::error!("{failure}");
                 session.leave_unmet(self.workers, EndReason::StackGone)
             }

@@ -39,7 +39,7 @@ impl TraceFile {
             let failure = Failure::input(&name, &error);
             match error.kind() {
                 io::ErrorKind::AlreadyExists => {
-                    failure.remedy("It is of an earlier trace: choose another directory with -d.")
+                    failure.remedy("It is from an earlier trace: choose another directory with -d.")
                 }
                 _ => failure.remedy("Choose a directory where this user may write with -d."),
             }

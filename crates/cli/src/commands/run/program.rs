@@ -17,7 +17,7 @@ pub(crate) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     if name.as_encoded_bytes().contains(&b'/') {
         return match access(own, Access::EXEC_OK) {
             Ok(()) if own.is_file() => Ok(own.to_owned()),
-            Ok(()) => Err(Failure::input(what(), "it is no file")),
+            Ok(()) => Err(Failure::input(what(), "it is not a file")),
             Err(errno) => Err(Failure::input(what(), errno)),
         };
     }
@@ -117,7 +117,7 @@ mod tests {
             "{failure}"
         );
         let failure = find(OsStr::new("/bin")).unwrap_err().to_string();
-        assert_eq!(failure, "program /bin: it is no file");
+        assert_eq!(failure, "program /bin: it is not a file");
     }
 
     #[test]

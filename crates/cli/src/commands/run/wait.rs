@@ -46,7 +46,7 @@ impl Descendants {
     /// passed on.
     pub(crate) fn gather(stack: Option<Pid>) -> Result<Descendants, Failure> {
         set_child_subreaper(Some(rustix::process::getpid()))
-            .map_err(|errno| Failure::broken("becoming the ancestor of the program", errno))?;
+            .map_err(|errno| Failure::broken("becoming the subreaper of the program", errno))?;
         let mut passed = vec![SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH];
         // The terminal sends these to all of its foreground.
         let at_terminal = std::io::stdin().is_terminal();

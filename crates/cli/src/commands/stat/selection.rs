@@ -12,29 +12,29 @@ use processes::ipc::stat_report::{Connection, QuicConnection};
 
 /// A connection is shown if it is what each of these says.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Which connections")]
+#[command(next_help_heading = "Selecting connections")]
 pub(crate) struct Selection {
-    /// In one of these states, such as established or fin-wait-2
+    /// States to show, such as established or fin-wait-2
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     state: Vec<StateName>,
 
-    /// From one of these addresses or networks
+    /// Peer addresses or networks to show
     #[arg(long, value_name = "IP|CIDR", value_delimiter = ',')]
     peer: Vec<Network>,
 
-    /// To this port of ours
+    /// Local port to show
     #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// Sent a file whose path below the root holds this text
+    /// Text that the path of the file being sent contains, below the root
     #[arg(long, value_name = "TEXT")]
     file: Option<String>,
 
-    /// The one with most of this first
+    /// Sort by this key, largest first
     #[arg(long, value_name = "WHAT")]
     sort: Option<Key>,
 
-    /// So many at most
+    /// Maximum connections shown
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 }
@@ -46,15 +46,15 @@ enum Key {
     SendQ,
     /// Bytes acknowledged
     Acked,
-    /// What was sent again
+    /// Retransmissions
     Retrans,
     /// Smoothed round-trip time
     Rtt,
     /// Congestion window
     Cwnd,
-    /// Time since it was opened
+    /// Time since the connection was opened
     Age,
-    /// Time since the client has last acknowledged something new
+    /// Time since the client last acknowledged something new
     Lastack,
 }
 

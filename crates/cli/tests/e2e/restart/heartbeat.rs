@@ -138,7 +138,7 @@ fn a_host_process_that_stands_still_is_reported_and_goes_on() {
             .unwrap();
         signal(splitway.host(), Signal::CONT).unwrap();
         splitway
-            .line(|line| line.contains("the host process does its work again"))
+            .line(|line| line.contains("the host process responds again"))
             .unwrap();
         download(HTTP_V4, &file).unwrap();
         // It has stood still itself, so it blames no NIC process.
