@@ -112,7 +112,7 @@ pub struct Config {
     /// one site serves everything below the root.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub site: Vec<Site>,
-    /// Sockets for other programs, which attach to the host stack and use its connections.
+    /// Sockets of the host stack for other programs, which attach to it.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub sockets: Sockets,
     /// Proxy: `splitway proxy` forwards requests and connections to backends.

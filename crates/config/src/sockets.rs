@@ -8,7 +8,7 @@ use super::text::Text;
 use crate::size::Size;
 use crate::socket_values::{AddressRange, OffloadOption, PortRange};
 
-/// Sockets for other programs, which attach to the host stack and use its connections.
+/// Sockets of the host stack for other programs, which attach to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]

@@ -133,7 +133,7 @@ fn a_download_in_progress_is_shown_with_its_file_and_what_tcp_knows() {
             &client_of(&clients[0]).to_string(),
             " cubic ",
             " rtt:",
-            "each second: ",
+            "per second: ",
             "acked_rate ",
         ] {
             assert!(text.contains(piece), "no {piece} in\n{text}");

@@ -241,8 +241,7 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
     };
     let usage = &host.usage;
     lines.push(format!(
-        "connections: {}; of these {} wait for their clients' end alone; {} in TIME-WAIT, {} \
-         half-open",
+        "connections: {}; {} of them orphaned; {} in TIME-WAIT, {} half-open",
         grouped(usage.connections as u64),
         grouped(usage.orphans as u64),
         grouped(usage.time_waits as u64),
@@ -250,11 +249,11 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
     ));
     if usage.parted > 0 {
         let parted = grouped(usage.parted as u64);
-        lines.push(format!("NIC stacks run the end of {parted} more"));
+        lines.push(format!("{parted} more in teardown at NIC stacks"));
     }
     if usage.quic_connections > 0 {
         lines.push(format!(
-            "of QUIC: {} connections with {} streams",
+            "QUIC: {} connections with {} streams",
             grouped(usage.quic_connections as u64),
             grouped(usage.quic_streams as u64),
         ));
@@ -263,11 +262,11 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
     if let Some(syns) = &host.syns {
         let set_up = count("connections_set_up");
         lines.push(format!(
-            "NIC workers answer SYNs, which are {syns}: so far of {set_up} connections"
+            "NIC workers answer SYNs ({syns}): {set_up} connections so far"
         ));
     }
     lines.push(format!(
-        "so far: {} connections, {} requests; {} SENDs, {} sent again, {} timeouts",
+        "so far: {} connections, {} requests; {} SENDs, {} retransmitted, {} timeouts",
         count("connections_accepted"),
         count("http_requests"),
         count("sends"),
@@ -281,7 +280,7 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
     ));
     if let Some(rates) = rates.server {
         lines.push(format!(
-            "each second: {} handed down, {} requests, {} connections",
+            "per second: {} handed down, {} requests, {} connections",
             bits_per_second(rates.bytes),
             grouped(rates.requests),
             grouped(rates.connections),
@@ -353,8 +352,8 @@ fn fetcher(fetcher: &Fetcher) -> [String; 2] {
     let count = |name: &str| fetcher.counters.get(name).copied().unwrap_or(0);
     let asked = count("origin_asked");
     let hits = match (count("origin_hits") * 100).checked_div(asked) {
-        Some(percent) => format!("{percent} % of {} were there", grouped(asked)),
-        None => "nothing was asked for yet".to_owned(),
+        Some(percent) => format!("{percent} % hits of {}", grouped(asked)),
+        None => "no request yet".to_owned(),
     };
     [
         format!("fetcher: {who}"),
@@ -741,7 +740,7 @@ pub(super) mod tests {
             "  5,000,000 bytes of files sent in 21 superpackets; 65,536 bytes read; in the cache: \
              75 % of 40 blocks",
             "fetcher: process 13 (CPU 1.25 s, 12,345 kB)",
-            "  75 % of 40 were there; 12 requests, 0 failed; 0 bytes fetched; 0 objects, 0 of \
+            "  75 % hits of 40; 12 requests, 0 failed; 0 bytes fetched; 0 objects, 0 of \
              10,000,000 bytes kept",
             "so far: 0 connections, 12,345 requests",
             "NIC 0: 1 of 2 workers in use, at least 1",
