@@ -17,6 +17,9 @@ use crate::frames::{self, FrameError, PathToken};
 use crate::trace::{PacketType, Trace};
 use crate::types::{Described, Piece, SealKey};
 
+/// Packets that a key keeps for the end of its connection: they say why it is closed.
+const CLOSE_PACKETS: u64 = 32;
+
 /// Why a packet cannot be described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DescribeError {
@@ -28,6 +31,8 @@ pub(crate) enum DescribeError {
     Number,
     /// The engine's output does not consist of the packets that it finished.
     Layout,
+    /// The key has sealed as many packets as it may: the peer has not followed a key update.
+    KeyUsedUp,
 }
 
 impl From<FrameError> for DescribeError {
@@ -49,6 +54,9 @@ impl fmt::Display for DescribeError {
             Self::NoExtent => f.write_str("stream data belongs to no extent"),
             Self::Header => f.write_str("a 1-RTT packet has no short header"),
             Self::Number => f.write_str("a packet number does not ascend"),
+            Self::KeyUsedUp => {
+                f.write_str("a key has sealed as many packets as its cipher permits")
+            }
             Self::Layout => f.write_str("a datagram does not consist of finished packets"),
         }
     }
@@ -125,6 +133,9 @@ pub(crate) struct Recorder {
     current: Option<Arc<SealKey>>,
     /// Generations of the keys that the NIC stack has or is about to get, oldest first.
     known: Vec<u32>,
+    /// The generation of the last packet's key, and how many packets it has.
+    described_of: u32,
+    described: u64,
     /// Keys that the NIC stack is to get, with their floors.
     keys: Vec<(Arc<SealKey>, u64)>,
     /// How far each stream has been sent, in bytes.
@@ -228,6 +239,14 @@ impl Recorder {
             self.keys.push((Arc::clone(key), number));
             self.known.push(key.generation);
             self.current = Some(Arc::clone(key));
+        }
+        if self.described_of != key.generation {
+            (self.described_of, self.described) = (key.generation, 0);
+        }
+        self.described += 1;
+        let left = key.packets_max.saturating_sub(self.described);
+        if left == CLOSE_PACKETS || left == 0 {
+            return Err(DescribeError::KeyUsedUp);
         }
         self.next_number = number + 1;
         let scratch = &mut self.scratch;
@@ -435,6 +454,7 @@ mod tests {
             key: Zeroizing::new(vec![1; 16]),
             iv: Zeroizing::new([2; 12]),
             header_key: Zeroizing::new(vec![3; 16]),
+            packets_max: PACKETS_MAX,
             open: OpenKey {
                 key: Zeroizing::new(vec![4; 16]),
                 iv: Zeroizing::new([5; 12]),
@@ -443,6 +463,7 @@ mod tests {
         })
     }
 
+    const PACKETS_MAX: u64 = 100;
     const HEADER: [u8; 4] = [0x41, 9, 9, 7];
 
     fn packet(plaintext: &[u8]) -> Vec<u8> {
@@ -536,6 +557,28 @@ mod tests {
         drop(held);
         recorder.extents.release(|_| {});
         assert_eq!(describe(&mut recorder, 7, &packet), Some(NoExtent));
+    }
+
+    #[test]
+    fn a_key_seals_no_more_packets_than_it_may() {
+        let (mut recorder, _taken) = recorder();
+        let ping = packet(&[0x01]);
+        for generation in 0..2 {
+            let key = key(generation);
+            let first = u64::from(generation) * 200;
+            for number in 1..2 * PACKETS_MAX {
+                recorder.on_plaintext(&key, first + number, &ping, HEADER.len());
+                let taken = recorder.take(&ping, ping.len());
+                // The first error closes the connection, of which some packets are to say why.
+                let is_right = match number {
+                    n if n == PACKETS_MAX - CLOSE_PACKETS || n >= PACKETS_MAX => {
+                        matches!(taken, Err(DescribeError::KeyUsedUp))
+                    }
+                    _ => taken.is_ok(),
+                };
+                assert!(is_right, "{generation}, {number}");
+            }
+        }
     }
 
     #[test]

@@ -125,6 +125,8 @@ pub struct SealKey {
     pub(crate) key: Zeroizing<Vec<u8>>,
     pub(crate) iv: Zeroizing<[u8; 12]>,
     pub(crate) header_key: Zeroizing<Vec<u8>>,
+    /// Most packets that it may seal: the confidentiality limit of its cipher (RFC 9001 §6.6).
+    pub(crate) packets_max: u64,
     /// The peer's key of the same generation.
     pub(crate) open: OpenKey,
 }

@@ -309,7 +309,6 @@ impl HeaderKey for OpeningHeaderKey {
 /// placeholder can leave under a valid tag.
 pub(super) struct DescribingKey {
     pub(super) key: Arc<SealKey>,
-    pub(super) confidentiality_limit: u64,
     pub(super) integrity_limit: u64,
     pub(super) recorder: Shared,
 }
@@ -330,7 +329,7 @@ impl PacketKey for DescribingKey {
     }
 
     fn confidentiality_limit(&self) -> u64 {
-        self.confidentiality_limit
+        self.key.packets_max
     }
 
     fn integrity_limit(&self) -> u64 {

@@ -201,9 +201,9 @@ impl ServerSession {
                 key: raw.key,
                 iv: raw.iv,
                 header_key: one_rtt.header_key.clone(),
+                packets_max: key.confidentiality_limit().min(confidentiality),
                 open,
             }),
-            confidentiality_limit: key.confidentiality_limit().min(confidentiality),
             integrity_limit: key.integrity_limit().min(integrity),
             recorder: self.recorder.clone(),
         })
