@@ -34,7 +34,7 @@ pub struct Proxy {
     pub keepalive_timeout: Text<Time>,
     /// Time from a request's end to the end of the response's head; after that, 504.
     pub response_timeout: Text<Time>,
-    /// Time that a body may stall.
+    /// Time in which no byte of a body may move or be acknowledged.
     pub idle_timeout: Text<Time>,
     /// Time that a tunnel may stall, in TCP mode and after an upgrade.
     pub tunnel_timeout: Text<Time>,

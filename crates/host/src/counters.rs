@@ -176,7 +176,8 @@ counters::counters! {
         flows_steered: Counter,
         /// Flows that found the steering map full: the host forwards their frames.
         flows_not_steered: Counter,
-        /// Frames not forwarded, because the NIC stack is away or out of room.
+        /// Frames not forwarded: the NIC stack is away or out of room, or a splice that it is about
+        /// to join holds as many as it may.
         frames_not_handed_on: Counter,
         /// UDP datagrams received for our addresses.
         datagrams_received: Counter,

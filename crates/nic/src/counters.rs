@@ -135,7 +135,7 @@ counters::counters! {
         frames_received: Counter,
         /// Of these, frames of no connection that the worker has, handed to the host.
         frames_handed_up: Counter,
-        /// Frames dropped: damaged, or for the host and too many for it.
+        /// Frames dropped: damaged, or more than the host takes.
         frames_dropped: Counter,
         /// SYNs that reached the worker, to be answered in the host's place.
         syns_received: Counter,

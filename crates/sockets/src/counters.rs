@@ -35,7 +35,7 @@ counters::counters! {
         splices_begun: Counter,
         /// Of these, pairs that a NIC stack joined.
         splices_joined: Counter,
-        /// Pairs not joined, for whatever reason.
+        /// Pairs not joined, or separated again by an error.
         splices_given_up: Counter,
         /// Bytes forwarded between joined connections.
         spliced_bytes: Counter,
