@@ -21,7 +21,7 @@ pub struct Limits {
     /// From this number of connections on, clients must validate their address with Retry (RFC 9000
     /// §8.1.2).
     pub retry_above: usize,
-    /// The same, from this number of connections on whose client address is not validated.
+    /// The same, by the number of half-open connections.
     pub half_open_max: usize,
     /// Streams that a client may have open, bidirectional and unidirectional each; of the latter,
     /// twelve at most.
@@ -41,7 +41,7 @@ pub struct Limits {
     /// builds no more: time spent waiting there lengthens the measured round trip.
     pub undeparted_bytes_max: u64,
     /// The same, of all connections of a worker. At this bound each connection has one SEND at a
-    /// time there: it builds packets only when they can leave, out of everything that may be sent by
+    /// time there: it builds packets only when they can leave, out of all that may be sent by
     /// then.
     pub all_undeparted_bytes_max: u64,
     /// Tokens remembered as used (RFC 9000 §8.1.4). Beyond that, the oldest tokens are refused,
@@ -82,7 +82,7 @@ impl Default for Limits {
 /// Sources of randomness for handshakes.
 #[derive(Clone, Debug)]
 pub struct Crypto {
-    /// Random numbers and key exchanges; its cipher suites are not used.
+    /// Random numbers and key exchanges; its cipher suites are unused.
     pub provider: CryptoProvider,
     /// Session tickets.
     pub tickets: Arc<dyn ProducesTickets>,
@@ -97,23 +97,23 @@ pub struct PreferredAddress {
     pub v4: Option<Ipv4Addr>,
     /// For clients with IPv6.
     pub v6: Option<Ipv6Addr>,
-    /// The port of the endpoint, which stays the same.
+    /// The port of the endpoint.
     pub port: u16,
 }
 
 impl PreferredAddress {
-    /// True if there is none.
+    /// True if neither is set.
     pub fn is_none(&self) -> bool {
         self.v4.is_none() && self.v6.is_none()
     }
 }
 
-/// How many 1-RTT packets a key protects at most (RFC 9001 §6.6), unless its cipher permits less.
+/// The most 1-RTT packets per key (RFC 9001 §6.6), unless the cipher permits fewer.
 #[derive(Clone, Copy, Debug)]
 pub struct AeadLimits {
-    /// Packets sealed with a key. The engine updates keys 10,000 packets before.
+    /// Packets sealed with a key. The engine updates keys 10,000 packets earlier.
     pub confidentiality: u64,
-    /// Packets of a connection that fail to open: one more closes it.
+    /// Packets of a connection that fail to open; one more closes it.
     pub integrity: u64,
 }
 
@@ -165,7 +165,7 @@ pub struct Settings {
     pub seed: Option<[u8; 32]>,
     /// Random choices of handshakes, for reproducible simulations. `None`: random.
     pub crypto: Option<Crypto>,
-    /// How long keys are used.
+    /// Limits on the use of keys.
     pub aead_limits: AeadLimits,
     /// Bounds.
     pub limits: Limits,

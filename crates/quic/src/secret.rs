@@ -5,25 +5,25 @@ use std::fmt;
 use aws_lc_rs::hmac;
 use zeroize::Zeroizing;
 
-/// 32 random bytes, from which the keys of tokens, stateless resets and connection IDs are derived.
-/// They are erased from memory with this value, and no message shows them.
+/// 32 random bytes: keys of tokens, stateless resets and connection IDs derive from them. They are
+/// erased on drop, and `Debug` does not print them.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<[u8; 32]>);
 
 impl Secret {
-    /// A secret of these bytes, which must be random.
+    /// Makes a secret of these bytes, which must be random.
     pub fn new(secret: [u8; 32]) -> Self {
         Self(Zeroizing::new(secret))
     }
 
-    /// The secret of the endpoint at a UDP port. No endpoint resets connections of one at another
-    /// port, whose packets can be sent to it (RFC 9000 §21.11), or takes its tokens.
+    /// The secret of the endpoint at a UDP port. No endpoint resets connections of another port,
+    /// whose packets can be redirected to it (RFC 9000 §21.11), or accepts its tokens.
     pub fn of_port(&self, port: u16) -> Self {
         let [high, low] = port.to_be_bytes();
         self.derive(&[&b"port "[..], &[high, low]].concat())
     }
 
-    /// Another secret for each label.
+    /// Derives another secret for each label.
     pub(crate) fn derive(&self, label: &[u8]) -> Self {
         let mut derived = Zeroizing::new([0; 32]);
         derived.copy_from_slice(hmac::sign(&self.key(), label).as_ref());

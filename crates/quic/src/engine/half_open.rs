@@ -1,5 +1,5 @@
-//! Connections whose client has not shown that it gets what is sent to its address (RFC 9000 §8.1):
-//! anyone can begin them in the name of others.
+//! Half-open connections: the client's address is not validated yet (RFC 9000 §8.1), so its source
+//! may be spoofed.
 
 use std::time::Duration;
 
@@ -10,17 +10,16 @@ use tcp::Instant;
 use crate::engine::Endpoint;
 use crate::types::CloseReason;
 
-/// By when a client has to show its address, from its first packet on, where there are many of
-/// them.
+/// Time for a client to validate its address, from its first packet, while many are half-open.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Endpoint {
-    /// True if further clients have to show their address before anything is kept of them.
+    /// True if further clients must validate their address with Retry.
     pub(super) fn is_half_open_full(&self) -> bool {
         self.half_open >= self.limits.half_open_max
     }
 
-    /// A connection has begun whose client has not shown its address.
+    /// Starts the time limit of a new half-open connection.
     pub(super) fn on_half_open(&mut self, now: Instant, index: usize) {
         if let Some(connection) = self.at(index) {
             connection.is_half_open = true;
@@ -29,7 +28,7 @@ impl Endpoint {
         }
     }
 
-    /// Something has come, which may have shown it.
+    /// Ends the half-open state if a datagram has validated the address.
     pub(super) fn look_for_validation(&mut self, index: usize) {
         if let Some(connection) = self.at(index)
             && connection.is_half_open
@@ -41,9 +40,9 @@ impl Endpoint {
         }
     }
 
-    /// A client has not shown its address in time. Where half of the places are free it may go on:
-    /// its path may have been interrupted. Else its connection is closed, which says so, since the
-    /// idle timeout is longer (RFC 9000 §10.1).
+    /// The time limit of a half-open connection has expired. While half of the places are free, it
+    /// gets more time, since its path may be interrupted. Otherwise it is closed with
+    /// CONNECTION_CLOSE, since the idle timeout has not expired (RFC 9000 §10.1).
     pub(super) fn on_overdue(&mut self, now: Instant, index: usize) {
         let may_stay = self.half_open <= self.limits.half_open_max / 2;
         let at = self.clock.to_std(now);

@@ -24,7 +24,7 @@ impl Secret {
         Arc::new(TokenKey(self.derive(b"token").key()))
     }
 
-    /// `serial`: tells apart endpoints that have the same secret.
+    /// `serial` distinguishes endpoints with the same secret.
     pub(super) fn connection_ids(&self, serial: [u8; 32]) -> ConnectionIds {
         ConnectionIds {
             key: self.derive(b"connection id").derive(&serial).key(),
@@ -61,7 +61,7 @@ impl HandshakeTokenKey for TokenKey {
     }
 }
 
-/// The key of one token: its nonce is zero, since the key is used once.
+/// A key for one token. It seals once, so its nonce is zero.
 struct OneToken(Option<LessSafeKey>);
 
 impl AeadKey for OneToken {
@@ -84,7 +84,7 @@ impl AeadKey for OneToken {
     }
 }
 
-/// Connection IDs that look random to all who lack the key (RFC 9000 §5.1).
+/// Connection IDs that look random without the key (RFC 9000 §5.1).
 #[derive(Clone)]
 pub(super) struct ConnectionIds {
     key: hmac::Key,

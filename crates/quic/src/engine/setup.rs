@@ -59,7 +59,7 @@ pub(super) struct Setup {
     pub(super) server: ServerConfig,
     /// The same, with small receive windows.
     pub(super) crowded: ServerConfig,
-    /// Where the first packet of a connection is traced, before it has a session.
+    /// Traces the first packet of a connection, before it has a session.
     pub(super) first: Shared,
     /// The connection IDs that the endpoint makes.
     pub(super) issued: Issued,

@@ -21,9 +21,9 @@ pub(super) struct UsedTokens(Mutex<Memory>);
 struct Memory {
     /// Older tokens are refused.
     floor: SystemTime,
-    /// Their nonces.
+    /// Nonces of used tokens.
     used: Generations<u128, ()>,
-    /// When the newest token of each half was issued.
+    /// Issue time of the newest token of each half.
     newest: SystemTime,
     newest_before: Option<SystemTime>,
 }

@@ -1,4 +1,4 @@
-//! Handshakes that wait for their turn: each costs a signature.
+//! The queue of handshakes: each costs a signature.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -8,14 +8,14 @@ use quinn_proto::{ConnectionEvent, ConnectionId, Incoming};
 use crate::engine::session::VERSION_1;
 use crate::types::Handle;
 
-/// Clients that wait for their first answer. Initial packets of others are dropped then.
+/// Clients that wait for their first answer. At this bound, Initial packets of others are dropped.
 pub(super) const CLIENTS_MAX: usize = 1024;
 
-/// Datagrams that are kept beyond the first of each of them, of all: the rest of a long ClientHello,
+/// Datagrams kept beyond the first of each waiting client, in all: the rest of a long ClientHello,
 /// and early data.
 const DATAGRAMS_MAX: usize = 2048;
 
-/// The same, of one such client.
+/// The same, for one client.
 const CLIENT_DATAGRAMS_MAX: usize = 8;
 
 /// Shortest datagram with a client's first Initial packet, in bytes (RFC 9000 §14.1).
@@ -24,9 +24,9 @@ const INITIAL_BYTES_MIN: usize = 1200;
 /// Longest connection ID of version 1, in bytes (RFC 9000 §17.2).
 const ID_BYTES_MAX: usize = 20;
 
-/// What waits.
+/// An entry of the queue.
 pub(super) enum Waiting {
-    /// A client that is not known. `bytes`: what has come from it.
+    /// A new client. `bytes`: received from it.
     Client { incoming: Incoming, bytes: usize },
     /// A datagram of a connection whose ClientHello is not complete.
     Datagram(Datagram),
@@ -45,28 +45,28 @@ enum Entry {
     Datagram(Box<Datagram>),
 }
 
-/// A client that waits.
+/// A waiting client.
 struct Client {
     remote: SocketAddr,
-    /// What has come from there.
+    /// Bytes received from `remote`.
     bytes: usize,
-    /// How many are kept beyond the first.
+    /// Datagrams kept beyond the first.
     datagrams: usize,
 }
 
-/// All that waits, in the order in which it has come.
+/// The queue, in order of arrival.
 #[derive(Default)]
 pub(super) struct Queue {
     entries: VecDeque<Entry>,
-    /// By the connection IDs that they have chosen.
+    /// By the destination connection IDs that they chose.
     clients: HashMap<ConnectionId, Client>,
-    /// How many are kept beyond the first of each client.
+    /// Datagrams kept beyond the first of each client.
     datagrams: usize,
     dropped: u64,
 }
 
 impl Queue {
-    /// A client has sent its first datagram.
+    /// Queues a client with its first datagram.
     pub(super) fn push_client(&mut self, incoming: Incoming, payload: &[u8]) {
         let id = destination_id(payload).unwrap_or(*incoming.orig_dst_cid());
         let client = Client {
@@ -79,7 +79,7 @@ impl Queue {
             .push_back(Entry::Client(id, Box::new(incoming)));
     }
 
-    /// A datagram has come that may complete a ClientHello.
+    /// Queues a datagram that may complete a ClientHello.
     pub(super) fn push_datagram(&mut self, datagram: Datagram) {
         if self.datagrams >= DATAGRAMS_MAX {
             self.dropped += 1;
@@ -89,8 +89,8 @@ impl Queue {
         self.entries.push_back(Entry::Datagram(Box::new(datagram)));
     }
 
-    /// A datagram has come. If its client waits, the engine's QUIC is to keep it; false if there is
-    /// no room for that.
+    /// Admits a datagram: quinn-proto buffers those of waiting clients. False if there is no room
+    /// for that.
     pub(super) fn admits(&mut self, remote: SocketAddr, payload: &[u8]) -> bool {
         let client = destination_id(payload).and_then(|id| self.clients.get_mut(&id));
         let Some(client) = client else {
@@ -108,7 +108,7 @@ impl Queue {
         true
     }
 
-    /// The engine's QUIC has kept a datagram for its client, or dropped it.
+    /// quinn-proto has buffered a datagram for its client, or dropped it.
     pub(super) fn on_swallowed(&mut self, payload: &[u8]) {
         let is_full = self.clients.len() >= CLIENTS_MAX;
         if is_full && may_begin(payload) {
@@ -135,7 +135,7 @@ impl Queue {
         })
     }
 
-    /// How many datagrams were dropped since the last call.
+    /// Datagrams dropped since the last call.
     pub(super) fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }
