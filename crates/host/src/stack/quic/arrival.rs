@@ -1,4 +1,4 @@
-//! Datagrams that arrive: for an endpoint, or for a port that nothing listens on.
+//! Arriving datagrams: for an endpoint, or for a port without a listener.
 //!
 //! One frame may hold many datagrams of one sender behind one header (see
 //! [`Frame::segment_bytes`]).
@@ -14,11 +14,11 @@ use wire::ip;
 use crate::link::icmp;
 use crate::stack::{HANDSHAKES_MAX, Stack};
 
-/// Most handshakes that advance in a turn without a signature, such as by Retry. Each costs a
-/// fraction of a signature.
+/// Most handshakes that advance in a turn without a signature, as by Retry. Each costs a fraction
+/// of one.
 const ANSWERS_MAX: usize = 64;
 
-/// What a turn has left for handshakes.
+/// What is left of a turn's budget for handshakes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HandshakeShare {
     signatures: usize,
@@ -56,7 +56,7 @@ pub(super) fn ecn(ecn: ip::Ecn) -> Option<Ecn> {
 }
 
 impl Stack {
-    /// A frame has arrived that is neither TCP nor of the link's own protocols.
+    /// Handles a frame that is neither TCP nor of a link protocol.
     pub(in crate::stack) fn on_datagram_frame(&mut self, now_us: u64, frame: &Frame<'_>) {
         match datagram::parse(frame.bytes, frame.checksum_valid) {
             Ok(Some(packet)) => {

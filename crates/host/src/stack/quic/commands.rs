@@ -1,5 +1,5 @@
-//! Commands for the NIC worker of a connection: QKEY, QKEYGONE, QSEND, QRELEASE and QCID, in the
-//! order in which the endpoint has made them; and QRXKEY and QRXKEYGONE among them.
+//! Commands for the NIC worker of a connection: QKEY, QKEYGONE, QSEND, QRELEASE, QCID, QRXKEY and
+//! QRXKEYGONE, in the order in which the endpoint issued them.
 
 use std::sync::Arc;
 
@@ -15,24 +15,24 @@ use crate::link::neighbor::Resolution;
 use crate::stack::Stack;
 use crate::stack::workers::Deferred;
 
-/// What became of a command.
+/// The result of sending a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It is dealt with.
+    /// The command is finished.
     Done,
-    /// There is no room in the ring.
+    /// The ring is full.
     Full,
-    /// The next hop is being asked for.
+    /// The next hop is being resolved.
     NoNeighbor,
 }
 
-/// Where datagrams go.
+/// The next hop of datagrams.
 enum Way {
-    /// There, behind a header of so many bytes.
+    /// Known, with the length of the headers in bytes.
     Known(usize),
-    /// The next hop is being asked for.
+    /// Being resolved.
     Pending,
-    /// Nowhere: they are dropped, as links do.
+    /// None: datagrams are dropped, as links do.
     Nowhere,
 }
 
@@ -46,8 +46,7 @@ fn reads(send: &quic::Send, files: &[FileId]) -> bool {
 }
 
 impl Stack {
-    /// Gives the worker what it has still to be told, as far as there is room. True if nothing is
-    /// left.
+    /// Sends queued commands to the worker, as far as there is room. True if none is left.
     pub(super) fn send_quic_commands(&mut self, now_us: u64, place: usize) -> bool {
         loop {
             let Some(quic) = self.quic.as_deref_mut() else {
@@ -56,7 +55,7 @@ impl Stack {
             let Some(connection) = quic.table.connections.get_mut(place) else {
                 return false;
             };
-            // Going on is up to the answer of an OPEN, a departure, or a NIC stack that comes.
+            // The answer of an OPEN, a departure or a new NIC stack resumes it.
             let is_held = connection.holds > 0 || connection.is_leaving;
             if is_held || !self.nics[connection.worker].is_there() {
                 return false;
@@ -97,7 +96,7 @@ impl Stack {
         Some((connection, nic))
     }
 
-    /// Puts a command back that could not be sent.
+    /// Requeues a command that could not be sent.
     pub(super) fn put_back(&mut self, place: usize, command: Pending) {
         if let Some((connection, _)) = self.connection_and_nic(place) {
             connection.commands.push_front(command);
@@ -160,7 +159,7 @@ impl Stack {
         Outcome::Done
     }
 
-    /// Of a transmission that nothing can seal, sends what is sealed: packets of the handshake.
+    /// Without a key for a transmission, sends its sealed part: handshake packets.
     fn send_prefixes(&mut self, place: usize, send: &quic::Send) -> Outcome {
         let Some(quic) = self.quic.as_deref_mut() else {
             return Outcome::Done;
@@ -180,7 +179,7 @@ impl Stack {
         Outcome::Done
     }
 
-    /// QSENDs of a transmission of which the worker has the first `done`.
+    /// Sends the QSENDs of a transmission, except the first `done`.
     fn send_qsends(&mut self, now_us: u64, place: usize, send: quic::Send, done: usize) -> Outcome {
         let mut buffer = [0; HEADER_BYTES_MAX];
         let way = self.qsend_header(now_us, place, &send, &mut buffer);
@@ -198,7 +197,7 @@ impl Stack {
                 connection.commands.push_front(Pending::Send { send, done });
                 return Outcome::NoNeighbor;
             }
-            // Dropped: loss detection does the rest.
+            // Dropped: loss detection recovers.
             Way::Nowhere => {
                 endpoint.on_departed(connection.handle, send.id);
                 self.counters.packets_dropped += send.packets().len() as u64;
@@ -219,7 +218,7 @@ impl Stack {
                 connection.commands.push_front(Pending::Send { send, done });
                 return Outcome::Full;
             }
-            // They wrap within those of the connection.
+            // Command ids wrap within those of the connection.
             command.id = names::command(place, connection.next_command);
             let behind = command.packets.last().map_or(0, |last| last.number + 1);
             connection.next_number = connection.next_number.max(behind);
@@ -254,7 +253,7 @@ impl Stack {
         Outcome::Done
     }
 
-    /// Writes what is in front of the datagrams of a transmission.
+    /// Writes the headers in front of a transmission's datagrams.
     fn qsend_header(
         &mut self,
         now_us: u64,
@@ -271,7 +270,7 @@ impl Stack {
         if !connection.bad_files.is_empty() && reads(send, &connection.bad_files) {
             return Way::Nowhere;
         }
-        // A probe may be for another path than the connection's.
+        // A path probe may have another address than the connection's.
         let endpoint = &quic.listeners[connection.listener].endpoint;
         if let Some((remote, local_ip)) = endpoint.addresses(connection.handle) {
             connection.remote = remote;
@@ -330,14 +329,14 @@ impl Stack {
         }
     }
 
-    /// The worker may let go of a range, once it has what was said before.
+    /// Queues QRELEASE of a range, behind earlier commands.
     pub(super) fn release_later(&mut self, place: usize, range: FileRange) {
         if let Some((connection, _)) = self.connection_and_nic(place) {
             connection.commands.push_back(Pending::Release(range));
         }
     }
 
-    /// A connection has so many bytes of a file fewer that may have to be sent, or sent again.
+    /// Fewer bytes of a file may have to be sent or retransmitted.
     pub(super) fn release_bytes(&mut self, place: usize, file: FileId, bytes: u64) {
         let Some((connection, _)) = self.connection_and_nic(place) else {
             return;
@@ -356,7 +355,7 @@ impl Stack {
         }
     }
 
-    /// The worker may forget the flow.
+    /// Removes the flow at the worker.
     pub(super) fn end_flow(&mut self, place: usize) {
         self.stop_receiving(place);
         let Some((connection, nic)) = self.connection_and_nic(place) else {
@@ -376,14 +375,13 @@ impl Stack {
         self.sends_outstanding -= outstanding;
     }
 
-    /// The worker has lost a connection's flow, or is to forget it: the endpoint gives the key
-    /// again, with a floor above all numbers that it has given out. What no worker has had yet is
-    /// for the next one.
+    /// The worker has lost a connection's flow, or is to remove it: the endpoint issues the key
+    /// again, with a floor above all numbers issued. Commands not yet sent go to the next worker.
     pub(super) fn begin_flow_again(&mut self, place: usize) {
         let Some((connection, _)) = self.connection_and_nic(place) else {
             return;
         };
-        // It does not wait for the room of another worker.
+        // It no longer waits for room in this worker's ring.
         connection.waits = false;
         if connection.flow_open || !connection.issued.is_empty() {
             self.end_flow(place);
@@ -391,7 +389,7 @@ impl Stack {
         }
     }
 
-    /// The same of a worker that is gone, and needs to hear of nothing.
+    /// The same for a worker that is gone and needs no commands.
     pub(super) fn lose_flow(&mut self, place: usize) {
         let Some((connection, _)) = self.connection_and_nic(place) else {
             return;
@@ -410,7 +408,7 @@ impl Stack {
         let Some(connection) = quic.table.connections.get_mut(place) else {
             return;
         };
-        // Numbers in these are below the floor. What they would have carried is found lost.
+        // Their packet numbers are below the floor; loss detection recovers what they carried.
         let mut released = Vec::new();
         for command in connection.commands.drain(..) {
             if let Pending::Release(range) = command {

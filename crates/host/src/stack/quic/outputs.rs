@@ -1,5 +1,5 @@
-//! What endpoints want done. Datagrams that are sealed, of handshakes and of no connection, leave
-//! through the host's port; what is for NIC workers waits for its turn with its connection.
+//! Outputs of endpoints. Sealed datagrams, of handshakes and of no connection, leave through the
+//! host's port; commands for NIC workers are queued with their connection.
 
 use netdev::{Offload, Port, Superpacket};
 use quic::{Ecn, Handle, Output, Route};
@@ -11,23 +11,23 @@ use super::table::Pending;
 use crate::link::neighbor::Resolution;
 use crate::stack::{Stack, transmit};
 
-/// Datagrams that wait for a neighbour's address, or for their turn, with what they go with;
-/// beyond, the oldest are dropped, as links do.
+/// Entries of datagrams that wait for a neighbour's address or their turn; beyond, the oldest are
+/// dropped, as links do.
 const HELD_MAX: usize = 64;
 
-/// Datagrams that wait for a neighbour's address, or for their turn.
+/// Datagrams that wait for a neighbour's address or their turn.
 #[derive(Debug)]
 pub(super) struct HeldDatagrams {
     listener: usize,
     route: Route,
     datagram_bytes: usize,
     bytes: Vec<u8>,
-    /// The neighbour may have been found, or given up, or was not asked for.
+    /// Worth a try: the neighbour may be resolved, has failed, or was never requested.
     pub(super) is_to_be_tried: bool,
 }
 
 impl HeldDatagrams {
-    /// A datagram that has not been tried.
+    /// One datagram, not yet tried.
     pub(super) fn one(listener: usize, route: Route, datagram: &[u8]) -> Self {
         Self {
             listener,
@@ -40,7 +40,7 @@ impl HeldDatagrams {
 }
 
 impl QuicLayer {
-    /// Has datagrams wait; returns how many entries were dropped for that.
+    /// Queues datagrams; returns how many entries were dropped for them.
     pub(super) fn hold(&mut self, held: HeldDatagrams) -> u64 {
         let is_full = self.held.len() >= HELD_MAX;
         if is_full {
@@ -118,7 +118,7 @@ impl Stack {
         let Some(connection) = quic.table.connections.get_mut(place) else {
             return;
         };
-        // QRXKEY brings those that there are.
+        // QRXKEY brings the current ones.
         if matches!(pending, Pending::ConnectionId(_)) && !connection.wants_nic_receive {
             return;
         }
@@ -175,8 +175,8 @@ impl Stack {
         }
     }
 
-    /// Sends what waits for its turn, or for neighbours that may have been found; false if that is
-    /// nothing.
+    /// Sends datagrams whose turn has come or whose neighbour may be resolved; false if there are
+    /// none.
     pub(super) fn send_held<P: Port>(&mut self, now_us: u64, port: &mut P) -> bool {
         let tried = |quic: &mut QuicLayer| {
             let first = quic.held.iter().position(|held| held.is_to_be_tried)?;

@@ -1,21 +1,20 @@
-//! Connections whose 1-RTT packets a NIC worker opens ([`contract::quic`]), where
-//! [`QuicReceive`](crate::QuicReceive) asks for it.
+//! Connections whose 1-RTT packets a NIC worker opens ([`contract::quic`]), as
+//! [`QuicReceive`](crate::QuicReceive) selects.
 //!
-//! The worker gets the peer's key, by QRXKEY, when the policy first applies to the connection, and
-//! again whenever it gets a key of this side's: after a key update, or when it has taken the place
-//! of another. Datagrams reach it in one of two ways:
+//! QRXKEY gives the worker the peer's key when the policy first applies to the connection, and
+//! again with each send key: after a key update, or when another worker takes over. Datagrams reach
+//! the worker in one of two ways:
 //!
 //! | | |
 //! |---|---|
-//! | steered | a packet filter gives those between the connection's ends to the worker's own port, once it has said that it has the flow |
+//! | steered | once the worker has accepted the flow, a packet filter steers datagrams of the four-tuple to the worker's own port |
 //! | handed on | by FRAME: without a steering map, or to a NIC stack on another machine |
 //!
-//! Whatever else comes is opened here, as if nothing of this existed: what the worker hands up,
-//! what comes from another address than the connection's, or for a connection that the map has no
-//! room for. That is right at any time, since the endpoint has all keys. A connection returns to
-//! the host at once: the host stops steering and handing on, and takes the worker's key back by
-//! QRXKEYGONE, as soon as there is room in the ring. It still accepts QRX of packets that the
-//! worker has opened before, all of which come before the departure of what is sent next.
+//! The host opens everything else: datagrams that the worker hands up, those from another address,
+//! and those of connections without room in the map. The endpoint has all keys, so this is always
+//! correct. A connection returns to the host at once: the host stops steering and handing on, and
+//! takes the key back by QRXKEYGONE once the ring has room. The host still accepts QRX of packets
+//! that the worker opened earlier; they all precede the departure of the next QSEND.
 
 use contract::limits::{FRAME_BYTES_MAX, QUIC_HOLD_US_MAX};
 use contract::quic::QuicReceived;
@@ -35,8 +34,8 @@ use crate::QuicReceive;
 use crate::stack::Stack;
 use crate::tables::tuple::Tuple;
 
-/// Packets behind a gap are held for a part of the round-trip time, as long as that is not shorter
-/// than this, in microseconds.
+/// Shortest time that packets behind a gap are held, in microseconds; otherwise a fraction of the
+/// round-trip time.
 const HOLD_US_MIN: u32 = 1_000;
 const ROUND_TRIPS_PER_HOLD: u32 = 8;
 
@@ -48,7 +47,7 @@ impl Connection {
         }
     }
 
-    /// True if its datagrams reach the worker that are between other ends than its own are.
+    /// True if datagrams of another four-tuple than its own reach the worker.
     pub(super) fn is_elsewhere(&self) -> bool {
         match self.reception {
             Reception::Host => false,
@@ -56,7 +55,7 @@ impl Connection {
         }
     }
 
-    /// A QSEND has departed.
+    /// Ends [`Opens::UpToDeparture`] when its QSEND departs.
     pub(super) fn on_departed(&mut self, number: u32) {
         if let Opens::UpToDeparture { send, .. } = self.opens
             && names::is_until(send, number)
@@ -67,8 +66,8 @@ impl Connection {
 }
 
 impl Stack {
-    /// Another policy holds from now on. Connections that it wants at the host return at once; the
-    /// others go to their workers when they send next, not all in one turn.
+    /// Changes the policy. Connections that it places at the host return at once; the others move
+    /// to their workers when they next send, not all in one turn.
     pub(in crate::stack) fn change_quic_receive(&mut self, to: QuicReceive) {
         if std::mem::replace(&mut self.config.quic_receive, to) == to {
             return;
@@ -82,7 +81,7 @@ impl Stack {
         }
     }
 
-    /// The policy may want something else of a connection than before.
+    /// Moves the receiving of a connection if the policy now differs.
     pub(super) fn apply_receive_policy(&mut self, place: usize) {
         let policy = self.config.quic_receive;
         let Some(quic) = self.quic.as_deref_mut() else {
@@ -112,7 +111,7 @@ impl Stack {
         }
     }
 
-    /// The worker has a key: that of the peer goes with it, if the worker is to open packets.
+    /// The worker has a send key: queues the peer's key, if the worker is to open packets.
     pub(super) fn receive_again(&mut self, place: usize) {
         if let Some((connection, _)) = self.connection_and_nic(place)
             && connection.wants_nic_receive
@@ -121,9 +120,9 @@ impl Stack {
         }
     }
 
-    /// QRXKEY and QCIDs.
+    /// Sends QRXKEY and QCIDs.
     pub(super) fn send_receive_key(&mut self, place: usize) -> Outcome {
-        // What the worker cannot open must fit into a frame that it hands up.
+        // The worker must be able to hand up packets that it cannot open, as frames.
         let frame_bytes = self.link.mtu + ethernet::HEADER_BYTES;
         let Some(quic) = self.quic.as_deref_mut() else {
             return Outcome::Done;
@@ -144,13 +143,13 @@ impl Stack {
         let is_wanted =
             connection.wants_nic_receive && !connection.is_over && frame_bytes <= FRAME_BYTES_MAX;
         let key = connection.keys.last().filter(|key| {
-            // The end of the handshake and a key may come together.
+            // The end of the handshake and a key may each queue one.
             is_wanted && connection.nic_key != Some(key.generation)
         });
         let Some(key) = key.map(|key| key.receive_command(flow, next_number, hold_us)) else {
             return Outcome::Done;
         };
-        // Room for any SEND is room for all of these.
+        // Room for any SEND suffices for all of these.
         if !nic.has_room() {
             self.put_back(place, Pending::ReceiveKey);
             return Outcome::Full;
@@ -160,7 +159,7 @@ impl Stack {
         debug_assert!(sent.is_ok(), "there was room");
         self.counters.quic_receive_keys += 1;
         connection.opens = Opens::UpTo(generation);
-        // With each key: the worker may have had no room for the one before, and knows no ID then.
+        // With each key: the worker may have had no room for the last, and then knows no IDs.
         for id in endpoint.connection_ids(connection.handle) {
             let sent = nic.channel.send(&Command::QuicConnectionId { flow, id });
             debug_assert!(sent.is_ok(), "there was room");
@@ -179,7 +178,7 @@ impl Stack {
         Outcome::Done
     }
 
-    /// QRXKEYGONE, unless the worker has no key, or is to get one again.
+    /// Sends QRXKEYGONE, unless the worker has no key or is to get one again.
     pub(super) fn take_receive_key_back(&mut self, place: usize) -> Outcome {
         let Some((connection, nic)) = self.connection_and_nic(place) else {
             return Outcome::Done;
@@ -203,7 +202,7 @@ impl Stack {
         Outcome::Done
     }
 
-    /// The worker has a connection, and a port of its own: its datagrams go there.
+    /// The worker has accepted a flow and has its own port: steers datagrams there.
     pub(in crate::stack) fn steer_quic(&mut self, worker: usize, flow: FlowId) {
         let Ok(place) = self.place_of_flow(worker, flow) else {
             return;
@@ -211,7 +210,7 @@ impl Stack {
         let Some(connection) = self.quic_connection(place) else {
             return;
         };
-        // Its key may have been taken back meanwhile.
+        // The key may have been taken back since.
         connection.is_flow_taken = matches!(connection.opens, Opens::UpTo(_));
         if connection.nic_key.is_some() {
             self.clear_reception(place);
@@ -231,7 +230,7 @@ impl Stack {
         }
     }
 
-    /// The connection's ends have changed.
+    /// The connection's four-tuple has changed.
     pub(super) fn follow_path(&mut self, place: usize) {
         let reception = self.clear_reception(place);
         match reception {
@@ -249,7 +248,7 @@ impl Stack {
         }
     }
 
-    /// Datagrams of a connection are the host's; returns whose they were.
+    /// Returns a connection's datagrams to the host; returns the former receiver.
     fn clear_reception(&mut self, place: usize) -> Reception {
         let Some(quic) = self.quic.as_deref_mut() else {
             return Reception::Host;
@@ -261,7 +260,7 @@ impl Stack {
         match before {
             Reception::Host => {}
             Reception::HandedOn(tuple) => {
-                // Connections of one client may have the same ends; the last stands for them.
+                // Connections of one client may share a four-tuple; the entry is the last one's.
                 if quic.handed_on.get(&tuple) == Some(&place) {
                     quic.handed_on.remove(&tuple);
                 }
@@ -275,7 +274,7 @@ impl Stack {
         before
     }
 
-    /// The worker of a connection opens nothing any more.
+    /// The worker of a connection has lost its keys.
     pub(super) fn stop_receiving(&mut self, place: usize) {
         self.clear_reception(place);
         if let Some(connection) = self.quic_connection(place) {
@@ -285,7 +284,7 @@ impl Stack {
         }
     }
 
-    /// Hands a datagram on to the worker that opens it. False if it is to be opened here.
+    /// Hands a datagram on to the worker that opens it. False if the host must open it.
     pub(super) fn hand_datagram_on(&mut self, packet: &UdpPacket<'_>, frame: &Frame<'_>) -> bool {
         let Some(quic) = self.quic.as_deref() else {
             return false;
@@ -317,7 +316,7 @@ impl Stack {
         true
     }
 
-    /// QRX. False if it makes no sense.
+    /// Handles QRX. False if it is invalid.
     pub(super) fn on_quic_received(
         &mut self,
         now_us: u64,
@@ -336,7 +335,7 @@ impl Stack {
             return false;
         };
         let connection = &mut quic.table.connections[place];
-        // It cannot have opened anything with a key that it was not given, or no longer has.
+        // A worker cannot open packets with a key that it never had, or no longer has.
         let is_possible = match connection.opens {
             // The flow has begun again since.
             Opens::Nothing => return true,

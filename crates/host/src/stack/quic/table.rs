@@ -27,14 +27,14 @@ pub(super) enum Pending {
     },
     Send {
         send: quic::Send,
-        /// How many of its QSENDs the worker has.
+        /// QSENDs of it that the worker has.
         done: usize,
     },
     Release(FileRange),
-    /// The peer's key that goes with the last.
+    /// The peer's key of the last generation, as QRXKEY.
     ReceiveKey,
     ConnectionId(QuicConnectionId),
-    /// The worker is to have no key of the peer's.
+    /// QRXKEYGONE: the worker loses the peer's key.
     ReceiveKeyGone,
 }
 
@@ -49,17 +49,17 @@ pub(super) enum Reception {
     Steered(Tuple),
 }
 
-/// The peer's packets that a worker may have opened, by what it was given of the peer's keys.
+/// Which of the peer's packets a worker may have opened, by the keys that it got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opens {
     /// None: it has had no key since the flow began.
     Nothing,
-    /// Those of generations up to this one, of which it has the key.
+    /// Those of generations up to this one, whose key it has.
     UpTo(u32),
     /// Those of generations up to `last`, until the QSEND of number `send` departs: its key was
     /// taken back before that.
     UpToDeparture { last: u32, send: u32 },
-    /// None any more.
+    /// None, since that departure.
     NoMore,
 }
 
@@ -68,16 +68,16 @@ pub(super) enum Opens {
 pub(super) struct Asked {
     pub(super) id: SendId,
     pub(super) stream: StreamId,
-    /// The range, if it is no longer wanted: it is released once it is ready.
+    /// The range, if no longer wanted: it is released once ready.
     pub(super) unwanted: Option<FileRange>,
 }
 
 /// A connection's use of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
-    /// Bytes that are queued, or written and not acknowledged.
+    /// Bytes queued, or written and not acknowledged.
     pub(super) bytes: u64,
-    /// Earlier QSENDs and PREPAREs meant another file by this id.
+    /// QSENDs and PREPAREs before this one meant another file by this id.
     pub(super) since: u32,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct Held {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Issued {
     pub(super) number: u32,
-    /// The endpoint's transmission that it completes, if any.
+    /// The endpoint's transmission that it completes.
     pub(super) send: Option<u64>,
 }
 
@@ -113,9 +113,9 @@ pub(super) struct Connection {
     pub(super) flow_open: bool,
     /// The keys that the worker has.
     pub(super) keys: Vec<Arc<SealKey>>,
-    /// [`QuicReceive`](crate::QuicReceive) has its worker open the peer's packets.
+    /// [`QuicReceive`](crate::QuicReceive) places the opening of packets at the worker.
     pub(super) wants_nic_receive: bool,
-    /// The generation of the peer's key with which the worker opens packets.
+    /// Generation of the peer's key at the worker.
     pub(super) nic_key: Option<u32>,
     /// What this worker may have opened.
     pub(super) opens: Opens,
