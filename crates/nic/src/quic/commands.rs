@@ -11,7 +11,7 @@ use crate::sealed::KEY_BYTES;
 use crate::slab::Key;
 
 impl<P: Port> Engine<P> {
-    /// QKEY.
+    /// Executes QKEY.
     pub(crate) fn quic_key(&mut self, key: &QuicKey<'_>) {
         self.counters.quic_keys += 1;
         if let Err(reason) = self.install_quic_key(key) {
@@ -35,7 +35,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// The flow of this name, which is made if there is none.
+    /// The flow with this id, created if absent.
     pub(super) fn quic_flow(&mut self, id: FlowId) -> Result<Key, RejectReason> {
         if let Some(&known) = self.flow_keys.get(&id) {
             return Ok(known);
@@ -50,7 +50,7 @@ impl<P: Port> Engine<P> {
         Ok(key)
     }
 
-    /// QKEYGONE.
+    /// Executes QKEYGONE.
     pub(crate) fn quic_key_gone(&mut self, flow: FlowId, generation: u32) {
         let known = self.flow_keys.get(&flow).copied();
         let flow = known.and_then(|key| self.flows.get_mut(key));
@@ -61,7 +61,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// QSEND.
+    /// Executes QSEND.
     pub(crate) fn quic_send(&mut self, send: &QuicSend<'_>, clock: Clock<'_>) {
         self.counters.quic_sends += 1;
         if let Err(reason) = self.try_quic_send(send, clock) {
@@ -98,7 +98,7 @@ impl<P: Port> Engine<P> {
         Ok(())
     }
 
-    /// QRELEASE.
+    /// Executes QRELEASE.
     pub(crate) fn quic_release(&mut self, flow: FlowId, file: FileId, offset: u64, len: u64) {
         let known = self.flow_keys.get(&flow).copied();
         let flow = known.and_then(|key| self.flows.get_mut(key));

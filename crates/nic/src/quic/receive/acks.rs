@@ -1,23 +1,22 @@
-//! Packets that hold nothing but an ACK frame, all of which one behind them says again.
+//! Packets with only an ACK frame that a later packet supersedes.
 //!
-//! Of such a packet, what the host learns is that it has come: its number, its ECN field, when. Its
-//! frame is left out if the later one acknowledges every range that it does, and reports ECN counts
-//! that are no lower; either both report them or none does, since a peer that stops is one whose
-//! path loses marks (RFC 9000 §13.4.2). What is lost is the round-trip time that the earlier one
-//! would have told.
+//! The host gets the number, ECN field and arrival time of such a packet, but not its frame, if the
+//! later one acknowledges all its ranges with ECN counts no lower. Either both or neither report
+//! ECN counts, since a peer that stops has a path that loses marks (RFC 9000 §13.4.2). The host
+//! loses the round-trip sample of the earlier ACK.
 
 /// Frames (RFC 9000 §19).
 const PADDING: u64 = 0x00;
 const ACK: u64 = 0x02;
 const ACK_ECN: u64 = 0x03;
 
-/// Ranges that are compared: a packet with more stays as it is.
+/// Ranges to compare: a packet with more is kept as it is.
 const RANGES_MAX: usize = 64;
 
-/// What a packet of nothing but one ACK frame, and padding, says.
+/// The content of a packet with one ACK frame and padding.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct AckOnly {
-    /// First and last number of each range, from the largest down.
+    /// First and last number of each range, largest first.
     ranges: Vec<(u64, u64)>,
     /// Counts of ECT(0), ECT(1) and CE.
     ecn: Option<[u64; 3]>,
@@ -35,7 +34,7 @@ fn integer(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 impl AckOnly {
-    /// Reads a plaintext. False if there is anything else in it, or it makes no sense.
+    /// Reads a plaintext. False if it has other frames or is malformed.
     pub(super) fn read(&mut self, mut plaintext: &[u8]) -> bool {
         self.ranges.clear();
         self.ecn = None;
@@ -74,7 +73,7 @@ impl AckOnly {
         Some(())
     }
 
-    /// True if a packet that comes later says all that an earlier one does.
+    /// True if this ACK, from a later packet, covers an earlier one.
     pub(super) fn supersedes(&self, earlier: &AckOnly) -> bool {
         let counts = match (earlier.ecn, self.ecn) {
             (None, None) => true,
@@ -106,7 +105,7 @@ mod tests {
         }
     }
 
-    /// An ACK frame of ranges that ascend.
+    /// An ACK frame of ascending ranges.
     fn frame(ranges: &[(u64, u64)], ecn: Option<[u64; 3]>) -> Vec<u8> {
         let mut out = Vec::new();
         push(if ecn.is_some() { ACK_ECN } else { ACK }, &mut out);

@@ -8,7 +8,7 @@ use contract::quic::{QuicConnectionId, QuicReceived, QuicReceivedPacket};
 
 use super::acks::AckOnly;
 
-/// What packets of one QRX have in common.
+/// The fields that all packets of one QRX share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Path {
     pub(super) generation: u32,
@@ -17,7 +17,7 @@ pub(super) struct Path {
     pub(super) local: IpAddr,
 }
 
-/// What is known of a packet beside its number and its plaintext.
+/// Metadata of a packet, beside its number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meta {
     pub(super) arrived_us: u64,
@@ -34,7 +34,7 @@ struct Packet {
     len: usize,
 }
 
-/// Packets in the order in which the host gets them, all of one path.
+/// Packets of one path, in order for the host.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     packets: Vec<Packet>,
@@ -60,7 +60,7 @@ impl Batch {
         self.plaintext.extend_from_slice(plaintext);
     }
 
-    /// Takes everything as QRX of a flow; returns how many ACK frames were left out.
+    /// Takes everything as QRXs of a flow; returns how many ACK frames were left out.
     pub(super) fn take(
         &mut self,
         flow: FlowId,
@@ -73,7 +73,7 @@ impl Batch {
         while !rest.is_empty() {
             let (mut count, mut bytes) = (0, 0);
             for packet in rest.iter().take(QUIC_RECEIVED_PACKETS_MAX) {
-                // The first fits: it has come in a frame that may be handed up.
+                // The first fits: it came in a frame small enough to hand up.
                 if count > 0 && bytes + packet.len > QUIC_RECEIVED_BYTES_MAX {
                     break;
                 }
@@ -131,7 +131,7 @@ fn one(flow: FlowId, path: &Path, packets: &[Packet], text: &[u8]) -> (QuicRecei
 
 const _: () = assert!(QUIC_RECEIVED_PACKETS_MAX <= 32, "a bit for each");
 
-/// A bit for each packet that a later one supersedes.
+/// A bit for each packet, set if a later one supersedes it.
 fn superseded(packets: &[Packet], text: &[u8]) -> u32 {
     let mut superseded = 0;
     let (mut later, mut acks) = (AckOnly::default(), AckOnly::default());
@@ -200,7 +200,7 @@ mod tests {
         let (all, coalesced) = taken(&packets);
         assert_eq!((all.len(), coalesced), (1, 3));
         let texts: Vec<&[u8]> = all[0].each().map(|(_, text)| text).collect();
-        // The last is behind all others, and says less.
+        // The last, behind all others, covers fewer ranges.
         let said: [&[u8]; 6] = [b"", b"", b"\x01", b"", &ack(0, 9), &ack(7, 9)];
         assert_eq!(texts, said);
     }
@@ -227,15 +227,15 @@ mod tests {
         prop::collection::vec(one, 1..120)
     }
 
-    /// What is acknowledged by plaintexts.
+    /// The numbers that plaintexts acknowledge.
     fn acknowledged<'a>(texts: impl Iterator<Item = &'a [u8]>) -> BTreeSet<u8> {
         let acks = texts.filter(|text| text.len() == 5);
         acks.flat_map(|text| text[1] - text[4]..=text[1]).collect()
     }
 
     proptest! {
-        /// Each QRX acknowledges what its packets do, each packet is there, in order, with all that
-        /// is known of it, and nothing but ACKs is left out.
+        /// Each QRX acknowledges what its packets do and has each packet, in order, with its
+        /// metadata; it leaves out only ACK frames.
         #[test]
         fn coalescing_keeps_the_meaning(packets in frames()) {
             let (all, coalesced) = taken(&packets);

@@ -10,7 +10,7 @@ use crate::sealed::KEY_BYTES;
 use crate::slab::Key;
 
 impl<P: Port> Engine<P> {
-    /// QRXKEY. If there is no room for it, it is as if it had not come: the host opens all.
+    /// Executes QRXKEY. Without room for the key, it has no effect: the host opens all packets.
     pub(crate) fn quic_receive_key(&mut self, key: &QuicReceiveKey<'_>) {
         self.counters.quic_receive_keys += 1;
         match self.install_receive_key(key) {
@@ -28,7 +28,7 @@ impl<P: Port> Engine<P> {
         };
         let is_first = self.receiver(at).is_none();
         if !is_first {
-            // What the key before has opened goes up as its own.
+            // Packets opened with the last key go up under its generation.
             self.release_received(at);
             if let Some(receiver) = self.receiver(at) {
                 receiver.set_key(key).ok_or(RejectReason::Malformed)?;
@@ -54,7 +54,7 @@ impl<P: Port> Engine<P> {
         quic.receiver.as_deref_mut()
     }
 
-    /// QCID.
+    /// Executes QCID.
     pub(crate) fn quic_connection_id(&mut self, flow: FlowId, id: QuicConnectionId) {
         let Some(&key) = self.flow_keys.get(&flow) else {
             return;
@@ -68,7 +68,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// QRXKEYGONE. A key that is not there is gone.
+    /// Executes QRXKEYGONE; no effect if the key is gone.
     pub(crate) fn quic_receive_key_gone(&mut self, flow: FlowId) {
         if let Some(&key) = self.flow_keys.get(&flow) {
             self.release_received(key);
@@ -76,8 +76,8 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Removes what a flow has of packets that arrive: its key, its connection IDs, and packets
-    /// that have not gone up.
+    /// Removes the receive state of a flow: its key, its connection IDs, and packets not yet handed
+    /// up.
     pub(in crate::quic) fn stop_receiving(&mut self, key: Key) {
         let Some(flow) = self.flows.get_mut(key) else {
             return;

@@ -1,26 +1,24 @@
-//! Where packets wait for those before them.
+//! Packets held behind a gap.
 
 use std::collections::VecDeque;
 
 use crate::config::Reorder;
 
-/// How far ahead of the next number a packet may be that waits.
+/// How far ahead of the next number a held packet may be.
 pub(super) const SLOTS: u64 = 1024;
 
-/// Slots that are kept when nothing waits.
+/// Slots kept when no packet is held.
 const SLOTS_KEPT: usize = 32;
 
-/// Packets that wait, by number.
+/// Held packets, by number.
 #[derive(Debug)]
 pub(super) enum Held<T> {
-    /// A slot for each number from the next one on: a packet is put into its slot, wherever that
-    /// is.
+    /// A slot for each number from the next one on: a packet goes straight into its slot.
     Ring {
         slots: VecDeque<Option<T>>,
         count: usize,
     },
-    /// A list by number, which is gone through from its end: for measurements, to see what the ring
-    /// is good for.
+    /// A list by number, searched from its end: a baseline for measurements of the ring.
     Linear(Vec<(u64, T)>),
 }
 
@@ -42,7 +40,7 @@ impl<T> Held<T> {
         }
     }
 
-    /// A packet waits. Its number is above `next`, by less than [`SLOTS`], and none with it waits.
+    /// Holds a packet. Its number is above `next` by less than [`SLOTS`], and not held yet.
     pub(super) fn insert(&mut self, next: u64, number: u64, packet: T) {
         match self {
             Held::Ring { slots, count } => {
@@ -63,7 +61,7 @@ impl<T> Held<T> {
         }
     }
 
-    /// The first that waits, with its number.
+    /// The first held packet, with its number.
     pub(super) fn first(&self, next: u64) -> Option<(u64, &T)> {
         match self {
             Held::Ring { count: 0, .. } => None,
@@ -75,7 +73,7 @@ impl<T> Held<T> {
         }
     }
 
-    /// The next number is another one: nothing waits that is below it.
+    /// Changes the next number; no held packet is below it.
     pub(super) fn advance(&mut self, before: u64, next: u64) {
         if let Held::Ring { slots, .. } = self {
             let passed = usize::try_from(next - before).unwrap_or(usize::MAX);
@@ -86,7 +84,7 @@ impl<T> Held<T> {
         }
     }
 
-    /// Takes the packet with the next number, if it waits; the one behind it is next then.
+    /// Takes the packet with the next number, if it is held. The number after it is next then.
     pub(super) fn take_next(&mut self, next: u64) -> Option<T> {
         match self {
             Held::Ring { slots, count } => {

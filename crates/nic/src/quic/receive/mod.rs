@@ -1,23 +1,22 @@
-//! Packets that peers of QUIC connections send: opened, put in order, and handed to the host
-//! ([`contract::quic`]).
+//! Packets of QUIC peers: opened, reordered, and handed to the host ([`contract::quic`]).
 //!
 //! | File | What it holds |
 //! |---|---|
-//! | `commands` | QRXKEY, QCID and QRXKEYGONE are carried out |
-//! | `run` | a datagram goes through all of this; what is ready goes up, what is late is given up |
-//! | `names` | connection IDs, and whose they are |
-//! | `open` | header protection is removed, the number decoded, the packet opened |
+//! | `commands` | executes QRXKEY, QCID and QRXKEYGONE |
+//! | `run` | takes datagrams through all of this, hands packets up, gives up gaps |
+//! | `names` | connection IDs and their flows |
+//! | `open` | removes header protection, decodes the number, opens the packet |
 //! | `number` | packet numbers (RFC 9000 §A.3) |
-//! | `receiver` | what a flow has of all this |
-//! | `order` | packets wait for those before them |
-//! | `held` | where they wait: a ring by number, or a list |
-//! | `seen` | which numbers have come |
-//! | `acks` | packets that say nothing which one behind them does not say |
+//! | `receiver` | the receive state of a flow |
+//! | `order` | holds packets until those before them arrive |
+//! | `held` | the held packets: a ring by number, or a list |
+//! | `seen` | packet numbers received |
+//! | `acks` | packets with only an ACK that a later one supersedes |
 //! | `batch` | packets on their way to the host |
 //!
-//! Whatever cannot be opened here goes up as it came, and is no error: the host opens all that it
-//! gets. Long headers, another key phase, a tag that does not fit, a connection ID that is not
-//! known: the host decides what they are.
+//! A packet that cannot be opened here goes up unchanged, which is no error: the host can open
+//! every packet. It decides about long headers, other key phases, tags that do not match and
+//! unknown connection IDs.
 
 mod acks;
 mod batch;
@@ -38,21 +37,21 @@ use crate::timers::Timers;
 
 pub(super) use self::receiver::Receiver;
 
-/// Most bytes of plaintext that a worker holds, behind gaps or for a host that takes no events:
-/// what comes then waits for nothing, and if the host takes nothing, it is dropped.
+/// Most bytes of plaintext that a worker keeps, behind gaps or for a host that takes no events.
+/// Above it, packets do not wait for gaps, and are dropped if the host takes no events.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
-/// What a worker has of packets that arrive for flows.
+/// A worker's receive state of all flows.
 #[derive(Debug)]
 pub(crate) struct Receiving {
     names: Names,
-    /// When a flow gives up waiting for a packet.
+    /// When flows give up a gap.
     timers: Timers,
-    /// Flows with packets for the host, once each.
+    /// Flows with packets for the host, each once.
     ready: Vec<Key>,
-    /// Bytes of plaintext that flows hold, or have ready.
+    /// Bytes of plaintext held or ready.
     bytes: usize,
-    /// Where packets are opened.
+    /// Buffer in which packets are opened.
     scratch: Vec<u8>,
     reorder: Reorder,
 }
@@ -69,13 +68,13 @@ impl Receiving {
         }
     }
 
-    /// True if there is something that the host has still to be given.
+    /// True if there are packets for the host.
     #[inline]
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// When a gap is given up next, in microseconds.
+    /// When the next gap is given up, in microseconds.
     pub(crate) fn next_us(&self) -> Option<u64> {
         self.timers.next_us()
     }

@@ -1,4 +1,4 @@
-//! Connection IDs, and whose they are.
+//! Connection IDs and their flows.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,16 +9,16 @@ use contract::quic::QuicConnectionId;
 use crate::shrink;
 use crate::slab::Key;
 
-/// The flows that connection IDs stand for.
+/// Flows by connection ID.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     flows: HashMap<QuicConnectionId, Key>,
-    /// How many there are of each length.
+    /// The number of IDs of each length.
     lengths: [usize; QUIC_CONNECTION_ID_BYTES_MAX + 1],
 }
 
 impl Names {
-    /// An ID stands for a flow. False if it does for one already.
+    /// Assigns an ID to a flow. False if the ID is taken.
     pub(super) fn insert(&mut self, id: QuicConnectionId, flow: Key) -> bool {
         match self.flows.entry(id) {
             Entry::Occupied(_) => false,
@@ -30,15 +30,15 @@ impl Names {
         }
     }
 
-    /// An ID stands for no flow.
+    /// Removes an ID.
     pub(super) fn remove(&mut self, id: &QuicConnectionId) {
         if shrink::remove(&mut self.flows, id).is_some() {
             self.lengths[id.as_bytes().len()] -= 1;
         }
     }
 
-    /// The ID at the start of these bytes, and its flow. A short header does not say how long it
-    /// is: of all that match, the shortest.
+    /// The ID at the start of these bytes, and its flow. A short header does not tell the length:
+    /// the shortest match wins.
     pub(super) fn find(&self, bytes: &[u8]) -> Option<(QuicConnectionId, Key)> {
         let lengths = self.lengths.iter().enumerate();
         let lengths = lengths.filter(|(_, count)| **count > 0);

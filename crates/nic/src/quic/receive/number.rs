@@ -1,6 +1,6 @@
 //! Packet numbers (RFC 9000 §17.1).
 
-/// The packet number that has these low `bytes` bytes and is closest to `next` (RFC 9000 §A.3).
+/// The packet number closest to `next` with these low `bytes` bytes (RFC 9000 §A.3).
 pub(super) fn decode(truncated: u32, bytes: usize, next: u64) -> u64 {
     const NUMBERS: u64 = 1 << 62;
     let window = 1 << (8 * bytes);

@@ -1,4 +1,4 @@
-//! One packet is opened.
+//! Opens single packets.
 
 use contract::quic::QuicReceiveKey;
 use contract::tls::TAG_BYTES;
@@ -16,15 +16,15 @@ const NUMBER_BYTES_MAX: usize = 4;
 const LONG_HEADER: u8 = 0x80;
 const KEY_PHASE: u8 = 0x04;
 
-/// True if a datagram begins with a packet that may be one of a flow. The fixed bit does not
-/// matter: peers grease it (RFC 9287), and the tag says whether it is as it was sent.
+/// True if a datagram may begin with a packet of a flow. The fixed bit does not matter: peers
+/// grease it (RFC 9287), and the tag authenticates it.
 pub(super) fn has_short_header(datagram: &[u8]) -> bool {
     datagram
         .first()
         .is_some_and(|first| first & LONG_HEADER == 0)
 }
 
-/// Opens packets of a generation.
+/// Opens packets of one generation.
 pub(super) struct OpenKey {
     key: PacketKey,
     generation: u32,
@@ -40,7 +40,7 @@ pub(super) struct Unprotected {
 }
 
 impl OpenKey {
-    /// `None` if a key has not the length that the cipher wants.
+    /// `None` if a key's length does not suit the cipher.
     pub(super) fn new(key: &QuicReceiveKey<'_>) -> Option<OpenKey> {
         Some(OpenKey {
             key: PacketKey::of_receiving(key)?,
@@ -52,9 +52,9 @@ impl OpenKey {
         self.generation
     }
 
-    /// Removes header protection of a packet with a connection ID of so many bytes, as long as
-    /// nothing says otherwise: what it yields is not authentic. `next_number` is that which is
-    /// expected. `None` if it is too short, or of another key phase.
+    /// Removes header protection of a packet with a connection ID of this length. The result is not
+    /// authenticated yet. `next_number` is the expected one. `None` if the packet is too short, or
+    /// of another key phase.
     pub(super) fn unprotect(
         &self,
         packet: &[u8],
@@ -84,8 +84,8 @@ impl OpenKey {
         })
     }
 
-    /// Opens a packet in `scratch`, which has a copy of it: its plaintext. `None` if it is not
-    /// authentic; then the copy is spoilt.
+    /// Opens a copy of a packet in `scratch` and returns the plaintext. `None` if it is not
+    /// authentic; the copy is then garbage.
     pub(super) fn open<'a>(
         &self,
         unprotected: &Unprotected,
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!((unprotected.number, unprotected.first), (expected, 0x42));
         let mut scratch = packet.clone();
         assert_eq!(key.open(&unprotected, &mut scratch), Some(&[1][..]));
-        // One bit of another packet, and another number.
+        // One flipped bit, and another number.
         for damaged in 0..packet.len() {
             let mut scratch = packet.clone();
             scratch[damaged] ^= 0x01;

@@ -1,4 +1,4 @@
-//! Packets of a flow in the order of their numbers.
+//! The packets of a flow in order of packet number.
 //!
 //! ```text
 //!            next
@@ -6,31 +6,30 @@
 //!   handed on   gap  [7] gap [9][10]      held
 //! ```
 //!
-//! What has the next number is handed on, with all that it was missing for. What is ahead of it is
-//! held, until the gap before it is filled, or its time is over: then what is missing is taken for
-//! lost, as by a peer that has left a number out, or by a packet that the host has opened itself.
-//! What is behind is late, and waits for nothing.
+//! A packet with the next number is handed on, with the held packets that it releases. A packet
+//! ahead of it is held until the gap before it is filled or times out. A gap that times out counts
+//! as lost; the peer may have skipped the number, or the host opened the packet. A packet behind is
+//! late, and is handed on at once.
 
 use super::held::{Held, SLOTS};
 use super::seen::Seen;
 use crate::config::Reorder;
 
-/// What is to be done with a packet.
+/// What to do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It is handed on: [`Order::pass`].
+    /// Hand it on: [`Order::pass`].
     Now,
-    /// It waits: [`Order::hold`].
+    /// Hold it: [`Order::hold`].
     Held,
-    /// It is so far ahead that nothing waits any more: [`Order::release_all`], and then it is
-    /// handed on.
+    /// It is too far ahead: release all held packets with [`Order::release_all`], then hand it on.
     Beyond,
 }
 
 /// The order of a flow's packets; each is a `T`.
 #[derive(Debug)]
 pub(super) struct Order<T> {
-    /// `None`: the next packet is the first.
+    /// `None` until the first packet.
     next: Option<u64>,
     seen: Seen,
     held: Held<T>,
@@ -47,12 +46,12 @@ impl<T> Order<T> {
         }
     }
 
-    /// True if a packet with this number has come.
+    /// True if a packet with this number has arrived.
     pub(super) fn has_seen(&self, number: u64) -> bool {
         self.seen.contains(number)
     }
 
-    /// A packet has come that is authentic, and whose number was not seen.
+    /// Places an authentic packet whose number is new.
     pub(super) fn place(&mut self, number: u64) -> Place {
         self.seen.insert(number);
         match self.next {
@@ -67,7 +66,7 @@ impl<T> Order<T> {
         }
     }
 
-    /// A packet is handed on; so are those that it was missing for.
+    /// Hands a packet on, and those that it releases.
     pub(super) fn pass(&mut self, number: u64, mut hand_on: impl FnMut(u64, T)) {
         let next = self.next.unwrap_or(number);
         if number < next {
@@ -78,20 +77,20 @@ impl<T> Order<T> {
         self.pass_following(&mut hand_on);
     }
 
-    /// A packet waits.
+    /// Holds a packet.
     pub(super) fn hold(&mut self, number: u64, packet: T) {
         if let Some(next) = self.next {
             self.held.insert(next, number, packet);
         }
     }
 
-    /// The first packet that waits.
+    /// The first held packet.
     pub(super) fn first_held(&self) -> Option<&T> {
         let (_, packet) = self.held.first(self.next?)?;
         Some(packet)
     }
 
-    /// What is missing before the first packet that waits is given up.
+    /// Gives up the gap before the first held packet.
     pub(super) fn skip_gap(&mut self, mut hand_on: impl FnMut(u64, T)) {
         let Some(next) = self.next else {
             return;
@@ -103,14 +102,14 @@ impl<T> Order<T> {
         }
     }
 
-    /// Nothing waits any more.
+    /// Releases all held packets.
     pub(super) fn release_all(&mut self, mut hand_on: impl FnMut(u64, T)) {
         while !self.held.is_empty() {
             self.skip_gap(&mut hand_on);
         }
     }
 
-    /// The next packet is the first again.
+    /// The next packet counts as the first again.
     pub(super) fn restart(&mut self) {
         self.next = None;
     }
@@ -153,7 +152,7 @@ mod tests {
         seed
     }
 
-    /// What is handed on for a packet, in order.
+    /// The packets handed on for an arrival, in order.
     fn arrive(order: &mut Order<u64>, number: u64) -> Vec<u64> {
         let mut out = Vec::new();
         if order.has_seen(number) {
@@ -182,7 +181,7 @@ mod tests {
         out
     }
 
-    /// The same by the book: a sorted map.
+    /// A reference model: a sorted map.
     #[derive(Default)]
     struct Model {
         next: Option<u64>,
@@ -247,7 +246,7 @@ mod tests {
                     _ => front,
                 };
                 front = front.max(number + 1);
-                // Duplicates are dropped, as far as they are remembered.
+                // Duplicates are dropped within the window.
                 let expected = if seen.insert(number) {
                     model.arrive(number)
                 } else if order.has_seen(number) {

@@ -1,4 +1,4 @@
-//! What a flow has of packets that arrive.
+//! The receive state of a flow.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,47 +12,47 @@ use super::order::{Order, Place};
 use crate::config::Reorder;
 use crate::timers::NEVER_US;
 
-/// Most connection IDs of a flow: a peer has no more than eight of one that is well-behaved, and
-/// those that it does not use any more are not told. What comes under an older one is the host's.
+/// Most connection IDs of a flow. A well-behaved peer has at most eight of one, and does not
+/// announce which it has retired. Packets under older ones go to the host.
 const IDS_MAX: usize = 16;
 
-/// A packet that waits for those before it.
+/// A packet held behind a gap.
 #[derive(Debug)]
 struct Waiting {
     meta: Meta,
     plaintext: Box<[u8]>,
 }
 
-/// Opens packets of a flow, and hands them on in order.
+/// Opens the packets of a flow, and hands them on in order.
 pub(in crate::quic) struct Receiver {
     key: OpenKey,
     hold_us: u64,
-    /// One more than the largest number that was opened.
+    /// One more than the largest number opened.
     next_number: u64,
     order: Order<Waiting>,
-    /// Bytes of plaintext that wait for others.
+    /// Bytes of plaintext held.
     waiting_bytes: usize,
-    /// Of all that waits, and is in `batch`.
+    /// The path of all packets held or in `batch`.
     path: Option<Path>,
     batch: Batch,
     ids: VecDeque<QuicConnectionId>,
-    /// When a gap is given up.
+    /// When the next gap is given up.
     pub(super) due_us: u64,
-    /// It is in the list of those that have something for the host.
+    /// In the list of flows with packets for the host.
     pub(super) is_ready: bool,
 }
 
-/// What became of an authentic packet.
+/// The fate of an authentic packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Accepted {
     /// It goes to the host.
     Passed,
-    /// It waits for those before it.
+    /// It is held behind a gap.
     Held,
 }
 
 impl Receiver {
-    /// `None` if a key has not the length that the cipher wants.
+    /// `None` if a key's length does not suit the cipher.
     pub(super) fn new(key: &QuicReceiveKey<'_>, reorder: Reorder) -> Option<Receiver> {
         Some(Receiver {
             key: OpenKey::new(key)?,
@@ -68,12 +68,12 @@ impl Receiver {
         })
     }
 
-    /// Another key takes the place of the one before. What was opened before was handed on.
+    /// Replaces the key. Packets opened with the last one must have been handed on.
     pub(super) fn set_key(&mut self, key: &QuicReceiveKey<'_>) -> Option<()> {
         self.key = OpenKey::new(key)?;
         self.hold_us = key.hold_us.into();
         self.next_number = self.next_number.max(key.next_number);
-        // The host has opened what came meanwhile.
+        // The host has opened those in between.
         self.order.restart();
         Some(())
     }
@@ -82,20 +82,19 @@ impl Receiver {
         self.key.generation()
     }
 
-    /// Bytes of plaintext that are kept.
+    /// Bytes of plaintext kept.
     pub(super) fn bytes(&self) -> usize {
         self.waiting_bytes + self.batch.bytes()
     }
 
-    /// True if it has something for the host, and is not in the list of those yet: it is from now
-    /// on.
+    /// True if it has packets for the host and is not listed yet; the caller lists it.
     pub(super) fn becomes_ready(&mut self) -> bool {
         let becomes_ready = !self.batch.is_empty() && !self.is_ready;
         self.is_ready |= becomes_ready;
         becomes_ready
     }
 
-    /// The peer uses this connection ID. Returns one that it does not stand for any more.
+    /// Adds a connection ID of the peer. Returns an older one that it displaces.
     pub(super) fn add_id(&mut self, id: QuicConnectionId) -> Option<QuicConnectionId> {
         self.ids.push_back(id);
         if self.ids.len() > IDS_MAX {
@@ -114,7 +113,7 @@ impl Receiver {
         self.key.unprotect(packet, id_bytes, self.next_number)
     }
 
-    /// True if a packet with this number has come.
+    /// True if a packet with this number has arrived.
     pub(super) fn has_seen(&self, number: u64) -> bool {
         self.order.has_seen(number)
     }
@@ -128,18 +127,18 @@ impl Receiver {
         self.key.open(unprotected, scratch)
     }
 
-    /// True if a packet with this path does not belong to those that are kept.
+    /// True if packets of another path are kept.
     pub(super) fn is_elsewhere(&self, path: &Path) -> bool {
         self.path.as_ref() != Some(path)
     }
 
-    /// Packets have this path from now on; none is kept.
+    /// Changes the path; no packets are kept.
     pub(super) fn set_path(&mut self, path: Path) {
         debug_assert_eq!(self.bytes(), 0);
         self.path = Some(path);
     }
 
-    /// An authentic packet, of the path of those that are kept. `may_wait`: there is room for it.
+    /// Takes an authentic packet, of the path of those kept. `may_wait`: there is room to hold it.
     pub(super) fn accept(
         &mut self,
         number: u64,
@@ -168,7 +167,7 @@ impl Receiver {
         Accepted::Passed
     }
 
-    /// Nothing waits for others any more.
+    /// Releases all held packets.
     pub(super) fn release(&mut self) {
         let (batch, waiting_bytes) = (&mut self.batch, &mut self.waiting_bytes);
         self.order.release_all(|number, waiting| {
@@ -177,7 +176,7 @@ impl Receiver {
         self.set_timer();
     }
 
-    /// Gives up gaps whose time is over: how many.
+    /// Gives up gaps that have timed out; returns how many.
     pub(super) fn give_up(&mut self, now_us: u64) -> u64 {
         let mut gaps = 0;
         while self.due_us <= now_us {
@@ -196,7 +195,7 @@ impl Receiver {
         self.due_us = first.map_or(NEVER_US, |first| first.meta.arrived_us + self.hold_us);
     }
 
-    /// Takes what is for the host; returns how many ACK frames were left out.
+    /// Takes the packets for the host; returns how many ACK frames were left out.
     pub(super) fn take_batch(&mut self, flow: FlowId, hand_up: impl FnMut(QuicReceived)) -> u64 {
         match &self.path {
             Some(path) => self.batch.take(flow, path, hand_up),
@@ -210,7 +209,7 @@ fn hand_on(batch: &mut Batch, waiting_bytes: &mut usize, number: u64, waiting: &
     batch.push(number, waiting.meta, &waiting.plaintext);
 }
 
-/// Without keys.
+/// Omits keys.
 impl fmt::Debug for Receiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receiver")

@@ -1,4 +1,4 @@
-//! Datagrams that arrive, and what becomes of them.
+//! Handles arriving datagrams.
 
 use contract::Event;
 use contract::limits::QUIC_RECEIVED_BYTES_MAX;
@@ -13,8 +13,8 @@ use crate::engine::{Clock, EVENTS_WAITING_MAX, Engine};
 use crate::slab::Key;
 
 impl<P: Port> Engine<P> {
-    /// A frame has arrived at the port that is no TCP: the datagrams in it are opened, and those
-    /// that cannot be go up as frames.
+    /// Handles a frame from the port that is not TCP: opens its datagrams, and hands the others up
+    /// as frames.
     #[cold]
     #[inline(never)]
     pub(crate) fn on_datagrams(&mut self, frame: Frame<'_>, clock: Clock<'_>) {
@@ -45,7 +45,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// The same by FRAME. False if it is no datagram.
+    /// The same for FRAME. False if the frame is not a datagram.
     #[cold]
     #[inline(never)]
     pub(crate) fn on_datagram_frame(&mut self, bytes: &[u8], clock: Clock<'_>) -> bool {
@@ -58,16 +58,16 @@ impl<P: Port> Engine<P> {
         true
     }
 
-    /// The host opens what cannot be opened here.
+    /// The host opens the datagrams that the worker cannot.
     fn hand_up_datagram(&mut self, frame: &[u8]) {
-        // What has come before goes up before.
+        // Earlier packets go up first.
         self.report_received();
         if self.hand_up(frame) {
             self.counters.quic_frames_handed_up += 1;
         }
     }
 
-    /// True if a datagram was dealt with: it is opened, or comes again, or there is no room for it.
+    /// True if the datagram needs no more: it is opened, a duplicate, or dropped for lack of room.
     fn take_datagram(&mut self, packet: &UdpPacket<'_>, payload: &[u8], now_us: u64) -> bool {
         let is_short = has_short_header(payload) && payload.len() <= QUIC_RECEIVED_BYTES_MAX;
         let found = is_short.then(|| self.receiving.names.find(&payload[1..]));
@@ -112,7 +112,7 @@ impl<P: Port> Engine<P> {
         is_opened
     }
 
-    /// A packet is authentic, and has not come before.
+    /// Accepts an authentic packet that is no duplicate.
     fn accept_packet(&mut self, key: Key, path: Path, number: u64, meta: Meta, plaintext: &[u8]) {
         self.counters.quic_packets_opened += 1;
         let receiver = self.receiver(key);
@@ -125,7 +125,7 @@ impl<P: Port> Engine<P> {
             return;
         };
         if is_full && !takes_events {
-            // As a link drops what its receiver does not take.
+            // Dropped, like frames on a link whose receiver is full.
             self.counters.frames_dropped += 1;
             return;
         }
@@ -145,7 +145,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Gaps are given up whose time is over. True if there were any.
+    /// Gives up gaps that have timed out. True if there were any.
     #[inline]
     pub(crate) fn on_received_time(&mut self, clock: Clock<'_>) -> bool {
         match self.receiving.next_us() {
@@ -178,7 +178,7 @@ impl<P: Port> Engine<P> {
         worked
     }
 
-    /// Gives the host what is ready, as far as it takes events. True if it was given anything.
+    /// Hands ready packets to the host, as far as it takes events. True if any went up.
     #[inline]
     pub(crate) fn report_received(&mut self) -> bool {
         self.receiving.has_ready() && self.report_ready()
@@ -197,7 +197,7 @@ impl<P: Port> Engine<P> {
         worked
     }
 
-    /// All that a flow has goes up, and waits for nothing.
+    /// Releases all packets of a flow to the host.
     pub(super) fn release_received(&mut self, key: Key) {
         let Some(receiver) = self.receiver(key) else {
             return;

@@ -1,15 +1,14 @@
-//! Which packet numbers have come lately: one that comes again is a duplicate.
+//! Recently received packet numbers, to detect duplicates.
 
 const WORDS: usize = 16;
 
-/// How far back is remembered, in packet numbers. What is older is passed on: whether it has come
-/// before, the host knows.
+/// The window, in packet numbers. Older packets are passed on: the host detects duplicates.
 const WINDOW: u64 = 64 * WORDS as u64;
 
 /// The last [`WINDOW`] packet numbers.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// All numbers that have come are below.
+    /// One more than the largest number received.
     end: u64,
     /// A bit for each number below `end`, at its remainder.
     bits: [u64; WORDS],
@@ -21,13 +20,13 @@ fn place(number: u64) -> (usize, u64) {
 }
 
 impl Seen {
-    /// True if a number is known to have come.
+    /// True if a number is known to be received.
     pub(super) fn contains(&self, number: u64) -> bool {
         let (word, bit) = place(number);
         number < self.end && self.end - number <= WINDOW && self.bits[word] & bit != 0
     }
 
-    /// A number has come.
+    /// Records a number.
     pub(super) fn insert(&mut self, number: u64) {
         let (word, bit) = place(number);
         if number >= self.end {
@@ -74,7 +73,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same as a set of all numbers within the window.
+        /// A set of all numbers within the window behaves the same.
         #[test]
         fn it_is_a_set_with_a_window(
             steps in prop::collection::vec((any::<bool>(), 0..3000u64), 1..400),
