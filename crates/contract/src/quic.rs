@@ -1,54 +1,53 @@
-//! QUIC across the split: the host stack numbers packets and says what they consist of; the NIC
-//! stack reads the files, seals and sends (RFC 9000, RFC 9001).
+//! QUIC across the split: the host stack numbers packets and defines their content; the NIC stack
+//! reads the files, seals and sends (RFC 9000, RFC 9001).
 //!
-//! | Command | What it says |
+//! | Command | Meaning |
 //! |---|---|
-//! | QKEY | the key of a generation: what a key update ends, the next one begins |
-//! | QKEYGONE | no more packets come under a generation |
-//! | PREPARE | have a range of a file in memory: answered by READY |
-//! | QSEND | datagrams with one 1-RTT packet each, to be filled in, sealed and sent |
-//! | QRELEASE | the peer has a range of a file, or will not get it |
-//! | QRXKEY | open what the peer sends: the key of a generation |
-//! | QCID | a connection ID by which the peer calls a flow |
+//! | QKEY | install the key of a generation; a key update begins the next one |
+//! | QKEYGONE | no more packets use the key of a generation |
+//! | PREPARE | read a range of a file into memory; answered by READY |
+//! | QSEND | complete, seal and send datagrams with one 1-RTT packet each |
+//! | QRELEASE | the peer has a range of a file, or will never need it |
+//! | QRXKEY | open the peer's packets: the key of a generation |
+//! | QCID | a connection ID with which the peer addresses a flow |
 //! | QRXKEYGONE | open no more packets of a flow |
 //!
-//! | Event | What it says |
+//! | Event | Meaning |
 //! |---|---|
 //! | READY | a range of a file is in memory |
-//! | QRX | packets of the peer, opened |
+//! | QRX | opened packets of the peer |
 //!
 //! # Packet numbers
 //!
-//! A packet number is sealed at most once under a key, whatever dies: two ciphertexts would give
-//! away both plaintexts and, with GCM, the means to forge. The numbers of a flow ascend over all
-//! generations. A NIC stack refuses a number that is not above all that it has sealed of the flow,
-//! and one below the floor of its key. To another NIC stack the host gives the key again with a
-//! floor above every number that it has given out: what may have left is never sealed again, but
-//! found lost and sent under new numbers.
+//! A key seals a packet number at most once, whatever process dies: two ciphertexts would reveal
+//! both plaintexts and, with GCM, allow forgeries. The numbers of a flow ascend over all
+//! generations. A NIC stack refuses a number that is not above all it has sealed for the flow, or
+//! is below the floor of its key. The host gives the key to another NIC stack with a floor above
+//! every number it has issued: packets that may have left are never sealed again, but declared lost
+//! and retransmitted under new numbers.
 //!
 //! # Read before numbering
 //!
-//! A packet counts as sent from the moment when the host numbers it. PREPARE has a range read
-//! before that, so that a QSEND need not wait for a disk. It waits for nothing but its own reads:
-//! neither for QSENDs of its flow, nor for other PREPAREs, which may be answered first.
+//! A packet counts as sent once the host numbers it. PREPARE reads a range before that, so that a
+//! QSEND need not wait for a disk. It waits only for its own reads: neither for QSENDs of its flow,
+//! nor for other PREPAREs, which may be answered first.
 //!
 //! # Receiving
 //!
-//! The host opens all that arrives, unless it has given a NIC stack the key to: then frames of the
-//! flow are steered to the worker, once it has said that it has the flow
-//! ([`crate::Event::FlowsTaken`]), or go down by FRAME. QRX has what the worker has opened. What it
-//! cannot open goes up as the frame that it was: the host can open every packet at any time, and
-//! has all that it needs to, so that losing a worker, or a frame that comes to the wrong one, costs
-//! nothing but the host's time. A worker that does not take the key says nothing.
+//! The host opens all packets unless it has given the key to a NIC stack. Then packet filters steer
+//! frames of the flow to the worker once it has accepted the flow ([`crate::Event::FlowsTaken`]),
+//! or the host passes them down by FRAME. QRX has the packets that the worker has opened. It hands
+//! all others up as frames: the host can open every packet at any time, so a lost worker, or a
+//! frame at the wrong worker, costs only time of the host. A worker that cannot take the key
+//! ignores it.
 //!
-//! With QRXKEYGONE the host takes the key back. QRX of packets that were opened before may still be
-//! on their way; they are before the departure of any QSEND that follows the QRXKEYGONE. A frame
-//! that comes to the worker afterwards goes up as it is.
+//! QRXKEYGONE takes the key back. QRX of packets opened earlier may still be in the ring; they
+//! precede the departure of any QSEND after the QRXKEYGONE. Later frames go up unopened.
 //!
 //! # Key material
 //!
-//! As in [`crate::tls`]: `Debug` never prints it, and it is overwritten in the ring, in the copy,
-//! and where it was used.
+//! As in [`crate::tls`]: `Debug` never prints it, and it is overwritten in the ring, in copies and
+//! after use.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -60,30 +59,30 @@ use crate::tls::Cipher;
 
 /// QKEY: a key for packets of a flow.
 ///
-/// The generations of a flow ascend: none is used for a second key. The header key is the same for
-/// all of them. A flow that has had a key lives until an ACKD with `last`.
+/// The generations of a flow ascend; each has one key. All share the header key. A flow that has
+/// had a key lives until an ACKD with `last`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct QuicKey<'a> {
     /// The flow.
     pub flow: FlowId,
     /// Counts key updates.
     pub generation: u32,
-    /// What seals.
+    /// The cipher that seals.
     pub cipher: Cipher,
     /// The AEAD key: [`Cipher::key_bytes`].
     pub key: &'a [u8],
-    /// From which nonces are made (RFC 9001 §5.3).
+    /// The IV, from which nonces derive (RFC 9001 §5.3).
     pub iv: [u8; 12],
     /// The key of header protection (RFC 9001 §5.4): [`Cipher::key_bytes`].
     pub header_key: &'a [u8],
-    /// The lowest packet number that it may seal.
+    /// The lowest packet number that the key may seal.
     pub floor: u64,
 }
 
-/// QSEND: datagrams of a flow, in the order in which they are to leave.
+/// QSEND: datagrams of a flow, in the order to send them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuicSend<'a> {
-    /// Comes back in the departure.
+    /// Returned in the departure.
     pub id: SendId,
     /// SENDs of a flow depart in the order in which they were issued.
     pub flow: FlowId,
@@ -91,13 +90,13 @@ pub struct QuicSend<'a> {
     pub issued_us: u64,
     /// As [`crate::Send::not_before_us`].
     pub not_before_us: u64,
-    /// Ethernet, IP and UDP header; at most [`crate::limits::HEADER_BYTES_MAX`]. Length fields and
-    /// checksums are the NIC stack's work.
+    /// Ethernet, IP and UDP header; at most [`crate::limits::HEADER_BYTES_MAX`]. The NIC stack
+    /// fills in length fields and checksums.
     pub header: &'a [u8],
-    /// The packets: 1 to [`crate::limits::QUIC_PACKETS_MAX`]. Their datagrams have the same length
-    /// but for the last, which may be shorter.
+    /// The packets: 1 to [`crate::limits::QUIC_PACKETS_MAX`]. Their datagrams have the same length,
+    /// but the last may be shorter.
     pub packets: Vec<QuicPacket<'a>>,
-    /// What all packets consist of, in order: as many of each as it says. At most
+    /// The segments of all packets, in order; each packet has the number it states. At most
     /// [`crate::limits::QUIC_SEGMENTS_MAX`], none of them of records.
     pub segments: Vec<Segment<'a>>,
 }
@@ -109,24 +108,24 @@ pub struct QuicPacket<'a> {
     pub number: u64,
     /// The key that seals it.
     pub generation: u32,
-    /// Packets of the handshake in front of it, sealed already; most often none.
+    /// Sealed handshake packets in front of it; usually none.
     pub prefix: &'a [u8],
-    /// The short header, which ends with the truncated packet number: 2 to
-    /// [`crate::limits::QUIC_HEADER_BYTES_MAX`] bytes, without protection.
+    /// The unprotected short header, including the truncated packet number: 2 to
+    /// [`crate::limits::QUIC_HEADER_BYTES_MAX`] bytes.
     pub header: &'a [u8],
-    /// How many segments its plaintext has.
+    /// The number of its segments.
     pub segments: u8,
 }
 
-/// PREPARE: have a range of a file in memory. Answered by READY, or `ReadFailed`, after which the
-/// flow goes on. What is ready is retained as if it had been sent, until QRELEASE; it stays for a
-/// while, even if memory is wanted, and then may go: a QSEND reads it again. Like a key, it makes a
-/// flow live until an ACKD with `last`.
+/// PREPARE: read a range of a file into memory. Answered by READY, or `ReadFailed`, after which the
+/// flow continues. A ready range is retained as if sent, until QRELEASE; under memory pressure it
+/// may be evicted after a while, and a QSEND reads it again. Like a key, it makes a flow live until
+/// an ACKD with `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prepare {
-    /// Comes back in the answer.
+    /// Returned in the answer.
     pub id: SendId,
-    /// For which flow.
+    /// The flow.
     pub flow: FlowId,
     /// The file.
     pub file: FileId,
@@ -136,26 +135,26 @@ pub struct Prepare {
     pub len: u32,
 }
 
-/// QRXKEY: the key for packets that the peer sends.
+/// QRXKEY: the key for packets from the peer.
 ///
-/// It takes the place of the one before: packets of that one's key phase are the host's from then
-/// on. It stays until a QRXKEYGONE, or an ACKD with `last`.
+/// It replaces the key before: the host opens packets of the former key phase from then on. It
+/// stays until a QRXKEYGONE, or an ACKD with `last`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct QuicReceiveKey<'a> {
     /// The flow.
     pub flow: FlowId,
     /// Counts key updates. Its lowest bit is the key phase (RFC 9001 §6).
     pub generation: u32,
-    /// What opens.
+    /// The cipher that opens.
     pub cipher: Cipher,
     /// The AEAD key: [`Cipher::key_bytes`].
     pub key: &'a [u8],
-    /// From which nonces are made (RFC 9001 §5.3).
+    /// The IV, from which nonces derive (RFC 9001 §5.3).
     pub iv: [u8; 12],
     /// The key of header protection (RFC 9001 §5.4): [`Cipher::key_bytes`].
     pub header_key: &'a [u8],
-    /// One more than the largest packet number that was opened: from which the next ones are
-    /// decoded (RFC 9000 §A.3). Below 2⁶².
+    /// One more than the largest packet number opened, to decode the next ones (RFC 9000 §A.3).
+    /// Below 2⁶².
     pub next_number: u64,
     /// How long packets are held behind a gap in the packet numbers, in microseconds; at most
     /// [`crate::limits::QUIC_HOLD_US_MAX`].
@@ -166,7 +165,7 @@ pub struct QuicReceiveKey<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QuicConnectionId {
     len: u8,
-    /// Zero behind its length.
+    /// Zero beyond its length.
     bytes: [u8; QUIC_CONNECTION_ID_BYTES_MAX],
 }
 
@@ -185,40 +184,38 @@ impl QuicConnectionId {
     }
 }
 
-/// QRX: packets of a flow that were opened, in the order in which they are to be taken. All have
-/// come from one address to another, under one connection ID and one key.
+/// QRX: opened packets of a flow, in order. All have the same addresses, connection ID and key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuicReceived {
     /// The flow.
     pub flow: FlowId,
-    /// The key that has opened them.
+    /// Generation of the key that opened them.
     pub generation: u32,
     /// The connection ID in their headers.
     pub id: QuicConnectionId,
-    /// Where they have come from.
+    /// Their source.
     pub remote: SocketAddr,
-    /// The address to which they were sent: of the same family.
+    /// Their destination address, of the same family.
     pub local: IpAddr,
-    /// When the last of them has arrived, in microseconds of the host's monotonic clock.
+    /// Arrival of the last, in microseconds of the host's monotonic clock.
     pub arrived_us: u64,
     /// The packets: 1 to [`crate::limits::QUIC_RECEIVED_PACKETS_MAX`].
     pub packets: Vec<QuicReceivedPacket>,
-    /// Their plaintexts, one after the other: at most
-    /// [`crate::limits::QUIC_RECEIVED_BYTES_MAX`].
+    /// Their plaintexts, concatenated: at most [`crate::limits::QUIC_RECEIVED_BYTES_MAX`].
     pub plaintext: Vec<u8>,
 }
 
-/// A packet that was opened.
+/// An opened packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuicReceivedPacket {
     /// Its number, in full.
     pub number: u64,
-    /// So much before [`QuicReceived::arrived_us`] it has arrived, in microseconds.
+    /// Its arrival, in microseconds before [`QuicReceived::arrived_us`].
     pub age_us: u32,
-    /// Length of its plaintext, in bytes. Zero: it held nothing but an ACK frame, and all that this
-    /// said is said again by a packet behind it in the same QRX.
+    /// Length of its plaintext, in bytes. Zero: it had only an ACK frame, which a later packet of
+    /// the same QRX supersedes.
     pub len: u16,
-    /// The first byte of its header, without protection: a short header.
+    /// The first byte of its short header, unprotected.
     pub first: u8,
     /// The ECN field of its IP header (RFC 3168 §5): 0 to 3.
     pub ecn: u8,
@@ -236,7 +233,7 @@ impl QuicReceived {
     }
 }
 
-/// Without the keys and the IV.
+/// Omits the keys and the IV.
 impl fmt::Debug for QuicReceiveKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QuicReceiveKey")
@@ -249,7 +246,7 @@ impl fmt::Debug for QuicReceiveKey<'_> {
     }
 }
 
-/// Without the keys and the IV.
+/// Omits the keys and the IV.
 impl fmt::Debug for QuicKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QuicKey")
@@ -275,7 +272,7 @@ impl<'a> QuicSend<'a> {
 }
 
 impl QuicPacket<'_> {
-    /// Length of its datagram as it leaves, in bytes.
+    /// Length of its sealed datagram, in bytes.
     pub fn datagram_bytes(&self, segments: &[Segment<'_>]) -> u64 {
         let plaintext: u64 = segments.iter().map(|it| u64::from(it.len())).sum();
         let around = self.prefix.len() + self.header.len() + crate::tls::TAG_BYTES;

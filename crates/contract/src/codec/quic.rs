@@ -1,4 +1,4 @@
-//! QKEY, QKEYGONE, QSEND, PREPARE, QRELEASE and READY as bytes.
+//! The encoding of QKEY, QKEYGONE, QSEND, PREPARE, QRELEASE and READY.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -18,14 +18,14 @@ use crate::quic::{Prepare, QuicKey, QuicPacket, QuicSend};
 use crate::segment::Segment;
 use crate::tls::Cipher;
 
-/// The number, the plaintext and the tag are as long as the sample of header protection wants (RFC
-/// 9001 §5.4.2): in bytes, behind the header's first byte.
+/// Smallest sum of number, plaintext and tag, in bytes: the sample of header protection lies in it
+/// (RFC 9001 §5.4.2).
 const SAMPLED_BYTES: u64 = 4 + 16;
 
-/// Numbers of packets are below (RFC 9000 §12.3).
+/// The bound on packet numbers (RFC 9000 §12.3).
 pub(super) const NUMBERS_END: u64 = 1 << 62;
 
-/// Appends one of these commands; of others, nothing.
+/// Appends one of these commands; ignores others.
 pub(super) fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
     match *command {
         Command::QuicKey(ref key) => key.encode(out),
@@ -57,7 +57,7 @@ impl<'a> QuicKey<'a> {
             zero: [0; 7],
         };
         out.extend_from_slice(record.as_bytes());
-        // No copy of a key is left on the stack.
+        // Writes keys in place: no copy stays on the stack.
         if let Ok((record, _)) = QuicKeyRecord::mut_from_prefix(&mut out[at..]) {
             copy_key(&mut record.key, self.key);
             copy_key(&mut record.header_key, self.header_key);
@@ -84,7 +84,7 @@ impl<'a> QuicKey<'a> {
     }
 }
 
-/// Keys of a record are as long as their cipher wants.
+/// Checks that keys have the length for their cipher.
 pub(super) fn check_keys(cipher: Cipher, keys: [&[u8]; 2]) -> Result<(), &'static str> {
     let wanted = cipher.key_bytes();
     if keys.iter().all(|key| key.len() == wanted) {
@@ -94,7 +94,7 @@ pub(super) fn check_keys(cipher: Cipher, keys: [&[u8]; 2]) -> Result<(), &'stati
     }
 }
 
-/// A cipher in a record with these keys: none if they have another length, which would not show.
+/// The byte for a cipher: 0, which is invalid, if the keys have another length.
 pub(super) fn cipher_byte(cipher: Cipher, keys: [&[u8]; 2]) -> u8 {
     check_keys(cipher, keys).map_or(0, |()| cipher as u8)
 }
@@ -104,7 +104,7 @@ pub(super) fn copy_key(to: &mut [u8; 32], from: &[u8]) {
     to[..len].copy_from_slice(&from[..len]);
 }
 
-/// A key in a record: what is behind one of 16 bytes is zero.
+/// A key in a record: the bytes behind a short key must be zero.
 pub(super) fn parse_key(record: &[u8; 32], cipher: Cipher) -> Result<&[u8], &'static str> {
     let (key, unused) = record.split_at(cipher.key_bytes());
     all_zero(unused)?;
@@ -138,7 +138,7 @@ fn inline<'a>(segment: &Segment<'a>) -> &'a [u8] {
 }
 
 impl<'a> QuicSend<'a> {
-    /// Bytes that it has of packets: prefixes, headers and inline segments.
+    /// Inline bytes of packets: prefixes, headers and inline segments.
     fn inline_bytes(&self) -> usize {
         let of_packets = self.packets.iter();
         let of_packets: usize = of_packets
@@ -178,7 +178,7 @@ impl<'a> QuicSend<'a> {
         }
         for segment in &self.segments {
             let (kind, file, offset) = match *segment {
-                // Neither a length that would not show nor a range of records decodes.
+                // Invalid on purpose: lengths that do not fit, and ranges of records.
                 _ if segment.len() > u16::MAX.into() => (0, 0, 0),
                 Segment::Sealed { .. } => (0, 0, 0),
                 Segment::Inline(_) => (SEGMENT_INLINE, 0, 0),

@@ -1,4 +1,4 @@
-//! QRXKEY, QCID, QRXKEYGONE and QRX as bytes.
+//! The encoding of QRXKEY, QCID, QRXKEYGONE and QRX.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -18,7 +18,7 @@ use crate::quic::{QuicConnectionId, QuicReceiveKey, QuicReceived, QuicReceivedPa
 /// Set in the first byte of a long header (RFC 9000 §17.2).
 const LONG_HEADER: u8 = 0x80;
 
-/// Appends one of these commands; of others, nothing.
+/// Appends one of these commands; ignores others.
 pub(super) fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
     match *command {
         Command::QuicReceiveKey(ref key) => key.encode(out),
@@ -59,7 +59,7 @@ fn parse_id(record: &ConnectionIdRecord) -> Result<QuicConnectionId, &'static st
     QuicConnectionId::new(id).ok_or("a connection ID has 1 to 20 bytes")
 }
 
-/// Reads the command of this kind.
+/// Decodes the command of this kind.
 pub(super) fn parse(kind: u8, bytes: &[u8]) -> Result<Command<'_>, &'static str> {
     match kind {
         QUIC_RECEIVE_KEY => QuicReceiveKey::parse(bytes).map(Command::QuicReceiveKey),
@@ -100,7 +100,7 @@ impl<'a> QuicReceiveKey<'a> {
             zero: [0; 3],
         };
         out.extend_from_slice(record.as_bytes());
-        // No copy of a key is left on the stack.
+        // Writes keys in place: no copy stays on the stack.
         if let Ok((record, _)) = QuicReceiveKeyRecord::mut_from_prefix(&mut out[at..]) {
             copy_key(&mut record.key, self.key);
             copy_key(&mut record.header_key, self.header_key);
