@@ -41,8 +41,7 @@ pub struct Limits {
     /// builds no more: time spent waiting there lengthens the measured round trip.
     pub undeparted_bytes_max: u64,
     /// The same, of all connections of a worker. At this bound each connection has one SEND at a
-    /// time there: it builds packets only when they can leave, out of all that may be sent by
-    /// then.
+    /// time there: it builds packets only when they can leave, out of all that may be sent by then.
     pub all_undeparted_bytes_max: u64,
     /// Tokens remembered as used (RFC 9000 §8.1.4). Beyond that, the oldest tokens are refused,
     /// used or not.
@@ -157,9 +156,9 @@ pub struct Settings {
     /// Largest datagram that path MTU discovery tries, in bytes, at most
     /// [`contract::limits::QUIC_DATAGRAM_BYTES_MAX`]; 1,200 are always possible.
     pub datagram_bytes_max: u16,
-    /// Keys of tokens, stateless resets and connection IDs derive from it. An endpoint with the same
-    /// secret accepts this one's tokens, and resets its connections once it has lost them (RFC 9000
-    /// §10.3.2). `None`: a random one.
+    /// Keys of tokens, stateless resets and connection IDs derive from it. An endpoint with the
+    /// same secret accepts this one's tokens, and resets its connections once it has lost them (RFC
+    /// 9000 §10.3.2). `None`: a random one.
     pub secret: Option<Secret>,
     /// Seed of all random choices outside handshakes. `None`: random.
     pub seed: Option<[u8; 32]>,
