@@ -90,11 +90,11 @@ pub(crate) struct Connection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Serving,
-    /// The client knows that no more requests are wanted; requests in flight are still accepted.
+    /// The client has GOAWAY without a limit; requests in flight are still accepted.
     Announced,
     /// Requests from this stream ID on are rejected.
     Leaving(u64),
-    /// The same, and no other is open: the client is to have the last GOAWAY before it is closed.
+    /// The same, and no request is open: the client gets the last GOAWAY before CONNECTION_CLOSE.
     Parting(u64),
     /// CONNECTION_CLOSE is sent.
     Closed,

@@ -33,7 +33,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Reads a header from the front of `bytes`, with its length; `None` if it is incomplete.
+    /// Reads a header at the front of `bytes`; returns its length too. `None` if it is incomplete.
     pub(crate) fn read(bytes: &[u8]) -> Option<(Header, usize)> {
         let (kind, kind_bytes) = varint::read(bytes)?;
         let (payload_bytes, length_bytes) = varint::read(&bytes[kind_bytes..])?;
@@ -51,7 +51,7 @@ impl Header {
     }
 }
 
-/// True for frame types of HTTP/2 that HTTP/3 reserves: they must not be sent (RFC 9114 §7.2.8).
+/// True for frame types of HTTP/2 that HTTP/3 forbids (RFC 9114 §7.2.8).
 pub(crate) fn is_of_http2(kind: u64) -> bool {
     matches!(kind, 0x2 | 0x6 | 0x8 | 0x9)
 }

@@ -1,7 +1,7 @@
 //! The frames of a response: HEADERS, and one DATA frame around its whole body (RFC 9114 §4.1).
 //!
-//! The length of a body is known before it begins. So nothing separates its file ranges, and
-//! everything after the head is queued as with HTTP/1.1.
+//! The length of a body is known in advance, so nothing separates its file ranges, and everything
+//! after the head is queued as with HTTP/1.1.
 
 use host::app::QuicConnection;
 use http::StatusCode;
@@ -11,7 +11,7 @@ use crate::http3::frame::{Header, kind};
 use crate::http3::qpack::encode;
 use crate::http3::varint;
 
-/// The version of an HTTP/3 exchange. It has no state: the stream says how the exchange goes on.
+/// The version of an HTTP/3 exchange. It is stateless: the stream has the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Http3;
 

@@ -1,4 +1,4 @@
-//! Field sections (RFC 9204), without a dynamic table: this side neither permits nor uses one.
+//! Field sections (RFC 9204) without a dynamic table, which this side neither permits nor uses.
 
 pub(crate) mod decode;
 pub(crate) mod encode;

@@ -21,7 +21,7 @@ use crate::semantics::fields::{Field, Present};
 /// Most pseudo-header fields in a request.
 const PSEUDO_MAX: usize = 4;
 
-/// Buffers that all connections share.
+/// Buffers shared by all connections.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     /// The head of the last request read, as lines of text.
@@ -30,7 +30,7 @@ pub(crate) struct Scratch {
     strings: Vec<u8>,
 }
 
-/// A request, and its fields that concern the stream.
+/// A request, and its fields for the stream.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) request: Request<Http3>,
@@ -51,8 +51,8 @@ pub(crate) enum Problem {
     Refused(StatusCode),
 }
 
-/// Reads the field section of a request, or only its beginning if it `is_cut`; `scratch` then has
-/// the partial head.
+/// Reads the field section of a request, or its beginning if `is_cut`; `scratch` then has the
+/// partial head.
 ///
 /// # Errors
 /// Why there is no request to answer.
@@ -103,7 +103,7 @@ pub(crate) fn section_bytes_max(config: &Config) -> usize {
         .saturating_add(fields_max * FIELD_BYTES)
 }
 
-/// Checks the field section of trailers, which mean nothing here (RFC 9114 §4.1).
+/// Checks the field section of trailers, which are ignored (RFC 9114 §4.1).
 ///
 /// # Errors
 /// What is wrong with the trailers.

@@ -451,7 +451,7 @@ impl RequestStream {
         Ok(())
     }
 
-    /// The response does not depend on the rest of the request (RFC 9114 §4.1).
+    /// Stops reading: the response does not depend on the rest of the request (RFC 9114 §4.1).
     fn stop_reading(&mut self, io: &mut dyn Io) {
         if self.reads {
             self.reads = false;

@@ -10,7 +10,7 @@ use crate::http3::qpack::integer;
 use crate::http3::settings;
 use crate::http3::varint;
 
-/// The type of a stream.
+/// The type of a unidirectional stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Control,
@@ -35,7 +35,7 @@ const READ_BYTES: usize = 512;
 /// Longest payload of a parsed frame, in bytes.
 const PAYLOAD_BYTES_MAX: u64 = 1024;
 
-/// A stream of the peer.
+/// A unidirectional stream of the peer.
 #[derive(Debug, Default)]
 pub(crate) struct Unidirectional {
     purpose: Option<Purpose>,
@@ -61,7 +61,7 @@ impl Unidirectional {
         self.purpose.is_none() && !self.is_unknown
     }
 
-    /// Reads from the stream; returns how many bytes.
+    /// Reads from the stream; returns the number of bytes.
     pub(crate) fn fill(&mut self, io: &mut dyn Io, stream: StreamId) -> usize {
         if self.is_unknown {
             return 0;
@@ -76,7 +76,7 @@ impl Unidirectional {
         count
     }
 
-    /// The next notice in the bytes read, if any.
+    /// The next notice in the bytes read.
     ///
     /// # Errors
     /// The fault in the stream.
@@ -118,7 +118,7 @@ impl Unidirectional {
         Ok(Some(Notice::Is(purpose)))
     }
 
-    /// The next frame of a control stream that concerns its connection.
+    /// The next notice in the frames of a control stream.
     fn next_frame(&mut self, now_us: u64, budget: &mut Budget) -> Result<Option<Notice>, Fault> {
         while let Some((header, header_bytes)) = Header::read(&self.buffer) {
             self.check_place(header)?;
@@ -148,7 +148,7 @@ impl Unidirectional {
         Ok(None)
     }
 
-    /// RFC 9114 §7: the frames that a control stream may have, and where.
+    /// RFC 9114 §7: which frames a control stream may have, and where.
     fn check_place(&self, header: Header) -> Result<(), Fault> {
         if !self.has_settings && header.kind != kind::SETTINGS {
             let why = "a control stream begins with SETTINGS";
@@ -197,7 +197,7 @@ impl Unidirectional {
             kind::PRIORITY_UPDATE if id % 4 == 0 => {
                 Ok(Some(Notice::Priority(id, Priority::parse(rest))))
             }
-            // The server pushes nothing that other frames could be about.
+            // The server pushes nothing to which other frames could refer.
             _ => wrong_id,
         }
     }
@@ -227,7 +227,7 @@ impl Unidirectional {
         Ok(None)
     }
 
-    /// This side sent nothing to acknowledge; only stream cancellations are valid (RFC 9204 §4.4).
+    /// This side sent nothing to acknowledge: only stream cancellations are valid (RFC 9204 §4.4).
     fn decoder_instructions(
         &mut self,
         now_us: u64,
@@ -252,7 +252,7 @@ impl Unidirectional {
     }
 }
 
-/// True if the payload of such a frame matters.
+/// True if frames of this type are parsed.
 fn is_understood(kind: u64) -> bool {
     matches!(
         kind,

@@ -3,7 +3,7 @@
 /// Largest value.
 pub(crate) const MAX: u64 = (1 << 62) - 1;
 
-/// Reads an integer from the front of `bytes`, with its length; `None` if it is incomplete.
+/// Reads an integer at the front of `bytes`; returns its length too. `None` if it is incomplete.
 pub(crate) fn read(bytes: &[u8]) -> Option<(u64, usize)> {
     let &first = bytes.first()?;
     let length = 1 << (first >> 6);

@@ -1,19 +1,19 @@
-//! Reading a field section (RFC 9204 §4.5).
+//! Decodes field sections (RFC 9204 §4.5).
 
 use crate::http3::qpack::huffman;
 use crate::http3::qpack::integer::{self, NoInteger};
 use crate::http3::qpack::static_table::STATIC_TABLE;
 
-/// Why a field section could not be read to its end.
+/// Why decoding a field section stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure<E> {
-    /// It is not well-formed, or makes use of the dynamic table: QPACK_DECOMPRESSION_FAILED.
+    /// The section is malformed or refers to the dynamic table: QPACK_DECOMPRESSION_FAILED.
     Undecodable,
     /// The section ends within a field.
     Truncated,
-    /// Names, values and 32 bytes for each field are more than is permitted (RFC 9114 §4.2.2).
+    /// Names, values and 32 bytes per field exceed the limit (RFC 9114 §4.2.2).
     TooLarge,
-    /// Whatever is given the fields wants no more of them.
+    /// The callback has refused a field.
     Refused(E),
 }
 
@@ -26,11 +26,11 @@ impl<E> From<NoInteger> for Failure<E> {
     }
 }
 
-/// What each field counts beside name and value, in bytes (RFC 9114 §4.2.2).
+/// Overhead of each field, in bytes (RFC 9114 §4.2.2).
 pub(crate) const FIELD_BYTES: usize = 32;
 
-/// Gives `each` the names and values of a field section, in order. `scratch` is overwritten, and
-/// grows no longer than twice the section.
+/// Passes the names and values of a field section to `each`, in order. `scratch` is overwritten,
+/// and grows to at most twice the section.
 pub(crate) fn decode<E>(
     section: &[u8],
     size_bytes_max: usize,
@@ -38,8 +38,8 @@ pub(crate) fn decode<E>(
     mut each: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
 ) -> Result<(), Failure<E>> {
     let mut rest = section;
-    // Required Insert Count and Base. Without a dynamic table the first is 0, so that the other
-    // must not be negative, and means nothing (RFC 9204 §4.5.1.2).
+    // Required Insert Count and Base. Without a dynamic table the count is 0, so the base must not
+    // be negative, and has no meaning (RFC 9204 §4.5.1.2).
     let (insert_count, _) = take_integer(&mut rest, 8)?;
     if insert_count != 0 {
         return Err(Failure::Undecodable);
@@ -52,7 +52,7 @@ pub(crate) fn decode<E>(
     while let Some(&first) = rest.first() {
         scratch.clear();
         let (name, value) = match first {
-            // Indexed Field Line: T says whether the table is the static one.
+            // Indexed Field Line: T selects the static table.
             0b1100_0000.. => {
                 let entry = static_entry(&mut rest, 6)?;
                 (entry.0.as_bytes(), entry.1.as_bytes())
@@ -98,7 +98,7 @@ fn static_entry<E>(
     STATIC_TABLE.get(index).copied().ok_or(Failure::Undecodable)
 }
 
-/// Appends a string to `out`. The bit before its length says whether it is coded.
+/// Appends a string to `out`. The bit before its length selects Huffman coding.
 fn take_string<E>(rest: &mut &[u8], prefix_bits: u32, out: &mut Vec<u8>) -> Result<(), Failure<E>> {
     let (length, first) = take_integer(rest, prefix_bits)?;
     let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -146,10 +146,10 @@ mod tests {
     #[test]
     fn references_to_the_dynamic_table_are_refused() {
         for section in [
-            // Those of the examples.
+            // From the examples.
             &b"\x03\x81\x10\x11"[..],
             b"\x05\0\x80\xc1\x81",
-            // Without a count of insertions: indexed, by post-base index, and names likewise.
+            // With an insert count of 0: indexed, by post-base index, and as name references.
             b"\0\0\x80",
             b"\0\0\x10",
             b"\0\0\x40\x01a",
@@ -187,7 +187,7 @@ mod tests {
     fn literals_are_read_coded_or_not_and_never_indexed_or_not() {
         let huffman = [0x25, 0xa8, 0x49, 0xe9, 0x5b, 0xa9, 0x7d, 0x7f];
         for never in [0, 0b1_0000] {
-            // A name of eight bytes that are coded: longer than the prefix.
+            // A Huffman-coded name of eight bytes: longer than the prefix holds.
             let mut section = vec![0, 0, 0b0010_1111 | never, 0x01];
             section.extend_from_slice(&huffman);
             section.push(0x88);
@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    /// A byte that stands for 85 of them is no way past the bound.
+    /// A coded byte for 85 of them does not evade the bound.
     ///
     /// Covers: RFC 9114 §4.2.2, RFC 9204 §7.3
     #[test]
@@ -241,7 +241,7 @@ mod tests {
         }
         assert_eq!(decoded(&section, 10 * each).unwrap().len(), 10);
         assert_eq!(decoded(&section, 10 * each - 1), Err(Failure::TooLarge));
-        // Fields without anything count as well.
+        // Empty fields count as well.
         let empty = [&[0, 0][..], &b"\x20\0".repeat(100)].concat();
         assert_eq!(decoded(&empty, 3200).unwrap().len(), 100);
         assert_eq!(decoded(&empty, 3199), Err(Failure::TooLarge));

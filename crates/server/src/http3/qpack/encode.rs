@@ -1,20 +1,20 @@
-//! Writing a field section by indices of the static table and literals (RFC 9204 §4.5).
+//! Encodes field sections with indices of the static table and literals (RFC 9204 §4.5).
 
 use crate::http3::qpack::integer;
 use crate::http3::qpack::static_table::{STATIC_TABLE, named};
 
-/// Begins a field section: it makes use of no dynamic table (RFC 9204 §4.5.1).
+/// Begins a field section without a dynamic table (RFC 9204 §4.5.1).
 pub(crate) fn begin(out: &mut Vec<u8>) {
     out.extend_from_slice(&[0, 0]);
 }
 
-/// Appends a field whose value `write` appends. Names may have capitals, and are written without.
+/// Appends a field whose value `write` appends. Capitals in names become lower case.
 pub(crate) fn field_with(out: &mut Vec<u8>, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     match named(name).next() {
-        // Literal Field Line with Name Reference: 0b01, never indexed or not, static.
+        // Literal Field Line with Name Reference: 0b01, N set or not, static.
         Some(index) => integer::write(out, 0b0101_0000, 4, index.into()),
-        // Literal Field Line with Literal Name: 0b001, never indexed or not, not coded.
+        // Literal Field Line with Literal Name: 0b001, N set or not, not coded.
         None => {
             integer::write(out, 0b0010_0000, 3, name.len());
             out.extend(name.bytes().map(|byte| byte.to_ascii_lowercase()));
@@ -33,7 +33,7 @@ pub(crate) fn field_with(out: &mut Vec<u8>, name: &str, write: impl FnOnce(&mut 
     set_length(out, length_at);
 }
 
-/// Writes the length of the string behind this byte, which is not coded, in the place of the byte.
+/// Replaces this byte by the length of the uncoded string behind it.
 fn set_length(out: &mut Vec<u8>, at: usize) {
     const MASK: usize = 0x7f;
     let length = out.len() - at - 1;

@@ -1,7 +1,7 @@
-//! The Huffman code of RFC 7541 §5.2, of which QPACK makes use (RFC 9204 §4.1.2).
+//! The Huffman code of RFC 7541 §5.2, which QPACK uses (RFC 9204 §4.1.2).
 //!
-//! The code is canonical: codes of the same length follow each other in the order of their symbols,
-//! and longer ones behind shorter ones. So the lengths say all.
+//! The code is canonical: codes of one length follow each other in order of their symbols, and
+//! longer ones follow shorter ones. So the lengths define it.
 
 /// Length of each symbol's code, in bits (RFC 7541 Appendix B). The last one is EOS.
 const LENGTHS: [u8; 257] = [
@@ -20,20 +20,19 @@ const LENGTHS: [u8; 257] = [
 /// Longest code, in bits.
 const LENGTH_MAX: usize = 30;
 
-/// Codes of up to so many bits are looked up at once.
+/// Codes of at most this length have a lookup table.
 const QUICK_BITS: usize = 8;
 
-/// The symbol that no string has.
+/// The symbol that no string may contain.
 const EOS: u16 = 256;
 
-/// What the lengths amount to.
+/// Tables derived from the lengths.
 struct Code {
-    /// Symbols in the order of their codes.
+    /// Symbols in order of their codes.
     symbols: [u16; 257],
-    /// Of each length, the first code that is longer, in the leading bits of 32; and where its
-    /// first symbol stands.
+    /// For each length: the end of its codes, its first code, and the first symbol's place.
     lengths: [(u32, u32, u16); LENGTH_MAX + 1],
-    /// By the next bits, the symbol that they begin with, and its length; 0 if it is longer.
+    /// By the next bits: the symbol that they begin with, and its length; 0 if it is longer.
     quick: [(u8, u8); 1 << QUICK_BITS],
 }
 
@@ -63,7 +62,7 @@ const CODE: Code = {
             symbol += 1;
         }
         let shift = 32 - length;
-        // All codes of 30 bits are given out, so that the last end is 2 to the 32.
+        // All codes of 30 bits are assigned, so the last end is 2 to the 32.
         let end = next << shift;
         let end = if end > u32::MAX as u64 {
             u32::MAX
@@ -81,15 +80,15 @@ const CODE: Code = {
     code
 };
 
-/// A string that the code does not have: EOS in it, or padding that is longer than seven bits or
-/// not the beginning of EOS.
+/// A string that is not valid: it has EOS, or padding longer than seven bits or other than a prefix
+/// of EOS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Invalid;
 
-/// Appends what the string decodes to.
+/// Appends the decoded string.
 pub(crate) fn decode(string: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid> {
     let mut bytes = string.iter();
-    // The next bits, leading; how many there are.
+    // The next bits, leading, and their number.
     let (mut bits, mut count) = (0_u64, 0);
     loop {
         while count <= 56 {
@@ -105,7 +104,7 @@ pub(crate) fn decode(string: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid> {
             (symbol, length) => (u16::from(symbol), usize::from(length)),
         };
         if length > count {
-            // What is left is padding.
+            // The remaining bits are padding.
             let ones = u64::MAX << (64 - count);
             return if count < 8 && bits == ones {
                 Ok(())
@@ -122,7 +121,7 @@ pub(crate) fn decode(string: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid> {
     }
 }
 
-/// The symbol with whose code, of more than [`QUICK_BITS`], these bits begin.
+/// The symbol whose code, longer than [`QUICK_BITS`], begins these bits.
 fn long_symbol(bits: u32) -> (u16, usize) {
     for (length, &(end, first, place)) in CODE.lengths.iter().enumerate().skip(QUICK_BITS + 1) {
         if bits < end || length == LENGTH_MAX {
@@ -252,7 +251,7 @@ mod tests {
     /// Covers: RFC 7541 §5.2
     #[test]
     fn padding_is_the_beginning_of_eos_and_no_more_than_seven_bits() {
-        // `0` and three bits.
+        // `0` and three bits of padding.
         assert_eq!(decoded(&[0b0000_0111]).as_deref(), Ok(&b"0"[..]));
         for wrong in [0b0000_0011, 0b0000_0110, 0b0000_0101, 0b0000_0000] {
             let result = decoded(&[wrong]);
@@ -263,7 +262,7 @@ mod tests {
         assert_eq!(decoded(&[0xff]), Err(Invalid));
         assert_eq!(decoded(&[0xff; 4]), Err(Invalid));
         assert_eq!(decoded(&[0xff; 100]), Err(Invalid));
-        // A code that is cut off.
+        // A truncated code.
         let cut = encode(&[1]);
         assert_eq!(decoded(&cut[..2]), Err(Invalid));
     }

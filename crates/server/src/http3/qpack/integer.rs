@@ -1,11 +1,11 @@
 //! Integers with a prefix (RFC 9204 §4.1.1, RFC 7541 §5.1).
 
-/// Why there is no integer.
+/// Why an integer cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoInteger {
-    /// More bytes belong to it.
+    /// It continues beyond the bytes.
     Partial,
-    /// It is of more than 62 bits.
+    /// It has more than 62 bits.
     TooLarge,
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn read(bytes: &[u8], prefix_bits: u32) -> Result<(u64, usize), NoInt
     let mut value = first;
     for (at, &byte) in bytes[1..].iter().enumerate() {
         let shift = 7 * at as u32;
-        // Nine bytes hold 63 bits: no sum of these leaves 64.
+        // Nine bytes hold 63 bits: no sum of these exceeds 64.
         if shift > 56 {
             return Err(NoInteger::TooLarge);
         }
@@ -34,7 +34,7 @@ pub(crate) fn read(bytes: &[u8], prefix_bits: u32) -> Result<(u64, usize), NoInt
     Err(NoInteger::Partial)
 }
 
-/// Appends an integer behind `pattern`, which has the high bits of the first byte.
+/// Appends an integer; `pattern` has the high bits of the first byte.
 pub(crate) fn write(out: &mut Vec<u8>, pattern: u8, prefix_bits: u32, value: usize) {
     let mask = (1_usize << prefix_bits) - 1;
     if value < mask {
@@ -45,7 +45,7 @@ pub(crate) fn write(out: &mut Vec<u8>, pattern: u8, prefix_bits: u32, value: usi
     write_rest(value - mask, |byte| out.push(byte));
 }
 
-/// The bytes behind a prefix that is full.
+/// Writes the bytes after a full prefix.
 pub(crate) fn write_rest(mut rest: usize, mut put: impl FnMut(u8)) {
     while rest >= 0x80 {
         put(rest as u8 | 0x80);

@@ -1,4 +1,4 @@
-//! The static table (RFC 9204 Appendix A), and how a field is found in it.
+//! The static table (RFC 9204 Appendix A), and lookups by name.
 
 /// Names and values, by index.
 pub(crate) const STATIC_TABLE: [(&str, &str); 99] = [
@@ -137,7 +137,7 @@ const BY_LENGTH: ([u8; STATIC_TABLE.len()], [u8; NAME_BYTES_MAX + 2]) = {
     (indices, starts)
 };
 
-/// Indices of the entries with this name, whatever its case.
+/// Indices of the entries with this name, in any case.
 pub(crate) fn named(name: &str) -> impl Iterator<Item = u8> {
     let (indices, starts) = &BY_LENGTH;
     let of_length = match (starts.get(name.len()), starts.get(name.len() + 1)) {
