@@ -1,4 +1,4 @@
-//! HTTP/3, with quinn and rustls on UDP sockets of the kernel as clients.
+//! HTTP/3 with clients on quinn, rustls and UDP sockets of the kernel.
 
 pub(crate) mod client;
 pub(crate) mod receive;
@@ -118,7 +118,7 @@ fn responses_over_tcp_say_where_http3_is_and_those_over_quic_are_the_same() {
     });
 }
 
-/// Twenty clients with three times as many streams as there are files each, where packets are lost.
+/// Twenty clients with three times as many streams as files each, on a lossy link.
 fn bring_every_byte(site: &Site, more: &[&str]) -> Splitway {
     let files = files(site);
     let certificate = certificate(site);
@@ -152,7 +152,7 @@ fn streams_of_many_connections_bring_every_byte_where_packets_are_lost() {
     });
 }
 
-/// What was damaged on its way counts as lost.
+/// Packets damaged in transit count as lost.
 #[test]
 fn damaged_packets_do_no_harm() {
     isolated(|site| {
@@ -160,7 +160,7 @@ fn damaged_packets_do_no_harm() {
         let certificate = certificate(&site);
         let _splitway = serve(&site, &certificate, &[]);
         for hook in ["input", "output"] {
-            // A byte behind the header, where the checksum of UDP is made good again.
+            // A byte behind the header; the UDP checksum is made valid again.
             nft(&format!(
                 "add table inet damage_{hook}; \
                  add chain inet damage_{hook} packets {{ type filter hook {hook} priority 0; }}; \
@@ -177,8 +177,7 @@ fn damaged_packets_do_no_harm() {
     });
 }
 
-/// Clients that change their address and their keys in the midst of a download, and of which
-/// nothing arrives for a while.
+/// Clients that change address and keys amid a download, with a while of total loss.
 fn survive_changes(site: &Site, more: &[&str]) -> Splitway {
     let file = site.file("file", 20_000_000).unwrap();
     let certificate = certificate(site);
@@ -195,7 +194,7 @@ fn survive_changes(site: &Site, more: &[&str]) -> Splitway {
         nft("add table inet hole; \
              add chain inet hole packets { type filter hook output priority 0; }; \
              add rule inet hole packets meta l4proto udp drop");
-        // Not a wait for something: nothing that the client says arrives for so long.
+        // Not a wait for an event: the client's packets are lost for this long.
         let silence = Instant::now();
         while silence.elapsed() < Duration::from_secs(2) {
             client.turn();
@@ -224,8 +223,8 @@ fn a_connection_survives_another_address_new_keys_and_a_silence() {
     });
 }
 
-/// Clients of which each has one connection. On their link, before packets are lost, no two packets
-/// may have the same key and number.
+/// Clients with one connection each. On their link, before losses, no two packets may have the same
+/// key and number.
 fn outlive(site: &Site, deaths: usize, more: &[&str]) -> Splitway {
     let files = files(site);
     let certificate = certificate(site);
@@ -260,7 +259,7 @@ fn outlive(site: &Site, deaths: usize, more: &[&str]) -> Splitway {
     splitway
 }
 
-/// The same, with nothing accepted beside.
+/// The same, while no new connections arrive.
 fn outlive_on_one_connection(site: &Site, deaths: usize) {
     let splitway = outlive(site, deaths, &["--report-json"]);
     let [accepted, failed] = counted(
@@ -295,7 +294,7 @@ fn no_byte_of_content_is_in_the_memory_of_the_host_process() {
     });
 }
 
-/// Nothing on a veth pair cuts what was sent with `UDP_SEGMENT`: it arrives merged.
+/// Nothing on a veth pair segments datagrams sent with `UDP_SEGMENT`: they arrive merged.
 #[test]
 fn superpackets_of_clients_on_this_machine_are_split() {
     const REQUESTS: usize = 30;
@@ -346,7 +345,7 @@ fn datagrams_to_ports_without_quic_are_refused() {
     });
 }
 
-/// Connections take leave in order: what was asked for is still sent, and no more is taken.
+/// A graceful shutdown: requests in flight are answered, and new ones rejected.
 #[test]
 fn a_server_that_ends_finishes_what_it_was_asked_for() {
     isolated(|site| {

@@ -1,4 +1,4 @@
-//! What clients of a server that was killed see of the next one.
+//! Clients of a killed server, and the next server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use crate::https::{Certificate, HTTPS};
 use crate::lifetime::link_exists;
 use crate::support::{SOON, program, sh};
 
-/// A stateless reset is there within a round trip of what the client sends, or sends again.
+/// A stateless reset arrives within a round trip of the client's next packet or probe.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// Without it, the client has its datagrams kept, and counted.
+/// With a key log, the client keeps its datagrams, and the test counts them.
 #[derive(Debug)]
 struct NoLog;
 
@@ -27,7 +27,7 @@ impl KeyLog for NoLog {
     fn log(&self, _: &str, _: &[u8], _: &[u8]) {}
 }
 
-/// A server whose secret is in this file.
+/// Starts a server with the secret in this file.
 fn serve_with_secret(site: &Site, certificate: &Certificate, name: &str) -> Splitway {
     let secret = site.outside().join(name);
     if !secret.exists() {
@@ -47,8 +47,8 @@ fn serve_with_secret(site: &Site, certificate: &Certificate, name: &str) -> Spli
     serve(site, certificate, &["--config", configuration])
 }
 
-/// Clients amid a download whose server is killed, with the server of another secret file, or the
-/// same, in its place: they have asked for more, and were answered.
+/// Clients whose server is killed amid a download. The next server has another secret file, or the
+/// same. `then` runs once the client has sent it a request.
 fn answered_by_the_next(site: &Site, next: &str, then: impl Fn(&mut Client, Instant)) {
     let file = site.file("file", 50_000_000).unwrap();
     let certificate = certificate(site);
@@ -60,14 +60,14 @@ fn answered_by_the_next(site: &Site, next: &str, then: impl Fn(&mut Client, Inst
         client.until("a part", |it| it.has_received(stream) > 1_000_000);
         splitway.end_with(Signal::KILL).unwrap();
         wait::until(SOON, "the link's end", || (!link_exists()).then_some(())).unwrap();
-        // What it has sent until then is taken in: a turn brings nothing.
+        // Receives everything that the killed server sent: until a turn brings nothing.
         let mut before = usize::MAX;
         while client.datagrams.len() != before {
             before = client.datagrams.len();
             client.turn();
         }
         let _next = serve_with_secret(site, &certificate, next);
-        // The next server serves others.
+        // The next server is up: it serves others.
         let mut other = Client::connect(server, &certificate, seed + 10);
         assert_eq!(other.ask("HEAD", "/file", &[]).status, 200);
         other.close();

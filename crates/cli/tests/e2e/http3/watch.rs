@@ -1,5 +1,5 @@
-//! A watch on the clients' end of the link, before packets are lost there: it opens each 1-RTT
-//! packet that the server sends, with keys from the clients' secrets.
+//! A watch on the clients' end of the link, before losses: it opens each 1-RTT packet from the
+//! server, with keys from the clients' secrets.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,16 +22,16 @@ use wire::datagram;
 use super::client::Client;
 use crate::https::{Certificate, HTTPS};
 
-/// Frames that are taken at once.
+/// Frames per call to receive.
 const FRAMES_MAX: usize = 64;
 
-/// How long the watch sleeps without a frame before it looks whether it is over.
+/// Sleep of the watch without a frame, before it checks for the end.
 const NAP: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
 };
 
-/// The secret of what the server sends (RFC 8446 §7.1), once a client has it.
+/// The server's traffic secret (RFC 8446 §7.1), once a client has it.
 #[derive(Debug, Default)]
 struct ServerSecret(OnceLock<Vec<u8>>);
 
@@ -43,22 +43,22 @@ impl KeyLog for ServerSecret {
     }
 }
 
-/// What clients and the watch share.
+/// The state that clients and the watch share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Of clients that have connected.
+    /// Secrets of connected clients.
     secrets: Mutex<BTreeMap<SocketAddr, Vec<u8>>>,
     is_over: AtomicBool,
 }
 
-/// The watch, from its beginning to [`end`](Self::end).
+/// The watch, from [`begin`](Self::begin) to [`end`](Self::end).
 pub(crate) struct Watch {
     shared: Arc<Shared>,
     thread: JoinHandle<Seen>,
 }
 
 impl Watch {
-    /// Watches the link of the server that runs.
+    /// Watches the link of the running server.
     pub(crate) fn begin() -> Self {
         let port = PromiscuousPort::open(LINK).unwrap();
         let shared = Arc::<Shared>::default();
@@ -73,7 +73,7 @@ impl Watch {
         Self { shared, thread }
     }
 
-    /// A client whose connection is watched.
+    /// Connects a client under watch.
     pub(crate) fn connect(
         &self,
         server: SocketAddr,
@@ -91,11 +91,11 @@ impl Watch {
         client
     }
 
-    /// The clients, of which there were so many, are gone.
+    /// Ends the watch, after this number of clients.
     ///
     /// # Panics
-    /// If two packets had the same key and number, one was nothing but zeros or could not be
-    /// opened, or anything was missed.
+    /// If two packets had the same key and number, a packet was all zeros or failed to open, or the
+    /// watch missed anything.
     pub(crate) fn end(self, clients: usize) {
         self.shared.is_over.store(true, Ordering::Release);
         let mut seen = self.thread.join().expect("the watch has seen no violation");
@@ -109,7 +109,7 @@ impl Watch {
         );
         assert_eq!(seen.connections.len(), clients);
         assert!(fewest > Some(0));
-        // It would have noticed.
+        // The watch notices a packet that is sent twice.
         let (at, last) = seen.last.take().expect("a packet");
         let flow = seen.connections[&at].flow;
         let again = seen.watch.on_datagram(flow, CONNECTION_ID_BYTES, &last);
@@ -131,7 +131,7 @@ struct Connection {
 
 impl Connection {
     fn new(flow: FlowId, secret: Vec<u8>) -> Self {
-        // Clients like ChaCha20-Poly1305 least.
+        // Clients rank ChaCha20-Poly1305 last.
         let cipher = match secret.len() {
             32 => Cipher::Aes128Gcm,
             _ => Cipher::Aes256Gcm,
@@ -147,7 +147,7 @@ impl Connection {
         }
     }
 
-    /// Gives the watch the next key (RFC 9001 §5.1, §6.1).
+    /// Gives the watch the key of the next generation (RFC 9001 §5.1, §6.1).
     fn give_key(&mut self, watch: &mut WireWatch) {
         let of = |label, bytes: usize| expand(self.cipher, &self.secret, label, bytes as u16);
         let iv = of(b"quic iv", 12);
@@ -165,21 +165,21 @@ impl Connection {
     }
 }
 
-/// What the watch has seen.
+/// The state of the watch.
 struct Seen {
     shared: Arc<Shared>,
     watch: WireWatch,
     connections: BTreeMap<SocketAddr, Connection>,
     /// Datagrams for clients whose secrets are not known yet.
     early: BTreeMap<SocketAddr, Vec<Vec<u8>>>,
-    /// The last packet, and the address that it went to.
+    /// The last packet, and its destination.
     last: Option<(SocketAddr, Vec<u8>)>,
 }
 
 impl Seen {
     fn run(mut self, mut port: PromiscuousPort) -> Self {
         loop {
-            // What was sent before the end is taken in by then.
+            // Read first: all frames sent before the end are then received.
             let is_over = self.shared.is_over.load(Ordering::Acquire);
             let taken = port.receive(FRAMES_MAX, &mut |arrival| self.on_frame(arrival));
             if taken.unwrap() > 0 {
@@ -202,7 +202,7 @@ impl Seen {
     }
 
     fn on_frame(&mut self, arrival: Arrival<'_>) {
-        // Superpackets, and datagrams whose checksum is left to a device, come as they were sent.
+        // Superpackets, and datagrams with checksums for the device to fill in, arrive as sent.
         let Ok(Some(packet)) = datagram::parse(arrival.bytes, true) else {
             return;
         };
@@ -217,7 +217,7 @@ impl Seen {
         }
     }
 
-    /// A datagram has come, if any, and others may have waited for the secret.
+    /// Opens a datagram, if any, and those that waited for the secret.
     fn on_datagram(&mut self, to: SocketAddr, datagram: Option<&[u8]>) {
         let datagram = datagram.map(<[u8]>::to_vec);
         if !self.connections.contains_key(&to) {
