@@ -1,10 +1,10 @@
-//! Floods of datagrams that begin handshakes, or seem to.
+//! Floods of datagrams that begin handshakes, or appear to.
 
 use contract::tls::Cipher;
 
 use crate::world::{Setup, World, server_address, settings};
 
-/// Handshakes that cost a signature, in a turn.
+/// Handshakes with a signature per turn.
 const SIGNATURES_MAX: usize = 16;
 
 /// Clients that wait for their first answer.
@@ -30,8 +30,8 @@ fn window(world: &World<'_>) -> u64 {
     info.next().expect("it is there").congestion_window
 }
 
-/// Has a client download something while a flood arrives in front of each of its datagrams: so many
-/// connections begin in a turn, and what the client acknowledges is heard in the same.
+/// A client downloads while a flood precedes each of its flights. Each turn begins this many
+/// connections, and takes the client's ACKs at once.
 fn hears_all_amid(
     world: &mut World<'_>,
     begun: usize,
@@ -54,7 +54,7 @@ fn hears_all_amid(
             assert_eq!(window(world), after, "turn {turn}");
         }
     }
-    // It is in slow start: each acknowledgment of a part of the file widens its window.
+    // In slow start, each ACK of a part of the file widens the window.
     assert!(grown > 10, "{grown}");
     world.run_until_finished();
 }
@@ -70,7 +70,7 @@ fn garbage_with_a_long_header_delays_no_acknowledgment() {
         for number in 0..500 {
             source.set_port(10_000 + number);
             // No header; a Handshake packet of no connection; an Initial packet that is too short,
-            // and one of a version that is not spoken.
+            // and one of an unsupported version.
             let mut handshake = [&[0xe0, 0, 0, 0, 1, 8][..], &[7; 1200]].concat();
             let short = [&[0xc0, 0, 0, 0, 1, 8][..], &[7; 1193]].concat();
             let other = [&[0xc0, 9, 9, 9, 9, 8][..], &[7; 1193]].concat();
@@ -101,7 +101,7 @@ fn handshakes_delay_no_acknowledgment() {
     world.close();
 }
 
-/// The client's answer belongs to a connection that is known.
+/// The client's second flight belongs to a known connection.
 #[test]
 fn a_handshake_is_completed_while_too_many_wait_to_begin_one() {
     const MORE: u64 = 200;
@@ -117,7 +117,7 @@ fn a_handshake_is_completed_while_too_many_wait_to_begin_one() {
     };
     let mut frames = Vec::new();
     for number in 0..WAITING_MAX + MORE {
-        // What else there is of a client waits with its first datagram.
+        // Later datagrams of a client wait with its first.
         frames.extend(world.spoofed(number as u16).into_iter().next());
     }
     frames.extend(last);
@@ -130,7 +130,7 @@ fn a_handshake_is_completed_while_too_many_wait_to_begin_one() {
     world.close();
 }
 
-/// A client whose ClientHello takes two datagrams, and that waits, is one client.
+/// A waiting client whose ClientHello takes two datagrams counts once.
 #[test]
 fn what_a_client_repeats_takes_no_other_place() {
     let mut random = steady;
@@ -167,7 +167,7 @@ fn many_that_have_not_shown_their_address_have_others_show_it_first() {
     world.run_until_finished();
     let counters = world.stack.counters();
     assert_eq!(counters.quic_retries_sent, CLIENTS - HALF_OPEN_MAX + 1);
-    // An idle connection of a client that has shown it stays for longer.
+    // An idle connection with a validated address lasts longer.
     world.run_for(20_000_000);
     assert_eq!(world.stack.usage().quic_connections, 1);
     let counters = world.stack.counters();
