@@ -1,4 +1,4 @@
-//! How long keys are used (RFC 9001 §6.6).
+//! Limits on the use of keys (RFC 9001 §6.6).
 
 use contract::tls::Cipher;
 use fakes::seeds::each_seed;
@@ -6,7 +6,7 @@ use quic::{AeadLimits, Arrival, CloseReason, Settings};
 
 use crate::support::{World, settings};
 
-/// So many packets before the limit, keys are updated (quinn-proto's `KEY_UPDATE_MARGIN`).
+/// Keys are updated this many packets before the limit (quinn-proto's `KEY_UPDATE_MARGIN`).
 const MARGIN: u64 = 10_000;
 
 /// AEAD_LIMIT_REACHED (RFC 9000 §20.1).
@@ -32,13 +32,13 @@ fn a_key_is_updated_before_it_has_sealed_as_many_packets_as_it_may() {
         world.request(1, 0, 20_000_000);
         world.run_until(|world| world.are_finished());
         let sealed = &world.sealed_of_key;
-        // quinn-proto updates the first early, and none before the last update is settled.
+        // quinn-proto updates the first early, and others once the last update is confirmed.
         assert!(sealed.len() > 2, "{sealed:?}");
         assert!(
             sealed.values().all(|it| *it < confidentiality),
             "{sealed:?}"
         );
-        // The NIC stack has those in use.
+        // The NIC stack has only keys in use.
         assert!(world.sealer.keys() <= 2, "{}", world.sealer.keys());
         assert_eq!(world.closed, None);
     });
@@ -56,7 +56,7 @@ fn a_connection_ends_when_as_many_packets_as_may_have_not_opened() {
         world.run_until(|world| world.client.is_connected);
         world.request(1, 0, 100_000);
         world.run_until(|world| world.are_finished());
-        // A packet with a short header, whose tag is another.
+        // A short-header packet with a corrupted tag.
         let short = world.said.iter().rfind(|it| it[0] & 0x80 == 0);
         let mut forged = short.expect("an acknowledgment").clone();
         *forged.last_mut().expect("a tag") ^= 1;

@@ -1,4 +1,4 @@
-//! Clients whose address is not shown (RFC 9000 §8.1), and handshakes that wait for their turn.
+//! Half-open connections (RFC 9000 §8.1), and the queue of handshakes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn there_are_no_more_than_so_many() {
         assert_eq!(world.endpoint.take_retries(), 1);
         world.request(1, 0, 100_000);
         world.run_until(|world| world.are_finished());
-        // The client's own does not count: it has shown its address.
+        // The client's own is not half-open: its address is validated.
         assert_eq!(world.endpoint.connections(), HALF_OPEN_MAX + 1);
     });
 }
@@ -63,7 +63,7 @@ fn a_client_with_a_token_needs_no_retry() {
     });
 }
 
-/// Where there is room, a client may take as long as the idle timeout.
+/// Below the bound, a handshake may take as long as the idle timeout.
 #[test]
 fn a_few_may_take_their_time() {
     each_seed(1, |random| {
@@ -90,7 +90,7 @@ fn they_make_room_before_the_idle_timeout() {
     });
 }
 
-/// A client's first flight, with a ClientHello that is longer than a datagram.
+/// A client's first flight, with a ClientHello longer than a datagram.
 fn first_flight(site: &Site, local: SocketAddr) -> Vec<Vec<u8>> {
     let suite = Suite {
         version: Version::Tls13,
@@ -124,7 +124,7 @@ fn what_is_kept_of_those_that_wait_is_bounded() {
     let arrival = arrival();
     let flight = first_flight(&site, arrival.remote);
     let mut endpoint = endpoint(&site);
-    // Eight beyond the first of a client, and then 2,048 of a connection.
+    // Kept: eight beyond the first of a client, then 2,048 of a connection.
     let copies = |endpoint: &mut Endpoint, at: usize| {
         (0..3000).for_each(|_| endpoint.on_datagram(now, &arrival, &flight[at]));
         endpoint.take_dropped()
@@ -142,11 +142,11 @@ fn what_is_kept_of_those_that_wait_is_bounded() {
     assert_eq!(copies(&mut endpoint, 1), 0, "it has had its signature");
 }
 
-/// A signature is due for the datagram that completes a ClientHello, whichever that is.
+/// The datagram that completes a ClientHello costs a signature, whichever it is.
 #[test]
 fn what_completes_a_client_hello_waits_for_its_turn() {
     let now = Instant::from_us(0);
-    // The answer is longer than what may be sent.
+    // The answer exceeds the amplification limit.
     let names: Vec<String> = (0..600).map(|at| format!("{at}.example.org")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let site = Site::new(&[Identity::ecdsa(&names)], &tls::Settings::default());
@@ -170,7 +170,7 @@ fn what_completes_a_client_hello_waits_for_its_turn() {
         assert_eq!(signatures, 1, "{costs:?}");
         assert_eq!(costs.len(), if is_together { 1 } else { rest.len() });
         assert_eq!(endpoint.advance_handshake(now), None);
-        // Three times what has come, all of it (RFC 9000 §8.1).
+        // Three times the bytes received (RFC 9000 §8.1).
         let received: usize = flight.iter().map(Vec::len).sum();
         let mut sent = 0;
         while let Some(output) = endpoint.poll_output(now) {

@@ -1,4 +1,4 @@
-//! What a path permits: lengths of datagrams (RFC 8899, RFC 9000 §14.3), and ECN (RFC 9000 §13.4).
+//! Path limits: datagram lengths (RFC 8899, RFC 9000 §14.3), and ECN (RFC 9000 §13.4).
 
 use contract::tls::Cipher;
 use fakes::seeds::each_seed;
@@ -7,14 +7,13 @@ use tcp::CongestionAlgorithm;
 
 use crate::support::{EcnPath, World, settings};
 
-/// What all paths permit, in bytes (RFC 9000 §14).
+/// The minimum of all paths, in bytes (RFC 9000 §14).
 const BASE_BYTES: usize = 1200;
 
-/// A search in halves ends when less could be gained, in bytes: twice the `minimum_change` of
-/// quinn-proto.
+/// The binary search ends below this gain, in bytes: twice the `minimum_change` of quinn-proto.
 const CLOSE_BYTES: usize = 40;
 
-/// A connected world, a client that has asked for a file, and the stream.
+/// A connected world with a client that has requested a file; returns the stream.
 fn begun<'a>(
     settings: &Settings,
     path_bytes_max: usize,
@@ -27,7 +26,7 @@ fn begun<'a>(
     (world, stream)
 }
 
-/// Packets that a connection has found lost.
+/// Packets that a connection has declared lost.
 fn lost(world: &World<'_>) -> u64 {
     let server = world.server.expect("a connection");
     let (_, lost) = world.endpoint.path(server).expect("it is there");
@@ -46,7 +45,7 @@ fn datagrams_grow_to_what_the_path_permits() {
         let (mut world, _) = begun(&settings(), path_bytes_max, random);
         world.run_until(|world| world.are_finished());
         assert!(world.lengths[0] <= BASE_BYTES);
-        // The rest of the file, and its tail, may be shorter.
+        // The end of the file may be in shorter packets.
         let last = &world.lengths[world.lengths.len() - 200..];
         let longest = *last.iter().max().expect("there are 200");
         let least = path_bytes_max.min(1452) - CLOSE_BYTES;
@@ -54,7 +53,7 @@ fn datagrams_grow_to_what_the_path_permits() {
             (least..=path_bytes_max).contains(&longest),
             "{longest} of {path_bytes_max}"
         );
-        // Nothing but probes was too long.
+        // Only probes were too long.
         let probes = world.lengths.iter().filter(|it| **it > path_bytes_max);
         assert!(probes.count() <= 20);
         assert_eq!(lost(&world), 0);

@@ -1,4 +1,4 @@
-//! Endpoints with the same secret, and with others.
+//! Endpoints with equal and with different secrets.
 
 use contract::tls::Cipher;
 use fakes::seeds::each_seed;
@@ -7,7 +7,7 @@ use tcp::Instant;
 
 use crate::support::{World, settings};
 
-/// Settings of an endpoint that has nothing in common with those of [`settings`] but this secret.
+/// Settings of an endpoint that share only this secret with those of [`settings`].
 fn with_secret(secret: Secret) -> Settings {
     Settings {
         secret: Some(secret),
@@ -28,8 +28,8 @@ fn others() -> [Secret; 2] {
     [Secret::new([8; 32]), same().of_port(443)]
 }
 
-/// A client amid a download, whose endpoint was replaced by one with this secret, and which has
-/// asked for more and was answered.
+/// A client whose endpoint was replaced amid a download by one with this secret. It has sent the
+/// new endpoint a packet and got an answer.
 fn answered<'a>(secret: Secret, random: &'a mut dyn FnMut(u64) -> u64) -> World<'a> {
     let mut world = World::new(&settings(), Cipher::Aes128Gcm, random);
     world.run_until(|world| world.client.is_connected);
@@ -77,7 +77,7 @@ fn validating(secret: Secret) -> Settings {
     }
 }
 
-/// RFC 9000 §8.1.2. Another token is not taken for one: the client would be sent a Retry again.
+/// RFC 9000 §8.1.2. With another token, the client would get another Retry.
 #[test]
 fn a_retry_token_is_taken_by_an_endpoint_with_the_same_secret() {
     for (secret, retries) in [(same(), 1)].into_iter().chain(others().map(|it| (it, 2))) {
@@ -92,7 +92,7 @@ fn a_retry_token_is_taken_by_an_endpoint_with_the_same_secret() {
     }
 }
 
-/// RFC 9000 §8.1.3, §8.1.4: who began after a token was issued cannot know whether it was used.
+/// RFC 9000 §8.1.3, §8.1.4: a later endpoint cannot know whether a token was used.
 #[test]
 fn a_token_is_taken_by_an_endpoint_with_the_same_secret_that_was_there_already() {
     for (secret, is_later, retries) in [
@@ -117,7 +117,7 @@ fn a_token_is_taken_by_an_endpoint_with_the_same_secret_that_was_there_already()
     }
 }
 
-/// Packets of no connection, one in ten milliseconds, for a second.
+/// Packets of no connection, every ten milliseconds, for a second.
 #[test]
 fn stateless_resets_are_limited() {
     let arrival = Arrival {
