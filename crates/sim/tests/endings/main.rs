@@ -1,5 +1,5 @@
-//! How connections of HTTP/3 end, as a client of quinn sees it: which requests were not processed,
-//! it knows before it hears of the end (RFC 9114 §5.2).
+//! The end of HTTP/3 connections, seen by a client on quinn: it learns which requests were not
+//! processed before the connection closes (RFC 9114 §5.2).
 #![forbid(unsafe_code)]
 
 mod world;
@@ -13,7 +13,7 @@ use world::World;
 const NO_ERROR: &str = "256";
 const REQUEST_REJECTED: u64 = 0x10b;
 
-/// The ID of a GOAWAY that asks for no more requests, and takes all.
+/// The ID of the first GOAWAY: no new requests, but those in flight are accepted.
 const ALL: u64 = (1 << 62) - 4;
 
 const SECOND_US: u64 = 1_000_000;
@@ -29,7 +29,7 @@ fn world() -> World {
     })
 }
 
-/// The same, and the client has asked for a file and got it.
+/// The same, after the client has downloaded a file.
 fn served() -> World {
     let mut world = world();
     let stream = world.ask();
@@ -38,7 +38,7 @@ fn served() -> World {
     world
 }
 
-/// Runs until the client hears that the connection is closed, without an error.
+/// Runs until the connection closes at the client, without an error.
 fn run_until_closed(world: &mut World) {
     world.run_until(|world| world.client.lost.is_some());
     let lost = world.client.lost.clone().expect("a reason");
@@ -68,7 +68,7 @@ fn a_client_hears_which_requests_were_processed_before_the_server_ends() {
     assert_eq!(world.goaways(), [ALL, 4]);
 }
 
-/// Runs until the last GOAWAY leaves, and the client has not heard of it.
+/// Runs until the server sends the last GOAWAY, before it reaches the client.
 fn run_until_goaway(world: &mut World, is_drained: bool) {
     let begun_us = world.now_us;
     let quiet_us = match is_drained {

@@ -1,4 +1,4 @@
-//! A server of HTTP/3 and a client, both stacks and the path between them, in virtual time.
+//! An HTTP/3 server and a client, both stacks and the path between them, in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -23,10 +23,10 @@ use wire::ip::Ecn;
 
 const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// How long a packet takes, each way, in microseconds.
+/// One-way delay of a packet, in microseconds.
 const WAY_US: u64 = 10_000;
 
-/// A packet on its way: to the client, or to the server.
+/// A packet in flight: to the client, or to the server.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Packet {
     ToClient(Vec<u8>),
@@ -42,13 +42,13 @@ pub(crate) struct World {
     worker: Worker<MemoryPort>,
     worker_wire: MemoryPort,
     pub(crate) client: QuicClient,
-    /// Packets that have left for the client.
+    /// Packets sent to the client.
     pub(crate) sent: u64,
-    /// Those that leave before then are lost.
+    /// Packets to the client are lost until then.
     pub(crate) deaf_until_us: u64,
     control: Option<u64>,
     control_bytes: Vec<u8>,
-    /// What the client has got on request streams, and the codes of those that were reset.
+    /// Bytes of responses, by request stream, and error codes of reset streams.
     pub(crate) responses: BTreeMap<u64, Vec<u8>>,
     pub(crate) resets: BTreeMap<u64, u64>,
     asked: Vec<u64>,
@@ -62,7 +62,7 @@ fn addresses() -> (SocketAddr, SocketAddr) {
 }
 
 impl World {
-    /// A client that is connected to a server with a file `a`, and has sent its SETTINGS.
+    /// Connects a client to a server with a file `a`; the client has sent its SETTINGS.
     pub(crate) fn new(config: server::Config) -> Self {
         let site = Site::new(
             &[Identity::ecdsa(&["localhost"])],
@@ -123,7 +123,7 @@ impl World {
         world
     }
 
-    /// Has the client ask for the file: its stream.
+    /// Requests the file; returns the stream.
     pub(crate) fn ask(&mut self) -> u64 {
         let request = http3::headers(&[
             (":method", "GET"),
@@ -136,7 +136,7 @@ impl World {
         stream
     }
 
-    /// IDs of the GOAWAY frames that the client has received while it was connected.
+    /// IDs of the GOAWAY frames that the client received while connected.
     pub(crate) fn goaways(&self) -> Vec<u64> {
         let mut rest = &self.control_bytes[..];
         let mut ids = Vec::new();
@@ -155,7 +155,7 @@ impl World {
         ids
     }
 
-    /// Runs until it holds. Panics if nothing is to happen any more, or it takes ten minutes.
+    /// Runs until the condition holds. Panics if nothing is scheduled, or after ten minutes.
     pub(crate) fn run_until(&mut self, mut holds: impl FnMut(&mut Self) -> bool) {
         loop {
             self.serve();
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// Does what all want to do, until they want nothing.
+    /// Advances all parts until they are idle.
     fn serve(&mut self) {
         loop {
             let (stack, now_us) = (&mut self.stack, self.now_us);
@@ -232,7 +232,7 @@ impl World {
         }
     }
 
-    /// A frame leaves the server's machine.
+    /// Takes a frame that leaves the server's machine.
     fn leave(&mut self, bytes: &[u8]) {
         if let Some(packet) = datagram::parse(bytes, false).expect("sane frames") {
             self.sent += 1;
@@ -265,7 +265,7 @@ impl World {
         self.arrive(&frame);
     }
 
-    /// A frame arrives at the server's machine.
+    /// Delivers a frame to the server's machine.
     fn arrive(&mut self, frame: &[u8]) {
         let packet = Superpacket {
             header: frame,
@@ -285,7 +285,7 @@ impl World {
         self.later.clear();
     }
 
-    /// The client reads what has come, unless its connection is over.
+    /// The client reads available data, unless its connection is over.
     fn receive(&mut self) {
         if self.client.lost.is_some() {
             return;
@@ -312,7 +312,7 @@ impl World {
         });
     }
 
-    /// Requests that are not answered.
+    /// Requests without a response.
     pub(crate) fn open(&self) -> usize {
         self.asked.len()
     }
