@@ -41,7 +41,7 @@ const CLIENT_CORE: usize = 1;
 /// CPU time per gigabyte of each process, throughput, latency, memory. Needs two cores, nginx and
 /// lighttpd.
 ///
-/// Several benchmarks may be named, and are run one after the other; without a name all are, but
+/// Several benchmarks may be named, and run one after the other; without a name, all run but
 /// `link`, `load-mix`, `programs`, `quic-link` and `soak`.
 #[derive(Parser, Debug)]
 #[command(
@@ -54,10 +54,10 @@ struct Arguments {
     benchmark: Benchmark,
 }
 
-/// What there is to measure, and what a measurement starts of itself.
+/// The benchmarks, and the programs that they start.
 #[derive(Subcommand, Debug)]
 enum Benchmark {
-    /// The targets, all in one run: what is measured of each, and whether it is met.
+    /// The targets, all in one run: the measurement of each, and whether it is met.
     Targets(suites::targets::Settings),
     /// Files in memory, against nginx and lighttpd.
     Plain(suites::plain::Settings),
@@ -71,7 +71,7 @@ enum Benchmark {
     Figure2(paper::figures::Settings),
     /// Where CPU time goes, by function (IO-TCP, table 1). Needs root and `perf`.
     Table1(paper::table1::Settings),
-    /// What a second core is good for (IO-TCP, table 2).
+    /// The benefit of a second core (IO-TCP, table 2).
     Table2(paper::table2::Settings),
     /// Throughput over cores, plain and TLS (IO-TCP, figure 7).
     Figure7(paper::figures::Settings),
@@ -83,8 +83,7 @@ enum Benchmark {
     Figure8b(paper::figures::Settings),
     /// TLS throughput over connections (IO-TCP, figure 9).
     Figure9(paper::figures::Settings),
-    /// What the echo and the timestamp correction are good for, with a slow disk (IO-TCP, figure
-    /// 10).
+    /// The benefit of the echo and the timestamp correction with a slow disk (IO-TCP, figure 10).
     #[command(aliases = ["figure10a", "figure10b"])]
     Figure10(paper::figure10::Settings),
     /// Throughput over connections, files of 300 KB (IO-TCP, figure 11a).
@@ -102,30 +101,30 @@ enum Benchmark {
     Fairness(suites::goodput::FairnessSettings),
     /// Goodput over emulated links, against the kernel's TCP.
     Link(suites::goodput::Settings),
-    /// Measures how much one host core controls, with a stub in the NIC stack's place.
+    /// Connections and throughput that one host core controls, with a stub NIC stack.
     Ceiling(suites::ceiling::Settings),
-    /// What part of a core it takes to saturate disks, simulated (IO-TCP, figure 3).
+    /// Share of a core needed to saturate disks, simulated (IO-TCP, figure 3).
     Figure3(suites::model::Settings),
     /// Lookups of connections beside disk I/O, simulated (IO-TCP, figure 12a).
     #[command(name = "figure12a")]
     Figure12a(suites::model::Settings),
     /// Instructions per cycle of the control plane, simulated (IO-TCP, table 4).
     Table4(suites::model::Settings),
-    /// Host cores, and what else it takes to reach 100 to 800 Gbit/s, simulated (IO-TCP, figure 7).
+    /// Host cores and other hardware for 100 to 800 Gbit/s, simulated (IO-TCP, figure 7).
     Cores(suites::model::Settings),
-    /// All that is simulated: `figure3`, `figure12a`, `table4`, `cores`.
+    /// All simulations: `figure3`, `figure12a`, `table4`, `cores`.
     Model(suites::model::Settings),
     /// Runs a host stack for `ceiling`.
     #[command(hide = true)]
     CeilingHost(suites::ceiling::host_process::Settings),
-    /// Runs that and what it has around it in one thread.
+    /// Runs the host stack and its surroundings in one thread.
     #[command(hide = true)]
     CeilingLockstep(suites::ceiling::lockstep::Settings),
-    /// Thousands of connections of different kinds while the configuration is read again every
+    /// Thousands of connections of different kinds, with a reload of the configuration every
     /// second, against nginx.
     LoadMix(suites::load_mix::Settings),
-    /// Millions of short connections, aborts, reloads and deaths of the NIC process: what each
-    /// process holds before and after.
+    /// Millions of short connections, aborts, reloads and kills of the NIC process: the resources
+    /// of each process before and after.
     Soak(suites::soak::Settings),
     /// Programs on split sockets, against the kernel's sockets and the server in the host process.
     Sockets(suites::sockets::Settings),
@@ -139,7 +138,7 @@ enum Benchmark {
     Offload(suites::offload::Settings),
     /// Files over HTTP/3, against servers of plain quinn, ngtcp2, quic-go and aioquic, and Caddy.
     Quic(suites::quic::Settings),
-    /// How datagrams leave, each way with and without sealing, and what sealing alone costs.
+    /// Ways to send datagrams, with and without sealing, and the cost of sealing alone.
     QuicEngines(suites::quic_engines::Settings),
     /// Goodput of HTTP/3 over emulated links, against plain quinn and Splitway's TCP.
     QuicLink(suites::quic::link::Settings),
@@ -152,7 +151,7 @@ enum Benchmark {
     /// Fetches files over HTTP/3 and an emulated link.
     #[command(hide = true)]
     QuicFetch(suites::quic::fetch::Settings),
-    /// Holds connections that do nothing.
+    /// Holds idle connections.
     #[command(hide = true)]
     IdleConnections(suites::quic::idle::Settings),
     /// Runs the server program of `sockets`.
@@ -164,10 +163,10 @@ enum Benchmark {
     /// Generates load.
     #[command(hide = true)]
     Load(load::Settings),
-    /// Generates that of `load-mix`.
+    /// Generates the load of `load-mix`.
     #[command(hide = true)]
     LoadMixClient(suites::load_mix::client::Settings),
-    /// Shakes hands.
+    /// Does TLS handshakes.
     #[command(hide = true)]
     Handshakes(suites::tls::handshakes::Settings),
     /// Fetches files over an emulated link.

@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use testbed::Result;
 
-/// Options that several measurements have.
+/// Options that several benchmarks share.
 #[derive(clap::Args, Clone, Debug, Default, Serialize)]
 pub(crate) struct Rounds {
-    /// Fewer and shorter runs: enough to see that nothing is broken, too few to claim anything
+    /// Fewer and shorter runs: enough for a smoke test, too few for results
     #[arg(long)]
     quick: bool,
-    /// Runs of each kind; most often 5; 1 if it is to be quick
+    /// Runs of each kind; usually 5; 1 for quick runs
     #[arg(long)]
     rounds: Option<usize>,
-    /// Seconds of each run, also fractions of one; most often 5; 0.5 if it is to be quick
+    /// Seconds of each run, which may be a fraction; usually 5; 0.5 for quick runs
     #[arg(long, value_parser = seconds)]
     seconds: Option<f64>,
-    /// Where tables and plots go [default: target/bench]
+    /// Directory for tables and plots [default: target/bench]
     #[arg(long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
 }

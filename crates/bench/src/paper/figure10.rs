@@ -24,16 +24,16 @@ const PROMISE_CONNECTIONS: usize = 200;
 const PROMISE_SECONDS: f64 = 10.0;
 const QUICK_PROMISE_SECONDS: f64 = 2.0;
 
-/// What is measured.
+/// The settings of the benchmark.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// Numbers of connections [default: 1,4,16,64,200, or 64 if it is to be quick]
+    /// Numbers of connections [default: 1,4,16,64,200, or 64 for quick runs]
     #[arg(long, value_delimiter = ',')]
     connections: Vec<usize>,
-    /// How much longer each read takes
+    /// Additional delay of each read
     #[arg(long, default_value = "1ms..5ms")]
     read_delay: String,
 }

@@ -27,18 +27,17 @@ pub(crate) enum Name {
     Figure12b,
 }
 
-/// What is measured.
+/// The settings of the benchmark.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// Points on the x axis [default: those of the paper, or one or two of them if it is to be
-    /// quick]
+    /// Points on the x axis [default: those of the paper, or one or two of them for quick runs]
     #[arg(long, value_delimiter = ',')]
     points: Vec<u64>,
-    /// Connections, where that is not the x axis [default: 1600 as in the paper, or 64 if it is to
-    /// be quick]
+    /// Connections, unless they are the x axis [default: 1600 as in the paper, or 64 for quick
+    /// runs]
     #[arg(long)]
     connections: Option<usize>,
     /// A further argument for `splitway serve`, such as `--splitway=--cache=512M`; may be repeated

@@ -19,7 +19,7 @@ use crate::paper;
 use crate::servers::server_set::{ServerSet, Wanted, Workspace};
 use crate::suites::disk::{QUICK_CACHE, forget, open_all, seconds_from_disk};
 
-/// What is measured.
+/// The settings of the benchmark.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
@@ -28,8 +28,8 @@ pub(crate) struct Settings {
     /// Connections, each asking for file after file
     #[arg(long, default_value_t = 64)]
     connections: usize,
-    /// Number of files of 1 MB; 3000, or 500 if it is to be quick. They take that much room on the
-    /// disk of target/bench
+    /// Number of files of 1 MB; 3000, or 500 for quick runs. Their size is needed on the disk of
+    /// target/bench
     #[arg(long)]
     files: Option<usize>,
 }

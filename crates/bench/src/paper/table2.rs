@@ -17,13 +17,13 @@ use crate::paper;
 use crate::servers::server_set::{ServerSet, Wanted, Workspace, move_to_core};
 use crate::suites::plain;
 
-/// What is measured.
+/// The settings of the benchmark.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// Connections [default: 1600 as in the paper, or 64 if it is to be quick]
+    /// Connections [default: 1600 as in the paper, or 64 for quick runs]
     #[arg(long)]
     connections: Option<usize>,
 }

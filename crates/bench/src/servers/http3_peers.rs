@@ -1,5 +1,5 @@
-//! Peers that speak HTTP/3, in the network of nginx, on one core: ngtcp2's server, Caddy, and small
-//! servers of files on quic-go and on aioquic. One that is not installed is left out.
+//! HTTP/3 peers in the network of nginx, on one core: ngtcp2's server, Caddy, and small file
+//! servers on quic-go and aioquic. Peers that are not installed are left out.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::servers::cores::server_cores;
 use crate::servers::server_set::Workspace;
 use crate::suites::tls::identity::Identity;
 
-/// Which peer.
+/// The peers.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Peer {
@@ -28,25 +28,25 @@ pub(crate) enum Peer {
     Aioquic,
 }
 
-/// The program of ngtcp2's server, with GnuTLS, as Debian has it.
+/// Debian's program of ngtcp2's server, with GnuTLS.
 const NGTCP2: &str = "gtlsserver";
 
-/// That of Caddy.
+/// The program of Caddy.
 const CADDY: &str = "caddy";
 
-/// The folder, beside that of the results, of servers that `scripts/setup.sh` builds or installs.
+/// The folder, beside that of the results, for servers from `scripts/setup.sh`.
 const OWN_SERVERS: &str = "http3-servers";
 
 /// The server on aioquic.
 const AIOQUIC_SERVER: &str = include_str!("http3_peers/aioquic_server.py");
 
-/// Where a program of an administrator is that the search path of others lacks.
+/// Folders of administrators' programs, which the search path of other users lacks.
 const ADMINISTRATORS: [&str; 2] = ["/usr/local/sbin", "/usr/sbin"];
 
 impl Peer {
     pub(crate) const ALL: [Peer; 4] = [Peer::Ngtcp2, Peer::Caddy, Peer::QuicGo, Peer::Aioquic];
 
-    /// What it is called, and its process.
+    /// The name of the peer and of its process.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Peer::Ngtcp2 => "ngtcp2",
@@ -56,7 +56,7 @@ impl Peer {
         }
     }
 
-    /// Where it answers, beside the server of plain quinn.
+    /// Its port, different from that of plain quinn's server.
     fn port(self) -> u16 {
         match self {
             Peer::Ngtcp2 => 4433,
@@ -66,8 +66,8 @@ impl Peer {
         }
     }
 
-    /// Its program, if it is installed: below the target folder, where `scripts/setup.sh` puts
-    /// what no distribution has, or on the search path.
+    /// Its program, if installed: below the target folder, for those from `scripts/setup.sh`, or on
+    /// the search path.
     pub(crate) fn program(self, workspace: &Workspace) -> Option<PathBuf> {
         let beside = |folder: &str| workspace.output.with_file_name(folder);
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -81,14 +81,14 @@ impl Peer {
         own.exists().then_some(own).or_else(packaged)
     }
 
-    /// What it says of its version; nothing if it says none.
+    /// Its version as it reports it; empty if it reports none.
     pub(crate) fn version(self, program: &Path) -> String {
         let printed = |arguments: &[&str]| {
             let printed = run(Command::new(program).args(arguments));
             printed.unwrap_or_default().trim().to_owned()
         };
         match self {
-            // It has no option for that.
+            // It has no option for its version.
             Peer::Ngtcp2 => String::new(),
             Peer::Caddy => caddy_version(&printed(&["version"]), &printed(&["build-info"])),
             Peer::QuicGo => printed(&["version"]),
@@ -96,7 +96,7 @@ impl Peer {
         }
     }
 
-    /// Adds arguments and environment, with which its program serves.
+    /// Sets arguments and environment of its program.
     fn set_up(self, command: &mut Command, place: &Place<'_>) -> Result<()> {
         let Place {
             address,
@@ -115,7 +115,7 @@ impl Peer {
                 let configuration = write(prefix, "Caddyfile", &caddyfile(place))?;
                 command.args(["run", "--adapter", "caddyfile", "--config"]);
                 command.arg(configuration);
-                // What else it keeps is here.
+                // Its other files go here.
                 command.env("HOME", prefix).env("XDG_DATA_HOME", prefix);
                 command.env("XDG_CONFIG_HOME", prefix);
             }
@@ -129,19 +129,19 @@ impl Peer {
             }
         }
         if matches!(self, Peer::Caddy | Peer::QuicGo) {
-            // One core, one thread that runs code.
+            // One core: one thread that runs Go code.
             command.env("GOMAXPROCS", "1");
         }
         Ok(())
     }
 }
 
-/// Where a peer serves, and what.
+/// Address and files of a peer.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     address: SocketAddrV4,
     root: &'a Path,
-    /// A directory for what it keeps.
+    /// A directory for its own files.
     prefix: &'a Path,
     identity: &'a Identity,
 }
@@ -152,8 +152,7 @@ fn write(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The version of a Caddy: what it says itself, or, of one that was built as a module, what Go says
-/// of that.
+/// The version of a Caddy: as it reports it, or for one built as a module, as Go reports it.
 fn caddy_version(version: &str, build_info: &str) -> String {
     let own = version.split_whitespace().next().unwrap_or_default();
     let module = || {
@@ -165,7 +164,7 @@ fn caddy_version(version: &str, build_info: &str) -> String {
     version.unwrap_or(own).to_owned()
 }
 
-/// A program by name, on a search path or where administrators have theirs.
+/// Finds a program by name, on a search path or in [`ADMINISTRATORS`].
 fn find(name: &str, path: &OsStr) -> Option<PathBuf> {
     let places = std::env::split_paths(path).chain(ADMINISTRATORS.map(PathBuf::from));
     let mut programs = places.map(|place| place.join(name));
@@ -180,7 +179,7 @@ pub(crate) struct Http3Peer {
 }
 
 impl Http3Peer {
-    /// Serves `root` from the network namespace of a process, at an address there; `prefix` is a
+    /// Serves `root` in the network namespace of a process, at an address there; `prefix` is a
     /// directory for its configuration.
     pub(crate) fn start(
         peer: Peer,
@@ -222,13 +221,13 @@ impl Http3Peer {
         self.process.pid()
     }
 
-    /// Where it answers.
+    /// The address of its UDP socket.
     pub(crate) fn address(&self) -> SocketAddrV4 {
         self.address
     }
 }
 
-/// HTTP/3 beside what Caddy has anyway, without its administration.
+/// Caddy's defaults plus HTTP/3, without its admin endpoint.
 fn caddyfile(place: &Place<'_>) -> String {
     let Place {
         address,
@@ -258,8 +257,8 @@ https://:{port} {{
     )
 }
 
-/// Whether a socket of UDP at this address is in what `/proc/net/udp` says: addresses are there as
-/// numbers of this machine's byte order, in hexadecimal.
+/// True if `/proc/net/udp` lists a socket at this address: it has addresses as hexadecimal numbers
+/// in native byte order.
 fn has_socket(sockets: &str, address: SocketAddrV4) -> bool {
     let ip = u32::from_ne_bytes(address.ip().octets());
     let local = format!("{ip:08X}:{:04X}", address.port());
@@ -305,7 +304,7 @@ mod tests {
         assert_eq!(caddy_version("", ""), "");
     }
 
-    /// What a peer's program is given: arguments, and the number of Go's threads.
+    /// A peer's arguments, and its `GOMAXPROCS`.
     fn command_of(peer: Peer, prefix: &Path) -> (Vec<String>, Option<String>) {
         let identity = Identity {
             certificate: "/x/certificate.pem".into(),

@@ -55,20 +55,20 @@ const COUNTED_CONNECTIONS: usize = 1600;
 const CONNECTIONS: [usize; 4] = [16, 1600, 16_000, 64_000];
 const QUICK_CONNECTIONS: [usize; 2] = [16, 1600];
 
-/// What is measured.
+/// The settings of the suite.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// Connections, each asking for file after file; several numbers, by commas
-    /// [default: 16,1600,16000,64000, or the first two if it is to be quick]
+    /// Connections, each asking for file after file; several numbers, separated by commas [default:
+    /// 16,1600,16000,64000, or the first two for quick runs]
     #[arg(long, value_delimiter = ',')]
     connections: Vec<usize>,
     /// Size of each file, in bytes.
     #[arg(long, default_value_t = 500_000)]
     file_bytes: u64,
-    /// Does not count instructions, which takes valgrind and half a minute. Nor does `--quick`
+    /// Skip the count of instructions, which takes valgrind and half a minute; implied by `--quick`
     #[arg(long)]
     no_instructions: bool,
 }

@@ -26,7 +26,7 @@ const PART: &str = "disk";
 /// with `sendfile`.
 const BOTH_RATIO_MAX: f64 = 1.2;
 
-/// What is measured.
+/// The settings of the suite.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
@@ -35,8 +35,8 @@ pub(crate) struct Settings {
     /// Connections, each asking for file after file
     #[arg(long, default_value_t = 64)]
     connections: usize,
-    /// Number of files; 5000, or 500 if it is to be quick, when Splitway's cache is as much
-    /// smaller. They take that much room on the disk of target/bench
+    /// Number of files; 5000, or 500 for quick runs, with Splitway's cache as much smaller. Their
+    /// size is needed on the disk of target/bench
     #[arg(long)]
     files: Option<usize>,
     /// Size of each file, in bytes

@@ -54,7 +54,7 @@ pub(super) const ROUND_TRIPS: u32 = 100;
 const ROUND_TRIPS_FAIR: u32 = 300;
 const SECONDS_FAIR: u32 = 8;
 
-/// What is measured.
+/// The settings of the suite.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
@@ -68,7 +68,7 @@ pub(crate) struct Settings {
     /// Congestion control of both senders.
     #[arg(long, default_value = "cubic")]
     congestion: String,
-    /// Only the flows that share a link between both senders.
+    /// Only the cells whose flows share a link between both senders.
     #[arg(long)]
     mixed_only: bool,
     /// A further argument for `splitway serve`; may be repeated.
@@ -79,12 +79,12 @@ pub(crate) struct Settings {
     is_about_fairness: bool,
 }
 
-/// What of that is measured for fairness alone.
+/// The settings of the fairness part alone.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct FairnessSettings {
     #[command(flatten)]
     rounds: Rounds,
-    /// Numbers of flows [default: 16,64,200, or 16 if it is to be quick]
+    /// Numbers of flows [default: 16,64,200, or 16 for quick runs]
     #[arg(long, value_delimiter = ',')]
     flows: Vec<usize>,
     /// Round-trip time, in milliseconds

@@ -24,7 +24,7 @@ const FILES: usize = 100;
 /// Before each request the client rests so long that servers fall asleep.
 const REST_US: u64 = 2_000;
 
-/// What is measured.
+/// The settings of the suite.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]

@@ -46,17 +46,17 @@ const GROWTH_MB_MAX: f64 = 10.0;
 /// Before each run every connection has an answer, and behind it what is under way must come.
 const BEFORE_AND_AFTER_SECONDS: f64 = 10.0;
 
-/// What is measured.
+/// The settings of the suite.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// Connections at any time: six in ten ask for files, two for parts, one reads slowly, one goes
-    /// away again and again [default: 4000; 400 if it is to be quick]
+    /// Connections at any time: six in ten request files, two ranges, one reads slowly, one closes
+    /// again and again [default: 4000, or 400 for quick runs]
     #[arg(long)]
     connections: Option<usize>,
-    /// What decides all that is random
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// A further argument for `splitway serve`; may be repeated

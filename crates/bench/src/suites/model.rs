@@ -41,18 +41,17 @@ impl Name {
     pub(crate) const ALL: [Name; 4] = [Name::Figure3, Name::Figure12a, Name::Table4, Name::Cores];
 }
 
-/// What is drawn, and from what.
+/// The settings of the simulations.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
-    /// For the directory; how often and how long is for those that measure.
+    /// Directory of the results; the number and length of runs only affect measurements.
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// What `splitway-bench ceiling` has measured [default: what it has left in the place of
-    /// results]
+    /// Results of `splitway-bench ceiling` [default: those in the directory of results]
     #[arg(long, value_name = "FILE")]
     calibration: Option<PathBuf>,
-    /// Connections of the calibration from which host cores are computed
+    /// Connections of the calibration that host cores are computed from
     #[arg(long, default_value_t = 1600)]
     connections: usize,
 }

@@ -43,18 +43,18 @@ const SECONDS: f64 = 3.0;
 const REDIS_SECONDS: f64 = 2.5;
 const REDIS_QUICK_SECONDS: f64 = 1.0;
 
-/// What is measured.
+/// The settings of the suite.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// What to measure: `redis`, `short`
+    /// Workloads to measure: `redis`, `short`
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Workload::ALL)]
     workloads: Vec<Workload>,
 }
 
-/// What can be measured alone.
+/// The workloads.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Workload {

@@ -40,7 +40,7 @@ pub(crate) const NOTE: &str = "CPU time is user and system time of all threads o
     the time, it is the client that was slow. Machines are noisy: compare ratios of one \
     invocation, not seconds of two.";
 
-/// What is measured.
+/// The settings of the suite.
 #[derive(clap::Args, Clone, Debug, serde::Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
@@ -49,22 +49,21 @@ pub(crate) struct Settings {
     /// Connections, each asking for file after file
     #[arg(long, default_value_t = 64)]
     connections: usize,
-    /// Number of files, asked for at random
+    /// Number of files, requested at random
     #[arg(long, default_value_t = 200)]
     files: usize,
     /// Size of each file, in bytes
     #[arg(long, default_value_t = 500_000)]
     file_bytes: u64,
-    /// Has the client drop bodies unread: then only Splitway ever touches a byte, and the client's
-    /// core falls asleep between packets
+    /// Let the client drop bodies unread: then only Splitway touches payload, and the client's core
+    /// falls asleep between packets
     #[arg(long)]
     discard: bool,
-    /// Has the kernel receive the clients' packets on the servers' core, instead of in the context
-    /// of the client that sends them: as between machines, but for an interrupt from core to core
-    /// with each
+    /// Let the kernel receive the clients' packets on the servers' core, instead of in the context
+    /// of the sending client: as between machines, plus an interrupt from core to core for each
     #[arg(long)]
     steer_requests: bool,
-    /// Measures each server with `wrk` as well, to see that the load generator does not decide
+    /// Measure each server with `wrk` as well, to check that the load generator is not the limit
     #[arg(long)]
     cross_check: bool,
     /// A further argument for `splitway serve`, such as `--splitway=--mtu=9000`; may be repeated

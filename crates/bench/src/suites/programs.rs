@@ -51,16 +51,16 @@ const PROGRAMS_SECONDS: f64 = 2.0;
 /// A load of redis, for each of its rounds.
 const REDIS_SECONDS: f64 = 1.5;
 
-/// What is measured.
+/// The settings of the suite.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// What to measure: `files`, `redis`
+    /// Workloads to measure: `files`, `redis`
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Workload::ALL)]
     workloads: Vec<Workload>,
-    /// Lengths of files, in bytes [default: 10000,500000,100000000, or 500000 if it is to be quick]
+    /// Lengths of files, in bytes [default: 10000,500000,100000000, or 500000 for quick runs]
     #[arg(long, value_delimiter = ',', value_name = "BYTES",
         value_parser = clap::value_parser!(u64).range(1..=FILES_BYTES))]
     file_bytes: Vec<u64>,
@@ -72,7 +72,7 @@ pub(crate) struct Settings {
     splitway: Vec<String>,
 }
 
-/// What can be measured alone.
+/// The workloads.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Workload {

@@ -54,25 +54,25 @@ const SECONDS: f64 = 2.0;
 /// A balancer, started and ended.
 const BALANCER_SECONDS: f64 = 0.9;
 
-/// What is measured.
+/// The settings of the suite.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// What to measure: `files`, `echo`, `short` [default: all, or `files` if it is to be quick]
+    /// Workloads to measure: `files`, `echo`, `short` [default: all, or `files` for quick runs]
     #[arg(long, value_enum, value_delimiter = ',')]
     workloads: Vec<Workload>,
-    /// Lengths of files, in bytes [default: 500000,100000000, or 500000 if it is to be quick]
+    /// Lengths of files, in bytes [default: 500000,100000000, or 500000 for quick runs]
     #[arg(long, value_delimiter = ',', value_name = "BYTES",
         value_parser = clap::value_parser!(u64).range(1..=FILES_BYTES))]
     file_bytes: Vec<u64>,
-    /// Connections at a time; of large files fewer, so that no more than 800 MB are under way
+    /// Connections at a time; fewer for large files, so that at most 800 MB are in flight
     #[arg(long, default_value_t = CONNECTIONS)]
     connections: usize,
 }
 
-/// What can be measured alone.
+/// The workloads.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Workload {

@@ -106,14 +106,14 @@ pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// Connections, each asking for file after file; several numbers are measured one after the
-    /// other; 1 and 40, or 40 for quick runs
+    /// Connections, each asking for file after file; several numbers are measured in turn [default:
+    /// 1,40, or 40 for quick runs]
     #[arg(long, value_delimiter = ',')]
     connections: Vec<usize>,
-    /// Servers beside plain quinn's; those that are not installed are left out
+    /// Servers beside plain quinn's; those not installed are left out
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Peer::ALL)]
     peers: Vec<Peer>,
-    /// None but plain quinn's
+    /// Only the server of plain quinn
     #[arg(long, conflicts_with = "peers")]
     no_peers: bool,
     /// Number of files, requested at random

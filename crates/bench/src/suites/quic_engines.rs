@@ -54,16 +54,16 @@ const SENT: &str = "sent";
 const SECONDS: f64 = 0.5;
 const QUICK_SECONDS: f64 = 0.1;
 
-/// What is measured.
+/// The settings of the suite.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// Ways for datagrams to leave
+    /// Ways to send datagrams
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Engine::ALL)]
     engines: Vec<Engine>,
-    /// Datagrams that are handed over together, where several can be
+    /// Datagrams per call, for engines that take several
     #[arg(long, default_value_t = DATAGRAMS, value_parser = datagrams)]
     datagrams: usize,
 }

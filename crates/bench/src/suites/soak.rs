@@ -47,23 +47,23 @@ const REPLACEMENT_MAX: Duration = Duration::from_secs(20);
 /// Connections per second that a plan counts on.
 const CONNECTIONS_PER_S: f64 = 6000.0;
 
-/// What is done.
+/// The settings of the suite.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// Short connections: one request each [default: 10000000; 100000 if it is to be quick]
+    /// Short connections, with one request each [default: 10000000, or 100000 for quick runs]
     #[arg(long)]
     connections: Option<u64>,
-    /// Connections besides that their client resets amid a response [default: 100000; 1000 if it is
-    /// to be quick]
+    /// Further connections, which the client resets amid a response [default: 100000, or 1000 for
+    /// quick runs]
     #[arg(long)]
     aborts: Option<u64>,
-    /// Times that the configuration is read again [default: 1000; 20 if it is to be quick]
+    /// Reloads of the configuration [default: 1000, or 20 for quick runs]
     #[arg(long)]
     reloads: Option<u64>,
-    /// Times that the NIC process is killed [default: 100; 3 if it is to be quick]
+    /// Kills of the NIC process [default: 100, or 3 for quick runs]
     #[arg(long)]
     deaths: Option<u64>,
     /// Clients at a time

@@ -65,31 +65,31 @@ const QUICK_SECONDS: f64 = 0.3;
 /// A server program, started and ended.
 const PROGRAM_SECONDS: f64 = 0.08;
 
-/// What is measured.
+/// The settings of the suite.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// What to measure: `echo`, `short`, `modes`, `files`, `calls`
+    /// Workloads to measure: `echo`, `short`, `modes`, `files`, `calls`
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Workload::ALL)]
     workloads: Vec<Workload>,
-    /// Lengths of messages, in bytes [default: 64,1024,16384,1048576, or 1024 if it is to be quick]
+    /// Lengths of messages, in bytes [default: 64,1024,16384,1048576, or 1024 for quick runs]
     #[arg(long, value_delimiter = ',', value_name = "BYTES")]
     message_bytes: Vec<usize>,
-    /// Numbers of connections [default: 1,64,1000,4000, or 64 if it is to be quick]
+    /// Numbers of connections [default: 1,64,1000,4000, or 64 for quick runs]
     #[arg(long, value_delimiter = ',')]
     connections: Vec<usize>,
     /// Length of files, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = FILE_BYTES,
         value_parser = clap::value_parser!(u64).range(1..=FILES_BYTES))]
     file_bytes: u64,
-    /// Measures each length with each number of connections, and not only lengths with 64
-    /// connections and connections with 1 KB
+    /// Measure each length with each number of connections, not only lengths with 64 connections
+    /// and connections with 1 KB
     #[arg(long)]
     every_cell: bool,
-    /// Has the kernel receive the clients' packets on the servers' core, instead of in the context
-    /// of the client that sends them
+    /// Let the kernel receive the clients' packets on the servers' core, instead of in the context
+    /// of the sending client
     #[arg(long)]
     steer_requests: bool,
     /// A further argument for `splitway serve`; may be repeated
@@ -97,7 +97,7 @@ pub(crate) struct Settings {
     splitway: Vec<String>,
 }
 
-/// What can be measured alone.
+/// The workloads.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Workload {

@@ -24,7 +24,7 @@ use crate::suites::ceiling::targeted;
 use crate::suites::latency::idle;
 use crate::suites::plain;
 
-/// What is measured.
+/// The settings of the suite.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]

@@ -24,16 +24,16 @@ use crate::measure::run::{self, Server};
 use crate::measure::table;
 use crate::servers::server_set::{LIGHTTPD, NGINX, SPLITWAY, ServerSet, Wanted, Workspace};
 
-/// What is measured.
+/// The settings of the suite.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// Connections, each asking for file after file, or shaking hands
+    /// Connections, each asking for file after file, or doing handshakes
     #[arg(long, default_value_t = 64)]
     connections: usize,
-    /// Number of files, asked for at random
+    /// Number of files, requested at random
     #[arg(long, default_value_t = 200)]
     files: usize,
     /// Size of each file, in bytes

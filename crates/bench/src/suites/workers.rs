@@ -17,7 +17,7 @@ use crate::measure::table;
 use crate::servers::server_set::SPLITWAY;
 use crate::servers::server_set::{Workspace, splitway_server, start_splitway_anywhere};
 
-/// What is measured.
+/// The settings of the suite.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     /// Connections, each asking for file after file
     #[arg(long, default_value_t = 64)]
     connections: usize,
-    /// Number of files, asked for at random; each worker has a share of the cache for all of them
+    /// Number of files, requested at random; the cache share of each worker holds all of them
     #[arg(long, default_value_t = 200)]
     files: usize,
     /// Size of each file, in bytes

@@ -43,10 +43,10 @@ pub(crate) struct Account {
     pub(crate) pauses: u64,
 }
 
-/// Where the host process finds its NIC's link.
+/// The NIC's link, as the host process finds it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Settings {
-    /// Longest IP packet that the NIC cuts, in bytes.
+    /// Longest IP packet that the NIC segments, in bytes.
     #[arg(long)]
     pub(super) superpacket_bytes: usize,
 }

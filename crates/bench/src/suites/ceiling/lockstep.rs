@@ -21,12 +21,12 @@ const WARM_UP_RESPONSES: u64 = 2;
 /// Turns without a response before the run is given up: a hundred seconds of virtual time.
 const STALL_TURNS: u64 = 10_000_000;
 
-/// What is to be counted.
+/// The load to count.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Settings {
     #[command(flatten)]
     load: Load,
-    /// Responses that are counted.
+    /// Responses to count.
     #[arg(long)]
     responses: u64,
 }

@@ -30,26 +30,26 @@ const BATCH: usize = 32;
 /// Handshakes under way at a time: fewer than the half-open connections that the stack holds.
 const HANDSHAKES_MAX: usize = 512;
 
-/// What a packet is acknowledged by.
+/// How clients acknowledge packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Acks {
-    /// One ACK for each superpacket: the client's NIC merges what arrives (LRO, GRO).
+    /// One ACK for each superpacket: the client's NIC merges packets (LRO, GRO).
     Superpacket,
-    /// One ACK for two packets (RFC 9293 §3.8.6.3): it does not.
+    /// One ACK for two packets (RFC 9293 §3.8.6.3): no merging.
     TwoPackets,
 }
 
-/// What clients do.
+/// The load of the clients.
 #[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Load {
     /// Connections, each asking for file after file.
     #[arg(long, default_value_t = 1600)]
     pub(crate) connections: usize,
-    /// What the clients acknowledge.
+    /// How clients acknowledge packets.
     #[arg(long, value_enum, default_value = "superpacket")]
     pub(crate) acks: Acks,
-    /// Longest IP packet that the NIC cuts, in bytes.
+    /// Longest IP packet that the NIC segments, in bytes.
     #[arg(long, default_value_t = 65_535)]
     pub(crate) superpacket_bytes: usize,
     /// Size of each file, in bytes.

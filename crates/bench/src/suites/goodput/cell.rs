@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// Which cells.
+/// The cells to measure.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Matrix {
-    /// Percentages of packets that are lost, in both directions.
+    /// Percentages of packets lost, in both directions.
     #[arg(long, value_delimiter = ',', default_value = "0,0.1,1,5")]
     loss: Vec<f64>,
     /// Round-trip times, in milliseconds.
@@ -20,8 +20,8 @@ pub(crate) struct Matrix {
     /// Numbers of flows.
     #[arg(long, value_delimiter = ',', default_value = "1,16,200")]
     flows: Vec<usize>,
-    /// Rate of the link, in megabits per second: fast enough to be worth measuring, and slow enough
-    /// that neither two cores nor the emulator are what limits it.
+    /// Rate of the link, in megabits per second: high enough to matter, and low enough that neither
+    /// the two cores nor the emulator limit it.
     #[arg(long, default_value_t = 200.0)]
     rate: f64,
 }

@@ -22,22 +22,22 @@ use crate::load::begin_connection;
 /// Most bytes that are taken at once.
 const READ_BYTES_MAX: usize = 1 << 20;
 
-/// What to fetch.
+/// The downloads.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Settings {
-    /// Whom to ask; flows are dealt out to all of them in turn.
+    /// Addresses of the servers; flows are assigned to them in turn.
     #[arg(long, required = true)]
     server: Vec<SocketAddr>,
-    /// How many flows.
+    /// Number of flows.
     #[arg(long)]
     flows: usize,
     /// Name of the file.
     #[arg(long)]
     file: String,
-    /// When to end, in milliseconds.
+    /// Time to run, in milliseconds.
     #[arg(long)]
     milliseconds: u64,
-    /// From when on fairness is counted, in milliseconds.
+    /// Start of the fairness measurement, in milliseconds.
     #[arg(long)]
     fair_from: u64,
 }

@@ -40,19 +40,19 @@ const OPENING_MAX: usize = 200;
 const COMPLAINTS_MAX: usize = 5;
 const FAILURES_MAX: u64 = 1000;
 
-/// What load.
+/// The load to generate.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Settings {
-    /// Whom to ask.
+    /// Address of the server.
     #[arg(long)]
     pub(crate) server: SocketAddr,
-    /// How many connections there are at any time.
+    /// Number of connections at any time.
     #[arg(long)]
     pub(crate) connections: usize,
-    /// Length of the measured span, in seconds. What is under way at its end is waited for.
+    /// Length of the measured span, in seconds. Responses under way at its end are completed.
     #[arg(long)]
     pub(crate) seconds: f64,
-    /// What decides all that is random.
+    /// Seed of all random choices.
     #[arg(long)]
     pub(crate) seed: u64,
 }

@@ -57,8 +57,8 @@ pub(crate) struct Settings {
     /// Length of the measured span, in seconds
     #[arg(long)]
     pub(crate) seconds: f64,
-    /// Longest warm-up, in seconds, after which a part of a response for each connection is enough.
-    /// Without it, the warm-up ends when each has had a response, and two on average
+    /// Longest warm-up, in seconds, after which a part of a response per connection suffices.
+    /// Without it, the warm-up ends after a response on each connection, and two on average
     #[arg(long)]
     pub(crate) ramp_up_seconds: Option<f64>,
 }

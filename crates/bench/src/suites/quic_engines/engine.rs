@@ -22,19 +22,19 @@ use super::{ADDRESS, DEVICE, NEIGHBOUR, NEIGHBOUR_MAC};
 /// Where datagrams go to.
 const PORT: u16 = 443;
 
-/// Which way.
+/// The way to send datagrams.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Engine {
-    /// A system call for each.
+    /// A system call per datagram.
     Sendmsg,
-    /// One for all, in which each is a message of its own.
+    /// One call for all, with a message per datagram.
     Sendmmsg,
-    /// One for all, in which each is a request of io_uring.
+    /// One call for all, with an io_uring request per datagram.
     IoUring,
-    /// One for all, which the kernel or the link cuts (GSO).
+    /// One call for all, segmented by the kernel or the link (GSO).
     UdpSegment,
-    /// The same past the kernel's UDP, with a header of our own.
+    /// The same, past the kernel's UDP, with our own headers.
     Packet,
 }
 

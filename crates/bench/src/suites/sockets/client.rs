@@ -22,13 +22,13 @@ const RANDOM_BYTES: usize = 64 << 10;
 /// Bytes that are received at once, at most.
 const READ_BYTES_MAX: usize = 256 << 10;
 
-/// What load.
+/// The load to generate.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Settings {
-    /// Whom to ask.
+    /// Address of the server.
     #[arg(long)]
     pub(crate) server: SocketAddr,
-    /// How many connections.
+    /// Number of connections.
     #[arg(long)]
     pub(crate) connections: usize,
     /// Length of a message, in bytes.
@@ -37,8 +37,8 @@ pub(crate) struct Settings {
     /// Length of the measured span, in seconds.
     #[arg(long)]
     pub(crate) seconds: f64,
-    /// The server closes each connection behind the first echo, and another takes its place; its
-    /// opening counts.
+    /// The server closes each connection after the first echo, and another replaces it; the time to
+    /// open it counts.
     #[arg(long)]
     pub(crate) short: bool,
 }

@@ -20,29 +20,29 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// The listener among what is watched.
 const LISTENER: u64 = u64::MAX;
 
-/// Whose sockets.
+/// The implementation of sockets.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sockets {
     Kernel,
     Split,
 }
 
-/// What the server does, and where.
+/// The settings of the server.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Settings {
-    /// Whose sockets.
+    /// The implementation of sockets.
     #[arg(long)]
     pub(crate) sockets: Sockets,
-    /// Where it listens.
+    /// Address to listen on.
     #[arg(long)]
     pub(crate) listen: SocketAddr,
     /// The socket of the broker.
     #[arg(long, default_value = DEFAULT_PATH)]
     pub(crate) broker: PathBuf,
-    /// Modes of split sockets, by name; those that are on by default unless told.
+    /// Modes of split sockets, by name; the default ones if absent.
     #[arg(long, value_parser = Modes::parse)]
     pub(crate) modes: Option<Modes>,
-    /// Close each connection when so many bytes are echoed.
+    /// Close each connection after echoing this number of bytes.
     #[arg(long)]
     pub(crate) close_after: Option<u64>,
     /// Answer requests for files below this directory instead of echoing.

@@ -41,22 +41,22 @@ const SAMPLE: u64 = 100;
 /// Tickets that are kept for later.
 const TICKETS_MAX: usize = 4096;
 
-/// What load.
+/// The load to generate.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Settings {
-    /// Whom to greet.
+    /// Address of the server.
     #[arg(long)]
     pub(crate) server: SocketAddr,
     /// The server's certificate.
     #[arg(long)]
     pub(crate) certificate: PathBuf,
-    /// How many connections at once.
+    /// Number of connections at a time.
     #[arg(long)]
     pub(crate) connections: usize,
     /// Length of the measured span, in seconds.
     #[arg(long)]
     pub(crate) seconds: f64,
-    /// Resume sessions, each with the ticket of one before.
+    /// Resume sessions, each with an earlier ticket.
     #[arg(long)]
     pub(crate) resume: bool,
 }
