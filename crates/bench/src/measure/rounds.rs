@@ -1,4 +1,4 @@
-//! How often servers are measured, and for how long.
+//! Number and length of runs.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Whether it is to be quick.
+    /// True for quick runs.
     pub(crate) fn is_quick(&self) -> bool {
         self.quick
     }
@@ -33,19 +33,19 @@ impl Rounds {
         self.count_or(5)
     }
 
-    /// The same, for what takes another number by default.
+    /// The same, with another default.
     pub(crate) fn count_or(&self, default: usize) -> usize {
         let default = if self.quick { 1 } else { default };
         self.rounds.unwrap_or(default).max(1)
     }
 
-    /// Where results go; `default` is where they go unless told.
+    /// The directory for results, by default `default`.
     pub(crate) fn output<'a>(&'a self, default: &'a Path) -> &'a Path {
         self.output.as_deref().unwrap_or(default)
     }
 
-    /// Has each of some servers run in each round. The order turns with the rounds, so that none
-    /// always comes after another.
+    /// Lets each server run in each round. The order rotates with the rounds, so that no server
+    /// always follows another.
     pub(crate) fn take_turns<S>(
         &self,
         servers: &[S],
@@ -59,31 +59,31 @@ impl Rounds {
         Ok(())
     }
 
-    /// Of each run.
+    /// Seconds of each run.
     pub(crate) fn seconds(&self) -> f64 {
         self.seconds_or(5.0)
     }
 
-    /// The same, for what takes another time by default.
+    /// The same, with another default.
     pub(crate) fn seconds_or(&self, default: f64) -> f64 {
         self.seconds_of(QUICK_SECONDS, default)
     }
 
-    /// The same, for what takes another time also if it is to be quick.
+    /// The same, with another default, also for quick runs.
     pub(crate) fn seconds_of(&self, quick: f64, default: f64) -> f64 {
         let default = if self.quick { quick } else { default };
         self.seconds.unwrap_or(default)
     }
 }
 
-/// Of each run that is to be quick: more than ten of the kernel's ticks, by which it tells user
-/// time from system time.
+/// Seconds of each quick run: more than ten ticks of the kernel, which separate user time from
+/// system time.
 pub(crate) const QUICK_SECONDS: f64 = 0.5;
 
 /// Most seconds of a run.
 const SECONDS_MAX: f64 = 86_400.0;
 
-/// A span that can be measured.
+/// Parses a length of a run.
 pub(crate) fn seconds(text: &str) -> std::result::Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
     if seconds > 0.0 && seconds <= SECONDS_MAX {

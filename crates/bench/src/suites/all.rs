@@ -1,5 +1,4 @@
-//! Several benchmarks, one after the other, each in a process of its own; what they come to is
-//! recorded together.
+//! Several benchmarks, one after the other, each in its own process, with common results.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -12,8 +11,8 @@ use crate::measure::index::{self, Entry};
 use crate::measure::publish::results_directory;
 use crate::{Arguments, plan};
 
-/// What is measured unless told, in this order: the model looks at what the ceiling has come to.
-/// Links and `soak` are not, which take an hour, nor are `load-mix` and `programs`.
+/// The default benchmarks, in order: the model uses the results of `ceiling`. Links and `soak` take
+/// an hour, so they are left out, as are `load-mix` and `programs`.
 const ALL: [&str; 28] = [
     "ceiling",
     "targets",
@@ -45,10 +44,10 @@ const ALL: [&str; 28] = [
     "cores",
 ];
 
-/// One that stands for several.
+/// A name that stands for several.
 const MODEL: (&str, &[&str]) = ("model", &["figure3", "figure12a", "table4", "cores"]);
 
-/// What all of it may take if it is to be quick.
+/// Time limit of all for quick runs.
 const QUICK_SECONDS_MAX: f64 = 210.0;
 
 /// The names with which a command line begins, and what follows: `[NAME]... [OPTION]...`.

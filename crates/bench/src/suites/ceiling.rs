@@ -41,17 +41,16 @@ use crate::measure::publish::results_directory;
 use crate::measure::results::Results;
 use crate::measure::rounds::Rounds;
 
-/// Superpackets that any NIC cuts, and those of Splitway's own links.
+/// Superpackets that any NIC segments, and those of Splitway's own links.
 const SUPERPACKETS_BYTES: [usize; 2] = [65_535, 262_144];
 
-/// Files of which each takes one SEND and one ACK: requests are most of what they cost.
+/// Files that take one SEND and one ACK each: requests dominate their cost.
 const SMALL_FILE_BYTES: u64 = 10_000;
 
-/// Instructions are counted with so many connections.
+/// Number of connections for which instructions are counted.
 const COUNTED_CONNECTIONS: usize = 1600;
 
-/// Numbers of connections unless told, and if it is to be quick: tens of thousands take long to be
-/// opened.
+/// Default numbers of connections, also for quick runs: tens of thousands take long to open.
 const CONNECTIONS: [usize; 4] = [16, 1600, 16_000, 64_000];
 const QUICK_CONNECTIONS: [usize; 2] = [16, 1600];
 

@@ -39,7 +39,7 @@ const SHORT_BYTES: u64 = 64;
 /// Seconds of each run of the other server.
 const SECONDS: f64 = 3.0;
 
-/// redis and Splitway's peers, started and ended; all of its connections, and if it is to be quick.
+/// Seconds of a run with redis, start and end included; also for quick runs.
 const REDIS_SECONDS: f64 = 2.5;
 const REDIS_QUICK_SECONDS: f64 = 1.0;
 

@@ -30,7 +30,7 @@ const KEEP_ALIVE: &str = "keep-alive";
 const CLOSE: &str = "close";
 const REDIS: &str = "redis";
 
-/// Lengths of files, and the one that targets are about; that alone if it is to be quick.
+/// Lengths of files. Targets concern [`TARGET_BYTES`], the only one of quick runs.
 const LENGTHS: [u64; 3] = [10_000, TARGET_BYTES, 100_000_000];
 const TARGET_BYTES: u64 = 500_000;
 

@@ -33,7 +33,7 @@ const CLOSE: &str = "close";
 const ECHO: &str = "echo";
 const SHORT: &str = "short";
 
-/// Lengths of files; the first alone if it is to be quick.
+/// Lengths of files; only the first for quick runs.
 const LENGTHS: [u64; 2] = [500_000, 100_000_000];
 
 /// Bytes of all files of a length, and files at most.

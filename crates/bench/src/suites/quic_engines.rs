@@ -50,7 +50,7 @@ const ALONE: &str = "AES-128-GCM alone";
 /// Parts of the results.
 const SENT: &str = "sent";
 
-/// Seconds of a run unless told; if it is to be quick, [`QUICK_SECONDS`].
+/// Default seconds of a run; [`QUICK_SECONDS`] for quick runs.
 const SECONDS: f64 = 0.5;
 const QUICK_SECONDS: f64 = 0.1;
 

@@ -58,7 +58,7 @@ const FILES_BYTES: u64 = FILE_COUNT as u64 * FILE_BYTES;
 /// Most bytes of messages that may be under way at once: more do not fit into anyone's buffers.
 const UNDER_WAY_BYTES_MAX: usize = 512 << 20;
 
-/// Seconds of each run, and if it is to be quick.
+/// Seconds of each run, also for quick runs.
 const SECONDS: f64 = 3.0;
 const QUICK_SECONDS: f64 = 0.3;
 
@@ -257,7 +257,7 @@ type Series = (&'static str, Subject);
 /// What was different from other runs of the same series.
 type Conditions = [(&'static str, f64)];
 
-/// What system calls are counted in; the first alone if it is to be quick.
+/// The loads whose system calls are counted; only the first for quick runs.
 const COUNTED: [(&str, Load); 3] = [
     (
         "echo",

@@ -17,8 +17,8 @@ const MODEL: &str = "model";
 const X: (&str, &str) = ("disk_gb_per_s", "Disk I/O, GB/s");
 const CONNECTIONS: (&str, &str) = ("connections", "Connections");
 
-/// None, the paper's disks one by one, then what 100 to 800 Gbit/s need: these take long, and are
-/// left out if it is to be quick.
+/// None, the paper's disks one by one, then the needs of 100 to 800 Gbit/s, which take long and are
+/// left out of quick runs.
 const DISK_GB_PER_S: [f64; 9] = [0.0, 2.5, 5.0, 7.5, 10.0, 12.5, 25.0, 50.0, 100.0];
 const QUICK_GB_PER_S: [f64; 5] = [0.0, 2.5, 5.0, 7.5, 10.0];
 
