@@ -296,11 +296,12 @@ need_caddy() {
 # Servers of ours that are built on aioquic and quic-go; one that cannot be built is left out.
 need_http3_servers() {
     local place=${CARGO_TARGET_DIR:-target}/http3-servers
-    if [ ! -e "$place/aioquic" ]; then
+    if ! "$place/aioquic/bin/python" -c 'import aioquic' 2>/dev/null; then
         need python3 python3
         python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
         install_needed
         say "installing aioquic in $place"
+        rm -rf "$place/aioquic"
         { python3 -m venv "$place/aioquic" &&
             "$place/aioquic/bin/pip" install --quiet --disable-pip-version-check "aioquic==$AIOQUIC"; } ||
             { say "that failed"; rm -rf "$place/aioquic"; }

@@ -81,7 +81,8 @@ pub fn read_private(
             path.display()
         )));
     }
-    let mut text = Zeroizing::new(String::new());
+    // A string that grows leaves copies behind.
+    let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX as usize + 1));
     file.take(FILE_BYTES_MAX)
         .read_to_string(&mut text)
         .map_err(failed)?;

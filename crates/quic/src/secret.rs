@@ -5,8 +5,8 @@ use std::fmt;
 use aws_lc_rs::hmac;
 use zeroize::Zeroizing;
 
-/// 32 random bytes: keys of tokens, stateless resets and connection IDs derive from them. They are
-/// erased on drop, and `Debug` does not print them.
+/// 32 random bytes: keys of tokens, stateless resets and connection IDs derive from them. Dropping
+/// a secret erases it, and `Debug` does not print it.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<[u8; 32]>);
 

@@ -169,9 +169,11 @@ fn many_that_have_not_shown_their_address_have_others_show_it_first() {
     assert_eq!(counters.quic_retries_sent, CLIENTS - HALF_OPEN_MAX + 1);
     // An idle connection with a validated address lasts longer.
     world.run_for(20_000_000);
-    assert_eq!(world.stack.usage().quic_connections, 1);
+    // Of the others, those that make half of the places free have ended.
+    let left = HALF_OPEN_MAX / 2;
+    assert_eq!(world.stack.usage().quic_connections as u64, 1 + left);
     let counters = world.stack.counters();
-    assert_eq!(counters.quic_handshakes_failed, HALF_OPEN_MAX);
+    assert_eq!(counters.quic_handshakes_failed, HALF_OPEN_MAX - left);
     world.connected();
     let retries = world.stack.counters().quic_retries_sent;
     assert_eq!(retries, CLIENTS - HALF_OPEN_MAX + 1, "there is room again");

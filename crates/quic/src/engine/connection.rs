@@ -28,6 +28,8 @@ pub(super) struct Connection {
     pub(super) amplification: AmplificationLimit,
     /// Its client has not shown its address (RFC 9000 §8.1).
     pub(super) is_half_open: bool,
+    /// Its datagrams that wait for their turn, because its ClientHello is not complete.
+    pub(super) waiting_datagrams: usize,
     /// By when it has to.
     pub(super) validate_by: Option<Instant>,
     /// If it may move to a preferred address.
@@ -105,6 +107,7 @@ impl Connection {
             recorder,
             amplification,
             is_half_open: false,
+            waiting_datagrams: 0,
             validate_by: None,
             preferred: None,
             accepted: 0,

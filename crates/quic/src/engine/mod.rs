@@ -54,9 +54,10 @@ use tls::Certificates;
 use crate::config::{Limits, PreferredAddress, Settings};
 use crate::engine::amplification::AmplificationLimit;
 use crate::engine::connection::{Connection, stream_id};
+use crate::engine::half_open::HalfOpen;
 use crate::engine::preferred::{Path, Preferred};
 use crate::engine::secrets::Issued;
-use crate::engine::session::Handshake;
+use crate::engine::session::{Handshake, Hellos};
 use crate::engine::setup::Setup;
 use crate::engine::time::{Clock, TimeOfDay};
 use crate::engine::tracing::Tracing;
@@ -106,8 +107,8 @@ pub struct Endpoint {
     outputs: VecDeque<Output>,
     events: VecDeque<Event>,
     waiting: Queue,
-    /// Connections with an unvalidated client address.
-    half_open: usize,
+    hellos: Hellos,
+    half_open: HalfOpen,
     retries: u64,
     /// Connections without further outputs, in order.
     gone: VecDeque<Handle>,
@@ -150,6 +151,17 @@ fn route(transmit: &quinn_proto::Transmit, (remote, local_ip): Path) -> Route {
     }
 }
 
+impl Drop for Endpoint {
+    /// quinn-proto warns of clients that are neither accepted nor refused.
+    fn drop(&mut self) {
+        while let Some(waiting) = self.waiting.pop() {
+            if let Waiting::Client { incoming, .. } = waiting {
+                self.quinn.ignore(incoming);
+            }
+        }
+    }
+}
+
 impl Endpoint {
     /// An endpoint without connections. `unix_time` is the time of day at `now`.
     ///
@@ -186,7 +198,8 @@ impl Endpoint {
             outputs: VecDeque::new(),
             events: VecDeque::new(),
             waiting: Queue::default(),
-            half_open: 0,
+            hellos: setup.hellos,
+            half_open: HalfOpen::new(settings.limits.half_open_max, now),
             retries: 0,
             gone: VecDeque::new(),
             is_closed: false,
@@ -201,7 +214,7 @@ impl Endpoint {
     /// [`advance_handshake`](Endpoint::advance_handshake); no other one does.
     pub fn on_datagram(&mut self, now: Instant, arrival: &Arrival, payload: &[u8]) {
         self.on_time(now);
-        if !self.waiting.admits(arrival.remote, payload) {
+        if waiting::has_short_id(payload) || !self.waiting.admits(arrival.remote, payload) {
             return;
         }
         let bytes = payload.len();
@@ -219,14 +232,34 @@ impl Endpoint {
                     event,
                 };
                 match connection.awaits_hello() {
-                    true => self.waiting.push_datagram(datagram),
+                    true => self.wait(index, datagram),
                     false => self.on_arrival(datagram),
                 }
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
                 self.waiting.push_client(incoming, payload);
             }
-            Some(DatagramEvent::Response(transmit)) => self.push_sealed(&transmit, found.answer),
+            Some(DatagramEvent::Response(transmit)) => {
+                // Connection IDs of answers belong to no connection.
+                self.take_issued();
+                self.push_sealed(&transmit, found.answer);
+            }
+        }
+    }
+
+    /// Queues a datagram of a connection whose ClientHello is not complete.
+    fn wait(&mut self, index: usize, datagram: Datagram) {
+        let Some(connection) = self.at(index) else {
+            return;
+        };
+        // Addresses do not change during the handshake (RFC 9000 §9).
+        let is_from_peer = connection.quinn.remote_address() == datagram.remote;
+        let waiting = connection.waiting_datagrams;
+        if is_from_peer && self.waiting.admits_datagram(waiting) {
+            self.waiting.push_datagram(datagram);
+            if let Some(connection) = self.at(index) {
+                connection.waiting_datagrams += 1;
+            }
         }
     }
 
@@ -234,18 +267,17 @@ impl Endpoint {
     /// waits.
     pub fn advance_handshake(&mut self, now: Instant) -> Option<bool> {
         self.on_time(now);
-        let index = match self.waiting.pop()? {
+        let before = self.hellos.get();
+        match self.waiting.pop()? {
             Waiting::Client { incoming, bytes } => self.on_incoming(now, incoming, bytes),
             Waiting::Datagram(datagram) => {
-                let connection = self.present(datagram.connection);
-                let index = connection.filter(|it| it.awaits_hello());
-                let index = index.map(|it| it.handle.index);
+                if let Some(connection) = self.present(datagram.connection) {
+                    connection.waiting_datagrams -= 1;
+                }
                 self.on_arrival(datagram);
-                index
             }
-        };
-        let connection = index.and_then(|index| self.at(index));
-        Some(connection.is_some_and(|it| it.recorder.has_answered_hello()))
+        }
+        Some(self.hellos.get() != before)
     }
 
     /// Datagrams dropped since the last call because too many handshakes wait.
@@ -321,17 +353,17 @@ impl Endpoint {
         }
     }
 
-    /// `bytes`: what the client has sent. Returns the connection, if it becomes one.
-    fn on_incoming(&mut self, now: Instant, incoming: Incoming, bytes: usize) -> Option<usize> {
+    /// `bytes`: what the client has sent.
+    fn on_incoming(&mut self, now: Instant, incoming: Incoming, bytes: usize) {
         let count = self.quinn.open_connections();
         let mut answer = Vec::new();
         if self.is_closed || count >= self.limits.connections_max {
             let transmit = self.quinn.refuse(incoming, &mut answer);
-            self.push_sealed(&transmit, answer);
-            return None;
+            self.take_issued();
+            return self.push_sealed(&transmit, answer);
         }
         let is_validated = incoming.remote_address_validated();
-        let must_show = count >= self.limits.retry_above || self.is_half_open_full();
+        let must_show = count >= self.limits.retry_above || self.half_open.is_full(now);
         if must_show && !is_validated && incoming.may_retry() {
             match self.quinn.retry(incoming, &mut answer) {
                 Ok(transmit) => {
@@ -340,15 +372,14 @@ impl Endpoint {
                 }
                 Err(error) => self.quinn.ignore(error.into_incoming()),
             }
-            return None;
+            self.take_issued();
+            return;
         }
         let at = self.clock.to_std(now);
         let is_crowded = count >= self.limits.receive_less_above;
         let config = is_crowded.then(|| Arc::clone(&self.crowded));
         let amplification = AmplificationLimit::new(is_validated, bytes);
         let original_id = self.tracing.begin(&incoming);
-        // IDs of Retry packets and of refused connections.
-        self.take_issued();
         match self.quinn.accept(incoming, at, &mut answer, config) {
             Ok((ConnectionHandle(index), quinn)) => {
                 self.insert(index, quinn, amplification, original_id);
@@ -356,14 +387,16 @@ impl Endpoint {
                     self.on_half_open(now, index);
                 }
                 self.after(index);
-                Some(index)
             }
             Err(error) => {
+                self.take_issued();
                 self.tracing.give_up();
+                if !is_validated {
+                    self.half_open.on_failed(now);
+                }
                 if let Some(transmit) = error.response {
                     self.push_sealed(&transmit, answer);
                 }
-                None
             }
         }
     }
@@ -838,9 +871,12 @@ impl Endpoint {
             && !connection.is_over
         {
             connection.is_over = true;
+            let was_half_open = std::mem::take(&mut connection.is_half_open);
             connection.amplification.on_over();
             let handle = connection.handle;
-            if connection.is_traced {
+            let is_traced = connection.is_traced;
+            self.half_open.count -= usize::from(was_half_open);
+            if is_traced {
                 self.trace_closed(index, &reason);
             }
             self.tell(handle, EventKind::Closed(reason));
@@ -897,7 +933,6 @@ impl Endpoint {
         let Some(connection) = self.connections[index].take() else {
             return;
         };
-        self.half_open -= usize::from(connection.is_half_open);
         if let Some(at) = connection.timeout {
             self.timeouts.remove(&(at, index));
         }

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::io::Cursor;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use contract::tls::Cipher;
@@ -41,6 +42,22 @@ pub(super) struct Sessions {
     pub(super) aead_limits: AeadLimits,
     /// Where the first packet of a connection is traced, before it has a session.
     pub(super) first: Shared,
+    pub(super) hellos: Hellos,
+}
+
+/// Number of ClientHellos processed: each costs a signature, or nearly so. A connection that fails
+/// right after that has cost it, too.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hellos(Arc<AtomicU64>);
+
+impl Hellos {
+    fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl crypto::ServerConfig for Sessions {
@@ -89,6 +106,7 @@ impl crypto::ServerConfig for Sessions {
         let connection = connection.expect("the configuration is one of QUIC");
         Box::new(ServerSession {
             tls: Tls::Handshaking(Box::new(connection)),
+            hellos: self.hellos.clone(),
             initial: self.initial,
             aead_limits: self.aead_limits,
             recorder,
@@ -170,6 +188,7 @@ impl Tls {
 
 struct ServerSession {
     tls: Tls,
+    hellos: Hellos,
     initial: quic::Suite,
     aead_limits: AeadLimits,
     recorder: Shared,
@@ -295,6 +314,9 @@ impl Session for ServerSession {
             });
         };
         let read = connection.read_hs(bytes);
+        if connection.negotiated_cipher_suite().is_some() {
+            self.hellos.count();
+        }
         read.map_err(|error| TransportError {
             code: match connection.alert() {
                 Some(alert) => TransportErrorCode::crypto(alert.into()),

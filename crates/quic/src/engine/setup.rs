@@ -22,7 +22,7 @@ use crate::engine::capture;
 use crate::engine::controller::Controllers;
 use crate::engine::keys::Shared;
 use crate::engine::secrets::Issued;
-use crate::engine::session::{Sessions, VERSION_1};
+use crate::engine::session::{Hellos, Sessions, VERSION_1};
 use crate::engine::sessions::KeptSessions;
 use crate::engine::time::{Clock, TimeOfDay};
 use crate::engine::tokens::{self, UsedTokens};
@@ -61,6 +61,7 @@ pub(super) struct Setup {
     pub(super) crowded: ServerConfig,
     /// Traces the first packet of a connection, before it has a session.
     pub(super) first: Shared,
+    pub(super) hellos: Hellos,
     /// The connection IDs that the endpoint makes.
     pub(super) issued: Issued,
 }
@@ -86,6 +87,7 @@ impl Setup {
         let seed = settings.seed.map_or_else(random, Ok)?;
         let rustls = rustls_config(certificates, settings, time_of_day)?;
         let first = Shared::default();
+        let hellos = Hellos::default();
         let mut crowded_rustls = rustls.clone();
         crowded_rustls.max_early_data_size = 0;
         let initial = capture::initial_suite().ok_or_else(|| {
@@ -93,6 +95,7 @@ impl Setup {
         })?;
         let [sessions, crowded_sessions] = [rustls, crowded_rustls].map(|rustls| Sessions {
             first: first.clone(),
+            hellos: hellos.clone(),
             rustls: Arc::new(rustls),
             initial,
             aead_limits: settings.aead_limits,
@@ -130,6 +133,7 @@ impl Setup {
             server,
             crowded,
             first,
+            hellos,
             issued,
         })
     }

@@ -21,6 +21,10 @@ const CLIENT_DATAGRAMS_MAX: usize = 8;
 /// Shortest datagram with a client's first Initial packet, in bytes (RFC 9000 §14.1).
 const INITIAL_BYTES_MIN: usize = 1200;
 
+/// Shortest destination connection ID of a client's first packet, in bytes (RFC 9000 §7.2). Those
+/// of the endpoint are as long.
+const ID_BYTES_MIN: u8 = 8;
+
 /// Longest connection ID of version 1, in bytes (RFC 9000 §17.2).
 const ID_BYTES_MAX: usize = 20;
 
@@ -79,12 +83,15 @@ impl Queue {
             .push_back(Entry::Client(id, Box::new(incoming)));
     }
 
+    /// True if there is room for a datagram of a connection with this number of waiting ones.
+    pub(super) fn admits_datagram(&mut self, waiting: usize) -> bool {
+        let has_room = self.datagrams < DATAGRAMS_MAX && waiting < CLIENT_DATAGRAMS_MAX;
+        self.dropped += u64::from(!has_room);
+        has_room
+    }
+
     /// Queues a datagram that may complete a ClientHello.
     pub(super) fn push_datagram(&mut self, datagram: Datagram) {
-        if self.datagrams >= DATAGRAMS_MAX {
-            self.dropped += 1;
-            return;
-        }
         self.datagrams += 1;
         self.entries.push_back(Entry::Datagram(Box::new(datagram)));
     }
@@ -152,10 +159,19 @@ fn destination_id(payload: &[u8]) -> Option<ConnectionId> {
     Some(ConnectionId::new(id))
 }
 
-/// True if a datagram may be a client's first: an Initial packet of version 1 (RFC 9000 §17.2.2),
-/// whatever the fixed bit is (RFC 9287), and long enough.
+/// True for an Initial packet with a destination connection ID that is too short for a client's
+/// first packet (RFC 9000 §7.2), and for a later one. quinn-proto would derive keys to refuse it.
+pub(super) fn has_short_id(payload: &[u8]) -> bool {
+    is_initial(payload) && payload.get(5).is_none_or(|len| *len < ID_BYTES_MIN)
+}
+
+/// True if a datagram begins with an Initial packet of version 1 (RFC 9000 §17.2.2), whatever the
+/// fixed bit is (RFC 9287).
+fn is_initial(payload: &[u8]) -> bool {
+    payload.len() >= 5 && payload[0] & 0xb0 == 0x80 && payload[1..5] == VERSION_1.to_be_bytes()
+}
+
+/// True if a datagram may be a client's first: an Initial packet, and long enough.
 fn may_begin(payload: &[u8]) -> bool {
-    payload.len() >= INITIAL_BYTES_MIN
-        && payload[0] & 0xb0 == 0x80
-        && payload[1..5] == VERSION_1.to_be_bytes()
+    payload.len() >= INITIAL_BYTES_MIN && is_initial(payload)
 }

@@ -80,13 +80,35 @@ fn they_make_room_before_the_idle_timeout() {
         let mut world = world(random);
         (1..=100).for_each(|port| world.spoof(port));
         world.run_until(|world| world.client.is_connected);
-        world.run_until(|world| world.endpoint.connections() == 1);
+        // As many as make half of the places free.
+        let free = HALF_OPEN_MAX / 2;
+        world.run_until(|world| world.endpoint.connections() == 1 + free);
         assert!(world.now_us < 20_000_000, "{}", world.now_us);
-        assert_eq!(world.timed_out, HALF_OPEN_MAX as u64);
+        assert_eq!(world.timed_out, free as u64);
         assert_eq!(world.closed, None);
-        let retries = world.endpoint.take_retries();
+        world.endpoint.take_retries();
+        // As many belong to the half-open connections that remain.
         (1..=100).for_each(|port| world.spoof(port));
-        assert_eq!(world.endpoint.take_retries(), retries - 1);
+        assert_eq!(world.endpoint.take_retries(), 100 - 2 * free as u64);
+    });
+}
+
+/// A ClientHello without a common application protocol costs a key exchange, and leaves nothing.
+#[test]
+fn handshakes_that_fail_lead_to_retry_as_well() {
+    each_seed(1, |random| {
+        let mut world = world(random);
+        (1..=100).for_each(|port| world.spoof_with(b"other", port));
+        assert_eq!(world.endpoint.connections(), 0);
+        assert_eq!(world.endpoint.take_retries(), 100 - HALF_OPEN_MAX as u64);
+        let failed = world.costly_handshakes;
+        assert_eq!(failed, HALF_OPEN_MAX as u64);
+        // They count for ten seconds.
+        world.now_us += 5_000_000;
+        (101..=200).for_each(|port| world.spoof_with(b"other", port));
+        let free = HALF_OPEN_MAX as u64 / 2;
+        assert_eq!(world.endpoint.take_retries(), 100 - free);
+        assert_eq!(world.costly_handshakes, failed + free);
     });
 }
 
@@ -124,18 +146,18 @@ fn what_is_kept_of_those_that_wait_is_bounded() {
     let arrival = arrival();
     let flight = first_flight(&site, arrival.remote);
     let mut endpoint = endpoint(&site);
-    // Kept: eight beyond the first of a client, then 2,048 of a connection.
+    // Kept: eight beyond the first of a client, then eight of its connection.
     let copies = |endpoint: &mut Endpoint, at: usize| {
         (0..3000).for_each(|_| endpoint.on_datagram(now, &arrival, &flight[at]));
         endpoint.take_dropped()
     };
     assert_eq!(copies(&mut endpoint, 0), 3000 - 1 - 8);
     assert_eq!(endpoint.advance_handshake(now), Some(false));
-    assert_eq!(copies(&mut endpoint, 0), 3000 - 2048);
-    for _ in 0..2048 {
+    assert_eq!(copies(&mut endpoint, 0), 3000 - 8);
+    for _ in 0..8 {
         assert_eq!(endpoint.advance_handshake(now), Some(false));
     }
-    assert_eq!(copies(&mut endpoint, 1), 3000 - 2048);
+    assert_eq!(copies(&mut endpoint, 1), 3000 - 8);
     assert_eq!(endpoint.advance_handshake(now), Some(true));
     while endpoint.advance_handshake(now) == Some(false) {}
     assert_eq!(endpoint.advance_handshake(now), None);

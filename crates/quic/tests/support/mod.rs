@@ -72,6 +72,8 @@ pub(crate) struct World<'a> {
     /// Connections whose client is not heard of again, and how many of them have timed out.
     spoofed: HashSet<Handle>,
     pub(crate) timed_out: u64,
+    /// Handshakes that cost a signature, or a key exchange.
+    pub(crate) costly_handshakes: u64,
     pub(crate) server: Option<Handle>,
     /// Connections, and streams, on which something has come before the handshake was complete.
     pub(crate) early_connections: u64,
@@ -188,6 +190,7 @@ impl<'a> World<'a> {
             retries: 0,
             spoofed: HashSet::new(),
             timed_out: 0,
+            costly_handshakes: 0,
             early_connections: 0,
             early_streams: 0,
             completed: 0,
@@ -294,10 +297,15 @@ impl<'a> World<'a> {
 
     /// The first flight of a client that is not heard of again arrives, from this port.
     pub(crate) fn spoof(&mut self, port: u16) {
+        self.spoof_with(b"test", port);
+    }
+
+    /// The same, of a client that offers this application protocol.
+    pub(crate) fn spoof_with(&mut self, alpn: &[u8], port: u16) {
         let local = SocketAddr::new(spoofed_ip(), port);
         let server = "192.0.2.2:443".parse().expect("an address");
         let config = self.config.clone();
-        let mut client = QuicClient::connect(config, b"test", (local, server), port.into());
+        let mut client = QuicClient::connect(config, alpn, (local, server), port.into());
         let arrival = Arrival {
             remote: local,
             local_ip: None,
@@ -316,7 +324,9 @@ impl<'a> World<'a> {
     }
 
     fn advance_handshakes(&mut self) {
-        while self.endpoint.advance_handshake(self.now()).is_some() {}
+        while let Some(is_costly) = self.endpoint.advance_handshake(self.now()) {
+            self.costly_handshakes += u64::from(is_costly);
+        }
     }
 
     fn now(&self) -> Instant {

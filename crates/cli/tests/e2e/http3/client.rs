@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fakes::http3::{self, DATA, HEADERS, SETTINGS, frame, take_varint};
-use fakes::quic_client::{QuicClient, Received};
+use fakes::quic_client::{QuicClient, Received, Setup};
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::crypto::aws_lc_rs;
 use rustls::version::TLS13;
@@ -100,8 +100,14 @@ impl Client {
         let socket = UdpSocket::bind(SocketAddr::new(unspecified(server), 0)).unwrap();
         socket.connect(server).unwrap();
         let local = socket.local_addr().unwrap();
+        let setup = Setup {
+            seed,
+            // The server's timeout decides.
+            idle_timeout_ms: 600_000,
+            ..Setup::default()
+        };
         Self {
-            quic: QuicClient::connect(config.clone(), b"h3", (local, server), seed),
+            quic: QuicClient::connect_as(config.clone(), (local, server), &setup),
             config,
             seed,
             server,

@@ -40,7 +40,7 @@ fn serve_with_secret(site: &Site, certificate: &Certificate, name: &str) -> Spli
     let configuration = site.outside().join("secret.toml");
     std::fs::write(
         &configuration,
-        format!("[quic]\nsecret_file = {secret:?}\n"),
+        format!("[quic]\nsecret_file = {secret:?}\nidle_timeout = \"10m\"\n"),
     )
     .unwrap();
     let configuration = configuration.to_str().unwrap();

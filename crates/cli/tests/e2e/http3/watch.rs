@@ -14,6 +14,7 @@ use fakes::keys::expand;
 use fakes::quic_client::CONNECTION_ID_BYTES;
 use netdev::packet::{Arrival, PromiscuousPort};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::setpriority_process;
 use rustls::KeyLog;
 use sim::wire_watch::WireWatch;
 use testbed::splitway::LINK;
@@ -21,6 +22,9 @@ use wire::datagram;
 
 use super::client::Client;
 use crate::https::{Certificate, HTTPS};
+
+/// The priority of the watch's thread.
+const NICE: i32 = -15;
 
 /// Frames per call to receive.
 const FRAMES_MAX: usize = 64;
@@ -178,6 +182,8 @@ struct Seen {
 
 impl Seen {
     fn run(mut self, mut port: PromiscuousPort) -> Self {
+        // Many clients share the cores with this thread, which must keep up with all of them.
+        setpriority_process(None, NICE).expect("root may raise its priority");
         loop {
             // Read first: all frames sent before the end are then received.
             let is_over = self.shared.is_over.load(Ordering::Acquire);
