@@ -115,6 +115,7 @@ pub(crate) type PathToken = [u8; 8];
 /// A frame, as far as this crate cares.
 enum Found {
     Stream(StreamData),
+    Crypto,
     PathChallenge(PathToken),
     PathResponse(PathToken),
     /// Any other probing frame (RFC 9000 §9.1).
@@ -139,7 +140,7 @@ pub(crate) fn probe(plaintext: &[u8]) -> Option<Probe> {
             });
         }
         Found::PathResponse(_) | Found::Probing => {}
-        Found::Stream(_) | Found::Other => probe = None,
+        Found::Stream(_) | Found::Crypto | Found::Other => probe = None,
     });
     probe.filter(|_| frames.is_ok())
 }
@@ -151,6 +152,20 @@ pub(crate) fn answers(plaintext: &[u8], challenge: PathToken) -> bool {
         is_answer |= matches!(frame, Found::PathResponse(token) if token == challenge);
     });
     is_answer && frames.is_ok()
+}
+
+/// Counts CRYPTO frames, and STREAM frames with less than `bytes` bytes. What cannot be parsed is
+/// left out, with all behind it.
+pub(crate) fn fragments(plaintext: &[u8], bytes: usize) -> u32 {
+    let mut count = 0;
+    let _ = each(plaintext, |frame| {
+        count += match frame {
+            Found::Stream(data) => u32::from(data.at.len() < bytes),
+            Found::Crypto => 1,
+            _ => 0,
+        };
+    });
+    count
 }
 
 /// Calls `found` with each piece of stream data, in order.
@@ -205,6 +220,7 @@ impl Reader<'_> {
             0x06 => {
                 self.varint()?;
                 self.counted()?;
+                return Ok(Found::Crypto);
             }
             // NEW_TOKEN
             0x07 => {
@@ -285,6 +301,22 @@ mod tests {
         let found = parse(&plaintext).expect("frames are known");
         let data = |stream, offset, at| StreamData { stream, offset, at };
         assert_eq!(found, [data(4, 100, 12..14), data(8, 0, 17..20)]);
+    }
+
+    #[test]
+    fn fragments_are_short() {
+        let plaintext = [
+            0x0e, 4, 0x40, 100, 2, 7, 7, // STREAM with two bytes
+            0x06, 0, 1, 7, // CRYPTO
+            0x0e, 4, 0, 3, 7, 7, 7,    // STREAM with three
+            0x01, // PING
+            0x21, // unknown
+            0x06, 0, 1, 7,
+        ];
+        assert_eq!(
+            [2, 3, 4].map(|bytes| fragments(&plaintext, bytes)),
+            [1, 2, 3]
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use contract::FileId;
 use contract::tls::TAG_BYTES;
 
+use crate::engine::allowance::FRAGMENT_BYTES;
 use crate::extents::{Extents, NoExtent};
 use crate::frames::{self, FrameError, PathToken};
 use crate::trace::{PacketType, Trace};
@@ -137,6 +138,8 @@ pub(crate) struct Recorder {
     opened_end: u64,
     /// The path challenge that the peer has yet to answer.
     awaited: Option<PathToken>,
+    /// [`frames::fragments`] of the peer that were not taken.
+    fragments: u32,
 }
 
 /// Marks a packet that a NIC stack has opened. It travels beside the packet, never in it, so that
@@ -353,6 +356,12 @@ impl Recorder {
     pub(crate) fn on_received_plaintext(&mut self, plaintext: &[u8]) {
         self.awaited
             .take_if(|challenge| frames::answers(plaintext, *challenge));
+        self.fragments += frames::fragments(plaintext, FRAGMENT_BYTES);
+    }
+
+    /// How many fragments the peer has sent since the last call.
+    pub(crate) fn take_fragments(&mut self) -> u32 {
+        std::mem::take(&mut self.fragments)
     }
 
     /// Sets the path challenge that the peer has yet to answer.
