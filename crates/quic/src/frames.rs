@@ -115,6 +115,8 @@ pub(crate) type PathToken = [u8; 8];
 /// A frame, as far as this crate cares.
 enum Found {
     Stream(StreamData),
+    /// Of this packet number and others below.
+    Ack(u64),
     Crypto,
     PathChallenge(PathToken),
     PathResponse(PathToken),
@@ -140,7 +142,7 @@ pub(crate) fn probe(plaintext: &[u8]) -> Option<Probe> {
             });
         }
         Found::PathResponse(_) | Found::Probing => {}
-        Found::Stream(_) | Found::Crypto | Found::Other => probe = None,
+        Found::Stream(_) | Found::Ack(_) | Found::Crypto | Found::Other => probe = None,
     });
     probe.filter(|_| frames.is_ok())
 }
@@ -154,18 +156,39 @@ pub(crate) fn answers(plaintext: &[u8], challenge: PathToken) -> bool {
     is_answer && frames.is_ok()
 }
 
-/// Counts CRYPTO frames, and STREAM frames with less than `bytes` bytes. What cannot be parsed is
-/// left out, with all behind it.
-pub(crate) fn fragments(plaintext: &[u8], bytes: usize) -> u32 {
-    let mut count = 0;
-    let _ = each(plaintext, |frame| {
-        count += match frame {
-            Found::Stream(data) => u32::from(data.at.len() < bytes),
-            Found::Crypto => 1,
-            _ => 0,
-        };
+/// What a packet of the peer is looked through for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Looked {
+    /// CRYPTO frames, and short STREAM frames.
+    pub(crate) fragments: u32,
+    /// The largest packet number that it acknowledges.
+    pub(crate) acknowledged: Option<u64>,
+}
+
+/// Looks through a plaintext; STREAM frames with less than `short_bytes` are short. What cannot be
+/// parsed is left out, with all behind it.
+pub(crate) fn look_through(plaintext: &[u8], short_bytes: usize) -> Looked {
+    let mut looked = Looked::default();
+    let _ = each(plaintext, |frame| match frame {
+        Found::Stream(data) => looked.fragments += u32::from(data.at.len() < short_bytes),
+        Found::Crypto => looked.fragments += 1,
+        Found::Ack(largest) => looked.acknowledged = looked.acknowledged.max(Some(largest)),
+        _ => {}
     });
-    count
+    looked
+}
+
+/// True if a plaintext has no frame but ACK: the peer need not acknowledge it.
+pub(crate) fn is_ack_only(plaintext: &[u8]) -> bool {
+    // Most packets begin with another frame.
+    let mut is_ack_only = matches!(plaintext.first(), Some(0x02 | 0x03));
+    if is_ack_only {
+        let frames = each(plaintext, |frame| {
+            is_ack_only &= matches!(frame, Found::Ack(_));
+        });
+        is_ack_only &= frames.is_ok();
+    }
+    is_ack_only
 }
 
 /// Calls `found` with each piece of stream data, in order.
@@ -204,13 +227,15 @@ impl Reader<'_> {
             0x01 | 0x1e | 0x1f => {}
             // ACK
             0x02 | 0x03 => {
-                self.varints(2)?;
+                let largest = self.varint()?;
+                self.varint()?;
                 let ranges = self.varint()?;
                 self.varint()?;
                 self.varints(ranges.saturating_mul(2))?;
                 if kind == 0x03 {
                     self.varints(3)?;
                 }
+                return Ok(Found::Ack(largest));
             }
             // RESET_STREAM
             0x04 => self.varints(3)?,
@@ -304,8 +329,9 @@ mod tests {
     }
 
     #[test]
-    fn fragments_are_short() {
+    fn a_packet_is_looked_through_for_fragments_and_acknowledgments() {
         let plaintext = [
+            0x02, 9, 0, 0, 0, // ACK
             0x0e, 4, 0x40, 100, 2, 7, 7, // STREAM with two bytes
             0x06, 0, 1, 7, // CRYPTO
             0x0e, 4, 0, 3, 7, 7, 7,    // STREAM with three
@@ -313,10 +339,19 @@ mod tests {
             0x21, // unknown
             0x06, 0, 1, 7,
         ];
-        assert_eq!(
-            [2, 3, 4].map(|bytes| fragments(&plaintext, bytes)),
-            [1, 2, 3]
-        );
+        for (short_bytes, fragments) in [(2, 1), (3, 2), (4, 3)] {
+            let looked = look_through(&plaintext, short_bytes);
+            let acknowledged = Some(9);
+            let wanted = Looked {
+                fragments,
+                acknowledged,
+            };
+            assert_eq!(looked, wanted);
+        }
+        assert!(is_ack_only(&plaintext[..5]));
+        for other in [&[][..], &plaintext[..4], &plaintext[..12], &plaintext[5..]] {
+            assert!(!is_ack_only(other), "{other:?}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a client may have a connection do for nothing: a token bucket.
+//! What a client may have a connection do for nothing: token buckets, and a bound.
 
 use std::time::Duration;
 
@@ -25,6 +25,10 @@ pub(super) const FRAGMENTS: Allowance = Allowance::new(4096, Duration::from_mill
 
 /// quinn-proto bounds what it keeps of longer ones: 32 KiB of a stream beyond its data.
 pub(crate) const FRAGMENT_BYTES: usize = 256;
+
+/// Packets that only acknowledge, kept because the client acknowledges nothing: 200 bytes each.
+/// quinn-proto has a bound on those since its last other packet alone.
+pub(super) const KEPT_ACKS_MAX: u32 = 8192;
 
 /// So many at once, and one more after each interval.
 #[derive(Clone, Debug)]

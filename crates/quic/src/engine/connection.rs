@@ -11,7 +11,7 @@ use quinn_proto::{
 };
 use tcp::Instant;
 
-use crate::engine::allowance::{self, Allowance, CHALLENGE_BYTES_MIN};
+use crate::engine::allowance::{self, Allowance, CHALLENGE_BYTES_MIN, KEPT_ACKS_MAX};
 use crate::engine::amplification::AmplificationLimit;
 use crate::engine::keys::Shared;
 use crate::engine::preferred::{Path, Preferred};
@@ -38,8 +38,8 @@ pub(super) struct Connection {
     fragments: Allowance,
     /// STREAM and CRYPTO frames that quinn-proto had taken when fragments were last counted.
     frames_taken: u64,
-    /// The client has used up [`allowance::FRAGMENTS`].
-    pub(super) is_flooded: bool,
+    /// Of what the client has had too much done, if of anything.
+    pub(super) excess: Option<&'static str>,
     /// Number of streams of both directions that the peer has opened.
     accepted: u64,
     /// Bytes written on each writable stream.
@@ -119,7 +119,7 @@ impl Connection {
             ids_allowed: allowance::IDS,
             fragments: allowance::FRAGMENTS,
             frames_taken: 0,
-            is_flooded: false,
+            excess: None,
             accepted: 0,
             written: BTreeMap::new(),
             undeparted: VecDeque::new(),
@@ -173,11 +173,16 @@ impl Connection {
                 self.moves.take(1);
             }
         }
-        self.count_fragments(now);
+        self.look_for_excess(now);
     }
 
-    fn count_fragments(&mut self, now: Instant) {
-        let opened = self.recorder.lock().take_fragments();
+    fn look_for_excess(&mut self, now: Instant) {
+        let mut recorder = self.recorder.lock();
+        let opened = recorder.take_fragments();
+        if recorder.kept_acks() > KEPT_ACKS_MAX {
+            self.excess = Some("too many acknowledgments");
+        }
+        drop(recorder);
         if opened == 0 {
             return;
         }
@@ -186,7 +191,9 @@ impl Connection {
         let taken = frames.stream + frames.crypto;
         let fragments = (taken - self.frames_taken).min(opened.into()) as u32;
         self.frames_taken = taken;
-        self.is_flooded |= self.fragments.left(now) < fragments;
+        if self.fragments.left(now) < fragments {
+            self.excess = Some("too many fragments");
+        }
         self.fragments.take(fragments);
     }
 

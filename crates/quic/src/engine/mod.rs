@@ -737,7 +737,7 @@ impl Endpoint {
 
     /// Collects a connection's events after any call on it.
     fn after(&mut self, index: usize) {
-        self.look_for_flood(index);
+        self.close_in_excess(index);
         loop {
             let Some(connection) = self.at(index) else {
                 return;
@@ -848,14 +848,13 @@ impl Endpoint {
         self.events.push_back(Event { connection, kind });
     }
 
-    /// Closes a connection whose client floods it with fragments.
-    fn look_for_flood(&mut self, index: usize) {
+    /// Closes a connection whose client has had too much done.
+    fn close_in_excess(&mut self, index: usize) {
         let now = self.clock.to_std(self.told);
         if let Some(connection) = self.at(index)
-            && connection.is_flooded
+            && let Some(reason) = connection.excess
             && !connection.is_over
         {
-            let reason = "too many fragments";
             let wire_reason = Bytes::from_static(reason.as_bytes());
             let code = connection::code(EXCESSIVE_LOAD_CODE);
             connection.quinn.close(now, code, wire_reason);

@@ -3,7 +3,7 @@
 use quic::CloseReason;
 
 use crate::forger::{frame, stream};
-use crate::scene::cost;
+use crate::scene::{Scene, cost};
 
 const COUNT: u64 = 4096;
 
@@ -21,6 +21,13 @@ fn new_id(sequence: u64) -> Vec<u8> {
     bytes
 }
 
+/// A stream with a byte, RESET_STREAM and STOP_SENDING for it.
+fn reset_and_stop(at: u64) -> Vec<u8> {
+    let id = 4 * at;
+    let reset = frame(0x04, &[id, 7, 1]);
+    [stream(id, 0, b"x"), reset, frame(0x05, &[id, 7])].concat()
+}
+
 /// Acknowledgments that are never acknowledged are forgotten: four times as many take no more.
 #[test]
 fn pings_are_answered_half_as_often_and_leave_nothing() {
@@ -32,6 +39,41 @@ fn pings_are_answered_half_as_often_and_leave_nothing() {
         assert!(cost.allocated_bytes <= 100 * count);
         assert!(cost.held_bytes < 250_000, "{cost:?}");
     }
+}
+
+/// A client that acknowledges nothing, and has the server send something else after each thousand
+/// acknowledgments, which quinn-proto then keeps.
+#[test]
+fn acknowledgments_that_are_kept_are_bounded() {
+    const ROUNDS: u64 = 30;
+    let flood = |rounds| {
+        move |scene: &mut Scene<'_>| {
+            for round in 0..rounds {
+                scene.send_alone(&reset_and_stop(round));
+                for _ in 0..1000 {
+                    if scene.closed().is_some() {
+                        return;
+                    }
+                    // Behind a gap, each is acknowledged at once.
+                    scene.forger.skip();
+                    scene.send_alone(&[1]);
+                }
+            }
+        }
+    };
+    let kept = cost(flood(8));
+    assert_eq!(kept.closed, None);
+    assert!(
+        (1_000_000..2_000_000).contains(&kept.held_bytes),
+        "{kept:?}"
+    );
+    let all = cost(flood(ROUNDS));
+    let is_right = matches!(
+        all.closed,
+        Some(CloseReason::Protocol(PROTOCOL_VIOLATION, _))
+    );
+    assert!(is_right, "{all:?}");
+    assert!(all.sent_packets < 10_000);
 }
 
 /// Each acknowledgment has 64 ranges.
@@ -139,13 +181,8 @@ fn a_client_that_retires_ids_now_and_then_goes_on_for_ever() {
 /// Covers: RFC 9000 §4.6
 #[test]
 fn streams_that_are_reset_and_stopped_are_bounded_by_acknowledgments() {
-    let all = |at: u64| {
-        let id = 4 * at;
-        let reset = frame(0x04, &[id, 7, 1]);
-        [stream(id, 0, b"x"), reset, frame(0x05, &[id, 7])].concat()
-    };
     let deaf = cost(|scene| {
-        scene.until_closed(COUNT, all);
+        scene.until_closed(COUNT, reset_and_stop);
     });
     let closed = &deaf.closed;
     let is_right = matches!(closed, Some(CloseReason::Protocol(STREAM_LIMIT_ERROR, _)));
@@ -153,7 +190,7 @@ fn streams_that_are_reset_and_stopped_are_bounded_by_acknowledgments() {
     assert!(deaf.received_datagrams <= 101);
     let cost = cost(|scene| {
         for at in 0..COUNT {
-            scene.send_alone(&all(at));
+            scene.send_alone(&reset_and_stop(at));
             scene.acknowledge();
         }
     });
