@@ -115,6 +115,9 @@ pub(crate) type PathToken = [u8; 8];
 /// A frame, as far as this crate cares.
 enum Found {
     Stream(StreamData),
+    /// Of this packet number and others below.
+    Ack(u64),
+    Crypto,
     PathChallenge(PathToken),
     PathResponse(PathToken),
     /// Any other probing frame (RFC 9000 §9.1).
@@ -139,7 +142,7 @@ pub(crate) fn probe(plaintext: &[u8]) -> Option<Probe> {
             });
         }
         Found::PathResponse(_) | Found::Probing => {}
-        Found::Stream(_) | Found::Other => probe = None,
+        Found::Stream(_) | Found::Ack(_) | Found::Crypto | Found::Other => probe = None,
     });
     probe.filter(|_| frames.is_ok())
 }
@@ -151,6 +154,41 @@ pub(crate) fn answers(plaintext: &[u8], challenge: PathToken) -> bool {
         is_answer |= matches!(frame, Found::PathResponse(token) if token == challenge);
     });
     is_answer && frames.is_ok()
+}
+
+/// What a packet of the peer is looked through for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Looked {
+    /// CRYPTO frames, and short STREAM frames.
+    pub(crate) fragments: u32,
+    /// The largest packet number that it acknowledges.
+    pub(crate) acknowledged: Option<u64>,
+}
+
+/// Looks through a plaintext; STREAM frames with less than `short_bytes` are short. What cannot be
+/// parsed is left out, with all behind it.
+pub(crate) fn look_through(plaintext: &[u8], short_bytes: usize) -> Looked {
+    let mut looked = Looked::default();
+    let _ = each(plaintext, |frame| match frame {
+        Found::Stream(data) => looked.fragments += u32::from(data.at.len() < short_bytes),
+        Found::Crypto => looked.fragments += 1,
+        Found::Ack(largest) => looked.acknowledged = looked.acknowledged.max(Some(largest)),
+        _ => {}
+    });
+    looked
+}
+
+/// True if a plaintext has no frame but ACK: the peer need not acknowledge it.
+pub(crate) fn is_ack_only(plaintext: &[u8]) -> bool {
+    // Most packets begin with another frame.
+    let mut is_ack_only = matches!(plaintext.first(), Some(0x02 | 0x03));
+    if is_ack_only {
+        let frames = each(plaintext, |frame| {
+            is_ack_only &= matches!(frame, Found::Ack(_));
+        });
+        is_ack_only &= frames.is_ok();
+    }
+    is_ack_only
 }
 
 /// Calls `found` with each piece of stream data, in order.
@@ -189,13 +227,15 @@ impl Reader<'_> {
             0x01 | 0x1e | 0x1f => {}
             // ACK
             0x02 | 0x03 => {
-                self.varints(2)?;
+                let largest = self.varint()?;
+                self.varint()?;
                 let ranges = self.varint()?;
                 self.varint()?;
                 self.varints(ranges.saturating_mul(2))?;
                 if kind == 0x03 {
                     self.varints(3)?;
                 }
+                return Ok(Found::Ack(largest));
             }
             // RESET_STREAM
             0x04 => self.varints(3)?,
@@ -205,6 +245,7 @@ impl Reader<'_> {
             0x06 => {
                 self.varint()?;
                 self.counted()?;
+                return Ok(Found::Crypto);
             }
             // NEW_TOKEN
             0x07 => {
@@ -285,6 +326,32 @@ mod tests {
         let found = parse(&plaintext).expect("frames are known");
         let data = |stream, offset, at| StreamData { stream, offset, at };
         assert_eq!(found, [data(4, 100, 12..14), data(8, 0, 17..20)]);
+    }
+
+    #[test]
+    fn a_packet_is_looked_through_for_fragments_and_acknowledgments() {
+        let plaintext = [
+            0x02, 9, 0, 0, 0, // ACK
+            0x0e, 4, 0x40, 100, 2, 7, 7, // STREAM with two bytes
+            0x06, 0, 1, 7, // CRYPTO
+            0x0e, 4, 0, 3, 7, 7, 7,    // STREAM with three
+            0x01, // PING
+            0x21, // unknown
+            0x06, 0, 1, 7,
+        ];
+        for (short_bytes, fragments) in [(2, 1), (3, 2), (4, 3)] {
+            let looked = look_through(&plaintext, short_bytes);
+            let acknowledged = Some(9);
+            let wanted = Looked {
+                fragments,
+                acknowledged,
+            };
+            assert_eq!(looked, wanted);
+        }
+        assert!(is_ack_only(&plaintext[..5]));
+        for other in [&[][..], &plaintext[..4], &plaintext[..12], &plaintext[5..]] {
+            assert!(!is_ack_only(other), "{other:?}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use contract::FileId;
 use contract::tls::TAG_BYTES;
 
+use crate::engine::allowance::FRAGMENT_BYTES;
 use crate::extents::{Extents, NoExtent};
 use crate::frames::{self, FrameError, PathToken};
 use crate::trace::{PacketType, Trace};
@@ -148,6 +149,43 @@ pub(crate) struct Recorder {
     opened_end: u64,
     /// The path challenge that the peer has yet to answer.
     awaited: Option<PathToken>,
+    /// Fragments that the peer has sent and that were not taken.
+    fragments: u32,
+    kept: KeptAcks,
+}
+
+/// Packets that only acknowledge, as far as quinn-proto keeps them: those since the last other
+/// packet up to a bound, and those before it until a later packet is acknowledged.
+#[derive(Debug, Default)]
+struct KeptAcks {
+    count: u32,
+    since_other: u32,
+    /// One more than the largest packet number that the peer has acknowledged.
+    acknowledged_end: u64,
+}
+
+impl KeptAcks {
+    /// quinn-proto's `MAX_UNACKED_NON_ACK_ELICTING_TAIL`.
+    const SINCE_OTHER_MAX: u32 = 1000;
+
+    fn on_sent(&mut self, is_ack_only: bool) {
+        if !is_ack_only {
+            self.since_other = 0;
+        } else if self.since_other <= Self::SINCE_OTHER_MAX {
+            self.since_other += 1;
+            self.count += 1;
+        }
+    }
+
+    /// `next`: the number of the next packet.
+    fn on_acknowledged(&mut self, largest: u64, next: u64) {
+        if largest >= self.acknowledged_end && largest < next {
+            self.acknowledged_end = largest + 1;
+            let left = u32::try_from(next - self.acknowledged_end).unwrap_or(u32::MAX);
+            self.count = self.count.min(left);
+            self.since_other = self.since_other.min(left);
+        }
+    }
 }
 
 /// Marks a packet that a NIC stack has opened. It travels beside the packet, never in it, so that
@@ -249,6 +287,7 @@ impl Recorder {
             return Err(DescribeError::KeyUsedUp);
         }
         self.next_number = number + 1;
+        self.kept.on_sent(frames::is_ack_only(plaintext));
         let scratch = &mut self.scratch;
         let (start, first) = (scratch.bytes.len(), scratch.pieces.len());
         scratch.bytes.extend_from_slice(&packet[..header_bytes]);
@@ -372,6 +411,21 @@ impl Recorder {
     pub(crate) fn on_received_plaintext(&mut self, plaintext: &[u8]) {
         self.awaited
             .take_if(|challenge| frames::answers(plaintext, *challenge));
+        let looked = frames::look_through(plaintext, FRAGMENT_BYTES);
+        self.fragments += looked.fragments;
+        if let Some(largest) = looked.acknowledged {
+            self.kept.on_acknowledged(largest, self.next_number);
+        }
+    }
+
+    /// How many packets that only acknowledge quinn-proto keeps.
+    pub(crate) fn kept_acks(&self) -> u32 {
+        self.kept.count
+    }
+
+    /// How many fragments the peer has sent since the last call.
+    pub(crate) fn take_fragments(&mut self) -> u32 {
+        std::mem::take(&mut self.fragments)
     }
 
     /// Sets the path challenge that the peer has yet to answer.

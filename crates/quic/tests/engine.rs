@@ -6,6 +6,7 @@ mod early;
 mod half_open;
 mod path;
 mod secret;
+#[allow(dead_code, reason = "the tests of floods use the rest")]
 mod support;
 mod trace;
 

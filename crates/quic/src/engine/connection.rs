@@ -11,6 +11,7 @@ use quinn_proto::{
 };
 use tcp::Instant;
 
+use crate::engine::allowance::{self, Allowance, CHALLENGE_BYTES_MIN, KEPT_ACKS_MAX};
 use crate::engine::amplification::AmplificationLimit;
 use crate::engine::keys::Shared;
 use crate::engine::preferred::{Path, Preferred};
@@ -34,6 +35,13 @@ pub(super) struct Connection {
     pub(super) validate_by: Option<Instant>,
     /// If it may move to a preferred address.
     pub(super) preferred: Option<Preferred>,
+    moves: Allowance,
+    pub(super) ids_allowed: Allowance,
+    fragments: Allowance,
+    /// STREAM and CRYPTO frames that quinn-proto had taken when fragments were last counted.
+    frames_taken: u64,
+    /// Of what the client has had too much done, if of anything.
+    pub(super) excess: Option<&'static str>,
     /// Number of streams of both directions that the peer has opened.
     accepted: u64,
     /// Bytes written on each writable stream.
@@ -110,6 +118,11 @@ impl Connection {
             waiting_datagrams: 0,
             validate_by: None,
             preferred: None,
+            moves: allowance::MOVES,
+            ids_allowed: allowance::IDS,
+            fragments: allowance::FRAGMENTS,
+            frames_taken: 0,
+            excess: None,
             accepted: 0,
             written: BTreeMap::new(),
             undeparted: VecDeque::new(),
@@ -142,13 +155,52 @@ impl Connection {
         !self.is_over && !self.recorder.has_answered_hello()
     }
 
-    /// Hands in a datagram of `bytes` bytes from the peer, or from an alias of it.
+    /// Hands in a datagram of `bytes` bytes from the peer, or from an alias of it. Those from other
+    /// addresses are dropped once [`allowance::MOVES`] is used up.
     pub(super) fn on_arrival(
         &mut self,
+        now: Instant,
         remote: SocketAddr,
         bytes: usize,
         event: quinn_proto::ConnectionEvent,
     ) {
+        let current = self.quinn.remote_address();
+        if remote == current {
+            self.hand_in(remote, bytes, event);
+        } else if self.moves.left(now) > 0 {
+            let challenges = self.quinn.stats().frame_rx.path_challenge;
+            self.hand_in(remote, bytes, event);
+            let is_challenged = self.quinn.stats().frame_rx.path_challenge > challenges;
+            let has_moved = self.quinn.remote_address() != current;
+            if has_moved || (is_challenged && bytes < CHALLENGE_BYTES_MIN) {
+                self.moves.take(1);
+            }
+        }
+        self.look_for_excess(now);
+    }
+
+    fn look_for_excess(&mut self, now: Instant) {
+        let mut recorder = self.recorder.lock();
+        let opened = recorder.take_fragments();
+        if recorder.kept_acks() > KEPT_ACKS_MAX {
+            self.excess = Some("too many acknowledgments");
+        }
+        drop(recorder);
+        if opened == 0 {
+            return;
+        }
+        // quinn-proto drops duplicates of a packet, which anyone can send, after opening them.
+        let frames = self.quinn.stats().frame_rx;
+        let taken = frames.stream + frames.crypto;
+        let fragments = (taken - self.frames_taken).min(opened.into()) as u32;
+        self.frames_taken = taken;
+        if self.fragments.left(now) < fragments {
+            self.excess = Some("too many fragments");
+        }
+        self.fragments.take(fragments);
+    }
+
+    fn hand_in(&mut self, remote: SocketAddr, bytes: usize, event: quinn_proto::ConnectionEvent) {
         let current = self.quinn.remote_address();
         let Some(preferred) = &mut self.preferred else {
             return self.quinn.handle_event(event);
@@ -210,6 +262,9 @@ impl Connection {
             Err(ReadError::Blocked) => Ok(Read::Blocked),
             Err(ReadError::Reset(code)) => Err(StreamError::Reset(code.into_inner())),
         };
+        if let Ok(Read::Bytes(_) | Read::Finished) = &read {
+            self.fragments.give_back();
+        }
         // The endpoint checks for data to send after every read.
         let _ = chunks.finalize();
         read

@@ -9,6 +9,7 @@
 //! | handshakes that wait for their turn | `waiting` |
 //! | connections with an unvalidated client address | `half_open` |
 //! | the amplification limit | `amplification` |
+//! | what a client may have done for nothing | `allowance` |
 //! | connections that move to the preferred address | `preferred` |
 //! | handshakes, and where 1-RTT keys come from | `session`, `capture` |
 //! | keys that seal or open, and those that describe | `keys` |
@@ -19,6 +20,7 @@
 //! | time | `time` |
 //! | settings | `setup` |
 
+pub(crate) mod allowance;
 mod amplification;
 mod capture;
 mod connection;
@@ -120,6 +122,13 @@ pub struct Endpoint {
     undescribable: u64,
     tracing: Tracing,
 }
+
+/// The application error code for a client that floods a connection: H3_EXCESSIVE_LOAD (RFC 9114
+/// §8.1).
+const EXCESSIVE_LOAD_CODE: u64 = 0x107;
+
+/// RFC 9000 §20.1
+const PROTOCOL_VIOLATION: u64 = 0x0a;
 
 /// quinn-proto's verdict on a datagram.
 struct Found {
@@ -298,11 +307,12 @@ impl Endpoint {
             bytes,
             event,
         } = datagram;
+        let now = self.told;
         if let Some(connection) = self.present(connection) {
             if connection.quinn.remote_address() == remote {
                 connection.amplification.on_received(bytes);
             }
-            connection.on_arrival(remote, bytes, event);
+            connection.on_arrival(now, remote, bytes, event);
             let index = connection.handle.index;
             self.after(index);
         }
@@ -760,6 +770,7 @@ impl Endpoint {
 
     /// Collects a connection's events after any call on it.
     fn after(&mut self, index: usize) {
+        self.close_in_excess(index);
         loop {
             let Some(connection) = self.at(index) else {
                 return;
@@ -768,6 +779,11 @@ impl Endpoint {
                 self.on_event(index, event);
             } else if let Some(event) = connection.quinn.poll_endpoint_events() {
                 let is_drained = event.is_drained();
+                let now = self.told;
+                let connection = self.at(index);
+                if connection.is_some_and(|it| it.ids_allowed.left(now) == 0) && !is_drained {
+                    continue;
+                }
                 self.take_issued();
                 let answer = self.quinn.handle_event(ConnectionHandle(index), event);
                 self.name(index);
@@ -863,6 +879,23 @@ impl Endpoint {
 
     fn tell(&mut self, connection: Handle, kind: EventKind) {
         self.events.push_back(Event { connection, kind });
+    }
+
+    /// Closes a connection whose client has had too much done.
+    fn close_in_excess(&mut self, index: usize) {
+        let now = self.clock.to_std(self.told);
+        if let Some(connection) = self.at(index)
+            && let Some(reason) = connection.excess
+            && !connection.is_over
+        {
+            let wire_reason = Bytes::from_static(reason.as_bytes());
+            let code = connection::code(EXCESSIVE_LOAD_CODE);
+            connection.quinn.close(now, code, wire_reason);
+            self.over(
+                index,
+                CloseReason::Protocol(PROTOCOL_VIOLATION, reason.into()),
+            );
+        }
     }
 
     /// Ends a connection for the application.

@@ -61,7 +61,7 @@ impl Endpoint {
                     plaintext_bytes: plaintext.len(),
                     is_bare: opened.plaintext.is_empty(),
                 });
-                connection.on_arrival(found.remote, plaintext.len(), event);
+                connection.on_arrival(at, found.remote, plaintext.len(), event);
                 let is_left = recorder.lock().take_mark();
                 self.after(index);
                 !is_left
@@ -102,6 +102,7 @@ impl Endpoint {
                 return;
             };
             connection.add_id(id);
+            connection.ids_allowed.take(1);
             let connection = connection.handle;
             self.outputs
                 .push_back(Output::ConnectionId { connection, id });

@@ -1,5 +1,6 @@
 //! A client, an endpoint, what seals for it, and the network between them, in virtual time.
 
+pub(crate) mod left_behind;
 pub(crate) mod sealer;
 
 use std::cmp::Reverse;
@@ -13,6 +14,7 @@ use contract::tls::{Cipher, Suite, Version};
 use fakes::content::content;
 use fakes::quic_client::{Ecn as IpEcn, QuicClient, Received, Setup, TokenMemoryCache};
 use fakes::site::{Identity, Site, UNIX_TIME};
+use fakes::tls_pair::Secrets;
 use fakes::weather::Weather;
 use quic::{
     Arrival, CloseReason, Ecn, Endpoint, EventKind, FileRange, Framing, Handle, Output, Read,
@@ -20,6 +22,7 @@ use quic::{
 };
 use tcp::Instant;
 
+use left_behind::LeftBehind;
 use sealer::{Nonces, Sealer};
 
 /// What happens later.
@@ -65,6 +68,8 @@ pub(crate) struct World<'a> {
     certificates: Arc<tls::Certificates>,
     /// With the sessions that it may resume.
     config: rustls::ClientConfig,
+    /// Those of the last handshake.
+    pub(crate) secrets: Arc<Secrets>,
     /// By which it shows that it has its address.
     tokens: Arc<TokenMemoryCache>,
     /// Retry packets that were sent to it.
@@ -119,7 +124,7 @@ pub(crate) struct World<'a> {
     /// From where datagrams have left, in order, and how many each time.
     pub(crate) left_from: Vec<(Option<IpAddr>, u64)>,
     /// A connection whose client is gone: what is sent on it gets nowhere.
-    left_behind: Option<Handle>,
+    pub(crate) left_behind: Option<LeftBehind>,
     /// Ranges that were released, of each file.
     pub(crate) released: BTreeMap<u32, u64>,
     responses: BTreeMap<StreamId, Response>,
@@ -174,6 +179,8 @@ impl<'a> World<'a> {
         let seed = random(u64::MAX);
         let mut config = site.client_config(suite);
         config.enable_early_data = true;
+        let secrets = Arc::new(Secrets::default());
+        config.key_log = Arc::clone(&secrets) as Arc<dyn rustls::KeyLog>;
         let tokens = Arc::default();
         let setup = Setup {
             alpn: b"test",
@@ -186,6 +193,7 @@ impl<'a> World<'a> {
             client: QuicClient::connect_as(config.clone(), (local, server), &setup),
             certificates,
             config,
+            secrets,
             tokens,
             retries: 0,
             spoofed: HashSet::new(),
@@ -273,7 +281,9 @@ impl<'a> World<'a> {
         local.set_port(local.port() + 1);
         let server = "192.0.2.2:443".parse().expect("an address");
         self.client = QuicClient::connect_as(self.config.clone(), (local, server), &setup);
-        self.left_behind = self.server.take();
+        let keys = self.sealer.keys();
+        let left_behind = self.server.take();
+        self.left_behind = left_behind.map(|handle| LeftBehind::new(handle, keys));
         self.sealer = Sealer::default();
         self.transfers.clear();
         self.responses.clear();
@@ -382,7 +392,7 @@ impl<'a> World<'a> {
 
     /// Goes on to what happens next. False if there is nothing.
     pub(crate) fn step(&mut self) -> bool {
-        let due = self.later.peek().map(|Reverse((at, _, _))| *at);
+        let due = self.due_us();
         let server = self.endpoint.next_timeout().map(Instant::as_us);
         let client = self.client.next_timeout_us();
         let Some(next) = [due, server, client].into_iter().flatten().min() else {
@@ -400,6 +410,26 @@ impl<'a> World<'a> {
             self.client.on_timeout(self.now_us);
         }
         true
+    }
+
+    fn due_us(&self) -> Option<u64> {
+        self.later.peek().map(|Reverse((at, _, _))| *at)
+    }
+
+    /// Runs for so long, in microseconds.
+    pub(crate) fn run_for(&mut self, us: u64) {
+        let end_us = self.now_us + us;
+        loop {
+            self.serve();
+            let server = self.endpoint.next_timeout().map(Instant::as_us);
+            let client = self.client.next_timeout_us();
+            let next = [self.due_us(), server, client].into_iter().flatten().min();
+            if next.is_none_or(|next| next > end_us) {
+                break;
+            }
+            self.step();
+        }
+        self.now_us = end_us;
     }
 
     fn happen(&mut self, what: Later) {
@@ -428,7 +458,7 @@ impl<'a> World<'a> {
     }
 
     fn depart(&mut self, send: &Send) {
-        if self.left_behind == Some(send.connection) {
+        if self.is_left_behind(send.connection) {
             return self.endpoint.on_departed(send.connection, send.id);
         }
         for packet in send.packets() {
@@ -500,15 +530,43 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Nothing that is sent on it gets anywhere.
-    fn is_ignored(&self, connection: Handle) -> bool {
-        self.left_behind == Some(connection) || self.spoofed.contains(&connection)
+    fn is_left_behind(&self, connection: Handle) -> bool {
+        let left_behind = self.left_behind.as_ref();
+        left_behind.is_some_and(|it| it.handle == connection)
+    }
+
+    /// An application that reads all, and answers nothing.
+    fn on_event_left_behind(&mut self, connection: Handle, kind: EventKind) {
+        let endpoint = &mut self.endpoint;
+        match kind {
+            EventKind::Opened(stream) | EventKind::Readable(stream) => {
+                while let Ok(Read::Bytes(_)) = endpoint.read(connection, stream, usize::MAX) {}
+            }
+            EventKind::Stopped(stream, code) => {
+                let reset = endpoint.reset(connection, stream, code);
+                assert_eq!(reset, Ok(()));
+            }
+            EventKind::Closed(reason) => {
+                if let Some(left_behind) = &mut self.left_behind {
+                    left_behind.closed = Some(reason);
+                }
+            }
+            _ => {}
+        }
     }
 
     fn output(&mut self, output: Output) {
+        if let Some(left_behind) = &mut self.left_behind
+            && left_behind.takes(&output)
+        {
+            if let Output::Send(send) = output {
+                self.endpoint.on_departed(send.connection, send.id);
+            }
+            return;
+        }
         match output {
             Output::Key { connection, .. } | Output::KeyGone { connection, .. }
-                if self.is_ignored(connection) => {}
+                if self.spoofed.contains(&connection) => {}
             Output::Send(send) if self.spoofed.contains(&send.connection) => {
                 self.endpoint.on_departed(send.connection, send.id);
             }
@@ -564,6 +622,9 @@ impl<'a> World<'a> {
         while let Some(event) = self.endpoint.poll_event() {
             let connection = event.connection;
             match event.kind {
+                kind if self.is_left_behind(connection) => {
+                    self.on_event_left_behind(connection, kind);
+                }
                 EventKind::Connected {
                     alpn,
                     server_name,
@@ -587,7 +648,6 @@ impl<'a> World<'a> {
                     let reset = self.endpoint.reset(connection, stream, code);
                     assert_eq!(reset, Ok(()));
                 }
-                EventKind::Closed(_) if self.left_behind == Some(connection) => {}
                 EventKind::Closed(reason) if self.spoofed.contains(&connection) => {
                     assert_eq!(reason, CloseReason::TimedOut);
                     self.timed_out += 1;
