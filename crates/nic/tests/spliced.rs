@@ -330,6 +330,45 @@ fn ecn_goes_through_only_if_both_legs_have_it() {
     }
 }
 
+/// The update of the client's window is lost.
+///
+/// Covers: RFC 9293 §3.8.4, RFC 9293 §3.8.6.1
+#[test]
+fn a_probe_stays_one_below_what_the_other_peer_expects() {
+    let mut stage = spliced();
+    hear(
+        &mut stage,
+        &to_backend(),
+        &of_backend(PUSH, 0, 0),
+        &[1; 500],
+    );
+    let shut = Header {
+        window: 0,
+        ..of_client(Flags::ACK, 0, 500)
+    };
+    hear(&mut stage, &to_client(), &shut, &[]);
+    left(&stage);
+    for _ in 0..3 {
+        let probe = of_backend(Flags::ACK, 499, 0);
+        hear(&mut stage, &to_backend(), &probe, &[]);
+        let (packet, header) = one(&stage);
+        assert_eq!(packet.payload.len(), 0);
+        assert_eq!(header.seq, CLIENT.1 + 499);
+    }
+    // The answer opens the window.
+    let open = of_client(Flags::ACK, 0, 500);
+    hear(&mut stage, &to_client(), &open, &[]);
+    assert!(one(&stage).1.window > 0);
+    // A probe that acknowledges more is taken at once, and the next one is answered.
+    hear(&mut stage, &to_client(), &of_client(PUSH, 0, 500), &[2; 9]);
+    left(&stage);
+    for seq in [CLIENT.1 + 500, CLIENT.1 + 499] {
+        let probe = of_backend(Flags::ACK, 499, 9);
+        hear(&mut stage, &to_backend(), &probe, &[]);
+        assert_eq!(one(&stage).1.seq, seq);
+    }
+}
+
 /// Covers: RFC 5961 §5.2, RFC 7323 §3.2
 #[test]
 fn what_the_other_peer_would_not_take_is_dropped() {
