@@ -37,8 +37,9 @@ pub struct Quic {
     pub preferred_addresses: Vec<Text<Preferred>>,
     /// File with the secret of stateless resets and address validation tokens: 64 hexadecimal
     /// digits, as `splitway keygen` writes them, which no other user may read. A restarted server
-    /// with the same secret resets connections that it has lost. Without the file, each host process
-    /// draws its own secret, and clients of one that was killed wait for their idle timeout.
+    /// with the same secret resets connections that it has lost. Without the file, each host
+    /// process draws its own secret, and clients of one that was killed wait for their idle
+    /// timeout.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
     /// Accept requests of returning clients before the handshake is over (0-RTT), a round trip

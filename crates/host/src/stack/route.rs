@@ -8,9 +8,9 @@
 //!   queued before is acknowledged, and all files opened before are closed: then nothing can be
 //!   needed from the old one again;
 //! * when its own is gone, with everything that has not departed. The new one opens files known to
-//!   the application again, and must have the same version ([`crate::tables::files`]); if none has, the
-//!   connection waits for its own to come back. The operator states whether another NIC stack can
-//!   have the same version at all
+//!   the application again, and must have the same version ([`crate::tables::files`]); if none has,
+//!   the connection waits for its own to come back. The operator states whether another NIC stack
+//!   can have the same version at all
 //!   ([`StackConfig::roots_are_replicas`](crate::StackConfig::roots_are_replicas)).
 
 use contract::channel::HostChannel;

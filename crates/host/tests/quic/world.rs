@@ -336,7 +336,7 @@ impl<'a> World<'a> {
         self.peers.len() - 1
     }
 
-    /// The first flight of a client that nobody hears of again, as frames. Each has another port.
+    /// The first flight of a client that goes silent, as frames. Each has another port.
     pub(crate) fn spoofed(&self, number: u16) -> Vec<Vec<u8>> {
         let local = SocketAddr::new("10.77.0.1".parse().unwrap(), 10_000 + number);
         let server = server_address(false);

@@ -84,8 +84,8 @@ impl Stream {
         if self.is_refused() {
             seq = seq.min(self.acceptable());
         }
-        // A probe of a closed window, or of a silent peer, stands one below what the receiver expects,
-        // and is answered for that alone (RFC 9293 §3.8.4, §3.8.6.1).
+        // A probe of a closed window, or of a silent peer, stands one below what the receiver
+        // expects, and is answered for that alone (RFC 9293 §3.8.4, §3.8.6.1).
         let is_probe = seq + 1 == self.acked && !heard.is_news;
         if heard.is_newest && !is_probe {
             // A sender whose window has shrunk places it behind what the receiver has, as long as

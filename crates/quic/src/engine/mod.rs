@@ -272,8 +272,8 @@ impl Endpoint {
         }
     }
 
-    /// Advances the handshake that has waited longest. True if that cost a signature; `None` if none
-    /// waits.
+    /// Advances the handshake that has waited longest. True if that cost a signature; `None` if
+    /// none waits.
     pub fn advance_handshake(&mut self, now: Instant) -> Option<bool> {
         self.on_time(now);
         let before = self.hellos.get();
