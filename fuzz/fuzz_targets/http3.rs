@@ -60,8 +60,12 @@ fuzz_target!(|acts: Vec<Act<'_>>| {
         alpn: Some(b"h3".to_vec()),
         is_resumed: false,
     });
-    let peer = SocketAddr::from(PEER);
-    server.on_quic(&mut net, CONNECTION, QuicEvent::Opened { peer, tls });
+    let opened = QuicEvent::Opened {
+        peer: SocketAddr::from(PEER),
+        tls,
+        is_early: false,
+    };
+    server.on_quic(&mut net, CONNECTION, opened);
     for act in acts.into_iter().take(200) {
         net.act(act);
         net.deliver(&mut server);
@@ -309,6 +313,10 @@ impl Io for Net {
 
     fn open_unidirectional(&mut self, _: QuicConnection) -> Option<StreamId> {
         Some(self.insert(3))
+    }
+
+    fn peer_streams_max(&mut self, _: QuicConnection) -> u64 {
+        self.opened.iter().sum::<u64>() + 100
     }
 
     fn reset_stream(&mut self, stream: StreamId, _: u64) {
