@@ -41,7 +41,7 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    const fn new(most: u32, interval: Duration) -> Self {
+    pub(super) const fn new(most: u32, interval: Duration) -> Self {
         Self {
             most,
             interval,

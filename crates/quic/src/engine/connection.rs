@@ -27,11 +27,9 @@ pub(super) struct Connection {
     pub(super) quinn: quinn_proto::Connection,
     pub(super) recorder: Shared,
     pub(super) amplification: AmplificationLimit,
-    /// Its client has not shown its address (RFC 9000 §8.1).
-    pub(super) is_half_open: bool,
     /// Its datagrams that wait for their turn, because its ClientHello is not complete.
     pub(super) waiting_datagrams: usize,
-    /// By when it has to.
+    /// The time limit of a half-open connection, whose address is not validated (RFC 9000 §8.1).
     pub(super) validate_by: Option<Instant>,
     /// If it may move to a preferred address.
     pub(super) preferred: Option<Preferred>,
@@ -114,7 +112,6 @@ impl Connection {
             quinn,
             recorder,
             amplification,
-            is_half_open: false,
             waiting_datagrams: 0,
             validate_by: None,
             preferred: None,

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use quinn_proto::VarInt;
 use tcp::Instant;
 
 use crate::engine::Endpoint;
+use crate::engine::allowance::Allowance;
 use crate::types::CloseReason;
 
 /// Time for a client to validate its address, from its first packet, while many are half-open.
@@ -17,41 +17,32 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct HalfOpen {
     max: usize,
-    pub(super) count: usize,
-    /// Failed handshakes from unvalidated addresses, each of which may have cost a signature: a
-    /// leaky bucket that `max` fill, and that empties in [`TIMEOUT`].
-    failed: usize,
-    leaked_at: Instant,
+    count: usize,
+    /// For handshakes from unvalidated addresses that fail: each may have cost a signature, and
+    /// counts for [`TIMEOUT`] at most.
+    failures: Allowance,
 }
 
 impl HalfOpen {
-    pub(super) fn new(max: usize, now: Instant) -> Self {
+    pub(super) fn new(max: usize) -> Self {
+        let most = u32::try_from(max).unwrap_or(u32::MAX);
+        let interval = (TIMEOUT / most.max(1)).max(Duration::from_micros(1));
         Self {
             max,
             count: 0,
-            failed: 0,
-            leaked_at: now,
+            failures: Allowance::new(most, interval),
         }
     }
 
     /// True if further clients must validate their address with Retry.
     pub(super) fn is_full(&mut self, now: Instant) -> bool {
-        self.leak(now);
-        self.count + self.failed >= self.max
+        self.count >= self.failures.left(now) as usize
     }
 
     /// The first packets of a client with an unvalidated address led to no connection.
     pub(super) fn on_failed(&mut self, now: Instant) {
-        self.leak(now);
-        self.failed = self.max.min(self.failed + 1);
-    }
-
-    fn leak(&mut self, now: Instant) {
-        let elapsed_us = now.since(self.leaked_at).as_micros() as u64;
-        let each_us = (TIMEOUT.as_micros() as u64 / self.max.max(1) as u64).max(1);
-        let leaked = elapsed_us / each_us;
-        self.failed = self.failed.saturating_sub(leaked as usize);
-        self.leaked_at = self.leaked_at + Duration::from_micros(leaked * each_us);
+        self.failures.left(now);
+        self.failures.take(1);
     }
 }
 
@@ -59,7 +50,6 @@ impl Endpoint {
     /// Starts the time limit of a new half-open connection.
     pub(super) fn on_half_open(&mut self, now: Instant, index: usize) {
         if let Some(connection) = self.at(index) {
-            connection.is_half_open = true;
             connection.validate_by = Some(now + TIMEOUT);
             self.half_open.count += 1;
         }
@@ -68,11 +58,16 @@ impl Endpoint {
     /// Ends the half-open state if a datagram has validated the address.
     pub(super) fn look_for_validation(&mut self, index: usize) {
         if let Some(connection) = self.at(index)
-            && connection.is_half_open
             && connection.recorder.has_opened_handshake()
         {
-            connection.is_half_open = false;
-            connection.validate_by = None;
+            self.end_half_open(index);
+        }
+    }
+
+    /// A connection is half-open no more, if it was.
+    pub(super) fn end_half_open(&mut self, index: usize) {
+        let connection = self.at(index);
+        if connection.is_some_and(|it| it.validate_by.take().is_some()) {
             self.half_open.count -= 1;
         }
     }
@@ -81,18 +76,10 @@ impl Endpoint {
     /// gets more time, since its path may be interrupted. Otherwise it is closed with
     /// CONNECTION_CLOSE, since the idle timeout has not expired (RFC 9000 §10.1).
     pub(super) fn on_overdue(&mut self, now: Instant, index: usize) {
-        let may_stay = self.half_open.count <= self.half_open.max / 2;
-        let at = self.clock.to_std(now);
-        let Some(connection) = self.at(index) else {
-            return;
-        };
-        let is_over = connection.is_over;
-        connection.validate_by = (may_stay && !is_over).then_some(now + TIMEOUT);
-        if !may_stay && !is_over {
-            connection
-                .quinn
-                .close(at, VarInt::from_u32(0), Bytes::new());
-            self.over(index, CloseReason::TimedOut);
+        if self.half_open.count > self.half_open.max / 2 {
+            self.end(now, index, 0, Bytes::new(), CloseReason::TimedOut);
+        } else if let Some(connection) = self.at(index) {
+            connection.validate_by = Some(now + TIMEOUT);
         }
         self.after(index);
     }

@@ -208,7 +208,7 @@ impl Endpoint {
             events: VecDeque::new(),
             waiting: Queue::default(),
             hellos: setup.hellos,
-            half_open: HalfOpen::new(settings.limits.half_open_max, now),
+            half_open: HalfOpen::new(settings.limits.half_open_max),
             retries: 0,
             gone: VecDeque::new(),
             is_closed: false,
@@ -883,18 +883,23 @@ impl Endpoint {
 
     /// Closes a connection whose client has had too much done.
     fn close_in_excess(&mut self, index: usize) {
-        let now = self.clock.to_std(self.told);
         if let Some(connection) = self.at(index)
-            && let Some(reason) = connection.excess
+            && let Some(why) = connection.excess
             && !connection.is_over
         {
-            let wire_reason = Bytes::from_static(reason.as_bytes());
-            let code = connection::code(EXCESSIVE_LOAD_CODE);
-            connection.quinn.close(now, code, wire_reason);
-            self.over(
-                index,
-                CloseReason::Protocol(PROTOCOL_VIOLATION, reason.into()),
-            );
+            let reason = CloseReason::Protocol(PROTOCOL_VIOLATION, why.into());
+            let why = Bytes::from_static(why.as_bytes());
+            self.end(self.told, index, EXCESSIVE_LOAD_CODE, why, reason);
+        }
+    }
+
+    /// Closes a connection of this side's own accord: for the client with a code of the application
+    /// and `why`, for the application with `reason`.
+    fn end(&mut self, now: Instant, index: usize, code: u64, why: Bytes, reason: CloseReason) {
+        let at = self.clock.to_std(now);
+        if let Some(connection) = self.at(index) {
+            connection.quinn.close(at, connection::code(code), why);
+            self.over(index, reason);
         }
     }
 
@@ -904,14 +909,12 @@ impl Endpoint {
             && !connection.is_over
         {
             connection.is_over = true;
-            let was_half_open = std::mem::take(&mut connection.is_half_open);
             connection.amplification.on_over();
             let handle = connection.handle;
-            let is_traced = connection.is_traced;
-            self.half_open.count -= usize::from(was_half_open);
-            if is_traced {
+            if connection.is_traced {
                 self.trace_closed(index, &reason);
             }
+            self.end_half_open(index);
             self.tell(handle, EventKind::Closed(reason));
         }
     }

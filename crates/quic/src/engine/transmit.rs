@@ -6,7 +6,7 @@ use bytes::Bytes;
 use quinn_proto::Transmit;
 use tcp::Instant;
 
-use crate::engine::connection::{Connection, code};
+use crate::engine::connection::Connection;
 use crate::engine::preferred::{self, Path};
 use crate::engine::{Endpoint, route};
 use crate::frames::{self, Probe};
@@ -215,13 +215,11 @@ impl Endpoint {
 
     /// A packet that cannot be described must not leave.
     fn on_undescribable(&mut self, now: Instant, index: usize, error: DescribeError) {
-        let at = self.clock.to_std(now);
         self.undescribable += 1;
         if let Some(connection) = self.at(index) {
             connection.is_undescribable = true;
-            let reason = Bytes::from(error.to_string());
-            connection.quinn.close(at, code(UNDESCRIBABLE_CODE), reason);
-            self.over(index, CloseReason::Undescribable);
+            let (code, why) = (UNDESCRIBABLE_CODE, Bytes::from(error.to_string()));
+            self.end(now, index, code, why, CloseReason::Undescribable);
             self.mark(index);
         }
     }
