@@ -39,15 +39,7 @@ pub fn read_quic_secret(path: &Path) -> Result<SecretBytes, Failure> {
     let how_to = format!("Make one with `splitway keygen {}`.", path.display());
     let why = "Anyone who has it can end connections of clients that it sees packets of";
     let text = read_private(path, &what, &how_to, why)?;
-    parse(&what, &text)?;
-    let mut secret = Zeroizing::new([0; 32]);
-    for (byte, digits) in secret.iter_mut().zip(text.trim().as_bytes().chunks(2)) {
-        let digits = digits
-            .iter()
-            .filter_map(|digit| (*digit as char).to_digit(16));
-        *byte = digits.fold(0, |byte, digit| byte << 4 | digit as u8);
-    }
-    Ok(secret)
+    Ok(Zeroizing::new(*parse(&what, &text)?.bytes()))
 }
 
 fn parse(what: &str, text: &str) -> Result<PreSharedKey, Failure> {

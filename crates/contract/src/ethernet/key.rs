@@ -55,6 +55,11 @@ impl PreSharedKey {
         Ok(PreSharedKey(bytes))
     }
 
+    /// The bytes of the key.
+    pub const fn bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+
     /// The key as [`PreSharedKey::from_hex`] reads it.
     pub fn to_hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
