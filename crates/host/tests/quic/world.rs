@@ -587,14 +587,7 @@ impl<'a> World<'a> {
     fn happen(&mut self, what: Later) {
         match what {
             Later::AtServer(source, destination, payload) => {
-                let header = DatagramHeader {
-                    source_mac: CLIENT_MAC,
-                    destination_mac: self.port.mac(),
-                    source,
-                    destination,
-                    ecn: ip::Ecn::NotEct,
-                };
-                let frame = header.to_frame(&payload).expect("one family");
+                let frame = self.to_frame(source, destination, &payload);
                 self.arrive(&frame);
             }
             Later::AtClient(source, local, payload) => {

@@ -4,6 +4,7 @@
 use aws_lc_rs::aead::quic::{AES_128, HeaderProtectionKey};
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use contract::tls::Cipher;
+use fakes::http3::varint;
 use fakes::keys::expand;
 
 use crate::support::World;
@@ -78,16 +79,6 @@ impl Forger {
         }
         packet.extend(sealed);
         packet
-    }
-}
-
-/// RFC 9000 §16
-pub(crate) fn varint(value: u64) -> Vec<u8> {
-    match value {
-        0..0x40 => vec![value as u8],
-        0x40..0x4000 => (value as u16 | 0x4000).to_be_bytes().to_vec(),
-        0x4000..0x4000_0000 => (value as u32 | 0x8000_0000).to_be_bytes().to_vec(),
-        _ => (value | 0xc000_0000_0000_0000).to_be_bytes().to_vec(),
     }
 }
 
