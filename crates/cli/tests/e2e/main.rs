@@ -22,6 +22,7 @@ mod drain;
 mod emulated;
 mod fast_open;
 mod file_systems;
+mod flat_long;
 mod foreign;
 mod foreign_long;
 mod forked_sets;

@@ -210,7 +210,7 @@ impl Client {
         }
     }
 
-    /// Sends a request, and returns its stream.
+    /// Sends a request, once the server permits another stream, and returns its stream.
     pub(crate) fn begin(&mut self, method: &str, path: &str, more: &[(&str, &str)]) -> u64 {
         let pseudo = [
             (":method", method),
@@ -219,7 +219,14 @@ impl Client {
             (":path", path),
         ];
         let request = http3::headers(&[&pseudo, more].concat());
-        let stream = self.quic.request(&request).expect("a stream");
+        let begun = Instant::now();
+        let stream = loop {
+            if let Some(stream) = self.quic.request(&request) {
+                break stream;
+            }
+            assert!(begun.elapsed() < SOON, "waiting for a stream");
+            self.turn();
+        };
         self.streams.insert(stream, Incoming::default());
         stream
     }
