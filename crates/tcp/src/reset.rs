@@ -38,7 +38,7 @@ pub fn reset_for(segment: &Segment<'_>) -> Option<Header> {
 }
 
 /// SEG.LEN: the sequence numbers that a segment occupies, SYN and FIN included.
-fn sequence_len(segment: &Segment<'_>) -> u32 {
+pub(crate) fn sequence_len(segment: &Segment<'_>) -> u32 {
     let flags = segment.header.flags;
     (segment.payload.len() as u32)
         .wrapping_add(u32::from(flags.contains(Flags::SYN)))
