@@ -195,6 +195,8 @@ impl Connection {
                 .update_recent(now, header.options.timestamps);
         }
         if repeated_syn {
+            // RFC 3168 §6.1.1: a peer whose SYN has asked for ECN may still decline.
+            self.ecn.on_syn(self.config.ecn, segment);
             self.acks.request();
         }
 
