@@ -464,6 +464,7 @@ impl Connection {
             self.end(CloseReason::TimedOut);
         }
         if self.timers.take_expired(Timer::DelayedAck, now) {
+            self.quick_acks.on_delayed();
             self.acks.request();
         }
         if self.timers.take_expired(Timer::Keepalive, now) {

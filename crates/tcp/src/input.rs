@@ -444,9 +444,6 @@ impl Connection {
                     let bulk = bytes >= usize::from(mss)
                         || bytes >= SEGMENT_BYTES_MIN as usize
                             && !segment.header.flags.contains(Flags::PSH);
-                    // Before anything was sent, nothing tells that an answer is about to carry the
-                    // acknowledgment.
-                    let bulk = bulk || self.snd.nxt <= 1;
                     let (quick_acks, rto) = (self.config.quick_acks, self.rto());
                     if self.quick_acks.on_text(now, bulk, quick_acks, rto) {
                         self.acks.request();

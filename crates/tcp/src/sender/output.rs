@@ -546,6 +546,7 @@ impl Connection {
             self.snd.nxt = positions.end;
             self.recovery.on_sent(positions.end - start);
             self.sent.issue(positions)
+            self.quick_acks.on_data_sent(now, self.config.delayed_ack);
         };
         self.pmtu.on_sent(start, len, self.snd.mss);
         let has_virtual = self.queue.has_virtual(range);
