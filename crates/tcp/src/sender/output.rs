@@ -345,7 +345,9 @@ impl Connection {
     /// True if what does not fill a segment waits, of `available` bytes that are not sent: for more
     /// to come, or until nothing is in flight (the Nagle algorithm, RFC 9293 §3.7.4).
     fn tail_waits(&self, available: u64, mss: u64) -> bool {
-        let nagle = !self.nodelay && (self.snd.flight() > 0 || available > mss);
+        // The SYN is no data: of an answer that it carried text for, the first part does not wait.
+        let has_data_in_flight = self.snd.nxt > self.snd.una.max(1);
+        let nagle = !self.nodelay && (has_data_in_flight || available > mss);
         (nagle || self.cork.is_set()) && !self.fin_queued && !self.cork.has_released(self.snd.nxt)
     }
 
