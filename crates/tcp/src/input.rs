@@ -262,7 +262,7 @@ impl Connection {
     #[cold]
     fn refuse_ack(&mut self, now: Instant, header: &Header) {
         if self.allows_unacceptable(now) {
-            self.reset = Some(Reset::UnacceptableAck { seq: header.ack });
+            self.reset = Some(Box::new(Reset::UnacceptableAck { seq: header.ack }));
         }
     }
 
@@ -411,7 +411,7 @@ impl Connection {
         if !text.is_empty() {
             let end = start.saturating_add_unsigned(text.len() as u64);
             if self.orphaned && end > self.rcv.nxt() as i64 {
-                return self.reset_peer();
+                return self.reset_peer(CloseReason::Aborted);
             }
             self.arm_fin_wait_2(now);
             if self.ecn.on_text(segment) {

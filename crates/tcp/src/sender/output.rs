@@ -84,7 +84,7 @@ impl Connection {
         limits: &Limits,
     ) -> Option<Transmit> {
         if let Some(reset) = self.reset.take() {
-            return Some(self.transmit_reset(now, reset));
+            return Some(self.transmit_reset(now, *reset));
         }
         match self.state {
             State::Closed => None,
@@ -117,7 +117,7 @@ impl Connection {
     /// returns `None`.
     pub fn poll_bare(&mut self, now: Instant) -> Option<Transmit> {
         if let Some(reset) = self.reset.take() {
-            return Some(self.transmit_reset(now, reset));
+            return Some(self.transmit_reset(now, *reset));
         }
         match self.state {
             State::Closed | State::SynSent | State::SynReceived => None,
@@ -546,9 +546,9 @@ impl Connection {
             self.issue_again(now, positions, len, retransmission)
         } else {
             self.snd.nxt = positions.end;
+            self.quick_acks.on_data_sent(now, self.config.delayed_ack);
             self.recovery.on_sent(positions.end - start);
             self.sent.issue(positions)
-            self.quick_acks.on_data_sent(now, self.config.delayed_ack);
         };
         self.pmtu.on_sent(start, len, self.snd.mss);
         let has_virtual = self.queue.has_virtual(range);
@@ -629,7 +629,9 @@ impl Connection {
             ..Header::default()
         };
         match reset {
-            Reset::Abort { seq } => {
+            Reset::Abort(boundaries) => {
+                let (seq, others) = boundaries.split_first();
+                self.reset = others.map(|others| Box::new(Reset::Abort(others)));
                 header.seq = seq;
                 header.ack = self.rcv.wire_nxt();
                 header.flags = Flags::RST | Flags::ACK;
