@@ -34,9 +34,12 @@ const _: () = assert!(
 );
 
 /// Ending, the shard answers for so long, in microseconds, or until it has heard nothing for so
-/// long.
-const PARTING_US_MAX: u64 = 500_000;
+/// long, and for a round trip more while peers may still have something to acknowledge.
+const PARTING_US_MAX: u64 = 1_000_000;
 const PARTING_SILENCE_US: u64 = 50_000;
+
+/// A peer may wait so long, in microseconds, before it acknowledges a last segment.
+const PEER_DELAY_US: u64 = 50_000;
 
 /// A NIC stack that is replaced may take so long to end, in microseconds, before connections are
 /// reset of which it may still send records. The supervisor kills a NIC process that takes three
@@ -236,17 +239,23 @@ impl<P: Port, A: Application> Shard<P, A> {
         result
     }
 
-    /// Resets all connections, and answers for a moment those who do not believe it: a peer that is
-    /// still owed bytes finds the RST out of place and asks back with a challenge ACK (RFC 5961
-    /// §3.2). The RST that answers this carries the number it expects.
+    /// Resets all connections, and answers for a moment the peers that are elsewhere: one that
+    /// lacks something in flight takes no RST behind it, but asks back with a challenge ACK
+    /// (RFC 5961 §3.2), and one that got more than the NIC stack had reported acknowledges that.
+    /// The RST that answers carries the number that it expects.
     fn part(&mut self) {
         let begun_us = monotonic_us();
-        self.stack
+        // All that is known to have departed counts.
+        self.hear(begun_us, EVENTS_MAX);
+        let in_flight = self
+            .stack
             .abort_all(begun_us, &mut self.port, &mut self.app);
+        let more_us = in_flight.map_or(0, |round_trip_us| round_trip_us + PEER_DELAY_US);
+        let silence_us = PARTING_SILENCE_US + more_us;
         let mut heard_us = begun_us;
         loop {
             let now_us = monotonic_us();
-            if now_us - begun_us > PARTING_US_MAX || now_us - heard_us > PARTING_SILENCE_US {
+            if now_us - begun_us > PARTING_US_MAX || now_us - heard_us > silence_us {
                 return;
             }
             match self.turn(now_us) {

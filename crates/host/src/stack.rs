@@ -833,17 +833,31 @@ impl Stack {
         None
     }
 
-    /// Sends RST on every connection and accepts no more: the shard is about to end.
-    pub fn abort_all<P: Port, A: Application>(&mut self, now_us: u64, port: &mut P, app: &mut A) {
+    /// Sends RST on every connection and accepts no more: the shard is about to end. Returns the
+    /// longest round trip of a connection with something in flight, in microseconds; `None` if
+    /// there is no such connection: peers of the others are where their RST stands.
+    pub fn abort_all<P: Port, A: Application>(
+        &mut self,
+        now_us: u64,
+        port: &mut P,
+        app: &mut A,
+    ) -> Option<u64> {
         self.stop_listening();
+        self.replies.part();
+        let mut round_trip_us = None;
         for handle in self.connections.handles() {
             if let Some(entry) = self.connections.get_mut(handle) {
+                if entry.tcp.flight_bytes() > 0 {
+                    let srtt = entry.tcp.smoothed_rtt().unwrap_or_default();
+                    round_trip_us = round_trip_us.max(Some(srtt.as_micros() as u64));
+                }
                 entry.tcp.abort();
                 self.mark_dirty(handle);
             }
         }
         self.close_all_quic(now_us);
         while self.serve(now_us, port, app) && !self.shaking_hands.is_empty() {}
+        round_trip_us
     }
 }
 

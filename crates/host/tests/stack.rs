@@ -267,6 +267,71 @@ fn a_failed_read_aborts_this_response_and_says_why() {
     assert!(rig.nic.sizes.is_empty(), "its file is closed");
 }
 
+/// Covers: RFC 5961 §3.2
+#[test]
+fn a_broken_response_ends_with_a_reset_that_a_silent_client_takes() {
+    let mut rig = Rig::new();
+    rig.ask(&["600000"]);
+    rig.run_until(|rig| rig.received.len() > 2);
+    rig.nic_works = false;
+    rig.run_until(|rig| !rig.nic.work.is_empty());
+    // All that has left is acknowledged, also with delay.
+    for _ in 0..1000 {
+        rig.step();
+    }
+    // It asks back for nothing.
+    rig.client_is_mute = true;
+    let Some(Work::Send { id, flow, .. }) = rig.nic.work.pop_front() else {
+        panic!("a SEND");
+    };
+    let file = *rig.nic.sizes.keys().next().unwrap();
+    rig.nic.report(&Event::ReadFailed {
+        send: id,
+        flow,
+        file,
+        offset: 4096,
+        errno: 116,
+    });
+    for _ in 0..3 {
+        rig.step();
+    }
+    assert_eq!(rig.client_closed, Some(tcp::CloseReason::Reset));
+}
+
+/// Covers: RFC 9293 §3.10.7.1, RFC 5961 §3.2
+#[test]
+fn at_its_end_the_stack_answers_its_peers_whatever_the_limit_on_resets() {
+    let mut rig = Rig::with(|config| config.resets_per_second = 1);
+    rig.ask(&["600000"]);
+    rig.run_until(|rig| rig.received.len() > 20_000);
+    let header = wire::tcp::Header {
+        flags: Flags::ACK,
+        window: 1000,
+        ..wire::tcp::Header::default()
+    };
+    let stranger = "10.77.0.1:50000".parse().unwrap();
+    let ten_segments = |rig: &mut Rig| {
+        for ack in 0..10 {
+            let header = wire::tcp::Header { ack, ..header };
+            rig.inject_segment(stranger, &header, &[]);
+        }
+        rig.step();
+        rig.stack.counters()
+    };
+    let counters = ten_segments(&mut rig);
+    assert_eq!((counters.resets_sent, counters.resets_suppressed), (1, 9));
+    let abort_all = |rig: &mut Rig| {
+        let now_us = rig.now_us;
+        rig.stack.abort_all(now_us, &mut rig.port, &mut rig.app)
+    };
+    assert!(abort_all(&mut rig).is_some(), "a response is in flight");
+    let counters = ten_segments(&mut rig);
+    assert!(counters.resets_sent >= 11, "{counters:?}");
+    assert_eq!(counters.resets_suppressed, 9);
+    assert_eq!(rig.client_closed, Some(tcp::CloseReason::Reset));
+    assert_eq!(abort_all(&mut rig), None);
+}
+
 #[test]
 fn the_nic_stack_learns_when_nothing_is_left_to_be_sent_again() {
     let mut rig = Rig::new();

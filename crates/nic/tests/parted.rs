@@ -170,6 +170,15 @@ fn time_wait_is_kept_and_answers() {
         hear(&mut stage, 7, Flags::FIN, RCV_NXT, FIN_SEQ + 1, &[]);
         assert_eq!(left(&stage), [(Flags::ACK, FIN_SEQ + 1, RCV_NXT + 1)]);
     }
+    // In the window, and without ACK.
+    let header = Header {
+        seq: RCV_NXT + 1,
+        flags: Flags::FIN,
+        window: 1000,
+        ..Header::default()
+    };
+    hear_header(&mut stage, 7, &header, &[]);
+    assert_eq!(left(&stage), []);
     assert_eq!(stage.worker.usage().parted_time_waits, 1);
     assert_eq!(ends(&stage.take_events()), []);
     let begun_us = stage.now_us.get();

@@ -778,8 +778,13 @@ fn what_is_not_acknowledged_in_time_after_unsplice_is_reset() {
     assert_eq!(stage.now_us.get() - begun_us, 180_000_000);
     let resets = left(&stage).iter().map(parsed).collect::<Vec<_>>();
     let reset = Flags::RST | Flags::ACK;
-    assert_eq!((resets[0].flags, resets[0].seq), (reset, CLIENT.1));
-    assert_eq!((resets[1].flags, resets[1].seq), (reset, BACKEND.1));
+    let resets = resets.iter().map(|it| (it.flags, it.seq));
+    // The backend may have got what it has not acknowledged.
+    assert!(resets.eq([
+        (reset, CLIENT.1),
+        (reset, BACKEND.1 + 100),
+        (reset, BACKEND.1)
+    ]));
     assert_eq!(end(&mut stage).0, SpliceEndReason::NotReturned);
 }
 
@@ -805,7 +810,8 @@ fn a_splice_of_which_a_peer_has_closed_does_not_return_and_can_be_aborted() {
         kind: UnspliceKind::Abort,
     });
     stage.settle();
-    assert_eq!(left(&stage).len(), 2);
+    // One for each place where a peer may be: the client may not have got what is not acknowledged.
+    assert_eq!(left(&stage).len(), 3);
     assert_eq!(end(&mut stage).0, SpliceEndReason::Aborted);
     // No other is meant.
     stage.tell(&Command::Unsplice {
@@ -827,7 +833,8 @@ fn idle_and_life_limits_reset_both() {
         pass_until_due(&mut stage);
     }
     assert_eq!(stage.now_us.get() - begun_us, 3_000_000);
-    assert_eq!(left(&stage).len(), 2);
+    // The backend may not have got what it has not acknowledged.
+    assert_eq!(left(&stage).len(), 3);
     assert_eq!(end(&mut stage).0, SpliceEndReason::Idle);
 
     let mut stage = spliced_with(&small_config(), |splice| splice.life_ms = 500);

@@ -23,7 +23,7 @@ use crate::recovery::rto::Rto;
 use crate::recovery::rtt::Rtt;
 use crate::recovery::sack::Sacks;
 use crate::recovery::state::Recovery;
-use crate::reset::Reset;
+use crate::reset::{Boundaries, Reset};
 use crate::sender::cork::Cork;
 use crate::sender::pacing::Pacing;
 use crate::sender::persist::Persist;
@@ -166,7 +166,7 @@ pub struct Connection {
     pub(crate) events: Events,
     /// The end was reported.
     ended: bool,
-    pub(crate) reset: Option<Reset>,
+    pub(crate) reset: Option<Box<Reset>>,
     pub(crate) time_wait: Option<TimeWait>,
 }
 
@@ -464,6 +464,7 @@ impl Connection {
             self.end(CloseReason::TimedOut);
         }
         if self.timers.take_expired(Timer::DelayedAck, now) {
+            self.quick_acks.on_delayed();
             self.acks.request();
         }
         if self.timers.take_expired(Timer::Keepalive, now) {
@@ -696,7 +697,7 @@ impl Connection {
     pub fn close(&mut self) {
         match self.state {
             State::TimeWait | State::Closed => self.rcv.discard(),
-            _ if self.rcv.readable() > 0 => self.reset_peer(),
+            _ if self.rcv.readable() > 0 => self.reset_peer(CloseReason::Aborted),
             _ => {
                 self.orphaned = true;
                 self.shutdown();
@@ -705,26 +706,37 @@ impl Connection {
     }
 
     /// Ends the connection at once. The peer is reset if it could still hope for anything
-    /// (RFC 9293 §3.10.5).
+    /// (RFC 9293 §3.10.5): in CLOSING and LAST-ACK, if it may lack data, or FIN has not left.
     pub fn abort(&mut self) {
         match self.state {
             State::SynReceived
             | State::Established
             | State::FinWait1
             | State::FinWait2
-            | State::CloseWait => self.reset_peer(),
+            | State::CloseWait => self.reset_peer(CloseReason::Aborted),
+            State::Closing | State::LastAck if self.may_lack_data() => {
+                self.reset_peer(CloseReason::Aborted)
+            }
             State::SynSent | State::Closing | State::LastAck | State::TimeWait | State::Closed => {
                 self.end(CloseReason::Aborted)
             }
         }
     }
 
+    /// True if the peer may wait for data, or for FIN.
+    fn may_lack_data(&self) -> bool {
+        let (departed, _) = self.sent.departed_ends(self.snd.una);
+        !self.queue.is_empty() || departed <= self.fin_position()
+    }
+
     /// Ends the connection with a reset.
-    pub(crate) fn reset_peer(&mut self) {
-        self.reset = Some(Reset::Abort {
-            seq: self.snd.space.wire(self.snd.nxt),
-        });
-        self.end(CloseReason::Aborted);
+    pub(crate) fn reset_peer(&mut self, reason: CloseReason) {
+        let una = self.snd.una;
+        let (certain, possible) = self.sent.departed_ends(una);
+        // A peer that has not got our SYN knows no sequence number of ours.
+        let seqs = [certain, possible, una].map(|position| self.snd.space.wire(position.max(1)));
+        self.reset = Some(Box::new(Reset::Abort(Boundaries::new(seqs))));
+        self.end(reason);
     }
 
     /// Enters CLOSED; the first reason counts. What was received can still be read.

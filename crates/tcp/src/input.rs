@@ -195,6 +195,8 @@ impl Connection {
                 .update_recent(now, header.options.timestamps);
         }
         if repeated_syn {
+            // RFC 3168 §6.1.1: a peer whose SYN has asked for ECN may still decline.
+            self.ecn.on_syn(self.config.ecn, segment);
             self.acks.request();
         }
 
@@ -260,7 +262,7 @@ impl Connection {
     #[cold]
     fn refuse_ack(&mut self, now: Instant, header: &Header) {
         if self.allows_unacceptable(now) {
-            self.reset = Some(Reset::UnacceptableAck { seq: header.ack });
+            self.reset = Some(Box::new(Reset::UnacceptableAck { seq: header.ack }));
         }
     }
 
@@ -409,7 +411,7 @@ impl Connection {
         if !text.is_empty() {
             let end = start.saturating_add_unsigned(text.len() as u64);
             if self.orphaned && end > self.rcv.nxt() as i64 {
-                return self.reset_peer();
+                return self.reset_peer(CloseReason::Aborted);
             }
             self.arm_fin_wait_2(now);
             if self.ecn.on_text(segment) {
@@ -442,9 +444,6 @@ impl Connection {
                     let bulk = bytes >= usize::from(mss)
                         || bytes >= SEGMENT_BYTES_MIN as usize
                             && !segment.header.flags.contains(Flags::PSH);
-                    // Before anything was sent, nothing tells that an answer is about to carry the
-                    // acknowledgment.
-                    let bulk = bulk || self.snd.nxt <= 1;
                     let (quick_acks, rto) = (self.config.quick_acks, self.rto());
                     if self.quick_acks.on_text(now, bulk, quick_acks, rto) {
                         self.acks.request();

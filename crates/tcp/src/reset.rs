@@ -6,10 +6,47 @@ use wire::tcp::{Flags, Header, Segment};
 /// A reset that is to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reset {
-    /// <SEQ=SND.NXT><CTL=RST>: we abort.
-    Abort { seq: u32 },
+    /// <SEQ=boundary><CTL=RST>: we abort.
+    Abort(Boundaries),
     /// <SEQ=SEG.ACK><CTL=RST>: the peer acknowledges what was never sent.
     UnacceptableAck { seq: u32 },
+}
+
+/// Sequence numbers that the peer may expect next, the most likely first.
+///
+/// A peer takes a reset at RCV.NXT alone. One ahead of it, but in the window, it answers with a
+/// challenge ACK, if it has not sent one a moment ago, and all others it drops (RFC 5961 §3.2). So
+/// a reset is numbered by what has departed, not by SND.NXT, and there is one for each place where
+/// RCV.NXT is if nothing more comes of what is in flight. A peer elsewhere has still an
+/// acknowledgment to send, which [`reset_for`] answers with its number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Boundaries {
+    seqs: [u32; Boundaries::MAX],
+    count: u8,
+}
+
+impl Boundaries {
+    const MAX: usize = 3;
+
+    /// At least the first of `seqs`; the others as far as they differ.
+    pub(crate) fn new(seqs: [u32; Boundaries::MAX]) -> Boundaries {
+        let mut boundaries = Boundaries { seqs, count: 0 };
+        for (index, seq) in seqs.iter().enumerate() {
+            if !seqs[..index].contains(seq) {
+                boundaries.seqs[usize::from(boundaries.count)] = *seq;
+                boundaries.count += 1;
+            }
+        }
+        boundaries
+    }
+
+    /// The first, and the others if there are any.
+    pub(crate) fn split_first(mut self) -> (u32, Option<Boundaries>) {
+        let first = self.seqs[0];
+        self.seqs.rotate_left(1);
+        self.count = self.count.saturating_sub(1);
+        (first, (self.count > 0).then_some(self))
+    }
 }
 
 /// The reset that answers a segment for which there is no connection. `None` if the segment is a
@@ -38,7 +75,7 @@ pub fn reset_for(segment: &Segment<'_>) -> Option<Header> {
 }
 
 /// SEG.LEN: the sequence numbers that a segment occupies, SYN and FIN included.
-fn sequence_len(segment: &Segment<'_>) -> u32 {
+pub(crate) fn sequence_len(segment: &Segment<'_>) -> u32 {
     let flags = segment.header.flags;
     (segment.payload.len() as u32)
         .wrapping_add(u32::from(flags.contains(Flags::SYN)))
@@ -82,6 +119,24 @@ mod tests {
     fn ack_is_answered_with_a_reset_where_the_peer_expects_it() {
         let reset = reset_for(&segment(Flags::ACK | Flags::FIN, b"ab")).expect("a reset");
         assert_eq!((reset.seq, reset.ack, reset.flags), (77, 0, Flags::RST));
+    }
+
+    #[test]
+    fn each_boundary_comes_once() {
+        let all = |seqs| {
+            let mut left = Some(Boundaries::new(seqs));
+            std::iter::from_fn(move || {
+                let (first, others) = left?.split_first();
+                left = others;
+                Some(first)
+            })
+            .collect::<Vec<_>>()
+        };
+        assert_eq!(all([7, 7, 7]), [7]);
+        assert_eq!(all([7, 7, 5]), [7, 5]);
+        assert_eq!(all([7, 5, 7]), [7, 5]);
+        assert_eq!(all([7, 5, 5]), [7, 5]);
+        assert_eq!(all([7, 6, 5]), [7, 6, 5]);
     }
 
     /// Covers: RFC 9293 §3.10.7.1

@@ -9,6 +9,7 @@ use std::time::Duration;
 use wire::tcp::{Flags, Header, Segment};
 
 use crate::challenge::AckLimiter;
+use crate::reset::sequence_len;
 use crate::seq::wraps_before;
 use crate::time::Instant;
 use crate::timestamps::Timestamps;
@@ -145,6 +146,10 @@ impl TimeWait {
             self.expires = now + Duration::from_millis(u64::from(self.length_ms));
             return self.challenge(now);
         }
+        // "If the ACK bit is off, drop the segment and return", if it is acceptable, and no SYN.
+        if !has(Flags::ACK) && !has(Flags::SYN) && self.accepts(segment) {
+            return Reaction::Nothing;
+        }
         // Everything else is unacceptable, or it is a bare acknowledgment of what is known.
         let is_bare = segment.payload.is_empty() && !has(Flags::SYN) && !has(Flags::FIN);
         if is_bare && header.seq == self.rcv_nxt && has(Flags::ACK) && header.ack == self.snd_nxt {
@@ -156,6 +161,19 @@ impl TimeWait {
             return Reaction::Nothing;
         }
         self.challenge(now)
+    }
+
+    /// The test of RFC 9293 §3.10.7.4 (first): whether something of the segment lies in the window.
+    fn accepts(&self, segment: &Segment<'_>) -> bool {
+        let window = u32::from(self.window);
+        let len = sequence_len(segment);
+        let start = segment.header.seq.wrapping_sub(self.rcv_nxt);
+        let last = start.wrapping_add(len).wrapping_sub(1);
+        match (len, window) {
+            (0, 0) => start == 0,
+            (0, _) => start < window,
+            _ => start < window || last < window,
+        }
     }
 
     fn challenge(&mut self, now: Instant) -> Reaction {

@@ -77,7 +77,7 @@ impl Default for Settings {
                 Cipher::Aes128Gcm,
                 Cipher::ChaCha20Poly1305,
             ],
-            alpn: vec![b"http/1.1".to_vec()],
+            alpn: vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()],
             tickets: 2,
             key_log: None,
             limits: Limits::default(),

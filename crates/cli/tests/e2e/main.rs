@@ -50,6 +50,7 @@ mod proxy;
 mod proxy_ends;
 mod qlog;
 mod redbot_long;
+mod resets;
 mod restart;
 mod routed;
 mod run;

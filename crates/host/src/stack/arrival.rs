@@ -5,6 +5,7 @@ use netdev::Frame;
 use tcp::Instant;
 use wire::ParseError;
 use wire::frame::{self, Received, TcpPacket, TcpTemplate};
+use wire::tcp::Flags;
 
 use super::{Stack, queue_dirty};
 use crate::config::StackConfig;
@@ -30,6 +31,9 @@ pub(super) enum Bare {
 #[derive(Debug)]
 pub(super) struct Replies {
     resets: ReplyLimit,
+    /// All connections were reset, and what their peers still send is answered whatever the limit:
+    /// a RST that has not stood where its peer expected it is followed by one that does.
+    is_parting: bool,
     resets_suppressed: Episode,
     echo: ReplyLimit,
     echo_suppressed: Episode,
@@ -39,10 +43,22 @@ impl Replies {
     pub(super) fn new(config: &StackConfig, now_us: u64) -> Replies {
         Replies {
             resets: ReplyLimit::new(config.resets_per_second, now_us),
+            is_parting: false,
             resets_suppressed: Episode::default(),
             echo: ReplyLimit::new(config.echo_replies_per_second, now_us),
             echo_suppressed: Episode::default(),
         }
+    }
+
+    /// The stack is about to end.
+    pub(super) fn part(&mut self) {
+        self.is_parting = true;
+    }
+
+    /// True if a segment of no connection may be answered with RST now.
+    fn allow_reset(&mut self, now_us: u64, flags: Flags) -> bool {
+        let is_of_connection = flags.contains(Flags::ACK) && !flags.contains(Flags::SYN);
+        (self.is_parting && is_of_connection) || self.resets.allows(now_us)
     }
 
     /// Changes the limits.
@@ -272,7 +288,8 @@ impl Stack {
             return;
         };
         // Refusing a program of this stack uses up none of the answers for others.
-        if self.loops(tuple.remote.ip()) || self.replies.resets.allows(now_us) {
+        let flags = segment.header.flags;
+        if self.loops(tuple.remote.ip()) || self.replies.allow_reset(now_us, flags) {
             self.counters.resets_sent += 1;
             self.send_bare(now_us, tuple, &reset);
             return;

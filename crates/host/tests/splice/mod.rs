@@ -747,6 +747,19 @@ fn a_nic_stack_that_stays_away_ends_both_connections_and_the_peers_hear_it() {
 }
 
 #[test]
+fn a_splice_that_an_application_ends_while_its_nic_stack_is_away_has_both_peers_reset() {
+    let mut pair = Pair::joined();
+    let [first, _] = pair.streams;
+    pair.rig.lose_nic(0);
+    pair.act(move |io| io.abort(first));
+    pair.run_until(|pair| {
+        let closed = pair.peers.each_ref().map(|peer| peer.closed);
+        closed == [Some(tcp::CloseReason::Reset); 2]
+    });
+    assert_eq!(pair.closed(), [CloseReason::Aborted; 2]);
+}
+
+#[test]
 fn what_a_nic_stack_says_of_others_is_not_believed() {
     let mut pair = Pair::new();
     let flow = FlowId(99);

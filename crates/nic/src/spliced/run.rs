@@ -226,7 +226,14 @@ impl<P: Port> Engine<P> {
 
     fn reset_both(&mut self, key: Key, reason: SpliceEndReason) {
         for side in BOTH {
-            self.tell_peer(key, side, Splice::reset);
+            let Some(entry) = self.spliced.table.get(key) else {
+                return;
+            };
+            let [passed, acked] = entry.splice.boundaries(side);
+            self.tell_peer(key, side, |splice, side| splice.reset(side, passed));
+            if acked != passed {
+                self.tell_peer(key, side, |splice, side| splice.reset(side, acked));
+            }
         }
         self.end_splice(key, reason);
     }

@@ -542,12 +542,18 @@ impl Splice {
         }
     }
 
-    /// A RST for the peer of a leg, at the sequence number that it expects.
-    pub(super) fn reset(&self, side: Side) -> Header {
-        let numbers = self.numbers(side);
+    /// Where the peer of a leg may be: behind all that has passed, or, if that is lost, behind what
+    /// it has acknowledged. It takes a RST that stands exactly there (RFC 5961 §3.2).
+    pub(super) fn boundaries(&self, side: Side) -> [i64; 2] {
+        let sent = &self.streams[1 - side];
+        [sent.passed, sent.acked]
+    }
+
+    /// A RST for the peer of a leg, at one of these places.
+    pub(super) fn reset(&self, side: Side, boundary: i64) -> Header {
         Header {
-            seq: numbers.snd_nxt,
-            ack: numbers.rcv_nxt,
+            seq: self.legs[side].snd_nxt.wrapping_add(boundary as u32),
+            ack: self.numbers(side).rcv_nxt,
             flags: Flags::RST | Flags::ACK,
             ..Header::default()
         }

@@ -5,10 +5,12 @@
 //! part of a round trip: at the start, after a pause, and after something was missing. Then each
 //! full-sized segment is acknowledged at once, for as many segments as a small window has.
 //!
-//! A last, short segment of a message is not, once there was an answer to one before: what the
-//! application answers will carry the acknowledgment. The first ones are, as Linux has it: a client
-//! that speaks first in several small segments would wait for a delayed acknowledgment (Nagle).
-//! An application that has nothing to answer can ask for the same (TCP_QUICKACK).
+//! A last, short segment of a message is not, once something received was answered within the time
+//! of a delayed acknowledgment ("pingpong"): what the application answers next will carry the
+//! acknowledgment. Before that it is, as Linux has it, and again after an acknowledgment was
+//! delayed in vain: a peer that sends several small segments would wait for it each time (Nagle).
+//! What this side sends first, as a client does, answers nothing. An application that has nothing
+//! to answer can ask for the same (TCP_QUICKACK).
 
 use std::time::Duration;
 
@@ -24,6 +26,8 @@ pub(crate) struct QuickAcks {
     left: u8,
     /// The application wants these, of any size.
     is_asked_for: bool,
+    /// Data answers what is received, and carries its acknowledgment.
+    is_pingpong: bool,
     text_at: Instant,
 }
 
@@ -32,6 +36,7 @@ impl QuickAcks {
         QuickAcks {
             left: max,
             is_asked_for: false,
+            is_pingpong: false,
             text_at: Instant::NEVER,
         }
     }
@@ -45,10 +50,29 @@ impl QuickAcks {
             // RFC 5681 §4.1: its window starts again.
             self.left = max;
         }
-        let quick = (bulk || self.is_asked_for) && self.left > 0;
+        let quick = (bulk || self.is_asked_for || !self.is_pingpong) && self.left > 0;
         self.left -= u8::from(quick);
         self.is_asked_for &= self.left > 0;
         quick
+    }
+
+    /// Data that was never sent goes. `delay`: the time for which an acknowledgment may wait.
+    #[inline]
+    pub(crate) fn on_data_sent(&mut self, now: Instant, delay: Duration) {
+        if !self.is_pingpong {
+            self.begin_pingpong(now, delay);
+        }
+    }
+
+    #[inline(never)]
+    fn begin_pingpong(&mut self, now: Instant, delay: Duration) {
+        let answers = self.text_at != Instant::NEVER && now.since(self.text_at) < delay;
+        self.is_pingpong = answers;
+    }
+
+    /// An acknowledgment was delayed, and no data came to carry it.
+    pub(crate) fn on_delayed(&mut self) {
+        self.is_pingpong = false;
     }
 
     /// The application wants the next segments to be acknowledged at once, or none of them.

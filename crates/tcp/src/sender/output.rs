@@ -84,7 +84,7 @@ impl Connection {
         limits: &Limits,
     ) -> Option<Transmit> {
         if let Some(reset) = self.reset.take() {
-            return Some(self.transmit_reset(now, reset));
+            return Some(self.transmit_reset(now, *reset));
         }
         match self.state {
             State::Closed => None,
@@ -117,7 +117,7 @@ impl Connection {
     /// returns `None`.
     pub fn poll_bare(&mut self, now: Instant) -> Option<Transmit> {
         if let Some(reset) = self.reset.take() {
-            return Some(self.transmit_reset(now, reset));
+            return Some(self.transmit_reset(now, *reset));
         }
         match self.state {
             State::Closed | State::SynSent | State::SynReceived => None,
@@ -345,7 +345,9 @@ impl Connection {
     /// True if what does not fill a segment waits, of `available` bytes that are not sent: for more
     /// to come, or until nothing is in flight (the Nagle algorithm, RFC 9293 §3.7.4).
     fn tail_waits(&self, available: u64, mss: u64) -> bool {
-        let nagle = !self.nodelay && (self.snd.flight() > 0 || available > mss);
+        // The SYN is no data: of an answer that it carried text for, the first part does not wait.
+        let has_data_in_flight = self.snd.nxt > self.snd.una.max(1);
+        let nagle = !self.nodelay && (has_data_in_flight || available > mss);
         (nagle || self.cork.is_set()) && !self.fin_queued && !self.cork.has_released(self.snd.nxt)
     }
 
@@ -544,6 +546,7 @@ impl Connection {
             self.issue_again(now, positions, len, retransmission)
         } else {
             self.snd.nxt = positions.end;
+            self.quick_acks.on_data_sent(now, self.config.delayed_ack);
             self.recovery.on_sent(positions.end - start);
             self.sent.issue(positions)
         };
@@ -626,7 +629,9 @@ impl Connection {
             ..Header::default()
         };
         match reset {
-            Reset::Abort { seq } => {
+            Reset::Abort(boundaries) => {
+                let (seq, others) = boundaries.split_first();
+                self.reset = others.map(|others| Box::new(Reset::Abort(others)));
                 header.seq = seq;
                 header.ack = self.rcv.wire_nxt();
                 header.flags = Flags::RST | Flags::ACK;

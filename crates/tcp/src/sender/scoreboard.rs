@@ -246,6 +246,18 @@ impl Scoreboard {
         self.unreported.len()
     }
 
+    /// Where that ends which has departed, of what follows position `una`: for certain, and
+    /// possibly. What is sent again counts as possible: what it repeats may never have left.
+    pub(crate) fn departed_ends(&self, una: u64) -> (u64, u64) {
+        let has_left = |r: &Record| r.sacked || r.lost || r.departed != Instant::NEVER;
+        let may_have_left = |r: &Record| has_left(r) || r.retransmitted;
+        let end = |found: Option<&Record>| found.map_or(una, |r| r.end.max(una));
+        (
+            end(self.records.iter().rfind(|r| has_left(r))),
+            end(self.records.iter().rfind(|r| may_have_left(r))),
+        )
+    }
+
     /// True if there is no room for records of new data.
     pub(crate) fn is_full(&self) -> bool {
         self.records.len().max(self.unreported.len()) >= RECORDS_MAX

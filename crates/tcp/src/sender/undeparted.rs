@@ -103,7 +103,7 @@ impl Connection {
         }
         self.departure_timeouts = self.departure_timeouts.saturating_add(1);
         if self.departure_timeouts > self.config.retries {
-            return self.end(CloseReason::TimedOut);
+            return self.reset_peer(CloseReason::TimedOut);
         }
         self.on_all_undeparted_lost();
     }

@@ -175,6 +175,61 @@ fn the_end_of_a_message_waits_for_the_answer_to_carry_its_acknowledgment() {
     );
 }
 
+/// As Linux has it (`icsk_ack.pingpong`).
+///
+/// Covers: RFC 9293 §3.8.6.3
+#[test]
+fn short_segments_are_acknowledged_at_once_until_one_was_answered() {
+    let quick = || {
+        Script::established_with(Config {
+            quick_acks: 16,
+            ..config()
+        })
+    };
+    // Who speaks first has answered nothing.
+    let mut script = quick();
+    script.trace(
+        "
+        write 100
+        > PSH ACK 1..101 ack 1
+        < PSH ACK 1..11 ack 101 win 10000
+        > ACK 101 ack 11
+        < PSH ACK 11..21 ack 101 win 10000
+        > ACK 101 ack 21
+        # Later than a delayed acknowledgment would be: it is no answer to that.
+        +40ms
+        write 100
+        > PSH ACK 101..201 ack 21
+        < PSH ACK 21..31 ack 201 win 10000
+        > ACK 201 ack 31
+        +39ms
+        write 100
+        > PSH ACK 201..301 ack 31
+        < PSH ACK 31..41 ack 301 win 10000
+        +39ms
+        +1ms
+        > ACK 301 ack 41
+        # That was delayed in vain.
+        < PSH ACK 41..51 ack 301 win 10000
+        > ACK 301 ack 51
+        ",
+    );
+    // An answer that waits for the NIC stack is one.
+    let mut script = quick();
+    script.trace(
+        "
+        hold
+        < PSH ACK 1..11 ack 1 win 10000
+        > ACK 1 ack 11
+        virtual 100
+        > PSH ACK 1..101 ack 11
+        < PSH ACK 11..21 ack 1 win 10000
+        +40ms
+        > ACK 101 ack 21
+        ",
+    );
+}
+
 /// Covers: RFC 5681 §4.2
 #[test]
 fn after_a_pause_and_after_a_gap_it_begins_again() {

@@ -304,9 +304,15 @@ fn abort_resets_a_peer_that_still_hopes_for_something() {
             "
             abort
             > RST ACK {seq} ack {ack}
+            {}
             = Closed
             ! Closed(Aborted)
-            "
+            ",
+            // FIN may be lost.
+            match state {
+                "FinWait1" => "> RST ACK 1 ack 1",
+                _ => "",
+            }
         ));
         assert!(script.tcp().is_closed());
     }
@@ -328,6 +334,124 @@ fn abort_resets_a_peer_that_still_hopes_for_something() {
         = Closed
         ",
     );
+}
+
+/// Covers: RFC 5961 §3.2, IO-TCP §3.5
+#[test]
+fn a_reset_stands_where_that_ends_which_has_departed() {
+    // Nothing has, some has, some is acknowledged: then the rest may be lost.
+    for (steps, resets) in [
+        ("", &[1][..]),
+        ("depart", &[3001, 1]),
+        ("depart\n< ACK 1 ack 1001 win 10000", &[3001, 1001]),
+        ("depart\n< ACK 1 ack 3001 win 10000", &[3001]),
+        ("depart; depart", &[6001, 1]),
+        // An acknowledgment tells more than the reports that are there.
+        ("< ACK 1 ack 4001 win 10000", &[4001]),
+    ] {
+        let mut script = Script::established();
+        script.trace(
+            "
+            hold
+            virtual 3000
+            > PSH ACK 1..3001 ack 1
+            virtual 3000
+            > PSH ACK 3001..6001 ack 1
+            ",
+        );
+        let resets = resets.iter().map(|seq| format!("> RST ACK {seq} ack 1\n"));
+        let resets: String = resets.collect();
+        script.trace(&format!("{steps}\nabort\n{resets}= Closed"));
+        assert!(script.tcp().is_closed());
+    }
+}
+
+/// Covers: RFC 5961 §3.2
+#[test]
+fn a_reset_is_acceptable_to_a_peer_whose_window_is_full() {
+    let mut script = Script::opened(config(), "win 3000 mss 1000", 3000);
+    script.trace(
+        "
+        hold
+        virtual 20000
+        > ACK 1..3001 ack 1
+        depart
+        < ACK 1 ack 3001 win 0
+        < ACK 1 ack 3001 win 2000
+        > ACK 3001..5001 ack 1
+        abort
+        > RST ACK 3001 ack 1
+        ",
+    );
+}
+
+/// Covers: RFC 5961 §3.2, RFC 2018 §8
+#[test]
+fn what_was_selectively_acknowledged_or_lost_has_departed() {
+    let mut script = Script::opened(config(), "win 10000 mss 1000 sackOK", 10_000);
+    script.trace(
+        "
+        write 4000
+        > PSH ACK 1..4001 ack 1
+        hold
+        virtual 3000
+        > PSH ACK 4001..7001 ack 1
+        < ACK 1 ack 1001 win 10000 sack 2001..5001
+        > ACK 1001..2001 ack 1
+        abort
+        > RST ACK 5001 ack 1
+        > RST ACK 1001 ack 1
+        ",
+    );
+}
+
+/// Covers: RFC 5961 §3.2, IO-TCP §3.5
+#[test]
+fn where_a_departure_is_in_doubt_there_is_a_reset_for_each_case() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        hold
+        virtual 3000
+        > PSH ACK 1..3001 ack 1
+        depart
+        virtual 3000
+        > PSH ACK 3001..6001 ack 1
+        forget
+        > PSH ACK 3001..6001 ack 1
+        abort
+        > RST ACK 3001 ack 1
+        > RST ACK 6001 ack 1
+        > RST ACK 1 ack 1
+        = Closed
+        ",
+    );
+}
+
+/// Covers: RFC 9293 §3.10.5
+#[test]
+fn a_peer_that_has_closed_is_reset_if_it_may_lack_data_or_fin() {
+    for (steps, resets) in [
+        // Data that has not departed, that may be lost, FIN that has not departed.
+        (
+            "hold\nvirtual 500; shutdown\n> FIN PSH ACK 1..501 ack 2",
+            "> RST ACK 1 ack 2",
+        ),
+        (
+            "write 500; shutdown\n> FIN PSH ACK 1..501 ack 2",
+            "> RST ACK 502 ack 2\n> RST ACK 1 ack 2",
+        ),
+        ("hold\nshutdown\n> FIN ACK 1 ack 2", "> RST ACK 1 ack 2"),
+        // It lacks nothing.
+        (
+            "write 500; shutdown\n> FIN PSH ACK 1..501 ack 2\n< ACK 2 ack 501 win 10000",
+            "",
+        ),
+    ] {
+        let mut script = Script::in_state("CloseWait");
+        script.trace(&format!("{steps}\n= LastAck\nabort\n{resets}\n= Closed"));
+        assert!(script.tcp().is_closed());
+    }
 }
 
 /// Covers: RFC 9293 §3.10.7.1
@@ -440,14 +564,18 @@ fn close_with_unread_bytes_resets_the_peer() {
     // In CLOSE-WAIT and LAST-ACK, too, and with something queued.
     for shutdown in ["write 100; shutdown\n> FIN PSH ACK 1..101 ack 102", ""] {
         let mut script = Script::established();
-        let seq = if shutdown.is_empty() { 1 } else { 102 };
+        let resets = if shutdown.is_empty() {
+            "> RST ACK 1 ack 102"
+        } else {
+            "> RST ACK 102 ack 102\n> RST ACK 1 ack 102"
+        };
         script.trace(&format!(
             "
             < FIN PSH ACK 1..101 ack 1 win 10000
             > ACK 1 ack 102
             {shutdown}
             close
-            > RST ACK {seq} ack 102
+            {resets}
             = Closed
             "
         ));

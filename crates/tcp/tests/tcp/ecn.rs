@@ -121,6 +121,44 @@ fn a_server_that_declines_or_reflects_the_flags_has_not_agreed() {
     }
 }
 
+/// Covers: RFC 3168 §6.1.1, RFC 9293 §3.5
+#[test]
+fn in_a_simultaneous_open_each_syn_and_each_answer_counts() {
+    // The peer's SYN, our answer to it, the peer's answer, how data is sent.
+    for (syn, answer, theirs, field) in [
+        ("SYN ECE CWR", "SYN ACK ECE", "SYN ACK ECE", "ect0"),
+        ("SYN ECE CWR", "SYN ACK ECE", "SYN ACK", "not-ect"),
+        ("SYN ECE CWR", "SYN ACK ECE", "SYN ACK ECE CWR", "not-ect"),
+        ("SYN", "SYN ACK", "SYN ACK", "not-ect"),
+        ("SYN", "SYN ACK", "SYN ACK ECE", "not-ect"),
+    ] {
+        let mut script = Script::connect(offering());
+        script.trace(&format!(
+            "
+            > SYN ECE CWR 0
+            < {syn} 0 win 20000 mss 1000
+            > {answer} 0 ack 1
+            < {theirs} 0 ack 1 win 20000 mss 1000
+            > ACK 1 ack 1
+            write 500
+            > PSH ACK 1..501 ack 1 {field}
+            "
+        ));
+    }
+    // Its answer is lost: the ACK alone takes nothing back.
+    let mut script = Script::connect(offering());
+    script.trace(
+        "
+        > SYN ECE CWR 0
+        < SYN ECE CWR 0 win 20000 mss 1000
+        > SYN ACK ECE 0 ack 1
+        < ACK 1 ack 1 win 20000
+        write 500
+        > PSH ACK 1..501 ack 1 ect0
+        ",
+    );
+}
+
 /// Covers: RFC 3168 §6.1.1.1
 #[test]
 fn a_syn_that_is_lost_is_repeated_without_ecn_and_a_late_agreement_comes_too_late() {

@@ -78,7 +78,7 @@ fn an_answer_in_a_file_goes_by_the_nic_stack() {
 /// Covers: RFC 7413 §4.2.2, RFC 6928 §2
 #[test]
 fn the_initial_window_bounds_what_leaves_before_the_handshake_is_over() {
-    // Ten segments, of which the SYN,ACK takes one.
+    // Ten segments: the SYN,ACK is no data.
     Script::fast_open(config()).trace(
         "
         < SYN 0..100 win 60000 mss 1000
@@ -86,12 +86,40 @@ fn the_initial_window_bounds_what_leaves_before_the_handshake_is_over() {
         ! Readable
         read 100
         virtual 20000
-        > ACK 1..9001 ack 101
+        > ACK 1..10001 ack 101
         +10ms
         < ACK 101 ack 1 win 60000
-        > ACK 9001..10001 ack 101
+        = Established
+        < ACK 101 ack 2001 win 60000
+        > ACK 10001..14001 ack 101
         ",
     );
+}
+
+/// Covers: RFC 7413 §3.1, RFC 9293 §3.7.4
+#[test]
+fn the_nagle_algorithm_holds_back_no_answer_for_the_sake_of_the_syn() {
+    let mut script = Script::fast_open(Config {
+        nodelay: false,
+        ..config()
+    });
+    script.trace(&format!(
+        "
+        {SYN}
+        > SYN ACK 0 ack 101
+        ! Readable
+        read 100
+        write 300
+        > PSH ACK 1..301 ack 101
+        # Data is in flight now.
+        write 300
+        +10ms
+        < ACK 101 ack 1 win 10000
+        = Established
+        < ACK 101 ack 301 win 10000
+        > PSH ACK 301..601 ack 101
+        "
+    ));
 }
 
 /// Covers: RFC 7413 §4.2.2

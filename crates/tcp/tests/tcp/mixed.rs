@@ -102,7 +102,7 @@ fn a_reset_does_not_count_what_it_overtakes_but_says_that_it_may() {
         virtual 5000
         > PSH ACK 1..5001 ack 1 file 5000
         abort
-        > RST ACK 5001 ack 1
+        > RST ACK 1 ack 1
         = Closed
         ! Closed(Aborted)
         depart

@@ -42,6 +42,31 @@ fn other_old_segments_are_answered_and_change_nothing() {
     );
 }
 
+/// Covers: RFC 9293 §3.10.7.4 (fifth)
+#[test]
+fn in_the_window_what_has_no_ack_is_dropped() {
+    let mut script = Script::in_state("TimeWait");
+    script.trace(
+        "
+        +50s
+        # FIN alone, with text, and text alone.
+        < FIN 2 win 10000
+        < FIN 500..600 win 10000
+        < PSH 2..12 win 10000
+        # The last byte alone lies in the window.
+        < PSH 1..3 win 10000
+        # Outside of it, the first check answers.
+        < FIN 20000 win 10000
+        > ACK 2 ack 2
+        < FIN ACK 2 ack 2 win 10000
+        > ACK 2 ack 2
+        +10s
+        = Closed
+        !
+        ",
+    );
+}
+
 /// Covers: RFC 5961 §3.2
 #[test]
 fn resets_follow_rfc_5961() {

@@ -37,6 +37,7 @@ fn every_segment_carries_them_once_agreed() {
         > ACK 101 ack 101 ts 1055 512
         abort
         > RST ACK 101 ack 101 ts 1055 512
+        > RST ACK 1 ack 101 ts 1055 511
         "
         .replace("1055 512\n        abort", "1055 511\n        abort")
         .replace(

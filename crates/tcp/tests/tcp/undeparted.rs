@@ -305,6 +305,8 @@ fn a_nic_stack_that_stays_silent_ends_the_connection() {
         +2s
         > PSH ACK 1..1001 ack 1
         +4s
+        > RST ACK 1 ack 1
+        > RST ACK 1001 ack 1
         ! Closed(TimedOut)
         ",
     );

@@ -190,6 +190,16 @@ fn the_application_protocol_is_agreed_upon_or_refused() {
         pair.pump().unwrap();
         assert_eq!(pair.agreed().alpn.as_deref(), Some(&b"http/1.1"[..]));
 
+        // RFC 7301 §6 registers http/1.0 as well; the better one of both is chosen.
+        client.alpn_protocols = vec![b"http/1.0".to_vec()];
+        let mut pair = Pair::new(&site, Arc::new(client.clone()));
+        pair.pump().unwrap();
+        assert_eq!(pair.agreed().alpn.as_deref(), Some(&b"http/1.0"[..]));
+        client.alpn_protocols = vec![b"http/1.0".to_vec(), b"http/1.1".to_vec()];
+        let mut pair = Pair::new(&site, Arc::new(client.clone()));
+        pair.pump().unwrap();
+        assert_eq!(pair.agreed().alpn.as_deref(), Some(&b"http/1.1"[..]));
+
         client.alpn_protocols = vec![b"h2".to_vec()];
         let mut pair = Pair::new(&site, Arc::new(client));
         assert_eq!(

@@ -273,6 +273,8 @@ impl Stack {
         let Some(splice) = self.end_splice(place, end) else {
             return;
         };
+        // The NIC worker resets the peers, if there is one.
+        let is_alone = end == SpliceEnd::DataPlaneFailed || !self.nics[splice.worker].is_there();
         for side in BOTH {
             let Some(entry) = self.connections.by_stream_mut(splice.legs[side].stream) else {
                 continue;
@@ -288,7 +290,7 @@ impl Stack {
             };
             entry.data_plane_failed |= end == SpliceEnd::DataPlaneFailed;
             entry.tcp.break_joined(reason);
-            if end == SpliceEnd::DataPlaneFailed {
+            if is_alone {
                 self.probe(now_us, &splice, side);
             }
         }

@@ -114,7 +114,9 @@ impl Connection {
         probe: bool,
     ) -> Option<Data> {
         // What never left counts as in flight already: the window does not concern it.
-        let (packet_mss, cwnd) = (self.packet_mss(now), self.cwnd());
+        // RFC 6928 §2: an initial window of data. A SYN in flight takes nothing of it.
+        let syn = u64::from(self.snd.una == 0);
+        let (packet_mss, cwnd) = (self.packet_mss(now), self.cwnd() + syn);
         if !probe && !self.sent.has_void() && self.is_window_used_up(packet_mss, cwnd) {
             return None;
         }
