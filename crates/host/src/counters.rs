@@ -88,7 +88,8 @@ counters::counters! {
         /// Connections reset because files or descriptors run short: those of the source with the
         /// most.
         file_evictions: Counter,
-        /// Connections reset because all together hold too much memory: those that hold most.
+        /// Connections reset because all together hold too much memory: the largest of the source
+        /// that holds most.
         memory_evictions: Counter,
         /// Handshakes evicted because too many are under way; their SYN,ACK had been retransmitted.
         half_open_evicted: Counter,

@@ -87,6 +87,10 @@ pub(crate) struct Entry {
     pub(crate) may_part: bool,
     /// Whether the application wants that, if it has said so.
     pub(crate) wants_teardown: Option<bool>,
+    /// Its share of the memory of all connections, as of the last look, in bytes.
+    pub(crate) charged_bytes: usize,
+    /// The peer has sent text since then.
+    pub(crate) is_share_stale: bool,
     /// The data plane failed it; the close is reported so.
     pub(crate) data_plane_failed: bool,
 }
@@ -272,6 +276,8 @@ impl Connections {
             armed_us: u64::MAX,
             may_part: false,
             wants_teardown: None,
+            charged_bytes: 0,
+            is_share_stale: false,
             data_plane_failed: false,
         };
         slot.insert(match self.spare.pop() {
