@@ -700,6 +700,16 @@ impl Stack {
             tcp::CloseReason::TimedOut => CloseReason::TimedOut,
             tcp::CloseReason::Aborted => CloseReason::Aborted,
         };
+        let is_delivered = match reason {
+            CloseReason::Finished => true,
+            CloseReason::Reset | CloseReason::TimedOut | CloseReason::Aborted => {
+                entry.is_delivered()
+            }
+            CloseReason::Refused
+            | CloseReason::Unreachable
+            | CloseReason::DataPlaneFailed
+            | CloseReason::TlsFailed => false,
+        };
         let (acknowledged, retransmissions) =
             (entry.acknowledged_bytes(), entry.tcp.retransmissions());
         let told = std::mem::replace(&mut entry.told, false);
@@ -708,9 +718,9 @@ impl Stack {
         if !told {
             return None;
         }
-        match reason {
-            CloseReason::Finished => self.counters.connections_finished += 1,
-            _ => self.counters.connections_broken += 1,
+        match is_delivered {
+            true => self.counters.connections_finished += 1,
+            false => self.counters.connections_broken += 1,
         }
         Some(AppEvent::Closed {
             reason,
