@@ -391,8 +391,8 @@ pub trait Application {
     /// them if it is over.
     fn on_quic(&mut self, _io: &mut dyn Io, _connection: QuicConnection, _event: QuicEvent) {}
 
-    /// Memory that the application has for one of its streams, as allocated. Asked now and then, and
-    /// more often when memory is short.
+    /// Memory that the application has for one of its streams, as allocated. Asked now and then,
+    /// and more often when memory is short.
     fn memory(&self, _owner: Owner, _stream: StreamId) -> StreamMemory {
         StreamMemory::default()
     }

@@ -13,8 +13,8 @@ counters::counters! {
         connections_orphaned: Gauge,
         /// Handshakes under way, not counting SYN cookies.
         connections_half_open: Gauge,
-        /// Memory of connections, over TCP and QUIC: received data, real bytes to send, TLS, request
-        /// heads, and buffers of the proxy.
+        /// Memory of connections, over TCP and QUIC: received data, real bytes to send, TLS,
+        /// request heads, and buffers of the proxy.
         connection_memory_bytes: Gauge,
         /// Connections in TIME-WAIT.
         connections_time_wait: Gauge,

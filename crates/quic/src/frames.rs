@@ -165,8 +165,8 @@ pub(crate) struct Looked {
     pub(crate) acknowledged: Option<u64>,
 }
 
-/// Looks through a plaintext; STREAM frames with less than `short_bytes` are short, and `found` gets
-/// the data of each. What cannot be parsed is left out, with all behind it.
+/// Looks through a plaintext; STREAM frames with less than `short_bytes` are short, and `found`
+/// gets the data of each. What cannot be parsed is left out, with all behind it.
 pub(crate) fn look_through(
     plaintext: &[u8],
     short_bytes: usize,

@@ -67,7 +67,7 @@ pub(crate) struct Handshake {
     early_data_left: Option<usize>,
 }
 
-/// Memory of a handshake that waits for its client, in bytes: rustls's state, and its configuration.
+/// Memory of a handshake that waits for its client, in bytes: rustls's state and configuration.
 const STATE_BYTES: usize = 4 << 10;
 
 impl Handshake {

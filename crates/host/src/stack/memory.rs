@@ -1,10 +1,10 @@
 //! The account of the memory that peers make the host process hold, and the connections that are
 //! reset when it is too much.
 //!
-//! It has, of each connection, received data that was not read, in order or not, real bytes that are
-//! queued and not acknowledged, TLS buffers, and the application's memory for its streams: heads,
-//! bodies, pages. Capacities count, not lengths. The fixed part of a connection, with its entries in
-//! tables, is not in it: the number of connections bounds that.
+//! It has, of each connection, received data that was not read, in order or not, real bytes that
+//! are queued and not acknowledged, TLS buffers, and the application's memory for its streams:
+//! heads, bodies, pages. Capacities count, not lengths. The fixed part of a connection, with its
+//! entries in tables, is not in it: the number of connections bounds that.
 //!
 //! Each connection has a share in the sum, which is updated when its peer has sent text: all growth
 //! begins with that. Rounds update a few shares each millisecond, so that acknowledgments cost

@@ -1,5 +1,5 @@
-//! Which connections go when something runs short: of the source that has most, the oldest first, or
-//! the one that holds most.
+//! Which connections go when something runs short: of the source that has most, the oldest first,
+//! or the one that holds most.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

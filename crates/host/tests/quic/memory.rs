@@ -1,4 +1,4 @@
-//! The memory of QUIC connections: what clients send and nobody reads.
+//! The memory of QUIC connections: data that the application does not read.
 
 use contract::tls::Cipher;
 

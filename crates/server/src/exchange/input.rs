@@ -3,8 +3,8 @@
 //! A connection that waits for nothing in particular has no buffer: thousands of idle ones cost
 //! their table entry only. Buffers come from a pool and go back to it. They are small: each request
 //! has one until its file is open, and few heads are long. One that is full makes way for one of
-//! twice its size, which is not kept. An incomplete head has a buffer of just
-//! its length.
+//! twice its size, which is not kept. An incomplete head has a buffer of
+//! just its length.
 
 use std::ops::Range;
 
@@ -57,8 +57,8 @@ impl Pool {
         }
     }
 
-    /// A buffer of at least so many bytes, and twice its size, that begins with what is in this one;
-    /// as far as the largest size permits.
+    /// A buffer of at least so many bytes, and twice its size, that begins with the content of this
+    /// one; as far as the largest size permits.
     #[cold]
     fn enlarge(&mut self, small: &mut Box<[u8]>, wanted: usize) {
         let bytes = wanted.max(2 * small.len()).max(self.small_bytes());

@@ -356,8 +356,8 @@ fn cache(nic: &Nic) -> Option<String> {
         None => "no block needed yet".to_owned(),
     };
     Some(format!(
-        "  {} bytes of files sent as they are, {} sealed, in {} superpackets; {} bytes read; in the \
-         cache: {found}",
+        "  {} bytes of files sent as they are, {} sealed, in {} superpackets; {} bytes read; in \
+         the cache: {found}",
         grouped(count("file_sent_bytes")?),
         grouped(count("sealed_sent_bytes").unwrap_or(0)),
         grouped(count("superpackets")?),
