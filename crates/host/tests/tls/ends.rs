@@ -201,6 +201,8 @@ fn a_reset_after_the_response_was_delivered_breaks_no_connection() {
         let counters = secured.rig.stack.counters();
         let ended = (counters.connections_finished, counters.connections_broken);
         assert_eq!(ended, (1, 0));
+        // Nothing was lost.
+        assert_eq!(counters.retransmitted_bytes, 0);
     }
 }
 
