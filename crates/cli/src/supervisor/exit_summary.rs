@@ -17,7 +17,7 @@ enum Cell {
 }
 
 /// The rows, with what each process counted for them.
-const ROWS: [(&str, Cell, Cell); 21] = [
+const ROWS: [(&str, Cell, Cell); 20] = [
     // Zero for the host process, which was locked out of the file system before it served.
     (
         "bytes of content touched",
@@ -71,11 +71,6 @@ const ROWS: [(&str, Cell, Cell); 21] = [
         Cell::Blank,
     ),
     ("requests", Cell::Counter("http_requests"), Cell::Blank),
-    (
-        "requests to the proxy",
-        Cell::Counter("proxy_requests"),
-        Cell::Blank,
-    ),
     (
         "TLS handshakes",
         Cell::Counter("tls_handshakes"),
