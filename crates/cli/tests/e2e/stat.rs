@@ -314,7 +314,10 @@ fn downloads_by_curl_over_https_break_no_connection() {
         let share = 100.0 * again as f64 / (real + sealed) as f64;
         let text = stat(&["--summary"]);
         assert!(text.contains("60 connections, 60 requests; "), "{text}");
-        assert!(text.contains(&format!("{share:.1} % of them again")), "{text}");
+        assert!(
+            text.contains(&format!("{share:.1} % of them again")),
+            "{text}"
+        );
         let sealed = || {
             let document = json(&["--summary"]);
             let sealed = &document["server"]["nics"][0]["counters"]["sealed_sent_bytes"];
