@@ -540,6 +540,8 @@ fn bits_per_second(bytes_per_second: u64) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use processes::ipc::stat_report::{Division, File, Http, SCHEMA, Server, Tls, Usage, Worker};
     use socket_channel::attach::MODE_NAMES;
@@ -678,6 +680,20 @@ pub(super) mod tests {
         }
     }
 
+    fn host_counters() -> BTreeMap<String, u64> {
+        [
+            ("http_requests", 12_345),
+            ("proxy_requests", 1000),
+            ("real_bytes", 2000),
+            ("virtual_bytes", 8000),
+            ("retransmitted_bytes", 250),
+            // One of as many bytes as you like.
+            ("retransmissions", 7),
+        ]
+        .map(|(name, count)| (name.to_owned(), count))
+        .into()
+    }
+
     pub(in crate::commands::stat) fn document(connections: usize) -> Document {
         let process = |pid| Process {
             pid,
@@ -744,17 +760,7 @@ pub(super) mod tests {
                     workers_max: 2,
                 }],
                 workers: two_workers(connections),
-                counters: [
-                    ("http_requests", 12_345),
-                    ("proxy_requests", 1000),
-                    ("real_bytes", 2000),
-                    ("virtual_bytes", 8000),
-                    ("retransmitted_bytes", 250),
-                    // One of as many bytes as you like.
-                    ("retransmissions", 7),
-                ]
-                .map(|(name, count)| (name.to_owned(), count))
-                .into(),
+                counters: host_counters(),
             }),
             applications: vec![application(100), application(102)],
             quic_connections: vec![quic_connection()],
