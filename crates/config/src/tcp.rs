@@ -34,10 +34,10 @@ pub struct Tcp {
     /// Maximum orphaned connections, which only wait for their client to acknowledge the end, or to
     /// close its side. Beyond, the one that has waited longest is reset.
     pub orphans: NonZeroU32,
-    /// Maximum memory of the host process for all connections together, such as `"512M"`: unread
-    /// data from clients, data to send that is not from files, and TLS buffers. Above three
-    /// quarters, receive windows shrink; beyond the maximum, the connections that hold most are
-    /// reset.
+    /// Maximum memory of the host process for all connections together, over TCP and QUIC, such as
+    /// `"512M"`: unread data from clients, data to send that is not from files, TLS buffers,
+    /// request heads, and buffers of the proxy. Above three quarters, receive windows shrink;
+    /// beyond the maximum, the source that holds most loses its largest connection first.
     pub connection_memory: Text<ConnectionMemory>,
     /// Maximum resets per second in reply to segments of no connection. The value at the start of
     /// the server also limits stateless resets of QUIC, from each port.

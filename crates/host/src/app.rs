@@ -6,7 +6,7 @@
 mod quic;
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -366,6 +366,18 @@ pub enum AppEvent {
     },
 }
 
+/// Memory that an application has for a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamMemory {
+    /// Allocated bytes.
+    pub bytes: usize,
+    /// The stream that this one serves, if it serves another: their memory counts as one
+    /// connection's, which is that one.
+    pub serves: Option<StreamId>,
+    /// The client's address, if the peer passes on connections of others.
+    pub client: Option<IpAddr>,
+}
+
 /// A server.
 pub trait Application {
     /// Called for each event of a stream, in order.
@@ -378,6 +390,17 @@ pub trait Application {
     /// Called for each event of a QUIC connection: before those of its streams if it is new, after
     /// them if it is over.
     fn on_quic(&mut self, _io: &mut dyn Io, _connection: QuicConnection, _event: QuicEvent) {}
+
+    /// Memory that the application has for one of its streams, as allocated. Asked now and then,
+    /// and more often when memory is short.
+    fn memory(&self, _owner: Owner, _stream: StreamId) -> StreamMemory {
+        StreamMemory::default()
+    }
+
+    /// The same for all streams of a QUIC connection, in bytes.
+    fn quic_memory_bytes(&self, _connection: QuicConnection) -> usize {
+        0
+    }
 
     /// Called in every turn of the shard, after its events: what they have left to be done for all
     /// of them at once, and what others than peers ask for. Returns true if anything was asked: the

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::app::{
     AppEvent, Application, FileHandle, FileMeta, Io, Owner, QuicConnection, QuicEvent, StreamId,
+    StreamMemory,
 };
 
 /// All of them. [`Io::owner`] says whose a stream is; only `others` looks up files,
@@ -45,6 +46,18 @@ impl<S: Application, P: Application, O: Application> Application for Application
 
     fn on_looked_up(&mut self, io: &mut dyn Io, file: FileHandle, found: Result<FileMeta, u16>) {
         self.others.on_looked_up(io, file, found);
+    }
+
+    fn memory(&self, owner: Owner, stream: StreamId) -> StreamMemory {
+        match owner {
+            Owner::SERVER => self.server.memory(owner, stream),
+            Owner::PROXY => self.proxy.memory(owner, stream),
+            _ => self.others.memory(owner, stream),
+        }
+    }
+
+    fn quic_memory_bytes(&self, connection: QuicConnection) -> usize {
+        self.server.quic_memory_bytes(connection)
     }
 
     fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) -> bool {

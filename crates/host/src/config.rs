@@ -29,9 +29,10 @@ pub struct StackConfig {
     /// listens for. Default: 1,000, as Linux limits its ICMP messages.
     pub echo_replies_per_second: u32,
     /// Most memory that all connections together hold of what peers make it hold, in bytes: text
-    /// that was received and not read, real bytes that are queued and not acknowledged, and buffers
-    /// of TLS. Above three quarters, windows shrink; beyond, the connections that hold most are
-    /// reset. Default: 512 MiB.
+    /// that was received and not read, real bytes that are queued and not acknowledged, buffers of
+    /// TLS, and memory of applications ([`Application::memory`](crate::app::Application::memory)).
+    /// Above three quarters, windows shrink; beyond, the largest connections of the source that
+    /// holds most are reset. Default: 512 MiB.
     pub connection_memory_bytes_max: usize,
     /// Most RSTs per second that answer segments of no connection, and stateless resets of QUIC
     /// from each port, by the value when it is served. Default: 1,000.

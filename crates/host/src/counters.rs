@@ -38,8 +38,11 @@ counters::counters! {
         virtual_bytes: Counter,
         /// SEND commands.
         sends: Counter,
-        /// SEND commands and host packets that retransmit bytes.
+        /// SEND commands and host packets that retransmit bytes. A SEND may be many packets: the
+        /// share of retransmissions is `retransmitted_bytes` of `real_bytes` and `virtual_bytes`.
         retransmissions: Counter,
+        /// Bytes of TCP streams retransmitted. `real_bytes` and `virtual_bytes` include them.
+        retransmitted_bytes: Counter,
         /// OPEN commands.
         opens: Counter,
         /// LIST commands.
@@ -88,7 +91,8 @@ counters::counters! {
         /// Connections reset because files or descriptors run short: those of the source with the
         /// most.
         file_evictions: Counter,
-        /// Connections reset because all together hold too much memory: those that hold most.
+        /// Connections reset because all together hold too much memory: the largest of the source
+        /// that holds most.
         memory_evictions: Counter,
         /// Handshakes evicted because too many are under way; their SYN,ACK had been retransmitted.
         half_open_evicted: Counter,
@@ -109,15 +113,17 @@ counters::counters! {
         fast_open_cookies_sent: Counter,
         /// SYNs whose data was accepted: their Fast Open cookie was valid.
         fast_opens: Counter,
-        /// Connections that closed gracefully.
+        /// Connections that ended after all that the application had sent was acknowledged, with no
+        /// request in hand; the end may be a RST.
         connections_finished: Counter,
-        /// Connections that ended by RST, timeout or failure.
+        /// Connections that ended before that, by RST or timeout, or by a failure.
         connections_broken: Counter,
         /// TLS handshakes completed.
         tls_handshakes: Counter,
         /// Of these, handshakes that resumed a session.
         tls_handshakes_resumed: Counter,
-        /// Connections ended by a TLS error, in the handshake or later.
+        /// Connections ended by a TLS error, in the handshake or later. A client that closes its
+        /// side before the end of the handshake, without an alert, does not count.
         tls_failed: Counter,
         /// Sending keys replaced, because we or the peer asked for it.
         tls_key_updates: Counter,
@@ -145,7 +151,7 @@ counters::counters! {
         parted_taken_back: Counter,
         /// Connections that a NIC stack closed gracefully.
         parted_finished: Counter,
-        /// Connections that ended there by RST or timeout.
+        /// Connections that ended there by RST or timeout: their responses were delivered before.
         parted_broken: Counter,
         /// Connections forgotten because no NIC stack reported their end for half an hour.
         parted_overdue: Counter,

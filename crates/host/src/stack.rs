@@ -331,7 +331,6 @@ impl Stack {
         self.time_waits.expire(Instant::from_us(now_us));
         self.on_half_open_timeouts(now_us);
         self.give_up_nics(now_us);
-        self.look_at_memory(now_us);
         self.look_at_load(now_us);
         if self.has_setup() {
             self.look_at_setup(now_us);
@@ -408,6 +407,7 @@ impl Stack {
         let mut handshakes = 0;
         let mut busy = self.serve_waiting(now_us, &mut handshakes, port, app);
         busy |= app.on_turn(&mut self.streams(now_us), now_us);
+        self.look_at_memory(now_us, app);
         busy |= self.serve_waiting(now_us, &mut handshakes, port, app);
         if self.quic.is_some() {
             busy |= self.serve_quic_layer(now_us, port, app);
@@ -540,6 +540,7 @@ impl Stack {
             return;
         };
         entry.dirty = false;
+        let is_share_stale = std::mem::take(&mut entry.is_share_stale);
         count_stats(&mut self.counters, entry);
         // If everything departs at issue, only reports count.
         if !self.config.departs_at_issue {
@@ -580,6 +581,9 @@ impl Stack {
             }
             if becomes_orphan {
                 self.bound_orphans(handle);
+            }
+            if is_share_stale || self.memory.is_near() {
+                self.charge(handle, app);
             }
         }
     }
@@ -696,6 +700,16 @@ impl Stack {
             tcp::CloseReason::TimedOut => CloseReason::TimedOut,
             tcp::CloseReason::Aborted => CloseReason::Aborted,
         };
+        let is_delivered = match reason {
+            CloseReason::Finished => true,
+            CloseReason::Reset | CloseReason::TimedOut | CloseReason::Aborted => {
+                entry.is_delivered()
+            }
+            CloseReason::Refused
+            | CloseReason::Unreachable
+            | CloseReason::DataPlaneFailed
+            | CloseReason::TlsFailed => false,
+        };
         let (acknowledged, retransmissions) =
             (entry.acknowledged_bytes(), entry.tcp.retransmissions());
         let told = std::mem::replace(&mut entry.told, false);
@@ -704,9 +718,9 @@ impl Stack {
         if !told {
             return None;
         }
-        match reason {
-            CloseReason::Finished => self.counters.connections_finished += 1,
-            _ => self.counters.connections_broken += 1,
+        match is_delivered {
+            true => self.counters.connections_finished += 1,
+            false => self.counters.connections_broken += 1,
         }
         Some(AppEvent::Closed {
             reason,
@@ -769,6 +783,7 @@ impl Stack {
         self.forget_candidate(handle);
         self.wheel.cancel(handle.place());
         if let Some(mut entry) = self.connections.remove(handle) {
+            self.memory.release(entry.charged_bytes);
             unreserve(&mut self.bindings, &mut entry);
             if !entry.is_active {
                 let unheard = entry.unheard.take();

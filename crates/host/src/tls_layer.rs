@@ -203,8 +203,7 @@ impl TlsLayer {
 
     /// Memory that is held for what has come and what is to be sent, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let buffers = self.untaken.capacity() + self.raw.capacity();
-        buffers + self.connection.readable_bytes()
+        self.untaken.capacity() + self.raw.capacity() + self.connection.memory_bytes()
     }
 
     /// True if nothing waits to be handed to TCP.

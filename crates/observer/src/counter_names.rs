@@ -13,7 +13,8 @@ counters::counters! {
         connections_orphaned: Gauge,
         /// Handshakes under way, not counting SYN cookies.
         connections_half_open: Gauge,
-        /// Memory of connections for received data, real bytes to send, and TLS.
+        /// Memory of connections, over TCP and QUIC: received data, real bytes to send, TLS,
+        /// request heads, and buffers of the proxy.
         connection_memory_bytes: Gauge,
         /// Connections in TIME-WAIT.
         connections_time_wait: Gauge,

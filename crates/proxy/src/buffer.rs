@@ -49,6 +49,11 @@ impl Buffer {
         &mut self.bytes
     }
 
+    /// Allocated bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Takes what the stream has, up to `bytes_max` in all; returns how many bytes.
     pub(crate) fn fill(
         &mut self,

@@ -193,6 +193,11 @@ impl Joint {
         }
     }
 
+    /// Memory of the direction to the backend, and of that to the client, in bytes.
+    pub(crate) fn memory_bytes(&self) -> [usize; 2] {
+        [&self.up, &self.down].map(|flow| flow.buffer.memory_bytes())
+    }
+
     /// One of the two has sent FIN.
     pub(crate) fn on_peer_finished(&mut self, stream: StreamId) {
         let flow = match stream == self.client {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use host::app::{AppEvent, Application, BindingId, Io, StreamId};
+use host::app::{AppEvent, Application, BindingId, Io, Owner, StreamId, StreamMemory};
 use http_message::access::{AccessLog, AccessSink};
 
 use crate::checks::Checks;
@@ -263,6 +263,16 @@ impl Application for Proxy {
             None => {}
         }
         self.wake(io);
+    }
+
+    fn memory(&self, _owner: Owner, stream: StreamId) -> StreamMemory {
+        match self.shared.streams.get(&stream) {
+            Some(Use::Client(key) | Use::Backend(key)) => {
+                let session = self.sessions.get(key);
+                session.map_or_else(StreamMemory::default, |session| session.memory(stream))
+            }
+            Some(Use::Idle(_) | Use::Check) | None => StreamMemory::default(),
+        }
     }
 
     fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) -> bool {

@@ -15,7 +15,7 @@ mod tunnel;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use host::app::{AppEvent, CloseReason, Io, StreamId};
+use host::app::{AppEvent, CloseReason, Io, StreamId, StreamMemory};
 
 use self::http::Exchange;
 use self::tunnel::{Opened, Tunnel};
@@ -256,6 +256,24 @@ impl Session {
             Phase::Opening(opened) => opened.attempt.renumber(pools),
             Phase::Tunnel(tunnel) => tunnel.attempt.renumber(pools),
             _ => {}
+        }
+    }
+
+    /// Memory that counts with the client's stream, or with the backend's, whose events fill it.
+    pub(crate) fn memory(&self, stream: StreamId) -> StreamMemory {
+        let [up, down] = match &self.phase {
+            Phase::Exchange(exchange) => exchange.memory_bytes(),
+            Phase::Tunnel(tunnel) => tunnel.memory_bytes(),
+            _ => [0; 2],
+        };
+        let is_client = stream == self.client;
+        StreamMemory {
+            bytes: match is_client {
+                true => self.input.memory_bytes() + self.output.memory_bytes() + up,
+                false => down,
+            },
+            serves: (!is_client).then_some(self.client),
+            client: Some(self.peer.ip()),
         }
     }
 

@@ -218,6 +218,11 @@ impl Extents {
         self.latest.map(|((_, start), extent)| (start, extent))
     }
 
+    /// Memory of the list, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.by_place.len() * size_of::<((u64, u64), Extent)>()
+    }
+
     /// The number of extents.
     pub(crate) fn len(&self) -> usize {
         self.by_place.len()

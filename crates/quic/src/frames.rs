@@ -165,12 +165,19 @@ pub(crate) struct Looked {
     pub(crate) acknowledged: Option<u64>,
 }
 
-/// Looks through a plaintext; STREAM frames with less than `short_bytes` are short. What cannot be
-/// parsed is left out, with all behind it.
-pub(crate) fn look_through(plaintext: &[u8], short_bytes: usize) -> Looked {
+/// Looks through a plaintext; STREAM frames with less than `short_bytes` are short, and `found`
+/// gets the data of each. What cannot be parsed is left out, with all behind it.
+pub(crate) fn look_through(
+    plaintext: &[u8],
+    short_bytes: usize,
+    mut found: impl FnMut(StreamData),
+) -> Looked {
     let mut looked = Looked::default();
     let _ = each(plaintext, |frame| match frame {
-        Found::Stream(data) => looked.fragments += u32::from(data.at.len() < short_bytes),
+        Found::Stream(data) => {
+            looked.fragments += u32::from(data.at.len() < short_bytes);
+            found(data);
+        }
         Found::Crypto => looked.fragments += 1,
         Found::Ack(largest) => looked.acknowledged = looked.acknowledged.max(Some(largest)),
         _ => {}
@@ -340,7 +347,7 @@ mod tests {
             0x06, 0, 1, 7,
         ];
         for (short_bytes, fragments) in [(2, 1), (3, 2), (4, 3)] {
-            let looked = look_through(&plaintext, short_bytes);
+            let looked = look_through(&plaintext, short_bytes, |_| {});
             let acknowledged = Some(9);
             let wanted = Looked {
                 fragments,

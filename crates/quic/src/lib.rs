@@ -22,6 +22,7 @@
 //! | placeholders, and which range of which file each stands for | `extents` |
 //! | packets as descriptions | `recorder` |
 //! | the frames of a packet | `frames` |
+//! | received data that was not read | `received` |
 //! | what a connection does, packet by packet | `trace` |
 //!
 //! Begin with [`Endpoint`].
@@ -32,6 +33,7 @@ mod config;
 mod engine;
 mod extents;
 mod frames;
+mod received;
 mod recorder;
 mod secret;
 mod trace;

@@ -15,6 +15,7 @@ use contract::tls::TAG_BYTES;
 use crate::engine::allowance::FRAGMENT_BYTES;
 use crate::extents::{Extents, NoExtent};
 use crate::frames::{self, FrameError, PathToken};
+use crate::received::Received;
 use crate::trace::{PacketType, Trace};
 use crate::types::{Described, Piece, SealKey};
 
@@ -152,6 +153,7 @@ pub(crate) struct Recorder {
     /// Fragments that the peer has sent and that were not taken.
     fragments: u32,
     kept: KeptAcks,
+    pub(crate) received: Received,
 }
 
 /// Packets that only acknowledge, as far as quinn-proto keeps them: those since the last other
@@ -411,7 +413,11 @@ impl Recorder {
     pub(crate) fn on_received_plaintext(&mut self, plaintext: &[u8]) {
         self.awaited
             .take_if(|challenge| frames::answers(plaintext, *challenge));
-        let looked = frames::look_through(plaintext, FRAGMENT_BYTES);
+        let received = &mut self.received;
+        let looked = frames::look_through(plaintext, FRAGMENT_BYTES, |data| {
+            let end = data.offset + data.at.len() as u64;
+            received.on_data(data.stream, end, plaintext.len());
+        });
         self.fragments += looked.fragments;
         if let Some(largest) = looked.acknowledged {
             self.kept.on_acknowledged(largest, self.next_number);
@@ -441,6 +447,11 @@ impl Recorder {
     /// One more than the largest number of the peer's 1-RTT packets that were opened.
     pub(crate) fn opened_end(&self) -> u64 {
         self.opened_end
+    }
+
+    /// Memory for received stream data and the list of extents, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.extents.memory_bytes() + self.received.memory_bytes()
     }
 
     /// How many bytes of a stream have been sent at least once.

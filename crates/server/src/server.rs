@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 
 use host::Episode;
-use host::app::{AppEvent, Application, Io, QuicConnection, QuicEvent, StreamId};
+use host::app::{
+    AppEvent, Application, Io, Owner, QuicConnection, QuicEvent, StreamId, StreamMemory,
+};
 use http_message::access::{AccessLog, AccessSink};
 
 use crate::access::Accesses;
@@ -274,6 +276,19 @@ impl Application for Server {
                 }
             }
         }
+    }
+
+    fn memory(&self, _owner: Owner, stream: StreamId) -> StreamMemory {
+        let connection = self.connections.get(&stream);
+        StreamMemory {
+            bytes: connection.map_or(0, |connection| connection.memory_bytes()),
+            ..StreamMemory::default()
+        }
+    }
+
+    fn quic_memory_bytes(&self, connection: QuicConnection) -> usize {
+        let connection = self.http3_connections.get(&connection);
+        connection.map_or(0, |connection| connection.memory_bytes())
     }
 
     fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) -> bool {

@@ -226,6 +226,21 @@ impl Connection {
         self.plaintext.len()
     }
 
+    /// Memory for received bytes, for plaintext that waits or is not acknowledged, and for a
+    /// handshake in progress, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let message = self.established.as_deref();
+        let message = message.map_or(0, |it| it.message.capacity());
+        let handshake = match &self.rx {
+            Rx::Handshaking {
+                handshake, hello, ..
+            } => handshake.memory_bytes() + hello.as_ref().map_or(0, Vec::capacity),
+            Rx::Open | Rx::Finished | Rx::Failed => 0,
+        };
+        let received = self.record.capacity() + self.plaintext.capacity() + message + handshake;
+        received + self.raw.capacity() + self.framing.memory_bytes() + self.ledger.memory_bytes()
+    }
+
     /// Queues plaintext; returns how many bytes were taken: fewer if much waits, none after
     /// [`Connection::close`] or a failure.
     pub fn write(&mut self, bytes: &[u8]) -> usize {

@@ -83,6 +83,11 @@ impl Framing {
         self.extents.len()
     }
 
+    /// Memory for what waits, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.real.capacity() + self.extents.capacity() * size_of::<Extent>()
+    }
+
     /// Real bytes that wait.
     pub(crate) fn real_bytes(&self) -> usize {
         self.real.len()

@@ -67,7 +67,15 @@ pub(crate) struct Handshake {
     early_data_left: Option<usize>,
 }
 
+/// Memory of a handshake that waits for its client, in bytes: rustls's state and configuration.
+const STATE_BYTES: usize = 4 << 10;
+
 impl Handshake {
+    /// Memory in use, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        STATE_BYTES + self.incoming.capacity()
+    }
+
     pub(crate) fn new(config: &ServerConfig) -> Result<Self, rustls::Error> {
         let mut config = config.clone();
         let secrets = Arc::new(TrafficSecrets::new(Arc::clone(&config.key_log)));

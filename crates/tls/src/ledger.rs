@@ -80,6 +80,8 @@ pub(crate) struct Ledger {
     defined: (u16, u64),
     /// Records in all runs.
     records: u64,
+    /// Real bytes in all runs.
+    real_bytes: usize,
     acknowledged: u64,
     /// Application data of the runs that are acknowledged, in bytes.
     plaintext_acknowledged: u64,
@@ -106,8 +108,14 @@ impl Ledger {
         self.records
     }
 
+    /// Memory for runs, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.real_bytes + self.runs.capacity() * size_of::<Run>()
+    }
+
     pub(crate) fn define(&mut self, run: Run) -> &Run {
         self.records += run.count();
+        self.real_bytes += run.real_bytes();
         self.defined = (run.epoch, run.number + run.count());
         self.runs.push_back(run);
         &self.runs[self.runs.len() - 1]
@@ -125,6 +133,7 @@ impl Ledger {
         self.acknowledged = self.acknowledged.max(upto);
         while let Some(run) = self.runs.pop_front_if(|run| run.stream_end() <= upto) {
             self.records -= run.count();
+            self.real_bytes -= run.real_bytes();
             self.plaintext_acknowledged += run.application_bytes(upto);
             for piece in run.pieces {
                 if let Piece::Virtual {

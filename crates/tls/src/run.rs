@@ -75,6 +75,15 @@ pub struct RunLimits {
 }
 
 impl Run {
+    /// Length of the real pieces, in bytes.
+    pub(crate) fn real_bytes(&self) -> usize {
+        let real = |piece: &Piece| match piece {
+            Piece::Real(bytes) => bytes.len(),
+            Piece::Virtual { .. } => 0,
+        };
+        self.pieces.iter().map(real).sum()
+    }
+
     /// Plaintext of all records, in bytes.
     pub fn plaintext_bytes(&self) -> u64 {
         self.pieces.iter().map(Piece::len).sum()

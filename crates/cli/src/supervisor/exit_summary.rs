@@ -17,7 +17,7 @@ enum Cell {
 }
 
 /// The rows, with what each process counted for them.
-const ROWS: [(&str, Cell, Cell); 18] = [
+const ROWS: [(&str, Cell, Cell); 20] = [
     // Zero for the host process, which was locked out of the file system before it served.
     (
         "bytes of content touched",
@@ -28,6 +28,11 @@ const ROWS: [(&str, Cell, Cell); 18] = [
         "bytes of content sent",
         Cell::Value(0),
         Cell::Counter("file_sent_bytes"),
+    ),
+    (
+        "bytes of sealed content sent",
+        Cell::Value(0),
+        Cell::Counter("sealed_sent_bytes"),
     ),
     (
         "bytes of headers sent",
@@ -94,6 +99,11 @@ const ROWS: [(&str, Cell, Cell); 18] = [
     (
         "retransmissions",
         Cell::Counter("retransmissions"),
+        Cell::Blank,
+    ),
+    (
+        "bytes of retransmissions",
+        Cell::Counter("retransmitted_bytes"),
         Cell::Blank,
     ),
     (

@@ -20,6 +20,7 @@ use testbed::process::{run, signal};
 use testbed::splitway::{HTTP_V4, HTTP_V6, Splitway};
 use testbed::wait::until;
 
+use crate::https::{Certificate, HTTPS, curl, serve_tls};
 use crate::origin::{serve_origin, web_of_one_file};
 use crate::support::{FAMILIES, SOON, program, serve_with, started};
 
@@ -285,5 +286,45 @@ fn of_many_connections_each_is_shown_once_also_beside_readers_that_do_not_read()
             assert_eq!(lines[lines.len() - 1], "{\"end\":{}}");
             assert!(lines.len() >= CONNECTIONS + 2, "{} lines", lines.len());
         }
+    });
+}
+
+/// curl closes its socket with close_notify unread, so that its kernel answers that with RST.
+#[test]
+fn downloads_by_curl_over_https_break_no_connection() {
+    const DOWNLOADS: u64 = 60;
+    isolated(|site| {
+        let file = site.file("film.mp4", 300_000).unwrap();
+        let certificate = Certificate::new(site.outside(), "server", "ec", &[]);
+        let _splitway = serve_tls(&site, &[&certificate], &[]);
+        for number in 0..DOWNLOADS as usize {
+            let server = HTTPS[number % 2];
+            curl(&site, &certificate.certificate, server, &file, "");
+        }
+        let names = ["connections_finished", "connections_broken", "tls_failed"];
+        let ended = until(SOON, "every connection has ended", || {
+            let ended = all_host_counted(names);
+            (ended.iter().sum::<u64>() >= DOWNLOADS).then_some(ended)
+        });
+        assert_eq!(ended.unwrap(), [DOWNLOADS, 0, 0]);
+        let names = ["retransmitted_bytes", "real_bytes", "virtual_bytes"];
+        let [again, real, sealed] = all_host_counted(names);
+        // A client that is slow to run may be probed, with one segment.
+        assert!(again * 20 < real + sealed, "{again} of {real} + {sealed}");
+        let share = 100.0 * again as f64 / (real + sealed) as f64;
+        let text = stat(&["--summary"]);
+        assert!(text.contains("60 connections, 60 requests; "), "{text}");
+        assert!(
+            text.contains(&format!("{share:.1} % of them again")),
+            "{text}"
+        );
+        let sealed = || {
+            let document = json(&["--summary"]);
+            let sealed = &document["server"]["nics"][0]["counters"]["sealed_sent_bytes"];
+            sealed
+                .as_u64()
+                .filter(|sealed| *sealed > DOWNLOADS * file.size())
+        };
+        until(SOON, "the NIC process has reported all records", sealed).unwrap();
     });
 }

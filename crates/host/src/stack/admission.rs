@@ -471,6 +471,8 @@ impl Stack {
         };
         let handle = entry.handle();
         entry.idle_since_us = None;
+        // All that it has asked for is delivered.
+        entry.is_shut = true;
         entry.tcp.abort();
         self.counters.idle_evictions += 1;
         self.warn_of_full_table(now_us, "idle ones are reset");

@@ -185,6 +185,7 @@ impl Stack {
             self.counters.segments_received += 1;
             let Some(time_wait) = entry.tcp.replaced_by(segment) else {
                 entry.tcp.on_segment(Instant::from_us(now_us), segment);
+                entry.is_share_stale |= !segment.payload.is_empty();
                 queue_dirty(&mut self.dirty, entry);
                 return;
             };
@@ -211,6 +212,7 @@ impl Stack {
         {
             let Some(time_wait) = entry.tcp.replaced_by(segment) else {
                 entry.tcp.on_segment(Instant::from_us(now_us), segment);
+                entry.is_share_stale |= !segment.payload.is_empty();
                 return self.mark_dirty(handle);
             };
             self.forget(handle);

@@ -203,8 +203,8 @@ impl Stack {
         })
     }
 
-    /// Memory that peers make the stack hold, in bytes, as of the last look at each connection:
-    /// received data, real bytes to be sent, and TLS buffers.
+    /// Memory that peers make the stack and its applications hold, in bytes, as of the last look at
+    /// each connection.
     pub fn connection_memory_bytes(&self) -> usize {
         self.memory.bytes()
     }

@@ -1,53 +1,68 @@
-//! Memory of connections: what peers make the stack hold, and which are reset when it is too much.
+//! The account of the memory that peers make the host process hold, and the connections that are
+//! reset when it is too much.
 //!
-//! It counts received data that was not read, in order or not, real bytes that are queued and not
-//! acknowledged, and TLS buffers: everything that a peer can make grow. Rounds examine a few
-//! connections each millisecond, so that a round through a full table takes a second, and through a
-//! small one a few milliseconds.
+//! It has, of each connection, received data that was not read, in order or not, real bytes that
+//! are queued and not acknowledged, TLS buffers, and the application's memory for its streams:
+//! heads, bodies, pages. Capacities count, not lengths. The fixed part of a connection, with its
+//! entries in tables, is not in it: the number of connections bounds that.
+//!
+//! Each connection has a share in the sum, which is updated when its peer has sent text: all growth
+//! begins with that. Rounds update a few shares each millisecond, so that acknowledgments cost
+//! nothing. Once half of the bound is in use, a share is updated whenever its connection is served.
 //!
 //! | Memory | What happens |
 //! |---|---|
 //! | above three quarters of the bound | windows open no further than some kilobytes, until half of it is free |
-//! | above the bound | the connections that hold most are reset, of equals the oldest, until usage is within it |
+//! | above the bound | the source that holds most loses its largest connection, of equals the oldest, and so on, until an eighth of the bound is free |
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::HashMap;
 
 use super::Stack;
-use crate::app::StreamId;
+use crate::app::{Application, StreamId, StreamMemory};
 use crate::episode::Episode;
-use crate::tables::connections::ConnectionHandle;
+use crate::tables::connections::{ConnectionHandle, Entry};
+use crate::tables::sources::Source;
+use crate::tables::victims::{self, Holder};
 
 /// Interval between the steps of a round, in microseconds.
 const LOOK_US: u64 = 1000;
 
-/// Connections examined in a step.
+/// Connections examined in a step, and while much memory is held.
 const LOOK_CONNECTIONS: usize = 128;
+const LOOK_CONNECTIONS_NEAR: usize = 512;
 
-/// Pause between two rounds, in microseconds.
+/// Pause between two rounds, in microseconds: while an eighth of the bound is not in use, and above
+/// that.
 const PAUSE_US: u64 = 250_000;
+const PAUSE_FILLED_US: u64 = 5000;
 
-/// The same, while much memory is held.
-const PAUSE_PRESSED_US: u64 = 5000;
+/// Most connections reset at once.
+const VICTIMS_MAX: usize = 4096;
 
-/// Most connections that are reset after one round through the table.
-const VICTIMS_MAX: usize = 256;
+/// Pause after resets that did not free enough, in microseconds: the search goes through all
+/// connections.
+const FUTILE_US: u64 = 100_000;
 
-/// Connections that hold less are never reset: that would free next to nothing.
-const VICTIM_BYTES_MIN: usize = 8 << 10;
+/// A holder of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum HolderId {
+    Tcp(StreamId),
+    /// The place of a QUIC connection.
+    Quic(usize),
+}
 
-/// A round through the table of connections, and the result of the previous one.
+/// The sum of all shares, and a round through the tables of connections.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Result of the last round, in bytes.
+    /// The sum, in bytes.
     bytes: usize,
     is_pressed: bool,
+    /// Shares are updated whenever connections are served.
+    is_near: bool,
     next_look_us: u64,
-    /// The round in progress: the next place, and the sum so far.
+    next_eviction_us: u64,
+    /// The next place of the round in progress; places of QUIC come last.
     place: usize,
-    sum: usize,
-    /// The connections that hold most, the smallest first; of equals, the youngest.
-    largest: BinaryHeap<Reverse<(usize, Reverse<StreamId>)>>,
     pressure: Episode,
     exhausted: Episode,
 }
@@ -58,58 +73,98 @@ impl Memory {
         self.is_pressed
     }
 
-    /// Memory that connections held at the last look, in bytes.
+    /// True if a connection's share is to be updated whenever it is served.
+    #[inline(always)]
+    pub(super) fn is_near(&self) -> bool {
+        self.is_near
+    }
+
+    /// Memory of all connections, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
+
+    /// A connection with this share is gone.
+    pub(super) fn release(&mut self, share: usize) {
+        self.bytes -= share;
+    }
+
+    /// A connection has another share.
+    pub(super) fn recharge(&mut self, before: usize, after: usize) {
+        self.bytes = self.bytes - before + after;
+    }
+}
+
+/// The memory of a connection, and the part of it that the application has.
+fn measure<A: Application>(entry: &Entry, app: &A) -> (usize, StreamMemory) {
+    let of_app = app.memory(entry.owner, entry.stream);
+    let of_tls = entry.tls.as_ref().map_or(0, |tls| tls.memory_bytes());
+    (entry.tcp.memory_bytes() + of_tls + of_app.bytes, of_app)
 }
 
 impl Stack {
-    /// Examines some connections, when it is time.
+    /// Updates some shares, when it is time, and resets connections if all together are too large.
     #[inline]
-    pub(super) fn look_at_memory(&mut self, now_us: u64) {
+    pub(super) fn look_at_memory<A: Application>(&mut self, now_us: u64, app: &A) {
         if now_us >= self.memory.next_look_us {
-            self.go_on_with_round(now_us);
+            self.go_on_with_round(now_us, app);
+        }
+        if self.memory.bytes > self.config.connection_memory_bytes_max
+            && now_us >= self.memory.next_eviction_us
+        {
+            self.evict_memory_holders(now_us, app);
+        }
+    }
+
+    /// Updates the share of a connection that was served.
+    #[inline(never)]
+    pub(super) fn charge<A: Application>(&mut self, handle: ConnectionHandle, app: &A) {
+        let is_pressed = self.memory.is_pressed;
+        if let Some(entry) = self.connections.get_mut(handle) {
+            entry.tcp.set_memory_pressure(is_pressed);
+            let (bytes, _) = measure(entry, app);
+            let before = std::mem::replace(&mut entry.charged_bytes, bytes);
+            self.memory.recharge(before, bytes);
+            self.memory.is_near |= self.memory.bytes > self.config.connection_memory_bytes_max / 2;
         }
     }
 
     #[inline(never)]
-    fn go_on_with_round(&mut self, now_us: u64) {
-        self.memory.next_look_us = now_us + LOOK_US;
-        let end = self.memory.place.saturating_add(LOOK_CONNECTIONS);
-        for place in self.memory.place..end.min(self.connections.places()) {
-            let is_pressed = self.memory.is_pressed;
-            let Some(entry) = self.connections.get_mut(ConnectionHandle::at(place)) else {
-                continue;
-            };
-            entry.tcp.set_memory_pressure(is_pressed);
-            let tls_bytes = entry.tls.as_ref().map_or(0, |tls| tls.memory_bytes());
-            let bytes = entry.tcp.memory_bytes() + tls_bytes;
-            let stream = entry.stream;
-            self.memory.sum += bytes;
-            if bytes >= VICTIM_BYTES_MIN && !entry.tcp.is_closed() {
-                self.memory.largest.push(Reverse((bytes, Reverse(stream))));
-                if self.memory.largest.len() > VICTIMS_MAX {
-                    self.memory.largest.pop();
-                }
+    fn go_on_with_round<A: Application>(&mut self, now_us: u64, app: &A) {
+        let of_tcp = self.connections.places();
+        let places = of_tcp + self.quic_places();
+        let count = match self.memory.is_near {
+            true => LOOK_CONNECTIONS_NEAR,
+            false => LOOK_CONNECTIONS,
+        };
+        let end = self.memory.place.saturating_add(count).min(places);
+        for place in self.memory.place..end {
+            match place.checked_sub(of_tcp) {
+                None => self.charge(ConnectionHandle::at(place), app),
+                Some(place) => self.charge_quic(place, app),
             }
         }
+        let bytes_max = self.config.connection_memory_bytes_max;
         self.memory.place = end;
-        if end >= self.connections.places() {
-            self.end_round(now_us);
+        self.memory.next_look_us = now_us + LOOK_US;
+        if end >= places {
+            let is_filled = self.memory.bytes > bytes_max / 8;
+            let pause_us = if is_filled { PAUSE_FILLED_US } else { PAUSE_US };
+            self.memory.place = 0;
+            self.memory.next_look_us = now_us + pause_us;
         }
+        self.judge_memory(now_us);
     }
 
-    /// Ends a round through the whole table.
-    fn end_round(&mut self, now_us: u64) {
+    /// Decides by the sum whether memory is short.
+    fn judge_memory(&mut self, now_us: u64) {
         let bytes_max = self.config.connection_memory_bytes_max;
-        let bytes = std::mem::take(&mut self.memory.sum);
-        self.memory.bytes = bytes;
-        self.memory.place = 0;
-        self.memory.is_pressed = if self.memory.is_pressed {
-            bytes > bytes_max / 2
-        } else {
-            bytes > bytes_max / 4 * 3
+        let bytes = self.memory.bytes;
+        let is_half = bytes > bytes_max / 2;
+        self.memory.is_near = is_half;
+        self.memory.is_pressed = match self.memory.is_pressed {
+            true => is_half,
+            false => bytes > bytes_max / 4 * 3,
         };
         if self.memory.is_pressed && self.memory.pressure.begins(now_us) {
             tracing::warn!(
@@ -118,35 +173,94 @@ impl Stack {
                 "connections hold much memory: their receive windows shrink"
             );
         }
-        self.memory.next_look_us = now_us
-            + if bytes > bytes_max / 2 {
-                PAUSE_PRESSED_US
-            } else {
-                PAUSE_US
-            };
-        let largest = std::mem::take(&mut self.memory.largest).into_sorted_vec();
-        let mut left = bytes;
-        for Reverse((held, Reverse(stream))) in largest {
-            if left <= bytes_max {
-                break;
-            }
-            let Some(entry) = self.connections.by_stream_mut(stream) else {
+    }
+
+    /// Updates all shares; returns them, as those of connections that may be reset.
+    fn memory_holders<A: Application>(&mut self, app: &A) -> Vec<Holder<HolderId>> {
+        let mut holders = Vec::new();
+        // Shares that count as those of other connections.
+        let mut serving: Vec<(StreamId, Holder<HolderId>)> = Vec::new();
+        for place in 0..self.connections.places() {
+            let Some(entry) = self.connections.get_mut(ConnectionHandle::at(place)) else {
                 continue;
             };
-            let (handle, client) = (entry.handle(), entry.tuple.remote);
-            entry.tcp.abort();
+            let (bytes, of_app) = measure(entry, app);
+            let before = std::mem::replace(&mut entry.charged_bytes, bytes);
+            let holder = Holder {
+                id: HolderId::Tcp(entry.stream),
+                source: Source::from(of_app.client.unwrap_or(entry.source())),
+                bytes,
+                since: entry.stream.0,
+            };
+            match of_app.serves {
+                Some(served) => serving.push((served, holder)),
+                None if !entry.tcp.is_closed() => holders.push(holder),
+                None => {}
+            }
+            self.memory.recharge(before, bytes);
+        }
+        for place in 0..self.quic_places() {
+            self.charge_quic(place, app);
+            holders.extend(self.quic_holder(place));
+        }
+        if !serving.is_empty() {
+            let places = holders.iter().enumerate();
+            let places: HashMap<_, _> = places.map(|(at, holder)| (holder.id, at)).collect();
+            for (served, holder) in serving {
+                match places.get(&HolderId::Tcp(served)) {
+                    Some(&at) => holders[at].bytes += holder.bytes,
+                    None => holders.push(holder),
+                }
+            }
+        }
+        holders
+    }
+
+    #[cold]
+    fn evict_memory_holders<A: Application>(&mut self, now_us: u64, app: &A) {
+        let holders = self.memory_holders(app);
+        let bytes_max = self.config.connection_memory_bytes_max;
+        let bytes = self.memory.bytes;
+        self.memory.next_eviction_us = now_us + LOOK_US;
+        self.judge_memory(now_us);
+        if bytes <= bytes_max {
+            return;
+        }
+        let mut excess = bytes - bytes_max / 8 * 7;
+        for (source_bytes, holder) in victims::choose_largest(holders, excess, VICTIMS_MAX) {
+            let is_reset = match holder.id {
+                HolderId::Tcp(stream) => self.evict_tcp(stream),
+                HolderId::Quic(place) => self.evict_quic(now_us, place),
+            };
+            if !is_reset {
+                continue;
+            }
+            excess = excess.saturating_sub(holder.bytes);
             self.counters.memory_evictions += 1;
             if self.memory.exhausted.begins(now_us) {
                 tracing::warn!(
                     bytes,
                     bytes_max,
-                    %client,
-                    held,
-                    "connections hold too much memory: those that hold most are reset"
+                    source = %holder.source,
+                    source_bytes,
+                    connection_bytes = holder.bytes,
+                    "connections hold too much memory: the largest of the source that holds most \
+                     are reset"
                 );
             }
-            left -= held;
-            self.mark_dirty(handle);
         }
+        if excess > 0 {
+            self.memory.next_eviction_us = now_us + FUTILE_US;
+        }
+    }
+
+    fn evict_tcp(&mut self, stream: StreamId) -> bool {
+        let Some(entry) = self.connections.by_stream_mut(stream) else {
+            return false;
+        };
+        let handle = entry.handle();
+        entry.tcp.abort();
+        self.mark_dirty(handle);
+        true
     }
 }

@@ -21,6 +21,7 @@
 //! | `reports` | reports of NIC workers |
 //! | `nics` | NIC workers that come and go |
 //! | `leaving` | connections that move to another worker |
+//! | `memory` | the memory of connections |
 //! | `trace` | traces of connections |
 //! | `view` | the state of connections, for monitoring |
 
@@ -29,6 +30,7 @@ mod commands;
 mod endings;
 mod events;
 mod leaving;
+mod memory;
 pub(super) mod names;
 mod nics;
 mod outputs;
@@ -290,6 +292,9 @@ impl Stack {
             }
             while let Some(place) = self.quic.as_mut().and_then(|quic| quic.ready.pop_front()) {
                 self.advance_quic(now_us, place);
+                if self.memory.is_near() {
+                    self.charge_quic(place, app);
+                }
                 busy = true;
             }
             while let Some(place) = self.quic.as_mut().and_then(|quic| quic.poll_gone()) {

@@ -257,9 +257,12 @@ impl Io for Streams<'_> {
         if is_quic(stream) {
             return self.stack.quic_shutdown(stream);
         }
-        self.act(stream, |entry| match &mut entry.tls {
-            None => entry.tcp.shutdown(),
-            Some(tls) => tls.connection.close(),
+        self.act(stream, |entry| {
+            entry.is_shut = true;
+            match &mut entry.tls {
+                None => entry.tcp.shutdown(),
+                Some(tls) => tls.connection.close(),
+            }
         });
         if let Some(handle) = self.handle(stream) {
             self.stack.on_closing(handle);

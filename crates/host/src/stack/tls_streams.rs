@@ -102,7 +102,9 @@ impl Stack {
                 }
                 Some(Event::Failed(error)) => {
                     tracing::debug!(peer = %entry.tuple.remote, %error, "TLS has failed");
-                    self.counters.tls_failed += 1;
+                    // Port scans and health checks connect and close.
+                    let is_error = error != tls::Error::ClosedInHandshake;
+                    self.counters.tls_failed += u64::from(is_error);
                     tls.on_failed(&mut entry.tcp, now_us, &error);
                     continue;
                 }

@@ -87,6 +87,7 @@ impl Stack {
             };
             if transmit.retransmission {
                 self.counters.retransmissions += 1;
+                self.counters.retransmitted_bytes += transmit.range.end - transmit.range.start;
             }
             if let Some(transmission) = transmit.transmission {
                 entry.last_transmission = transmission;

@@ -44,6 +44,8 @@ pub(crate) struct Entry {
     pub(crate) unheard: Option<by_source::Place>,
     /// The application waits for nothing but another request, since then, in microseconds.
     pub(crate) idle_since_us: Option<u64>,
+    /// The application has ended its side.
+    pub(crate) is_shut: bool,
     /// This side has opened it.
     pub(crate) is_active: bool,
     /// The application that it belongs to.
@@ -87,6 +89,10 @@ pub(crate) struct Entry {
     pub(crate) may_part: bool,
     /// Whether the application wants that, if it has said so.
     pub(crate) wants_teardown: Option<bool>,
+    /// Its share of the memory of all connections, as of the last look, in bytes.
+    pub(crate) charged_bytes: usize,
+    /// The peer has sent text since then.
+    pub(crate) is_share_stale: bool,
     /// The data plane failed it; the close is reported so.
     pub(crate) data_plane_failed: bool,
 }
@@ -121,6 +127,17 @@ impl Entry {
     pub(crate) fn is_drained(&self) -> bool {
         let tls = self.tls.as_deref();
         self.tcp.queued_bytes() == 0 && tls.is_none_or(TlsLayer::is_drained)
+    }
+
+    /// True if the peer has acknowledged all that the application has queued, and the application
+    /// waits for nothing but another request, or has ended its side. Clients may then end the
+    /// connection as they like: one that closes its socket answers close_notify with RST.
+    pub(crate) fn is_delivered(&self) -> bool {
+        let left = match &self.tls {
+            None => self.tcp.queued_bytes(),
+            Some(tls) => tls.connection.unacknowledged_bytes(),
+        };
+        left == 0 && (self.is_shut || self.idle_since_us.is_some())
     }
 
     /// Bytes of what the application has queued that the peer has acknowledged.
@@ -252,6 +269,7 @@ impl Connections {
             heard: false,
             unheard: None,
             idle_since_us: None,
+            is_shut: false,
             is_active: false,
             owner: Owner::SERVER,
             listener: None,
@@ -272,6 +290,8 @@ impl Connections {
             armed_us: u64::MAX,
             may_part: false,
             wants_teardown: None,
+            charged_bytes: 0,
+            is_share_stale: false,
             data_plane_failed: false,
         };
         slot.insert(match self.spare.pop() {

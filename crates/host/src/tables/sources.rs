@@ -1,8 +1,9 @@
 //! How many connections each source has.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::tables::keyed_hash::KeyedHash;
 
@@ -26,6 +27,17 @@ impl Hash for Source {
             Source::V4(ip) => u64::from(ip),
             Source::V6(network) => network,
         });
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Source::V4(ip) => Ipv4Addr::from_bits(ip).fmt(f),
+            Source::V6(network) => {
+                write!(f, "{}/64", Ipv6Addr::from_bits(u128::from(network) << 64))
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use host::StackConfig;
+use host::app::{AppEvent, StreamMemory};
 use tcp::State;
 use wire::tcp::{Flags, Header, Timestamps};
 
@@ -384,6 +385,36 @@ fn connections_that_hold_most_memory_are_reset_at_the_bound() {
     rig.ask(&["1000"]);
     rig.run_until(|rig| rig.received.len() == 1002);
     assert!(rig.received == answer(1000));
+}
+
+/// A connection to a backend fills with what its client does not take.
+#[test]
+fn memory_of_a_connection_that_serves_another_counts_with_that_one() {
+    let mut rig = Rig::with(|config| config.connection_memory_bytes_max = 400_000);
+    for address in ["10.77.0.8", "10.77.0.9"] {
+        rig.reconnect_as(SocketAddr::new(address.parse().unwrap(), 40_000));
+        rig.run_until(|rig| rig.client.state() == State::Established);
+        rig.step();
+    }
+    let [.., client, backend] = rig.app.accepted[..] else {
+        panic!("{:?}", rig.app.accepted);
+    };
+    let bytes_of = |bytes, serves| StreamMemory {
+        bytes,
+        serves,
+        client: None,
+    };
+    rig.app.memory.insert(client, bytes_of(60_000, None));
+    rig.app
+        .memory
+        .insert(backend, bytes_of(350_000, Some(client)));
+    let is_over = |event: &AppEvent| matches!(event, AppEvent::Closed { .. });
+    rig.run_until(|rig| rig.app.count(is_over) > 0);
+    rig.step();
+    assert_eq!(rig.stack.counters().memory_evictions, 1);
+    let left = remotes(&rig);
+    let is_left = |address: &str| left.iter().any(|it| it.ip().to_string() == address);
+    assert!(!is_left("10.77.0.8") && is_left("10.77.0.9"), "{left:?}");
 }
 
 /// The same where the host's own table is full.

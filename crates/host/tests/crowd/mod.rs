@@ -17,7 +17,8 @@ const GATEWAY: &str = "10.77.0.1";
 const GATEWAY_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// The length of the one file, in bytes: no download gets to its end.
 const FILE_BYTES: u64 = 1 << 50;
-const PORTS_PER_ADDRESS: usize = 50_000;
+/// Clients with neighbouring numbers have one address.
+pub(crate) const PORTS_PER_ADDRESS: usize = 50_000;
 
 /// What a client says, and what the application does.
 pub(crate) const HELLO: &[u8] = b"h";
@@ -71,11 +72,11 @@ pub(crate) struct Sent {
     pub(crate) departed: Event,
 }
 
-pub(crate) struct Crowd {
+pub(crate) struct Crowd<A = Responder> {
     pub(crate) now_us: u64,
     pub(crate) stack: Stack,
     pub(crate) port: MemoryPort,
-    pub(crate) app: Responder,
+    pub(crate) app: A,
     pub(crate) nic: NicChannel,
     pub(crate) clients: Vec<Client>,
     /// Connections that the stack has parted with since the last look.
@@ -89,6 +90,9 @@ pub(crate) struct Crowd {
     pub(crate) cookie_key: Option<[u8; 16]>,
     /// SENDs since the last look.
     pub(crate) sent: Vec<Sent>,
+    /// Clients that were reset; a program that expects none has no list.
+    #[allow(dead_code, reason = "some users of this file have no client reset")]
+    pub(crate) resets: Option<Vec<usize>>,
     far_port: MemoryPort,
 }
 
@@ -111,6 +115,13 @@ impl Crowd {
     }
 
     pub(crate) fn with(configure: impl FnOnce(&mut StackConfig)) -> Crowd {
+        Crowd::of(Responder, configure)
+    }
+}
+
+impl<A: Application> Crowd<A> {
+    /// The same with another application.
+    pub(crate) fn of(app: A, configure: impl FnOnce(&mut StackConfig)) -> Crowd<A> {
         let (port, far_port) = pair(memory::Link::default());
         let (host_channel, nic) = in_memory();
         let addresses = vec![("10.77.0.2".parse().unwrap(), 24)];
@@ -125,12 +136,13 @@ impl Crowd {
             now_us,
             stack,
             port,
-            app: Responder,
+            app,
             nic,
             clients: Vec::new(),
             parted: Vec::new(),
             cookie_key: None,
             sent: Vec::new(),
+            resets: None,
             far_port,
         };
         let request = arp::Packet {
@@ -249,13 +261,18 @@ impl Crowd {
 
     /// Takes note of what has left the stack.
     pub(crate) fn collect(&mut self) {
-        let clients = &mut self.clients;
+        let (clients, resets) = (&mut self.clients, &mut self.resets);
         self.far_port
             .receive(usize::MAX, &mut |frame| {
                 let parsed = frame::parse(frame.bytes, true).expect("a sane frame");
                 if let Received::Tcp(packet) = parsed {
                     let header = packet.segment.header;
                     let to = SocketAddr::new(packet.destination, header.destination_port);
+                    if header.flags.contains(Flags::RST)
+                        && let Some(resets) = resets
+                    {
+                        return resets.push(client_of(to));
+                    }
                     note(
                         &mut clients[client_of(to)],
                         &header,

@@ -196,7 +196,7 @@ fn a_prepare_without_an_answer_is_asked_again_of_the_next_worker() {
 fn real_bytes_wait_when_they_are_too_many() {
     let mut random = steady;
     let setup = Setup {
-        memory_bytes_max: 1,
+        memory_bytes_max: 100_000,
         ..Setup::default()
     };
     let mut world = World::with(setup, &mut random);

@@ -7,6 +7,7 @@ mod closes;
 mod downloads;
 mod early;
 mod flood;
+mod memory;
 mod nic;
 mod nics;
 mod opener;

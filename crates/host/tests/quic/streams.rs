@@ -195,7 +195,7 @@ fn streams_of_equal_priority_take_turns() {
 
 #[test]
 fn clients_of_a_crowd_may_send_little_before_it_is_read() {
-    for (memory_bytes_max, least, most) in [(1, 8_000, 16_384), (512 << 20, 60_000, 65_536)] {
+    for (memory_bytes_max, least, most) in [(100_000, 8_000, 16_384), (512 << 20, 60_000, 65_536)] {
         let mut random = steady;
         let setup = Setup {
             memory_bytes_max,

@@ -14,7 +14,7 @@ use std::time::Duration;
 use contract::channel::in_memory;
 use fakes::content::content;
 use fakes::nic::{FakeNic, Work};
-use host::app::{AppEvent, Application, FileHandle, Io, StreamId};
+use host::app::{AppEvent, Application, FileHandle, Io, Owner, StreamId, StreamMemory};
 use host::{Growth, Link, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort, pair};
 use netdev::{Offload, Port, Superpacket};
@@ -46,6 +46,8 @@ pub(crate) struct FileServer {
     pub(crate) follows: bool,
     /// It reads so long after data has arrived.
     pub(crate) reads_after: Option<Duration>,
+    /// Memory that it has for streams.
+    pub(crate) memory: HashMap<StreamId, StreamMemory>,
     /// What it does with its streams when it next gets an event.
     pub(crate) does: Option<Deed>,
 }
@@ -97,6 +99,10 @@ impl Application for FileServer {
             _ => {}
         }
         self.events.push(event);
+    }
+
+    fn memory(&self, _owner: Owner, stream: StreamId) -> StreamMemory {
+        self.memory.get(&stream).copied().unwrap_or_default()
     }
 }
 

@@ -102,7 +102,11 @@ fn a_client_that_leaves_amid_the_handshake_is_let_go() {
     secured.run_until(|secured| secured.rig.client.state() == tcp::State::TimeWait);
     secured.until_nothing_is_left();
     assert_eq!(secured.rig.app.events, []);
-    assert_eq!(secured.rig.stack.counters().tls_failed, 1);
+    assert_eq!(
+        secured.rig.stack.counters().tls_failed,
+        0,
+        "nothing was wrong"
+    );
 }
 
 #[test]
@@ -178,5 +182,42 @@ fn handshakes_under_way_are_bounded() {
         secured.reconnect();
         secured.ask(&["100"]);
         secured.run_until(|secured| secured.received.len() == 102);
+    }
+}
+
+/// curl closes its socket with close_notify unread: its kernel answers that with RST.
+#[test]
+fn a_reset_after_the_response_was_delivered_breaks_no_connection() {
+    for suite in SUITES {
+        let mut secured = Secured::new(suite);
+        secured.ask(&["30000"]);
+        secured.run_until(|secured| secured.received.len() == 30_002);
+        secured.ask(&["quit"]);
+        secured.run_until(|secured| secured.rig.client.state() == tcp::State::CloseWait);
+        assert!(secured.received == answer(30_000));
+        secured.rig.client.abort();
+        secured.until_nothing_is_left();
+        assert_eq!(secured.close_reason(), Some(CloseReason::Reset));
+        let counters = secured.rig.stack.counters();
+        let ended = (counters.connections_finished, counters.connections_broken);
+        assert_eq!(ended, (1, 0));
+        // Nothing was lost.
+        assert_eq!(counters.retransmitted_bytes, 0);
+    }
+}
+
+#[test]
+fn a_reset_amid_a_response_breaks_the_connection() {
+    for suite in SUITES {
+        let mut secured = Secured::new(suite);
+        secured.ask(&["3000000"]);
+        secured.run_until(|secured| secured.received.len() > 30_000);
+        secured.ask(&["quit"]);
+        secured.step();
+        secured.rig.client.abort();
+        secured.until_nothing_is_left();
+        let counters = secured.rig.stack.counters();
+        let ended = (counters.connections_finished, counters.connections_broken);
+        assert_eq!(ended, (0, 1));
     }
 }

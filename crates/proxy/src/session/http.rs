@@ -52,6 +52,13 @@ impl Exchange {
         self.has_ended |= reason == CloseReason::Finished;
     }
 
+    /// Memory for what goes to the backend, and for what goes to the client, in bytes.
+    pub(super) fn memory_bytes(&self) -> [usize; 2] {
+        let up = self.up.memory_bytes() + self.request.head.capacity();
+        let head = self.response.as_ref().map_or(0, |it| it.head.capacity());
+        [up, self.down.memory_bytes() + head]
+    }
+
     /// The request may be sent once more (RFC 9110 §9.2.2): no response has begun, and all of the
     /// request is still here.
     fn may_retry(&self) -> bool {

@@ -54,6 +54,11 @@ impl Tunnel {
         self.joint.on_closed(io, stream);
     }
 
+    /// As [`Joint::memory_bytes`].
+    pub(super) fn memory_bytes(&self) -> [usize; 2] {
+        self.joint.memory_bytes()
+    }
+
     pub(super) fn backend(&self) -> StreamId {
         self.joint.backend()
     }

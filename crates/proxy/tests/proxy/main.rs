@@ -7,6 +7,7 @@ mod health;
 mod hostile;
 mod http;
 mod lifetime;
+mod memory;
 mod retries;
 mod tcp;
 mod world;

@@ -182,7 +182,7 @@ fn the_server_name_of_tls_finds_the_pool_and_tls_is_left_alone() {
     }
 }
 
-fn trusting(mut config: Config, bits: u8) -> Config {
+pub(crate) fn trusting(mut config: Config, bits: u8) -> Config {
     config.listeners[0].proxy_from = vec![Prefix {
         address: "10.77.0.0".parse().unwrap(),
         bits,

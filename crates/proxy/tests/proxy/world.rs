@@ -169,9 +169,19 @@ pub(crate) fn response(body: &str) -> String {
 impl World {
     /// The proxy, and backends that listen on these ports.
     pub(crate) fn new(config: Config, backends: &[u16]) -> World {
+        World::with(config, backends, |_| {})
+    }
+
+    /// The same with other settings of the stack.
+    pub(crate) fn with(
+        config: Config,
+        backends: &[u16],
+        configure: impl FnOnce(&mut StackConfig),
+    ) -> World {
         let (port, wire) = pair(memory::Link::default());
         let addresses = vec![(ADDRESS.parse().unwrap(), 24)];
-        let stack_config = StackConfig::new(addresses, Vec::new(), [3; 16]);
+        let mut stack_config = StackConfig::new(addresses, Vec::new(), [3; 16]);
+        configure(&mut stack_config);
         let (host, nic) = in_memory();
         let now_us = 1_000_000;
         let mut stack = Stack::new(stack_config, Link::of(&port), vec![host], now_us);
@@ -210,6 +220,12 @@ impl World {
 
     pub(crate) fn proxy(&mut self) -> &mut Proxy {
         &mut self.apps.proxy
+    }
+
+    /// Memory of all connections, in bytes, and how many were reset for it.
+    pub(crate) fn memory(&self) -> (usize, u64) {
+        let evictions = self.stack.counters().memory_evictions;
+        (self.stack.connection_memory_bytes(), evictions)
     }
 
     pub(crate) fn counters(&self) -> proxy::Counters {

@@ -224,9 +224,16 @@ impl Connection {
         self.ids.push_back(id);
     }
 
+    /// Memory for received data and for the lists of what was sent, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let undeparted = self.undeparted.capacity() * size_of::<Undeparted>();
+        self.recorder.lock().memory_bytes() + undeparted
+    }
+
     /// The next stream that the peer has opened, if any.
     pub(super) fn accept(&mut self, dir: Dir) -> Option<StreamId> {
         let stream = stream_id(self.quinn.streams().accept(dir)?);
+        self.recorder.lock().received.on_accepted(stream.0);
         if stream.is_sendable() {
             self.written.insert(stream.0, 0);
             self.accepted += 1;
@@ -261,6 +268,14 @@ impl Connection {
         };
         if let Ok(Read::Bytes(_) | Read::Finished) = &read {
             self.fragments.give_back();
+        }
+        match &read {
+            Ok(Read::Bytes(bytes)) => {
+                let mut recorder = self.recorder.lock();
+                recorder.received.on_read(stream.0, bytes.len());
+            }
+            Ok(Read::Blocked) => {}
+            Ok(Read::Finished) | Err(_) => self.recorder.lock().received.forget(stream.0),
         }
         // The endpoint checks for data to send after every read.
         let _ = chunks.finalize();
@@ -366,6 +381,7 @@ impl Connection {
     pub(super) fn stop(&mut self, stream: StreamId, error: u64) -> Result<(), StreamError> {
         let id = quinn_id(stream).filter(|_| stream.is_readable());
         let id = id.ok_or(StreamError::Unknown)?;
+        self.recorder.lock().received.forget(stream.0);
         let stopped = self.quinn.recv_stream(id).stop(code(error));
         stopped.map_err(|_| StreamError::Unknown)
     }

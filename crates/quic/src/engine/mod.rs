@@ -573,6 +573,14 @@ impl Endpoint {
         connection.map_or(0, |connection| connection.quinn.congestion_state().window())
     }
 
+    /// Memory that a connection's peer can make grow, in bytes: received data that was not read,
+    /// and lists of what was sent and not acknowledged. Real bytes that were written come in
+    /// addition.
+    pub fn memory_bytes(&self, connection: Handle) -> usize {
+        let connection = self.peek(connection);
+        connection.map_or(0, |connection| connection.memory_bytes())
+    }
+
     /// How many bytes of a stream have been sent at least once.
     pub fn sent(&self, connection: Handle, stream: StreamId) -> u64 {
         let connection = self.peek(connection);

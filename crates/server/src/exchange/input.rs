@@ -2,8 +2,11 @@
 //!
 //! A connection that waits for nothing in particular has no buffer: thousands of idle ones cost
 //! their table entry only. Buffers come from a pool and go back to it. They are small: each request
-//! has one until its file is open, and few heads are long. One that is full makes way for a large
-//! one, which is not kept.
+//! has one until its file is open, and few heads are long. One that is full makes way for one of
+//! twice its size, which is not kept. An incomplete head has a buffer of
+//! just its length.
+
+use std::ops::Range;
 
 use host::app::{Io, StreamId};
 
@@ -54,12 +57,21 @@ impl Pool {
         }
     }
 
-    /// A buffer of the largest size that begins with what is in this one.
+    /// A buffer of at least so many bytes, and twice its size, that begins with the content of this
+    /// one; as far as the largest size permits.
     #[cold]
-    fn enlarge(&mut self, small: &mut Box<[u8]>) {
-        let mut large = vec![0; self.buffer_bytes_max].into_boxed_slice();
+    fn enlarge(&mut self, small: &mut Box<[u8]>, wanted: usize) {
+        let bytes = wanted.max(2 * small.len()).max(self.small_bytes());
+        let mut large = vec![0; bytes.min(self.buffer_bytes_max)].into_boxed_slice();
         large[..small.len()].copy_from_slice(small);
         self.give(std::mem::replace(small, large));
+    }
+
+    /// A buffer of just these bytes in the place of one that has much more room.
+    #[cold]
+    fn shrink(&mut self, large: &mut Box<[u8]>, bytes: Range<usize>) {
+        let small = large[bytes].to_vec().into_boxed_slice();
+        self.give(std::mem::replace(large, small));
     }
 }
 
@@ -121,9 +133,26 @@ impl Input {
         }
         let end = self.end as usize;
         if buffer.len() - end < wanted && buffer.len() < pool.buffer_bytes_max {
-            pool.enlarge(buffer);
+            pool.enlarge(buffer, end + wanted);
         }
         &mut buffer[end..]
+    }
+
+    /// Memory of the buffer, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.len())
+    }
+
+    /// More must come before anything can be done: gives back the room that is free, if that is
+    /// more than half of the buffer.
+    pub(crate) fn shrink(&mut self, pool: &mut Pool) {
+        let (start, end) = (self.start as usize, self.end as usize);
+        if let Some(buffer) = &mut self.buffer
+            && end - start < buffer.len() / 2
+        {
+            pool.shrink(buffer, start..end);
+            (self.start, self.end) = (0, (end - start) as u32);
+        }
     }
 
     /// Gives the buffer back, if nothing is in it.
@@ -147,17 +176,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_buffer_makes_way_for_a_large_one_and_only_small_ones_are_kept() {
+    fn a_full_buffer_makes_way_for_a_larger_one_and_only_small_ones_are_kept() {
         let mut pool = Pool::new(16 << 10);
         let mut buffer = pool.take();
         assert_eq!(buffer.len(), SMALL_BYTES);
         buffer.fill(b'x');
-        pool.enlarge(&mut buffer);
-        assert_eq!(buffer.len(), 16 << 10);
+        pool.enlarge(&mut buffer, SMALL_BYTES + 1);
+        assert_eq!(buffer.len(), 2 * SMALL_BYTES);
         assert!(buffer[..SMALL_BYTES].iter().all(|&byte| byte == b'x'));
+        pool.enlarge(&mut buffer, 3 * SMALL_BYTES);
+        assert_eq!(buffer.len(), 4 * SMALL_BYTES);
+        pool.enlarge(&mut buffer, 1 << 30);
+        assert_eq!(buffer.len(), 16 << 10);
         pool.give(buffer);
         assert_eq!(pool.spare.len(), 1, "the small one");
         assert_eq!(pool.take().len(), SMALL_BYTES);
+    }
+
+    #[test]
+    fn what_waits_has_a_buffer_of_its_length() {
+        let mut pool = Pool::new(16 << 10);
+        let mut input = Input::default();
+        assert!(input.append(&[b'x'; 100], &mut pool));
+        input.consume(10);
+        input.shrink(&mut pool);
+        assert_eq!((input.memory_bytes(), pool.spare.len()), (90, 1));
+        assert!(input.append(&[b'y'; 3000], &mut pool));
+        assert_eq!(input.memory_bytes(), 3090);
+        assert_eq!(input.bytes(), [vec![b'x'; 90], vec![b'y'; 3000]].concat());
+        input.shrink(&mut pool);
+        assert_eq!(input.memory_bytes(), 3090, "it is full");
+        input.release(&mut pool);
+        assert_eq!((input.memory_bytes(), pool.spare.len()), (0, 1));
     }
 
     #[test]

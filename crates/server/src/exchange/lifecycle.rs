@@ -163,6 +163,16 @@ impl<V: Version> Exchange<V> {
         self.stream
     }
 
+    /// Memory for the request and what is not queued of the response, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        // A page that is being sent is the output.
+        let listing = match self.stage {
+            Stage::Listing { .. } => self.listing_bytes as usize,
+            _ => 0,
+        };
+        self.input.memory_bytes() + self.output.memory_bytes() + listing
+    }
+
     /// A request is in hand whose response is not queued to its end.
     pub(crate) fn is_busy(&self) -> bool {
         !matches!(self.stage, Stage::Idle | Stage::Lost)

@@ -102,6 +102,12 @@ impl Output {
         self.queued_bytes
     }
 
+    /// Memory for what the stream has not taken, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let later = self.body.as_ref().map_or(0, |body| body.later.capacity());
+        self.bytes.capacity() + later * size_of::<Splice>()
+    }
+
     /// The stream has taken all there is.
     pub(crate) fn is_done(&self) -> bool {
         self.body.is_none() && self.taken_bytes == self.bytes.len()

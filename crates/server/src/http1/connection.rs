@@ -105,6 +105,9 @@ impl Connection {
     /// Goes on as far as possible.
     pub(crate) fn go_on(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         while self.advance(io, shared) {}
+        if !self.exchange.is_busy() {
+            self.exchange.input.shrink(&mut shared.pool);
+        }
         self.exchange.settle(io, shared);
         let wait = self.wait(io);
         if let Some(wait) = wait.filter(|&wait| !self.exchange.watch.is_for(wait)) {
@@ -113,6 +116,12 @@ impl Connection {
             io.set_idle(self.exchange.stream(), wait == Wait::Idle);
             io.set_timer(self.exchange.stream(), Some(after));
         }
+    }
+
+    /// Memory for requests and responses, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let in_flight = self.in_flight.capacity() * size_of::<u64>();
+        self.exchange.memory_bytes() + in_flight
     }
 
     /// What it is like at the moment.

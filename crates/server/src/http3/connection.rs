@@ -239,6 +239,15 @@ impl Connection {
         self.go_on(io, shared);
     }
 
+    /// Memory for all streams, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let streams = self.streams.values().map(|stream| match stream {
+            Stream::Request(request) => request.memory_bytes(),
+            Stream::Unidirectional(unidirectional) => unidirectional.memory_bytes(),
+        });
+        streams.sum::<usize>() + self.control_bytes.capacity()
+    }
+
     /// The state of a stream, if it carries a request.
     pub(crate) fn info(&self, stream: StreamId) -> Option<ConnectionInfo> {
         match self.streams.get(&stream)? {

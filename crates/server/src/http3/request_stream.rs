@@ -120,6 +120,11 @@ impl RequestStream {
         self.id
     }
 
+    /// Memory for the request and the response, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.raw.memory_bytes() + self.exchange.memory_bytes()
+    }
+
     /// The current state of the stream.
     pub(crate) fn info(&self) -> ConnectionInfo {
         self.exchange.info(match self.phase {
@@ -247,7 +252,11 @@ impl RequestStream {
         }
         let shared = &mut *context.shared;
         self.exchange.settle(io, shared);
-        self.raw.release_if_empty(&mut shared.pool);
+        match self.raw.is_empty() {
+            true => self.raw.release(&mut shared.pool),
+            // Part of a frame.
+            false => self.raw.shrink(&mut shared.pool),
+        }
         self.watch(io, shared);
         spent
     }

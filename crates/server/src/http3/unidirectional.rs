@@ -51,6 +51,11 @@ pub(crate) struct Unidirectional {
 }
 
 impl Unidirectional {
+    /// Memory for what was not consumed, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.buffer.capacity()
+    }
+
     /// The stream must not end (RFC 9114 §6.2.1, RFC 9204 §4.2).
     pub(crate) fn is_critical(&self) -> bool {
         self.purpose.is_some()

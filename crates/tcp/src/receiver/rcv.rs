@@ -11,7 +11,7 @@ use crate::seq::SeqSpace;
 pub(crate) const WINDOW_SHIFT_MAX: u8 = 14;
 
 /// A buffer that has grown beyond this is given back when it becomes empty.
-const IDLE_BYTES_MAX: usize = 16 << 10;
+const IDLE_BYTES_MAX: usize = 2 << 10;
 
 /// The smallest shift with which the whole buffer can be offered.
 pub(crate) fn window_shift(buffer_bytes: usize) -> u8 {

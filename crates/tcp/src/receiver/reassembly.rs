@@ -33,10 +33,11 @@ impl Reassembly {
         self.fragments.is_empty()
     }
 
-    /// Memory that is held for text, in bytes.
+    /// Memory for text, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let texts = self.fragments.iter();
-        texts.map(|fragment| fragment.bytes.capacity()).sum()
+        let texts: usize = texts.map(|fragment| fragment.bytes.capacity()).sum();
+        texts + self.fragments.capacity() * size_of::<Fragment>()
     }
 
     /// Behind the last byte held.

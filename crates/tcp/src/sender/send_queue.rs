@@ -12,7 +12,7 @@ use crate::config::Limits;
 const STREAM_BYTES_MAX: u64 = 1 << 62;
 
 /// A buffer that has grown beyond this is given back when it becomes empty.
-const IDLE_BYTES_MAX: usize = 16 << 10;
+const IDLE_BYTES_MAX: usize = 2 << 10;
 
 /// Extents for which an empty queue keeps memory: heads and contents of two responses.
 const SPARE_MAX: usize = 4;
@@ -92,9 +92,10 @@ impl SendQueue {
         self.real.len()
     }
 
-    /// Memory that is held for real bytes, in bytes.
+    /// Memory for what is queued, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.real.bytes.capacity()
+        let extents = self.extents.capacity().saturating_sub(SPARE_MAX);
+        self.real.bytes.capacity() + extents * size_of::<Extent>()
     }
 
     /// Queues real bytes; the caller has checked the bounds.

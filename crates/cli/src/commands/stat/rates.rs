@@ -103,7 +103,7 @@ fn counts(host: &Host) -> [u64; 3] {
     let count = |name| host.counters.get(name).copied().unwrap_or(0);
     [
         count("real_bytes") + count("virtual_bytes"),
-        count("http_requests"),
+        count("http_requests") + count("proxy_requests"),
         count("connections_accepted"),
     ]
 }

@@ -265,14 +265,7 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
             "NIC workers answer SYNs ({syns}): {set_up} connections so far"
         ));
     }
-    lines.push(format!(
-        "so far: {} connections, {} requests; {} SENDs, {} retransmitted, {} timeouts",
-        count("connections_accepted"),
-        count("http_requests"),
-        count("sends"),
-        count("retransmissions"),
-        count("timeouts"),
-    ));
+    lines.push(so_far(host));
     lines.push(format!(
         "now: {} files open, {} SENDs at the NIC stacks",
         grouped(usage.files as u64),
@@ -288,6 +281,31 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
     }
     lines.extend(workers(host));
     lines
+}
+
+/// What the host process has done since its start.
+fn so_far(host: &Host) -> String {
+    let count = |name| host.counters.get(name).copied().unwrap_or(0);
+    let proxied = count("proxy_requests");
+    let requests = count("http_requests").saturating_add(proxied);
+    let mut line = format!(
+        "so far: {} connections, {} requests",
+        grouped(count("connections_accepted")),
+        grouped(requests),
+    );
+    if proxied > 0 {
+        let _ = write!(line, " ({} through the proxy)", grouped(proxied));
+    }
+    let sent = count("real_bytes").saturating_add(count("virtual_bytes"));
+    let again = count("retransmitted_bytes") as f64 / sent.max(1) as f64;
+    let _ = write!(
+        line,
+        "; {} bytes sent by TCP, {} of them again; {} timeouts",
+        grouped(sent),
+        percent(again),
+        grouped(count("timeouts")),
+    );
+    line
 }
 
 /// The workers of all NIC stacks.
@@ -338,8 +356,10 @@ fn cache(nic: &Nic) -> Option<String> {
         None => "no block needed yet".to_owned(),
     };
     Some(format!(
-        "  {} bytes of files sent in {} superpackets; {} bytes read; in the cache: {found}",
+        "  {} bytes of files sent as they are, {} sealed, in {} superpackets; {} bytes read; in \
+         the cache: {found}",
         grouped(count("file_sent_bytes")?),
+        grouped(count("sealed_sent_bytes").unwrap_or(0)),
         grouped(count("superpackets")?),
         grouped(count("read_bytes")?),
     ))
@@ -520,6 +540,8 @@ fn bits_per_second(bytes_per_second: u64) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use processes::ipc::stat_report::{Division, File, Http, SCHEMA, Server, Tls, Usage, Worker};
     use socket_channel::attach::MODE_NAMES;
@@ -658,6 +680,20 @@ pub(super) mod tests {
         }
     }
 
+    fn host_counters() -> BTreeMap<String, u64> {
+        [
+            ("http_requests", 12_345),
+            ("proxy_requests", 1000),
+            ("real_bytes", 2000),
+            ("virtual_bytes", 8000),
+            ("retransmitted_bytes", 250),
+            // One of as many bytes as you like.
+            ("retransmissions", 7),
+        ]
+        .map(|(name, count)| (name.to_owned(), count))
+        .into()
+    }
+
     pub(in crate::commands::stat) fn document(connections: usize) -> Document {
         let process = |pid| Process {
             pid,
@@ -681,6 +717,7 @@ pub(super) mod tests {
                     process: Some(process(12)),
                     counters: [
                         ("file_sent_bytes", 5_000_000),
+                        ("sealed_sent_bytes", 7_000_000),
                         ("superpackets", 21),
                         ("read_bytes", 65_536),
                         ("block_hits", 30),
@@ -723,7 +760,7 @@ pub(super) mod tests {
                     workers_max: 2,
                 }],
                 workers: two_workers(connections),
-                counters: [("http_requests".to_owned(), 12_345)].into(),
+                counters: host_counters(),
             }),
             applications: vec![application(100), application(102)],
             quic_connections: vec![quic_connection()],
@@ -737,12 +774,13 @@ pub(super) mod tests {
         for piece in [
             "host process: process 11 (CPU 1.25 s, 12,345 kB)",
             "NIC process: serves for 5 s, 1 worker, process 12 (CPU",
-            "  5,000,000 bytes of files sent in 21 superpackets; 65,536 bytes read; in the cache: \
-             75 % of 40 blocks",
+            "  5,000,000 bytes of files sent as they are, 7,000,000 sealed, in 21 superpackets; \
+             65,536 bytes read; in the cache: 75 % of 40 blocks",
             "fetcher: process 13 (CPU 1.25 s, 12,345 kB)",
             "  75 % hits of 40; 12 requests, 0 failed; 0 bytes fetched; 0 objects, 0 of \
              10,000,000 bytes kept",
-            "so far: 0 connections, 12,345 requests",
+            "so far: 0 connections, 13,345 requests (1,000 through the proxy); 10,000 bytes sent \
+             by TCP, 2.5 % of them again; 0 timeouts",
             "NIC 0: 1 of 2 workers in use, at least 1",
             "NIC 0/0: 1 connections, 2 of them wait for room, 42.5 % busy",
             "NIC 0/1: 0 connections, not in use",

@@ -10,8 +10,9 @@ use crate::stack::Stack;
 /// H3_INTERNAL_ERROR (RFC 9114 §8.1).
 const INTERNAL_ERROR: u64 = 0x102;
 
-/// Code for a connection whose source has too many: H3_EXCESSIVE_LOAD (RFC 9114 §8.1).
-const EXCESSIVE_LOAD: u64 = 0x107;
+/// Code for a connection whose source has too many, or holds too much: H3_EXCESSIVE_LOAD (RFC 9114
+/// §8.1).
+pub(super) const EXCESSIVE_LOAD: u64 = 0x107;
 
 /// Code for a stream that the application aborts: H3_REQUEST_CANCELLED (RFC 9114 §8.1).
 pub(super) const CANCELLED: u64 = 0x10c;
@@ -192,6 +193,7 @@ impl Stack {
             return;
         };
         quic.real_bytes -= connection.real_bytes;
+        self.memory.release(connection.charged_bytes);
         self.connections.leave_worker(connection.worker);
         if let Some(source) = connection.source {
             self.gate.on_forgotten(source, None);

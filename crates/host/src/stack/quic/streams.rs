@@ -23,12 +23,12 @@ const QUEUE_MAX: usize = 256;
 
 impl Stack {
     /// How many more real bytes a connection may have: all QUIC connections together get half of
-    /// the connections' memory.
+    /// the connections' memory, and none more than an eighth.
     fn quic_room(&self, connection: &Connection) -> u64 {
         let most = self.config.connection_memory_bytes_max as u64 / 2;
         let all = self.quic.as_deref().map_or(0, |quic| quic.real_bytes);
         let bytes_max = if all < most {
-            REAL_BYTES_MAX
+            REAL_BYTES_MAX.min(most / 4).max(REAL_BYTES_MIN)
         } else {
             REAL_BYTES_MIN
         };

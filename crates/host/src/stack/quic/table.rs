@@ -169,6 +169,8 @@ pub(super) struct Connection {
     pub(super) prepares: VecDeque<Asked>,
     /// Real bytes queued, or written and not acknowledged.
     pub(super) real_bytes: u64,
+    /// Its share of the memory of all connections, as of the last look, in bytes.
+    pub(super) charged_bytes: usize,
     /// Bytes of datagrams sent.
     pub(super) sent_bytes: u64,
     /// Packets of the peer that NIC workers have opened.
@@ -349,6 +351,7 @@ impl Table {
             bad_files: Vec::new(),
             prepares: VecDeque::new(),
             real_bytes: 0,
+            charged_bytes: 0,
             sent_bytes: 0,
             packets_opened: 0,
         }));
