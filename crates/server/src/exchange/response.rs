@@ -60,6 +60,8 @@ pub(crate) struct Entity<'a> {
     pub(crate) etag: Option<ETag>,
     /// How the bytes are coded.
     pub(crate) coding: Option<Coding>,
+    /// The client cannot get a part of these bytes, unless it has another one.
+    pub(crate) is_indivisible: bool,
     /// What its origin says of it, if it comes from one.
     pub(crate) object: Option<&'a Object>,
     /// Also how it has come from there.
@@ -135,7 +137,10 @@ impl Entity<'_> {
 
 /// Writes the head of a 200 whose body is a whole file.
 pub(crate) fn whole<V: Version>(out: &mut Vec<u8>, common: &Common<'_, V>, entity: &Entity<'_>) {
-    let size_bytes = Some(entity.size_bytes);
+    // Clients that ask for a length before they ask for parts would take this one for that of the
+    // parts' file. RFC 9110 §9.3.2 lets a response to HEAD do without.
+    let is_told = !(common.head_only && entity.is_indivisible);
+    let size_bytes = is_told.then_some(entity.size_bytes);
     begin(out, common, StatusCode::OK, size_bytes);
     entity.content_type(out, common.version);
     entity.fields(out, common);

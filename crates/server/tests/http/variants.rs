@@ -182,6 +182,22 @@ fn a_range_that_makes_no_sense_changes_nothing() {
     assert_eq!(response.header("Content-Encoding"), Some("br"));
 }
 
+/// As wget2 does with `--chunk-size`: the ranges are those of the plain file.
+#[test]
+fn a_client_that_asks_for_the_length_first_does_not_get_that_of_a_variant() {
+    let mut lab = lab();
+    let client = lab.connect();
+    for (codings, length) in [("br", None), ("zstd", Some("8")), ("", Some("8"))] {
+        let request =
+            format!("HEAD /style.css HTTP/1.1\r\nHost: h\r\nAccept-Encoding: {codings}\r\n\r\n");
+        let response = lab.ask(client, &request);
+        assert_eq!(response.header("Content-Length"), length, "{codings}");
+        assert_eq!(response.status, 200);
+    }
+    let length = accepting(&mut lab, "/style.css", "br");
+    assert_eq!(length.header("Content-Length"), Some("6"));
+}
+
 #[test]
 fn where_only_a_variant_is_there_a_range_gets_the_whole_of_it() {
     let mut lab = lab();

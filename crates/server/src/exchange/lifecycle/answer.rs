@@ -104,6 +104,8 @@ impl<V: Version> Exchange<V> {
             Content::File(_) => None,
             Content::Segments(segments) => Some(&*segments.object),
         };
+        let is_coded =
+            coding.is_some() || object.is_some_and(|it| it.content(&CONTENT_ENCODING).is_some());
         let entity = Entity {
             size_bytes,
             media_type,
@@ -113,6 +115,7 @@ impl<V: Version> Exchange<V> {
                 .and_then(|second| date::last_modified(second, now)),
             etag: validators.etag,
             coding,
+            is_indivisible: is_coded && request.present.has(Field::AcceptEncoding),
             object,
             tells_how: shared.config.cache_status,
         };
@@ -128,8 +131,7 @@ impl<V: Version> Exchange<V> {
         let opened = Opened {
             validators: &validators,
             size_bytes,
-            is_coded: coding.is_some()
-                || object.is_some_and(|it| it.content(&CONTENT_ENCODING).is_some()),
+            is_coded,
         };
         let answer = answer::of(head, request.head_only(), opened, now, limits);
         let is_over_limit = answer == Answer::TooManyRanges;
