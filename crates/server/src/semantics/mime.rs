@@ -25,14 +25,18 @@ pub(crate) fn media_type(path: &[u8]) -> &'static str {
 /// Longest extension in [`registered`], in bytes.
 const REGISTERED_BYTES_MAX: usize = 8;
 
-/// Types as IANA or the format's own standard names them, where the general table has another,
-/// older or no name.
+/// Types of the segments of streams, which are requested most, without a search; and types as IANA
+/// or the format's own standard names them, where the general table has another, older or no name.
 fn registered(extension: &[u8]) -> Option<&'static str> {
     let mut lower = [0; REGISTERED_BYTES_MAX];
     let lower = lower.get_mut(..extension.len())?;
     lower.copy_from_slice(extension);
     lower.make_ascii_lowercase();
     Some(match &*lower {
+        b"m4a" => "audio/mp4",
+        b"m4s" => "video/iso.segment",
+        b"mp4" => "video/mp4",
+        b"ts" => "video/mp2t",
         // Segments and tracks of CMAF are MP4 files (ISO/IEC 23000-19).
         b"cmfa" => "audio/mp4",
         b"cmfm" | b"cmft" => "application/mp4",
