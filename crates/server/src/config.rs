@@ -31,8 +31,9 @@ pub struct Config {
     /// Longest request body that is skipped to reach the next request. A GET or HEAD with a longer
     /// one is answered 413; after any other refusal the connection closes instead. Default: 64 KiB.
     pub body_bytes_max: u64,
-    /// Most ranges of one request; who asks for more gets the whole file. Those that overlap or
-    /// nearly touch become one, so that no byte is sent twice. Default: 16.
+    /// Most ranges of one request; a request for more gets the whole file. Those that overlap or
+    /// nearly touch become one, so that no byte is sent twice. Default: 256, since clients that
+    /// update a copy ask for up to 255.
     pub ranges_max: usize,
     /// Files may come from any of several machines, whose roots are copies of each other with the
     /// same times of modification. Entity tags then leave out what is each machine's own: inode,
@@ -109,7 +110,7 @@ impl Default for Config {
             head_bytes_max: 16 << 10,
             request_line_bytes_max: 8 << 10,
             body_bytes_max: 64 << 10,
-            ranges_max: 16,
+            ranges_max: 256,
             roots_are_replicas: false,
             connection_bytes_per_second_max: None,
             source_bytes_per_second_max: None,

@@ -25,6 +25,8 @@ counters::counters! {
         real_bytes: Counter,
         /// Bytes of files promised to clients; the host never has them.
         virtual_bytes: Counter,
+        /// Requests answered with a whole file because they had more ranges than `ranges_max`.
+        ranges_over_limit: Counter,
         /// Requests whose head did not arrive in time.
         head_timeouts: Counter,
         /// Kept-alive connections closed because no further request came.

@@ -4,6 +4,7 @@
 pub(crate) mod input;
 pub(crate) mod lifecycle;
 pub(crate) mod lines;
+pub(crate) mod multipart;
 pub(crate) mod output;
 pub(crate) mod request;
 pub(crate) mod response;

@@ -43,6 +43,7 @@
 //! | `input` | received bytes that are not consumed yet |
 //! | `version` | what versions of HTTP differ in |
 //! | `response`, `lines` | statuses, header fields, error pages; fields as lines of text |
+//! | `multipart` | several ranges as one body |
 //! | `output` | what the stream has not taken yet |
 //! | `watch` | what a stream waits for, and for how long |
 //! | **`semantics/`** | |

@@ -192,10 +192,9 @@ pub(crate) fn parts_of(response: &[u8], file: &KnownFile) -> Vec<Range<u64>> {
     let head_len = end(response);
     let head = String::from_utf8(response[..head_len].to_vec()).unwrap();
     let (_, boundary) = head.split_once("multipart/byteranges; boundary=").unwrap();
-    let boundary = format!("--{}", boundary.split("\r\n").next().unwrap());
+    let boundary = format!("\r\n--{}", boundary.split("\r\n").next().unwrap());
     let (mut rest, mut parts) = (&response[head_len + 4..], Vec::new());
-    // The preamble before the first delimiter is ignored (RFC 2046 §5.1.1).
-    rest = rest.strip_prefix(b"\r\n").unwrap_or(rest);
+    // The line break before a delimiter is part of it, of the first one, too (RFC 2046 §5.1.1).
     loop {
         rest = rest.strip_prefix(boundary.as_bytes()).unwrap();
         if rest == b"--\r\n" {
@@ -209,7 +208,7 @@ pub(crate) fn parts_of(response: &[u8], file: &KnownFile) -> Vec<Range<u64>> {
         let (body, after) = rest[head_len + 4..].split_at((range.end - range.start) as usize);
         assert_eq!(file.check(range.start, body), Ok(()), "{range:?}");
         parts.push(range);
-        rest = after.strip_prefix(b"\r\n").unwrap();
+        rest = after;
     }
 }
 
@@ -221,8 +220,8 @@ fn many_parts_are_right_with_tls_and_without() {
             &site,
             &["--listen", "80", "--tls-listen", "443", "--tls-self-signed"],
         );
-        let ranges: Vec<Range<u64>> = (0..16)
-            .map(|at| (15 - at) * 180_000 + at * 1_000..(16 - at) * 180_000 - 500)
+        let ranges: Vec<Range<u64>> = (0..256)
+            .map(|at| (255 - at) * 11_000 + at * 30..(256 - at) * 11_000 - 500)
             .collect();
         let specs: Vec<String> = ranges
             .iter()
@@ -262,14 +261,14 @@ fn curl_fetches_only_what_has_changed() {
         let tag = site.outside().join("tag");
         let tag = tag.to_str().unwrap();
         let url = format!("{}/page.html", URLS[0]);
-        // A tag is weak right after a change.
-        wait::until(SOON, "a strong tag", || {
+        // There is no tag right after a change.
+        wait::until(SOON, "a tag", || {
             let mut connection = Connection::open(FAMILIES[0]).unwrap();
             connection
                 .send(request("HEAD", "page.html").as_bytes())
                 .unwrap();
             let head = connection.read_head().unwrap();
-            head.field("etag").unwrap().starts_with('"').then_some(())
+            head.field("etag").map(|_| ())
         })
         .unwrap();
         let compare = ["--etag-save", tag, "--etag-compare", tag, &url];

@@ -17,6 +17,7 @@ use testbed::namespace::{isolated, isolated_long};
 use testbed::process::signal;
 use testbed::site::{KnownFile, Site};
 use testbed::splitway::Splitway;
+use testbed::wait;
 
 use self::client::Client;
 use self::watch::Watch;
@@ -24,7 +25,7 @@ use crate::deaths::{clients_outlive, counted, files, lose_packets};
 use crate::https::{Certificate, HTTPS};
 use crate::isolation::no_content_in_the_host;
 use crate::stat::{all_host_counted, json};
-use crate::support::{Random, kill_nic, nft, on_threads, program, serve_with, sh};
+use crate::support::{Random, SOON, kill_nic, nft, on_threads, program, serve_with, sh};
 
 /// Clients while NIC processes die.
 const CLIENTS: usize = 20;
@@ -65,6 +66,13 @@ fn responses_over_tcp_say_where_http3_is_and_those_over_quic_are_the_same() {
         let file = site.file("page.html", 5000).unwrap();
         let certificate = certificate(&site);
         let _splitway = serve(&site, &certificate, &[]);
+        let mut client = Client::connect(HTTPS[0], &certificate, 1);
+        // Neither tag nor date is sent while the file may change unnoticed.
+        wait::until(SOON, "a tag", || {
+            let head = client.ask("HEAD", "/page.html", &[]);
+            head.field("etag").map(|_| ())
+        })
+        .unwrap();
         let curl = Command::new("curl")
             .args(["--silent", "--include", "--http1.1", "--cacert"])
             .arg(&certificate.certificate)
@@ -80,7 +88,6 @@ fn responses_over_tcp_say_where_http3_is_and_those_over_quic_are_the_same() {
             .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
             .collect();
         assert_eq!(over_tcp["alt-svc"], "h3=\":443\"; ma=86400");
-        let mut client = Client::connect(HTTPS[0], &certificate, 1);
         let response = client.ask("GET", "/page.html", &[]);
         assert!(response.body == file.bytes(0, 5000), "other bytes");
         for name in [

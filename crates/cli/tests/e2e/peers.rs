@@ -140,7 +140,8 @@ const ROWS: &[Row] = &[
     (
         "GET /style.css",
         &["Accept-Encoding: gzip", "Range: bytes=0-9"],
-        "nginx gives no ranges of variants; lighttpd does not look for them",
+        "most libraries cannot decode a part of a variant: Splitway sends that of the plain file, \
+         nginx the whole variant; lighttpd does not look for variants",
     ),
     ("GET /clip.mp4", &["Accept-Encoding: gzip"], ""),
     (
@@ -984,7 +985,7 @@ fn the_table_of_what_others_answer_is_true() {
             fs::write(site.root().join("listed").join(name), name).unwrap();
         }
         std::os::unix::fs::symlink("/etc/passwd", site.root().join("listed/passwd")).unwrap();
-        // Tags are weak while a file is fresh.
+        // There is no tag while a file is fresh.
         let touch = "touch -d 2020-01-01 clip.mp4 cached/a.mp4 5GiB.mp4 index.html style.css \
             style.css.br style.css.gz style.css.zst";
         testbed::process::run(tool(touch).current_dir(site.root())).unwrap();
@@ -998,12 +999,9 @@ fn the_table_of_what_others_answer_is_true() {
             address: HTTP_V4,
             _process: None,
         };
-        wait::until(SOON, "a strong tag", || {
+        wait::until(SOON, "a tag", || {
             let response = ask(&own, "HEAD /clip.mp4", &[]);
-            field(&split(&response).0, "etag")
-                .unwrap()
-                .starts_with('"')
-                .then_some(())
+            field(&split(&response).0, "etag").map(|_| ())
         })
         .unwrap();
         let peers = [

@@ -44,7 +44,7 @@ fn redbot_finds_no_error() {
         )
         .unwrap();
         run(tool("gzip --keep index.html style.css notes.txt").current_dir(root)).unwrap();
-        // Tags are weak while a file is fresh.
+        // There is no tag while a file is fresh.
         let files = "index.html style.css split.svg video.mp4 empty notes.txt";
         run(tool(&format!("touch -d 2020-01-01 {files}")).current_dir(root)).unwrap();
         run(tool("touch -d 2020-01-01 index.html.gz style.css.gz notes.txt.gz").current_dir(root))

@@ -1,7 +1,7 @@
 //! What of a response the stream has not taken yet.
 //!
-//! Real bytes (the head, a page, what stands between the parts of a multipart body) and ranges of
-//! one file or object, each of which has its place between them.
+//! Real bytes (the head, a page, the head of a part of a multipart body), and after them a range of
+//! a file or object. Of a multipart body the next part follows once these are queued.
 
 use std::mem;
 use std::ops::Range;
@@ -9,15 +9,9 @@ use std::ops::Range;
 use host::app::{FileHandle, FileMeta, Io, StreamId};
 
 use crate::counters::Counters;
+use crate::exchange::multipart::Multipart;
 use crate::semantics::content::{Content, Piece, Segments};
 use crate::semantics::pull::{OriginEvent, Origins, Ticket};
-
-/// A range of the content, and how many of the response's real bytes come before it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Splice {
-    pub(crate) after_bytes: usize,
-    pub(crate) range: Range<u64>,
-}
 
 /// How far the stream has come with a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,20 +30,31 @@ pub(crate) enum Flushed {
 #[derive(Debug)]
 pub(crate) struct Body {
     content: Content,
-    next: Splice,
-    /// Those after it, the last one first.
-    later: Vec<Splice>,
-    /// What of the next one is not to wait for anything, in bytes.
+    /// What follows the real bytes.
+    range: Range<u64>,
+    /// The parts after that.
+    parts: Option<Box<Multipart>>,
+    /// What of the range is not to wait for anything, in bytes.
     at_once_bytes: u64,
 }
 
 impl Body {
-    /// One range, behind all real bytes of which there are so many.
-    pub(crate) fn one(content: Content, after_bytes: usize, range: Range<u64>) -> Self {
+    /// One range.
+    pub(crate) fn one(content: Content, range: Range<u64>) -> Self {
         Body {
             content,
-            next: Splice { after_bytes, range },
-            later: Vec::new(),
+            range,
+            parts: None,
+            at_once_bytes: u64::MAX,
+        }
+    }
+
+    /// Several ranges.
+    pub(crate) fn several(content: Content, parts: Multipart) -> Self {
+        Body {
+            content,
+            range: 0..0,
+            parts: Some(Box::new(parts)),
             at_once_bytes: u64::MAX,
         }
     }
@@ -57,7 +62,7 @@ impl Body {
     /// Has so many bytes sent at once and the rest wait; false if it has several ranges, or nothing
     /// is to be sent at once.
     pub(crate) fn pause_after(&mut self, bytes: u64) -> bool {
-        let is_one = self.later.is_empty() && bytes > 0;
+        let is_one = self.parts.is_none() && bytes > 0;
         if is_one {
             self.at_once_bytes = bytes;
         }
@@ -66,22 +71,17 @@ impl Body {
 
     /// Bytes of the content in it.
     pub(crate) fn file_bytes(&self) -> u64 {
-        let splices = self.later.iter().chain([&self.next]);
-        splices
-            .map(|splice| splice.range.end - splice.range.start)
-            .sum()
+        let later = self.parts.as_ref().map_or(0, |parts| parts.file_bytes());
+        self.range.end - self.range.start + later
     }
 
-    /// Several ranges, in order, of which there is one at least.
-    pub(crate) fn several(content: Content, mut splices: Vec<Splice>) -> Self {
-        splices.reverse();
-        let next = splices.pop().expect("several ranges are more than none");
-        Body {
-            content,
-            next,
-            later: splices,
-            at_once_bytes: u64::MAX,
-        }
+    /// Begins the part that follows: writes its head; or writes the end of a multipart body, and
+    /// returns false.
+    fn begin_part(&mut self, out: &mut Vec<u8>) -> bool {
+        let next = self.parts.as_mut().and_then(|parts| parts.begin_part(out));
+        let is_there = next.is_some();
+        self.range = next.unwrap_or_default();
+        is_there
     }
 }
 
@@ -196,24 +196,20 @@ impl Output {
         mut origins: Option<&mut (dyn Origins + 'static)>,
     ) -> Flushed {
         loop {
-            let place = match &self.body {
-                Some(body) => body.next.after_bytes,
-                None => self.bytes.len(),
-            };
-            let bytes = &self.bytes[self.taken_bytes..place];
+            let bytes = &self.bytes[self.taken_bytes..];
             if !bytes.is_empty() {
                 let count = io.write(stream, bytes).min(bytes.len());
                 self.taken_bytes += count;
                 self.queued_bytes += count as u64;
                 counters.real_bytes += count as u64;
             }
-            if self.taken_bytes < place {
+            if self.taken_bytes < self.bytes.len() {
                 return Flushed::Full;
             }
             let Some(body) = &mut self.body else {
                 return Flushed::All;
             };
-            let range = &mut body.next.range;
+            let range = &mut body.range;
             if body.at_once_bytes == 0 && !range.is_empty() {
                 return Flushed::AtOnce;
             }
@@ -242,12 +238,13 @@ impl Output {
                     continue;
                 }
             }
-            match body.later.pop() {
-                Some(next) => body.next = next,
-                None => {
-                    body.content.close_file(io);
-                    self.body = None;
-                }
+            if body.parts.is_some() {
+                self.bytes.clear();
+                self.taken_bytes = 0;
+            }
+            if !body.begin_part(&mut self.bytes) {
+                body.content.close_file(io);
+                self.body = None;
             }
         }
     }

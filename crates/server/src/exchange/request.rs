@@ -27,6 +27,8 @@ pub(crate) struct Request<V> {
     pub(crate) present: Present,
     /// What the target was found to be about, once it was looked at.
     pub(crate) place: Option<Place>,
+    /// The files that were tried for it depended on `Accept-Encoding`: so does any response.
+    pub(crate) is_negotiated: bool,
 }
 
 /// What is asked for.
@@ -149,6 +151,7 @@ impl<V> Request<V> {
             refusal: Some(status),
             present: Present::default(),
             place: None,
+            is_negotiated: false,
         }
     }
 }

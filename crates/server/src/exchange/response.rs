@@ -9,8 +9,7 @@ use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, EXPIRES};
 use httpdate::HttpDate;
 
-use crate::exchange::lines;
-use crate::exchange::output::Splice;
+use crate::exchange::multipart::{self, Multipart};
 use crate::exchange::version::Version;
 use crate::semantics::cors::Cors;
 use crate::semantics::date;
@@ -36,6 +35,8 @@ pub(crate) struct Common<'a, V> {
     pub(crate) unix_time: Duration,
     /// Where HTTP/3 is served.
     pub(crate) http3_port: Option<NonZeroU16>,
+    /// Another `Accept-Encoding` might have got another response.
+    pub(crate) varies_by_encoding: bool,
 }
 
 impl<V> Common<'_, V> {
@@ -56,11 +57,11 @@ pub(crate) struct Entity<'a> {
     pub(crate) size_bytes: u64,
     pub(crate) media_type: &'a str,
     pub(crate) last_modified: Option<HttpDate>,
-    pub(crate) etag: ETag,
+    pub(crate) etag: Option<ETag>,
     /// How the bytes are coded.
     pub(crate) coding: Option<Coding>,
-    /// They might have been coded otherwise for another client.
-    pub(crate) varies: bool,
+    /// The client cannot get a part of these bytes, unless it has another one.
+    pub(crate) is_indivisible: bool,
     /// What its origin says of it, if it comes from one.
     pub(crate) object: Option<&'a Object>,
     /// Also how it has come from there.
@@ -88,7 +89,9 @@ impl Entity<'_> {
         if let Some(date) = self.last_modified {
             version.display(out, "Last-Modified", date);
         }
-        etag(out, version, &self.etag);
+        if let Some(tag) = &self.etag {
+            etag(out, version, tag);
+        }
         let Some(object) = self.object else {
             return;
         };
@@ -110,6 +113,20 @@ impl Entity<'_> {
         version.field_with(out, "Content-Type", |out| self.write_content_type(out));
     }
 
+    /// Longest head of a part of a multipart body, in bytes.
+    pub(crate) fn part_head_bytes_max(&self) -> u64 {
+        let mut content_type = Vec::new();
+        self.write_content_type(&mut content_type);
+        multipart::head_bytes_max(content_type.len(), self.size_bytes)
+    }
+
+    /// A multipart body of these ranges.
+    pub(crate) fn multipart(&self, ranges: Vec<Range<u64>>, boundary: [u64; 2]) -> Multipart {
+        let mut content_type = Vec::new();
+        self.write_content_type(&mut content_type);
+        Multipart::new(ranges, boundary, content_type.into(), self.size_bytes)
+    }
+
     fn write_content_type(&self, out: &mut Vec<u8>) {
         match self.object.and_then(|object| object.content(&CONTENT_TYPE)) {
             Some(value) => out.extend_from_slice(value.as_bytes()),
@@ -120,8 +137,11 @@ impl Entity<'_> {
 
 /// Writes the head of a 200 whose body is a whole file.
 pub(crate) fn whole<V: Version>(out: &mut Vec<u8>, common: &Common<'_, V>, entity: &Entity<'_>) {
-    let size_bytes = Some(entity.size_bytes);
-    begin(out, common, StatusCode::OK, size_bytes, entity.varies);
+    // Clients that ask for a length before they ask for parts would take this one for that of the
+    // parts' file. RFC 9110 §9.3.2 lets a response to HEAD do without.
+    let is_told = !(common.head_only && entity.is_indivisible);
+    let size_bytes = is_told.then_some(entity.size_bytes);
+    begin(out, common, StatusCode::OK, size_bytes);
     entity.content_type(out, common.version);
     entity.fields(out, common);
     common
@@ -141,79 +161,32 @@ pub(crate) fn part<V: Version>(
         common,
         StatusCode::PARTIAL_CONTENT,
         Some(range.end - range.start),
-        entity.varies,
     );
     let version = common.version;
     entity.content_type(out, version);
     version.field_with(out, "Content-Range", |out| {
-        write_content_range(out, range, entity.size_bytes);
+        multipart::write_content_range(out, range, entity.size_bytes);
     });
     entity.fields(out, common);
     version.end(out, range.end - range.start);
 }
 
-/// Writes a 206 with several ranges of a file but for these themselves (RFC 9110 §15.3.7.2), and
-/// returns where they belong. `scratch` is overwritten; `salt` makes the boundary another one for
-/// each response.
+/// Writes the head of a 206 whose body is several ranges of a file (RFC 9110 §15.3.7.2).
 pub(crate) fn parts<V: Version>(
     out: &mut Vec<u8>,
     common: &Common<'_, V>,
     entity: &Entity<'_>,
-    ranges: Vec<Range<u64>>,
-    scratch: &mut Vec<u8>,
-    salt: u64,
-) -> Vec<Splice> {
-    // RFC 2046 §5.1.1: at most 70 characters, none of which needs quotes here. No file knows its
-    // own tag, since that hangs on when it was written.
-    let mut boundary = entity.etag.opaque().to_vec();
-    put(&mut boundary, format_args!("{salt:016x}"));
-
-    scratch.clear();
-    let mut splices = Vec::with_capacity(ranges.len());
-    let mut body_bytes = 0;
-    for range in ranges {
-        if !scratch.is_empty() {
-            scratch.extend_from_slice(b"\r\n");
-        }
-        delimiter(scratch, &boundary);
-        lines::end(scratch);
-        lines::line_with(scratch, "Content-Type", |out| {
-            entity.write_content_type(out);
-        });
-        lines::line_with(scratch, "Content-Range", |out| {
-            write_content_range(out, &range, entity.size_bytes);
-        });
-        lines::end(scratch);
-        body_bytes += range.end - range.start;
-        splices.push(Splice {
-            after_bytes: scratch.len(),
-            range,
-        });
-    }
-    scratch.extend_from_slice(b"\r\n");
-    delimiter(scratch, &boundary);
-    scratch.extend_from_slice(b"--\r\n");
-    body_bytes += scratch.len() as u64;
-
-    begin(
-        out,
-        common,
-        StatusCode::PARTIAL_CONTENT,
-        Some(body_bytes),
-        entity.varies,
-    );
+    parts: &Multipart,
+) {
+    let body_bytes = parts.body_bytes();
+    begin(out, common, StatusCode::PARTIAL_CONTENT, Some(body_bytes));
     let version = common.version;
     version.field_with(out, "Content-Type", |out| {
         out.extend_from_slice(b"multipart/byteranges; boundary=");
-        out.extend_from_slice(&boundary);
+        out.extend_from_slice(parts.boundary());
     });
     entity.fields(out, common);
     version.end(out, body_bytes);
-    for splice in &mut splices {
-        splice.after_bytes += out.len();
-    }
-    out.extend_from_slice(scratch);
-    splices
 }
 
 /// Writes a 304 (RFC 9110 §15.4.5): what the client needs to go on with what it has.
@@ -222,7 +195,7 @@ pub(crate) fn not_modified<V: Version>(
     common: &Common<'_, V>,
     entity: &Entity<'_>,
 ) {
-    begin(out, common, StatusCode::NOT_MODIFIED, None, entity.varies);
+    begin(out, common, StatusCode::NOT_MODIFIED, None);
     entity.validators(out, common);
     common.version.end(out, 0);
 }
@@ -254,7 +227,7 @@ pub(crate) fn listing<V: Version>(
     listed: &Listed,
     body: &[u8],
 ) {
-    begin(out, common, StatusCode::OK, Some(body.len() as u64), false);
+    begin(out, common, StatusCode::OK, Some(body.len() as u64));
     let version = common.version;
     content_type(out, version, listed.media_type);
     listed.validators(out, version);
@@ -270,7 +243,7 @@ pub(crate) fn listing_not_modified<V: Version>(
     common: &Common<'_, V>,
     listed: &Listed,
 ) {
-    begin(out, common, StatusCode::NOT_MODIFIED, None, false);
+    begin(out, common, StatusCode::NOT_MODIFIED, None);
     listed.validators(out, common.version);
     common.version.end(out, 0);
 }
@@ -301,7 +274,7 @@ pub(crate) fn moved<V: Version>(
 
 /// Writes a 204 that says what may be done: what a page of another origin may, if `preflight`.
 pub(crate) fn options<V: Version>(out: &mut Vec<u8>, common: &Common<'_, V>, preflight: bool) {
-    begin(out, common, StatusCode::NO_CONTENT, None, false);
+    begin(out, common, StatusCode::NO_CONTENT, None);
     let version = common.version;
     version.text(out, "Allow", ALLOW);
     if let Some(cors) = common.cors() {
@@ -327,7 +300,7 @@ pub(crate) fn error_with_file<V: Version>(
     size_bytes: u64,
     media_type: &str,
 ) {
-    begin(out, common, status, Some(size_bytes), false);
+    begin(out, common, status, Some(size_bytes));
     let version = common.version;
     content_type(out, version, media_type);
     error_fields(out, version, status);
@@ -357,7 +330,7 @@ fn page<V: Version>(
     let title_bytes = code.len() + 1 + reason.len();
     let size_bytes = BEFORE.len() + BETWEEN.len() + AFTER.len() + 2 * title_bytes;
 
-    begin(out, common, status, Some(size_bytes as u64), false);
+    begin(out, common, status, Some(size_bytes as u64));
     content_type(out, common.version, "text/html");
     fields(out);
     common
@@ -382,7 +355,6 @@ fn begin<V: Version>(
     common: &Common<'_, V>,
     status: StatusCode,
     content_bytes: Option<u64>,
-    varies_by_encoding: bool,
 ) {
     let version = common.version;
     out.clear();
@@ -396,7 +368,7 @@ fn begin<V: Version>(
         version.display(out, "Alt-Svc", format_args!("h3=\":{port}\"; ma=86400"));
     }
     let varies_by_origin = common.cors().is_some_and(Cors::varies);
-    match (varies_by_encoding, varies_by_origin) {
+    match (common.varies_by_encoding, varies_by_origin) {
         (true, true) => version.text(out, "Vary", "Accept-Encoding, Origin"),
         (true, false) => version.text(out, "Vary", "Accept-Encoding"),
         (false, true) => version.text(out, "Vary", "Origin"),
@@ -456,18 +428,8 @@ fn write_content_type(out: &mut Vec<u8>, media_type: &str) {
     }
 }
 
-fn write_content_range(out: &mut Vec<u8>, range: &Range<u64>, size_bytes: u64) {
-    let (first, last) = (range.start, range.end - 1);
-    put(out, format_args!("bytes {first}-{last}/{size_bytes}"));
-}
-
 fn etag<V: Version>(out: &mut Vec<u8>, version: V, etag: &ETag) {
     version.field_with(out, "ETag", |out| etag.write(out));
-}
-
-fn delimiter(out: &mut Vec<u8>, boundary: &[u8]) {
-    out.extend_from_slice(b"--");
-    out.extend_from_slice(boundary);
 }
 
 fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {

@@ -32,8 +32,6 @@ pub(crate) struct Shared {
     pub(crate) path: Vec<u8>,
     /// The `Location` being written.
     pub(crate) location: Vec<u8>,
-    /// What stands between the parts of the body being written.
-    pub(crate) between: Vec<u8>,
     /// The path being opened, below the NIC stack's root.
     pub(crate) file_path: Vec<u8>,
     /// Sites by name.
@@ -48,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) listings_bytes: usize,
     /// Clients that are slower than the least rate.
     pub(crate) slow_clients: Episode,
+    /// Requests with more ranges than they may have.
+    pub(crate) many_ranges: Episode,
     /// The fetcher of objects from origins.
     pub(crate) origins: Option<Box<dyn Origins>>,
     /// Whose tickets they are.

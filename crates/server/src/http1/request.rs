@@ -86,6 +86,7 @@ fn judge(head: &Head<'_>, config: &Config) -> Result<Request<Http1>, StatusCode>
         refusal,
         present: fields.present,
         place: None,
+        is_negotiated: false,
     })
 }
 

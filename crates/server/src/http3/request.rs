@@ -318,6 +318,7 @@ impl Reader<'_> {
                 refusal: method_refusal(method).or(too_long),
                 present: self.present,
                 place: None,
+                is_negotiated: false,
             },
             content_bytes: self.content_bytes,
             priority: self.priority,

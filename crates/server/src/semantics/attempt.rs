@@ -1,7 +1,7 @@
 //! Which files may answer a request: the one that it names, in the codings that the client takes,
 //! and for a directory each of the files that may be its index.
 
-use crate::semantics::encoding::{Acceptable, Coding};
+use crate::semantics::encoding::{Acceptable, Coding, Form};
 use crate::semantics::mime;
 use crate::semantics::site::Site;
 use crate::semantics::target::{Kind, PATH_BYTES_MAX};
@@ -12,8 +12,8 @@ pub(crate) struct Attempt {
     kind: Kind,
     /// The index, by number.
     index: u8,
-    /// How many codings have been tried.
-    coding: u8,
+    /// How many forms of the file have been tried.
+    forms_tried: u8,
     /// The file may lie there in other codings.
     pub(crate) is_negotiated: bool,
     acceptable: Acceptable,
@@ -24,21 +24,36 @@ impl Attempt {
         Attempt {
             kind,
             index: 0,
-            coding: 0,
+            forms_tried: 0,
             is_negotiated: false,
             acceptable,
         }
     }
 
-    /// How the file that is being tried is coded.
-    pub(crate) fn coding(&self) -> Option<Coding> {
-        let coding = self.acceptable.get(usize::from(self.coding));
-        coding.filter(|_| self.is_negotiated)
+    /// The form of the file that is being tried; `None` if the client takes none that is left.
+    fn form(&self) -> Option<Form> {
+        match self.is_negotiated {
+            true => self.acceptable.form(usize::from(self.forms_tried)),
+            false => (self.forms_tried == 0).then_some(Form::Plain),
+        }
     }
 
-    /// The client takes the file in the coding that is being tried, or as it is.
+    /// How the file that is being tried is coded.
+    pub(crate) fn coding(&self) -> Option<Coding> {
+        match self.form()? {
+            Form::Plain => None,
+            Form::Coded(coding) => Some(coding),
+        }
+    }
+
+    /// The client takes the file in the form that is being tried.
     pub(crate) fn is_acceptable(&self) -> bool {
-        !self.is_negotiated || self.acceptable.identity || self.coding().is_some()
+        self.form().is_some()
+    }
+
+    /// The client does not take the file as it is.
+    pub(crate) fn refuses_plain(&self) -> bool {
+        self.is_negotiated && !self.acceptable.identity
     }
 
     /// Writes the path of the file that is being tried, below the NIC stack's root, and returns the
@@ -73,14 +88,12 @@ impl Attempt {
 
     /// What to try when the file that was tried is not there; `None` if that was the last.
     pub(crate) fn next(mut self, site: &Site) -> Option<Self> {
-        if self.coding().is_some() {
-            self.coding += 1;
-            if self.is_acceptable() {
-                return Some(self);
-            }
+        self.forms_tried += 1;
+        if self.is_acceptable() {
+            return Some(self);
         }
         self.index += 1;
-        self.coding = 0;
+        self.forms_tried = 0;
         let is_there = self.kind == Kind::Directory && usize::from(self.index) < site.index.len();
         is_there.then_some(self)
     }
@@ -174,6 +187,22 @@ mod tests {
             ..plain
         };
         assert_eq!(tried(&bare, Kind::Directory, "", "d"), [""; 0]);
+    }
+
+    #[test]
+    fn a_range_is_looked_for_in_the_file_before_its_variants() {
+        let acceptable = Acceptable::new([&b"gzip, zstd"[..]].into_iter(), &site().precompressed);
+        let (mut next, mut tried) = (
+            Some(Attempt::new(Kind::File, acceptable.for_range(None))),
+            Vec::new(),
+        );
+        while let Some(mut attempt) = next {
+            let mut out = Vec::new();
+            attempt.path(&site(), b"x.css", &mut out);
+            tried.push(String::from_utf8(out).unwrap());
+            next = attempt.next(&site());
+        }
+        assert_eq!(tried, ["a.org/x.css", "a.org/x.css.zst", "a.org/x.css.gz"]);
     }
 
     #[test]

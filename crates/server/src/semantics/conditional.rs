@@ -2,16 +2,52 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::semantics::etag::{Comparison, ETag};
+use host::app::FileMeta;
+
+use crate::semantics::date;
+use crate::semantics::encoding::Coding;
+use crate::semantics::etag::{self, Comparison, ETag};
 use crate::semantics::fields::{Field, Head};
 
 /// What tells a file from other versions of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Validators {
-    /// Its tag.
-    pub(crate) etag: ETag,
+    /// Its tag, unless that could only be weak.
+    pub(crate) etag: Option<ETag>,
     /// When it was modified last, in seconds since the epoch; `None` before that.
     pub(crate) modified_s: Option<u64>,
+    /// True if a later version has another date, or a tag beside it: `Last-Modified` is sent.
+    pub(crate) is_dated: bool,
+}
+
+impl Validators {
+    /// Those of a file. Without a tag a client goes by the date, which tells versions apart once
+    /// its second is over.
+    pub(crate) fn of_file(
+        meta: &FileMeta,
+        coding: Option<Coding>,
+        unix_time: Duration,
+        is_anywhere: bool,
+    ) -> Self {
+        let is_settled = etag::is_settled(meta, unix_time, is_anywhere);
+        let is_tagged = is_settled && !meta.is_weak;
+        let modified_s = date::modified_s(meta.mtime_ns);
+        Validators {
+            etag: is_tagged.then(|| ETag::of_file(meta, coding, is_anywhere)),
+            modified_s,
+            is_dated: is_tagged
+                || is_settled && modified_s.is_some_and(|second| second < unix_time.as_secs()),
+        }
+    }
+
+    /// Those of a version that has a number.
+    pub(crate) fn of_number(number: u64, modified_s: Option<u64>) -> Self {
+        Validators {
+            etag: Some(ETag::of_number(number)),
+            modified_s,
+            is_dated: true,
+        }
+    }
 }
 
 /// What becomes of a request.
@@ -29,11 +65,14 @@ pub(crate) enum Verdict {
 pub(crate) fn judge(head: Head<'_>, validators: &Validators) -> Verdict {
     let any = |field, comparison| {
         let mut values = head.values(field);
-        values.any(|value| validators.etag.is_in(value, comparison))
+        values.any(|value| {
+            let etag = validators.etag.as_ref();
+            etag::is_any(value) || etag.is_some_and(|etag| etag.is_in(value, comparison))
+        })
     };
     // A date that is none, and a file without a date, leave a condition out (§13.1.3, §13.1.4).
     let not_later_than = |field| {
-        let date_s = head.value(field).and_then(date)?;
+        let date_s = head.value(field).and_then(parsed)?;
         Some(validators.modified_s? <= date_s)
     };
     let has = |field| head.present().has(field);
@@ -67,19 +106,45 @@ pub(crate) fn range_applies(head: Head<'_>, validators: &Validators, unix_time: 
     let Some(value) = head.value(Field::IfRange) else {
         return false;
     };
-    if validators.etag.is(value) {
+    // Where there is no tag, a later version may have the same date.
+    let Some(etag) = &validators.etag else {
+        return false;
+    };
+    if etag.is(value) {
         return true;
     }
     // Once the second is over no later version has its date. Two versions of that second may:
     // §8.8.2.2 asks that there be none, which no server can know.
-    !validators.etag.is_weak()
-        && validators.modified_s.is_some_and(|modified_s| {
-            date(value) == Some(modified_s) && modified_s < unix_time.as_secs()
-        })
+    validators.modified_s.is_some_and(|modified_s| {
+        parsed(value) == Some(modified_s) && modified_s < unix_time.as_secs()
+    })
+}
+
+/// True if `If-Range`, or without it `If-Match`, has the tag of this version.
+pub(crate) fn names_version(head: Head<'_>, validators: &Validators) -> bool {
+    let Some(etag) = &validators.etag else {
+        return false;
+    };
+    if head.present().has(Field::IfRange) {
+        return head
+            .value(Field::IfRange)
+            .is_some_and(|value| etag.is(value));
+    }
+    let mut values = head.values(Field::IfMatch);
+    values.any(|value| etag.is_in(value, Comparison::Strong))
+}
+
+/// The coding of the variant of which the client has a part, by a tag that it sends.
+pub(crate) fn coding_named(head: Head<'_>) -> Option<Coding> {
+    let fields = [Field::IfRange, Field::IfMatch, Field::IfNoneMatch];
+    let field = fields
+        .into_iter()
+        .find(|&field| head.present().has(field))?;
+    head.values(field).find_map(etag::coding_named)
 }
 
 /// An HTTP-date in any of its three forms (RFC 9110 §5.6.7), in seconds since the epoch.
-fn date(value: &[u8]) -> Option<u64> {
+fn parsed(value: &[u8]) -> Option<u64> {
     let time = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
     let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     Some(since.as_secs())
@@ -108,15 +173,12 @@ mod tests {
             mtime_ns: MODIFIED_S as i64 * 1_000_000_000,
             ..FileMeta::default()
         };
-        Validators {
-            etag: ETag::new(&meta, None, NOW, false),
-            modified_s: Some(MODIFIED_S),
-        }
+        Validators::of_file(&meta, None, NOW, false)
     }
 
     fn own() -> String {
         let mut out = Vec::new();
-        validators().etag.write(&mut out);
+        validators().etag.unwrap().write(&mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -302,7 +364,7 @@ mod tests {
 
         #[test]
         fn arbitrary_dates_are_dates_or_not(bytes in vec(any::<u8>(), 0..40)) {
-            date(&bytes);
+            parsed(&bytes);
         }
     }
 }

@@ -75,6 +75,15 @@ impl fmt::Display for CodingError {
 
 impl std::error::Error for CodingError {}
 
+/// How a file is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As it is.
+    Plain,
+    /// Its variant in this coding.
+    Coded(Coding),
+}
+
 /// What a client takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Acceptable {
@@ -82,6 +91,8 @@ pub(crate) struct Acceptable {
     order: [Option<Coding>; Coding::ALL.len()],
     /// The file as it is, if none of them is there.
     pub(crate) identity: bool,
+    /// The file as it is comes before them.
+    is_plain_first: bool,
 }
 
 impl Acceptable {
@@ -89,6 +100,7 @@ impl Acceptable {
     pub(crate) const IDENTITY: Acceptable = Acceptable {
         order: [None; Coding::ALL.len()],
         identity: true,
+        is_plain_first: false,
     };
 
     /// What the lines of the field say of the codings that are `offered`, the server's favourite
@@ -120,6 +132,7 @@ impl Acceptable {
         let mut acceptable = Acceptable {
             order: [None; Coding::ALL.len()],
             identity: identity != Some(0),
+            is_plain_first: false,
         };
         for slot in &mut acceptable.order {
             let mut best = None;
@@ -135,9 +148,29 @@ impl Acceptable {
         acceptable
     }
 
-    /// The coding to try after `tried` others.
-    pub(crate) fn get(&self, tried: usize) -> Option<Coding> {
-        self.order.get(tried).copied().flatten()
+    /// The order for a request of a range: of the variant that the client has a part of, if it
+    /// `names` one, else of the plain file. Libraries add `Accept-Encoding` to any request, and
+    /// cannot decode a part of a variant.
+    pub(crate) fn for_range(mut self, names: Option<Coding>) -> Acceptable {
+        let place = names.and_then(|coding| self.order.iter().position(|it| *it == Some(coding)));
+        match place {
+            Some(place) => self.order[..=place].rotate_right(1),
+            None => self.is_plain_first = true,
+        }
+        self
+    }
+
+    /// What to try after `tried` others; `None` if that was all.
+    pub(crate) fn form(&self, tried: usize) -> Option<Form> {
+        let coded = |place: usize| self.order.get(place).copied().flatten().map(Form::Coded);
+        if self.is_plain_first && self.identity {
+            return match tried.checked_sub(1) {
+                None => Some(Form::Plain),
+                Some(place) => coded(place),
+            };
+        }
+        let codings = self.order.iter().flatten().count();
+        coded(tried).or_else(|| (self.identity && tried == codings).then_some(Form::Plain))
     }
 }
 
@@ -194,12 +227,13 @@ mod tests {
     }
 
     fn names(acceptable: &Acceptable) -> Vec<&'static str> {
-        let order = (0..3).map_while(|tried| acceptable.get(tried));
-        let mut names: Vec<_> = order.map(Coding::name).collect();
-        if acceptable.identity {
-            names.push("identity");
-        }
-        names
+        let forms = (0..9).map_while(|tried| acceptable.form(tried));
+        forms
+            .map(|form| match form {
+                Form::Plain => "identity",
+                Form::Coded(coding) => coding.name(),
+            })
+            .collect()
     }
 
     #[test]
@@ -275,6 +309,28 @@ mod tests {
         assert_eq!(names(&accepted(&["br"], &[])), ["identity"]);
     }
 
+    #[test]
+    fn a_range_is_of_the_plain_file_unless_the_client_names_a_variant() {
+        for (value, names_coding, expected) in [
+            ("br, gzip", None, &["identity", "br", "gzip"][..]),
+            ("br, gzip", Some(Coding::Gzip), &["gzip", "br", "identity"]),
+            (
+                "br, gzip",
+                Some(Coding::Brotli),
+                &["br", "gzip", "identity"],
+            ),
+            ("br, gzip", Some(Coding::Zstd), &["identity", "br", "gzip"]),
+            ("gzip, identity;q=1, *;q=0", None, &["identity", "gzip"]),
+            ("gzip, *;q=0", None, &["gzip"]),
+            ("", None, &["identity"]),
+            ("", Some(Coding::Gzip), &["identity"]),
+            ("*;q=0", None, &[]),
+        ] {
+            let acceptable = accepted(&[value], &Coding::ALL).for_range(names_coding);
+            assert_eq!(names(&acceptable), expected, "{value} {names_coding:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn whatever_is_said_no_coding_is_tried_twice(
@@ -287,9 +343,18 @@ mod tests {
             let text = pieces.concat();
             for value in [text.as_bytes(), &bytes] {
                 let acceptable = Acceptable::new(std::iter::once(value), &Coding::ALL);
-                let order: Vec<_> = (0..9).map_while(|tried| acceptable.get(tried)).collect();
-                for (at, coding) in order.iter().enumerate() {
-                    prop_assert!(!order[..at].contains(coding));
+                let orders = [
+                    acceptable,
+                    acceptable.for_range(None),
+                    acceptable.for_range(Some(Coding::Gzip)),
+                ];
+                for acceptable in orders {
+                    let forms: Vec<_> =
+                        (0..9).map_while(|tried| acceptable.form(tried)).collect();
+                    for (at, form) in forms.iter().enumerate() {
+                        prop_assert!(!forms[..at].contains(form));
+                    }
+                    prop_assert_eq!(forms.contains(&Form::Plain), acceptable.identity);
                 }
             }
         }

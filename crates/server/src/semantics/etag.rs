@@ -2,10 +2,12 @@
 //!
 //! A tag is strong: it changes whenever a byte may have. Writing to a file changes its times, and
 //! putting another in its place changes its inode; all of that is in the tag, as a hash, since
-//! inode numbers are not for clients. A file that has changed within the grain of its timestamps
-//! may change again without their showing it. For so long its tag is weak, and matches nothing,
-//! then or later. Where the file system never shows all changes, the tag is weak, and matches by
-//! weak comparison.
+//! inode numbers are not for clients. A tag of a variant ends with its coding, so that the tag
+//! alone tells which variant a client has.
+//!
+//! A version has no tag if it could only be weak: while a file may change again within the grain of
+//! its timestamps, and where the file system does not show all changes. Clients that make a weak
+//! tag strong, and send it in `If-Match`, fail; without a tag they go by the date.
 
 use std::hash::Hasher;
 use std::time::Duration;
@@ -29,39 +31,24 @@ const DIGITS: usize = 16;
 /// The tag of a version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ETag {
-    opaque: [u8; DIGITS],
-    strength: Strength,
-}
-
-/// What a tag is good for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Strength {
-    /// The bytes are the same.
-    Strong,
-    /// They are the same as far as the file system tells.
-    Weak,
-    /// They may have changed since; it matches nothing.
-    Unsettled,
+    digits: [u8; DIGITS],
+    /// How the version is coded: the tag ends with it.
+    coding: Option<Coding>,
 }
 
 impl ETag {
-    /// The tag of the version that this metadata tells of, at this time since the epoch.
+    /// The tag of the version that this metadata is of.
     ///
     /// Where `is_anywhere`, the file may come from any of several machines that have copies of it,
     /// with the same times of modification: what is each machine's own is left out.
-    pub(crate) fn new(
-        meta: &FileMeta,
-        coding: Option<Coding>,
-        unix_time: Duration,
-        is_anywhere: bool,
-    ) -> ETag {
+    pub(crate) fn of_file(meta: &FileMeta, coding: Option<Coding>, is_anywhere: bool) -> ETag {
         let FileMeta {
             size,
             mtime_ns,
             inode,
             device,
             ctime_ns,
-            is_weak,
+            is_weak: _,
         } = *meta;
         // Keys that are no secret: the same version has the same tag after a restart.
         let mut hasher = SipHasher13::new();
@@ -72,59 +59,34 @@ impl ETag {
             hasher.write(&device.to_le_bytes());
             hasher.write(&ctime_ns.to_le_bytes());
         }
-        // Copies have no inode to tell variants apart, which often have their file's time, and may
-        // have the same size.
-        if let Some(coding) = coding {
-            hasher.write(coding.name().as_bytes());
-        }
-        let changed_ns = if is_anywhere { mtime_ns } else { ctime_ns };
-        let strength = match is_settled(changed_ns, unix_time) {
-            true if is_weak => Strength::Weak,
-            true => Strength::Strong,
-            false => Strength::Unsettled,
-        };
-        // Sent back later, it must not match what is said then: that may be of other bytes, with
-        // the same times.
-        if strength == Strength::Unsettled {
-            hasher.write(b"unsettled");
-        }
         ETag {
-            opaque: hexadecimal(hasher.finish()),
-            strength,
+            digits: hexadecimal(hasher.finish()),
+            coding,
         }
     }
 
     /// The tag of a version that another component tells from others by this number.
     pub(crate) fn of_number(number: u64) -> ETag {
         ETag {
-            opaque: hexadecimal(number),
-            strength: Strength::Strong,
+            digits: hexadecimal(number),
+            coding: None,
         }
-    }
-
-    /// True if the bytes may not be the same although the tag is.
-    pub(crate) fn is_weak(&self) -> bool {
-        self.strength == Strength::Weak
     }
 
     /// Writes the tag as a field's value has it.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        if self.strength != Strength::Strong {
-            out.extend_from_slice(b"W/");
+        out.push(b'"');
+        out.extend_from_slice(&self.digits);
+        if let Some(coding) = self.coding {
+            out.push(b'-');
+            out.extend_from_slice(coding.name().as_bytes());
         }
         out.push(b'"');
-        out.extend_from_slice(&self.opaque);
-        out.push(b'"');
     }
 
-    /// What distinguishes it from others, as text.
-    pub(crate) fn opaque(&self) -> &[u8] {
-        &self.opaque
-    }
-
-    /// True if one of a list of tags is this one (RFC 9110 §13.1.1, §13.1.2). `*` is any.
+    /// True if one of a list of tags is this one (RFC 9110 §13.1.1, §13.1.2).
     pub(crate) fn is_in(&self, value: &[u8], comparison: Comparison) -> bool {
-        value.trim_ascii() == b"*" || Tags(value).any(|tag| self.matches(&tag, comparison))
+        Tags(value).any(|tag| self.matches(&tag, comparison))
     }
 
     /// True if the value is this tag alone, by strong comparison, as `If-Range` wants it.
@@ -135,13 +97,45 @@ impl ETag {
     }
 
     fn matches(&self, tag: &Tag<'_>, comparison: Comparison) -> bool {
-        let is_comparable = match (self.strength, comparison) {
-            (Strength::Strong, Comparison::Strong) => !tag.is_weak,
-            (Strength::Strong | Strength::Weak, Comparison::Weak) => true,
-            (Strength::Weak, Comparison::Strong) | (Strength::Unsettled, _) => false,
+        if tag.is_weak && comparison == Comparison::Strong {
+            return false;
+        }
+        let Some(rest) = tag.opaque.strip_prefix(&self.digits) else {
+            return false;
         };
-        is_comparable && tag.opaque == self.opaque
+        match self.coding {
+            None => rest.is_empty(),
+            Some(coding) => rest.strip_prefix(b"-") == Some(coding.name().as_bytes()),
+        }
     }
+}
+
+/// The coding of the variant that the first tag of a list is of, if it is one.
+pub(crate) fn coding_named(value: &[u8]) -> Option<Coding> {
+    let tag = Tags(value).next()?;
+    let name = tag.opaque.get(DIGITS..)?.strip_prefix(b"-")?;
+    let mut all = Coding::ALL.into_iter();
+    all.find(|coding| coding.name().as_bytes() == name)
+}
+
+/// True if the value of `If-Match` or `If-None-Match` stands for any version.
+pub(crate) fn is_any(value: &[u8]) -> bool {
+    value.trim_ascii() == b"*"
+}
+
+/// True if every change of the file from now on shows in its metadata.
+pub(crate) fn is_settled(meta: &FileMeta, unix_time: Duration, is_anywhere: bool) -> bool {
+    let changed_ns = if is_anywhere {
+        meta.mtime_ns
+    } else {
+        meta.ctime_ns
+    };
+    let grain_ns = match changed_ns % 1_000_000_000 {
+        0 => GRAIN_NS_COARSE,
+        _ => GRAIN_NS,
+    };
+    let now_ns = i64::try_from(unix_time.as_nanos()).unwrap_or(i64::MAX);
+    now_ns.saturating_sub(changed_ns) > grain_ns
 }
 
 /// How tags are compared (RFC 9110 §8.8.3.2).
@@ -156,16 +150,6 @@ pub(crate) enum Comparison {
 fn hexadecimal(number: u64) -> [u8; DIGITS] {
     let digit = |place: usize| b"0123456789abcdef"[(number >> (60 - 4 * place)) as usize & 15];
     std::array::from_fn(digit)
-}
-
-/// Whether a change from now on would show in the timestamps.
-fn is_settled(changed_ns: i64, unix_time: Duration) -> bool {
-    let grain_ns = match changed_ns % 1_000_000_000 {
-        0 => GRAIN_NS_COARSE,
-        _ => GRAIN_NS,
-    };
-    let now_ns = i64::try_from(unix_time.as_nanos()).unwrap_or(i64::MAX);
-    now_ns.saturating_sub(changed_ns) > grain_ns
 }
 
 /// An entity tag that a client has sent.
@@ -214,8 +198,6 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(1_000_000);
 
-    const LATER: Duration = Duration::from_secs(1_000_010);
-
     const META: FileMeta = FileMeta {
         size: 1,
         mtime_ns: 2,
@@ -226,7 +208,7 @@ mod tests {
     };
 
     fn tag() -> ETag {
-        ETag::new(&META, None, NOW, false)
+        ETag::of_file(&META, None, false)
     }
 
     fn text(tag: &ETag) -> String {
@@ -237,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_tag_is_that_of_the_version() {
-        let of = |meta: FileMeta| ETag::new(&meta, None, NOW, false);
+        let of = |meta: FileMeta| ETag::of_file(&meta, None, false);
         assert_eq!(of(META), tag());
         for other in [
             FileMeta { size: 9, ..META },
@@ -268,7 +250,7 @@ mod tests {
 
     #[test]
     fn copies_on_other_machines_have_the_same_tag() {
-        let of = |meta: FileMeta| ETag::new(&meta, None, NOW, true);
+        let of = |meta: FileMeta| ETag::of_file(&meta, None, true);
         let copy = FileMeta {
             inode: 7,
             device: 8,
@@ -287,21 +269,9 @@ mod tests {
     }
 
     #[test]
-    fn where_changes_may_leave_no_trace_the_tag_is_weak_and_matches_by_weak_comparison() {
-        let of = |is_weak| ETag::new(&FileMeta { is_weak, ..META }, None, NOW, false);
-        let (weak, strong) = (of(true), of(false));
-        assert!(text(&weak).starts_with("W/") && !text(&strong).starts_with("W/"));
-        for tag in [text(&weak), text(&strong)] {
-            assert!(weak.is_in(tag.as_bytes(), Comparison::Weak), "{tag}");
-            assert!(!weak.is_in(tag.as_bytes(), Comparison::Strong), "{tag}");
-            assert!(!weak.is(tag.as_bytes()), "{tag}");
-        }
-    }
-
-    #[test]
-    fn what_has_just_changed_has_a_weak_tag_that_matches_nothing() {
+    fn a_file_is_settled_once_each_change_shows() {
         let now_ns = NOW.as_nanos() as i64;
-        for (ctime_ns, is_strong) in [
+        for (changed_ns, expected) in [
             (now_ns - GRAIN_NS - 1, true),
             (now_ns - GRAIN_NS + 1, false),
             (now_ns + 1, false),
@@ -311,14 +281,16 @@ mod tests {
             (i64::MAX, false),
             (i64::MIN, true),
         ] {
-            let tag = ETag::new(&FileMeta { ctime_ns, ..META }, None, NOW, false);
-            assert_eq!(!text(&tag).starts_with("W/"), is_strong, "{ctime_ns}");
-            let itself = text(&tag);
-            assert_eq!(tag.is_in(itself.as_bytes(), Comparison::Weak), is_strong);
-            assert!(tag.is_in(b"*", Comparison::Strong));
-            let settled = ETag::new(&FileMeta { ctime_ns, ..META }, None, LATER, false);
-            let is_known = settled.is_in(itself.as_bytes(), Comparison::Weak);
-            assert_eq!(is_known, is_strong, "{ctime_ns}");
+            let own = FileMeta {
+                ctime_ns: changed_ns,
+                ..META
+            };
+            let copied = FileMeta {
+                mtime_ns: changed_ns,
+                ..META
+            };
+            assert_eq!(is_settled(&own, NOW, false), expected, "{changed_ns}");
+            assert_eq!(is_settled(&copied, NOW, true), expected, "{changed_ns}");
         }
     }
 
@@ -326,10 +298,31 @@ mod tests {
     fn variants_have_tags_of_their_own_also_where_they_are_copies() {
         let codings = [None].into_iter().chain(Coding::ALL.map(Some));
         let tags: Vec<_> = codings
-            .map(|coding| text(&ETag::new(&META, coding, NOW, true)))
+            .map(|coding| ETag::of_file(&META, coding, true))
             .collect();
         for (at, tag) in tags.iter().enumerate() {
-            assert!(!tags[..at].contains(tag), "{tags:?}");
+            let own = text(tag);
+            for (other_at, other) in tags.iter().enumerate() {
+                assert_eq!(other.is(own.as_bytes()), other_at == at, "{own}");
+            }
+            assert_eq!(coding_named(own.as_bytes()), tag.coding, "{own}");
+        }
+    }
+
+    #[test]
+    fn only_a_tag_of_a_variant_names_a_coding() {
+        for (value, expected) in [
+            ("\"0123456789abcdef-gzip\"", Some(Coding::Gzip)),
+            ("W/\"0123456789abcdef-zstd\", \"x\"", Some(Coding::Zstd)),
+            ("\"0123456789abcdef\"", None),
+            ("\"0123456789abcdef-gz\"", None),
+            ("\"0123456789abcdefgzip\"", None),
+            ("\"x\", \"0123456789abcdef-gzip\"", None),
+            ("0123456789abcdef-gzip", None),
+            ("*", None),
+            ("", None),
+        ] {
+            assert_eq!(coding_named(value.as_bytes()), expected, "{value}");
         }
     }
 
@@ -343,8 +336,6 @@ mod tests {
             (format!("\"a\", {own}"), true, true),
             (format!("\"a,b\"\t,,W/\"c\" ,W/{own},"), true, false),
             (format!("\"a\"{own}"), true, true),
-            ("*".to_owned(), true, true),
-            (" * ".to_owned(), true, true),
             (String::new(), false, false),
             ("\"\"".to_owned(), false, false),
             (bare.to_owned(), false, false),
@@ -360,6 +351,9 @@ mod tests {
             let is_in = |comparison| tag().is_in(value.as_bytes(), comparison);
             assert_eq!(is_in(Comparison::Weak), weak, "{value:?}");
             assert_eq!(is_in(Comparison::Strong), strong, "{value:?}");
+        }
+        for (value, expected) in [("*", true), (" * ", true), ("\"*\"", false), ("", false)] {
+            assert_eq!(is_any(value.as_bytes()), expected, "{value:?}");
         }
         assert!(tag().is(own.as_bytes()));
         for value in [
@@ -382,6 +376,7 @@ mod tests {
             for value in [text.as_bytes(), &bytes] {
                 prop_assert!(Tags(value).count() <= value.len());
                 tag().is(value);
+                coding_named(value);
             }
         }
     }

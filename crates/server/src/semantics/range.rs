@@ -1,24 +1,23 @@
 //! `Range`: which bytes of a file are asked for (RFC 9110 §14).
 //!
 //! A request of a hundred bytes may ask for the same gigabytes many times over, or for thousands of
-//! crumbs each of which costs a part of a multipart body. So parts that overlap, or whose gap is
-//! smaller than what a part costs, become one, and who asks for more than a few gets the whole file
-//! (RFC 9110 §17.15): a response never has a byte of the file twice.
+//! crumbs each of which costs a part of a multipart body. So parts that overlap become one, and so
+//! do those whose gap is no longer than the head of a part: a response never has a byte of the file
+//! twice, and a multipart body is at most one such head longer than the file. A request for too
+//! many ranges gets the whole file (RFC 9110 §17.15).
 
 use std::ops::Range;
 
 use http_message::framing::list;
 use http_message::number;
 
-/// Parts no farther apart than this become one, in bytes: the head of a part is as long (RFC 9110
-/// §15.3.7.2).
-const GAP_BYTES_MAX: u64 = 100;
-
 /// What a request selects of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Selection {
-    /// All of it: the field makes no sense, or asks for too much at once.
+    /// All of it: the field makes no sense.
     Whole,
+    /// All of it: the field has more ranges than the limit.
+    TooMany,
     /// One part.
     One(Range<u64>),
     /// Two or more parts, none of which touches another, in the order in which they were asked for.
@@ -27,35 +26,76 @@ pub(crate) enum Selection {
     Unsatisfiable,
 }
 
-/// What a `Range` field with this value selects of a file of `size_bytes`; at most `ranges_max`
-/// ranges of it.
-pub(crate) fn select(value: &[u8], size_bytes: u64, ranges_max: usize) -> Selection {
+/// How many parts a response may have, and which of them become one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Most ranges of a request.
+    pub(crate) ranges_max: usize,
+    /// Parts no farther apart than this become one, in bytes: the length of a part's head.
+    pub(crate) gap_bytes_max: u64,
+}
+
+/// The part or parts that a `Range` field with this value selects of a file of `size_bytes`.
+pub(crate) fn select(value: &[u8], size_bytes: u64, limits: Limits) -> Selection {
     let Some(set) = byte_range_set(value) else {
         return Selection::Whole;
     };
-    let mut parts = Parts::default();
+    let (mut first, mut rest) = (None, Vec::new());
     let mut count = 0;
     for spec in list(set) {
         count += 1;
+        if count > limits.ranges_max {
+            return Selection::TooMany;
+        }
         // RFC 9110 §14.2: a field that is invalid in any of its ranges may be ignored.
-        let Some(spec) = Spec::parse(spec).filter(|_| count <= ranges_max) else {
+        let Some(spec) = Spec::parse(spec) else {
             return Selection::Whole;
         };
         match spec.of(size_bytes) {
             Some(range) if range.is_empty() => return Selection::Whole,
-            Some(range) => parts.add(range),
+            // The usual one costs no allocation.
+            Some(range) if first.is_none() => first = Some(range),
+            Some(range) => rest.push(range),
             None => {}
         }
     }
-    match (parts.first, parts.rest) {
+    match first {
         _ if count == 0 => Selection::Whole,
-        (None, _) => Selection::Unsatisfiable,
-        (Some(only), rest) if rest.is_empty() => Selection::One(only),
-        (Some(first), mut rest) => {
+        None => Selection::Unsatisfiable,
+        Some(only) if rest.is_empty() => Selection::One(only),
+        Some(first) => {
             rest.insert(0, first);
-            Selection::Several(rest)
+            merged(rest, limits.gap_bytes_max)
         }
     }
+}
+
+/// True if the value is a set of byte ranges, whatever the file has of them.
+pub(crate) fn is_valid(value: &[u8]) -> bool {
+    byte_range_set(value).is_some_and(|set| {
+        let mut specs = list(set).peekable();
+        specs.peek().is_some() && specs.all(|spec| Spec::parse(spec).is_some())
+    })
+}
+
+/// Joins ranges that overlap or have no more than `gap_bytes_max` between them, in the place of the
+/// first of these.
+fn merged(ranges: Vec<Range<u64>>, gap_bytes_max: u64) -> Selection {
+    let mut parts: Vec<(usize, Range<u64>)> = ranges.into_iter().enumerate().collect();
+    parts.sort_unstable_by_key(|(place, range)| (range.start, *place));
+    parts.dedup_by(|(place, range), (kept_place, kept)| {
+        let is_near = range.start <= kept.end.saturating_add(gap_bytes_max);
+        if is_near {
+            kept.end = kept.end.max(range.end);
+            *kept_place = (*kept_place).min(*place);
+        }
+        is_near
+    });
+    if let [(_, only)] = &parts[..] {
+        return Selection::One(only.clone());
+    }
+    parts.sort_unstable_by_key(|&(place, _)| place);
+    Selection::Several(parts.into_iter().map(|(_, range)| range).collect())
 }
 
 /// What follows `bytes=`; there are no other units (RFC 9110 §14.1).
@@ -103,46 +143,6 @@ impl Spec {
     }
 }
 
-/// Parts that are apart. The usual one costs no allocation.
-#[derive(Default)]
-struct Parts {
-    first: Option<Range<u64>>,
-    rest: Vec<Range<u64>>,
-}
-
-impl Parts {
-    /// Adds a range, and to it all that it comes near to, in the place of the first of these.
-    fn add(&mut self, mut range: Range<u64>) {
-        let Some(first) = &mut self.first else {
-            self.first = Some(range);
-            return;
-        };
-        let mut place = self.rest.len();
-        // A range that grows comes near to others, so all are looked at again.
-        while let Some(near) = self.rest.iter().position(|part| are_near(part, &range)) {
-            range = cover(&self.rest.remove(near), &range);
-            place = place.min(near);
-        }
-        if are_near(first, &range) {
-            *first = cover(first, &range);
-            while let Some(near) = self.rest.iter().position(|part| are_near(part, first)) {
-                *first = cover(&self.rest.remove(near), first);
-            }
-        } else {
-            self.rest.insert(place.min(self.rest.len()), range);
-        }
-    }
-}
-
-fn are_near(one: &Range<u64>, other: &Range<u64>) -> bool {
-    let begins_before = |one: &Range<u64>, end: u64| one.start <= end.saturating_add(GAP_BYTES_MAX);
-    begins_before(one, other.end) && begins_before(other, one.end)
-}
-
-fn cover(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
-    one.start.min(other.start)..one.end.max(other.end)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::collection::vec;
@@ -152,9 +152,20 @@ mod tests {
     use super::*;
 
     const RANGES_MAX: usize = 4;
+    const GAP_BYTES_MAX: u64 = 100;
+    const LIMITS: Limits = Limits {
+        ranges_max: RANGES_MAX,
+        gap_bytes_max: GAP_BYTES_MAX,
+    };
 
     fn selected(value: &str, size_bytes: u64) -> Selection {
-        select(value.as_bytes(), size_bytes, RANGES_MAX)
+        select(value.as_bytes(), size_bytes, LIMITS)
+    }
+
+    fn are_near(one: &Range<u64>, other: &Range<u64>) -> bool {
+        let begins_before =
+            |one: &Range<u64>, end: u64| one.start <= end.saturating_add(GAP_BYTES_MAX);
+        begins_before(one, other.end) && begins_before(other, one.end)
     }
 
     #[test]
@@ -267,10 +278,10 @@ mod tests {
     #[test]
     fn too_many_ranges_are_all() {
         assert_eq!(selected("bytes=0-0,1-1,2-2,3-3", 9), Selection::One(0..4));
-        assert_eq!(selected("bytes=0-0,1-1,2-2,3-3,4-4", 9), Selection::Whole);
+        assert_eq!(selected("bytes=0-0,1-1,2-2,3-3,4-4", 9), Selection::TooMany);
         assert_eq!(
             selected(&format!("bytes={}", "0-,".repeat(5000)), 9),
-            Selection::Whole
+            Selection::TooMany
         );
     }
 
@@ -286,7 +297,7 @@ mod tests {
         ) {
             let value = pieces.concat();
             match selected(&value, size_bytes) {
-                Selection::Whole | Selection::Unsatisfiable => {}
+                Selection::Whole | Selection::TooMany | Selection::Unsatisfiable => {}
                 Selection::One(range) => {
                     prop_assert!(range.start < range.end && range.end <= size_bytes);
                 }
@@ -310,7 +321,7 @@ mod tests {
                 .map(|(first, more)| format!("{first}-{}", first + more))
                 .collect();
             let chosen = match selected(&format!("bytes={}", specs.join(",")), SIZE_BYTES) {
-                Selection::Whole => panic!("{specs:?} is valid"),
+                Selection::Whole | Selection::TooMany => panic!("{specs:?} is valid"),
                 Selection::Unsatisfiable => Vec::new(),
                 Selection::One(range) => vec![range],
                 Selection::Several(ranges) => ranges,
@@ -330,8 +341,12 @@ mod tests {
             value in vec(any::<u8>(), 0..64),
             size_bytes in any::<u64>(),
         ) {
-            select(&value, size_bytes, RANGES_MAX);
-            select(&[b"bytes=", &value[..]].concat(), size_bytes, RANGES_MAX);
+            for value in [value.clone(), [b"bytes=", &value[..]].concat()] {
+                if select(&value, size_bytes, LIMITS) != Selection::Whole {
+                    prop_assert!(value.starts_with(b"bytes="), "{:?}", value);
+                }
+                is_valid(&value);
+            }
         }
     }
 }

@@ -194,22 +194,96 @@ fn replicas_agree_about_tags() {
     );
 }
 
+/// Without a tag and a date nothing can take it for the same.
 #[test]
-fn a_file_that_may_change_unseen_is_never_taken_for_the_same() {
+fn a_file_that_may_change_unseen_has_neither_tag_nor_date() {
     let mut lab = Lab::new();
+    let modified = "Sun, 06 Nov 1994 08:49:36 GMT";
     lab.file_of("a", "first", START.as_nanos() as i64 - 1);
-    let weak = tag(&mut lab, "/a");
-    assert!(weak.starts_with("W/"), "{weak}");
-    for field in ["If-None-Match", "If-Range"] {
-        let response = lab.get_with("/a", &[(field, &weak), ("Range", "bytes=0-1")]);
-        assert_ne!(response.status, 304);
-        assert!(field != "If-Range" || response.status == 200);
+    let fresh = lab.get("/a");
+    assert_eq!(
+        (fresh.header("ETag"), fresh.header("Last-Modified")),
+        (None, None)
+    );
+    for (field, value, status) in [
+        ("If-None-Match", "\"x\"", 206),
+        ("If-None-Match", "*", 304),
+        ("If-Match", "\"x\"", 412),
+        ("If-Match", "*", 206),
+        ("If-Range", "\"x\"", 200),
+        ("If-Range", modified, 200),
+    ] {
+        let response = lab.get_with("/a", &[(field, value), ("Range", "bytes=0-1")]);
+        assert_eq!(response.status, status, "{field}: {value}");
+        assert_eq!(response.header("ETag"), None);
     }
     // A moment later it would show.
     lab.pass(Duration::from_secs(1));
-    let strong = tag(&mut lab, "/a");
-    for (known, status) in [(&weak, 200), (&strong, 304)] {
-        let response = lab.get_with("/a", &[("If-None-Match", known)]);
-        assert_eq!(response.status, status, "{known}");
+    let settled = lab.get("/a");
+    assert_eq!(settled.header("Last-Modified"), Some(modified));
+    let tag = settled.header("ETag").unwrap();
+    assert_eq!(lab.get_with("/a", &[("If-None-Match", tag)]).status, 304);
+}
+
+/// As in tmpfs: clients take a weak tag for a strong one and fail, so they go by the date.
+#[test]
+fn where_changes_may_leave_no_trace_only_the_date_is_sent() {
+    let mut lab = Lab::new();
+    let meta = FileMeta {
+        mtime_ns: modified_ns(),
+        ctime_ns: modified_ns(),
+        is_weak: true,
+        ..FileMeta::default()
+    };
+    lab.version("a", "the whole of it", meta);
+    for (fields, status) in [
+        (&[][..], 200),
+        (&[("Range", "bytes=0-2")], 206),
+        (
+            &[("Range", "bytes=0-2"), ("If-Unmodified-Since", MODIFIED)],
+            206,
+        ),
+        (&[("If-Unmodified-Since", A_SECOND_BEFORE)], 412),
+        (&[("If-Modified-Since", MODIFIED)], 304),
+        (&[("If-Modified-Since", A_SECOND_BEFORE)], 200),
+        (&[("If-None-Match", "*")], 304),
+        (&[("If-None-Match", "W/\"0123456789abcdef\"")], 200),
+        (&[("If-Match", "*")], 200),
+        (&[("If-Match", "\"0123456789abcdef\"")], 412),
+        // The bytes may be others in spite of the date.
+        (&[("Range", "bytes=0-2"), ("If-Range", MODIFIED)], 200),
+    ] {
+        let response = lab.get_with("/a", fields);
+        assert_eq!(response.status, status, "{fields:?}");
+        assert_eq!(response.header("ETag"), None, "{fields:?}");
+        let date = (status != 412).then_some(MODIFIED);
+        assert_eq!(response.header("Last-Modified"), date, "{fields:?}");
     }
+    let client = lab.connect();
+    let response = lab.ask(client, "HEAD /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(
+        (response.header("ETag"), response.header("Last-Modified")),
+        (None, Some(MODIFIED))
+    );
+}
+
+/// A playlist in tmpfs may be replaced several times a second.
+#[test]
+fn where_only_the_date_tells_versions_apart_it_is_sent_once_its_second_is_over() {
+    let mut lab = Lab::new();
+    let half_ns = START.as_nanos() as i64 + 500_000_000;
+    let meta = FileMeta {
+        mtime_ns: half_ns + 1,
+        ctime_ns: half_ns + 1,
+        is_weak: true,
+        ..FileMeta::default()
+    };
+    lab.version("live.m3u8", "first", meta);
+    lab.pass(Duration::from_millis(900));
+    assert_eq!(lab.get("/live.m3u8").header("Last-Modified"), None);
+    lab.pass(Duration::from_millis(100));
+    assert_eq!(
+        lab.get("/live.m3u8").header("Last-Modified"),
+        Some("Sun, 06 Nov 1994 08:49:37 GMT")
+    );
 }

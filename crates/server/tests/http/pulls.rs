@@ -878,3 +878,64 @@ fn early_requests_are_answered_before_a_server_ends() {
     bench.lab.pass(Duration::from_secs(1));
     assert_eq!(bench.lab.quic_closed(connection), Some(0x100));
 }
+
+/// An origin may send coded content to a fetcher that asks for none: a client that decodes cannot
+/// decode a part of it.
+#[test]
+fn a_client_that_decodes_gets_a_part_of_coded_content_only_if_it_has_another() {
+    let mut bench = Bench::new(config());
+    let range = ("Range", "bytes=2-4");
+    let decodes = ("Accept-Encoding", "gzip");
+    for (fields, status, len) in [
+        (&[decodes][..], 200, 3456),
+        (&[range], 206, 3),
+        (&[range, decodes], 200, 3456),
+        (
+            &[range, decodes, ("If-Range", "\"0000000000000123\"")],
+            206,
+            3,
+        ),
+        (
+            &[range, decodes, ("If-Match", "\"0000000000000123\"")],
+            206,
+            3,
+        ),
+        (&[range, decodes, ("If-Range", "\"x\"")], 200, 3456),
+        (&[("Range", "bytes=0-0,3000-3000")], 200, 3456),
+    ] {
+        bench.put_all(3456);
+        let stream = bench.lab.connect();
+        bench.lab.send(stream, get_with("/x.csv", fields));
+        let mut coded = object(3456);
+        coded.content = self::fields(&[("content-encoding", "gzip")]);
+        bench.tell(bench.asked().0, OriginEvent::Object(coded));
+        bench.serve_all();
+        let response = bench.lab.response(stream);
+        let got = (response.status, response.body.len());
+        assert_eq!(got, (status, len), "{fields:?}");
+        assert_eq!(response.header("Content-Encoding"), Some("gzip"));
+    }
+    bench.all_done();
+}
+
+#[test]
+fn an_object_that_stands_in_for_a_missing_file_varies_as_the_file_does() {
+    let mut config = config();
+    config.files_come_first = true;
+    config.sites[0].precompressed = vec![server::Coding::Gzip];
+    let mut bench = Bench::new(config);
+    for (target, expected) in [("/x.css", Some("Accept-Encoding")), ("/x.mp4", None)] {
+        let stream = bench.ask(&get(target), 10);
+        let response = bench.lab.response(stream);
+        assert_eq!((response.status, response.header("Vary")), (200, expected));
+        bench.lab.send(stream, get(target));
+        let refusal = OriginEvent::Refused {
+            status: StatusCode::NOT_FOUND,
+            location: None,
+            how: CacheStatus::Miss,
+        };
+        bench.tell(bench.asked().0, refusal);
+        let response = bench.lab.response(stream);
+        assert_eq!((response.status, response.header("Vary")), (404, expected));
+    }
+}

@@ -115,23 +115,158 @@ fn what_is_asked_for_by_its_own_name_is_no_variant() {
     );
 }
 
+fn tag(response: &Response) -> String {
+    response.header("ETag").expect("a tag").to_owned()
+}
+
 #[test]
-fn ranges_are_those_of_the_variant() {
+fn a_range_is_of_the_plain_file_unless_the_client_has_a_part_of_a_variant() {
     let mut lab = lab();
-    let fields = [("Accept-Encoding", "br"), ("Range", "bytes=1-2")];
-    let response = lab.get_with("/style.css", &fields);
-    assert_eq!(
+    let plain = tag(&lab.get("/style.css"));
+    let gzip = tag(&accepting(&mut lab, "/style.css", "gzip"));
+    let brotli = tag(&accepting(&mut lab, "/style.css", "br"));
+    let weak = format!("W/{brotli}");
+    let date = "Thu, 01 Jan 1970 00:00:00 GMT";
+    let both = "br, gzip";
+    for (codings, condition, expected) in [
+        (both, None, (206, None, "s i")),
+        // Chromium's, for a playlist.
+        ("gzip, identity;q=1, *;q=0", None, (206, None, "s i")),
+        (both, Some(("If-Range", &plain[..])), (206, None, "s i")),
+        (both, Some(("If-Range", date)), (206, None, "s i")),
+        (both, Some(("If-Range", &brotli)), (206, Some("br"), "rot")),
+        (both, Some(("If-Range", &gzip)), (206, Some("gzip"), "zip")),
+        (both, Some(("If-Match", &gzip)), (206, Some("gzip"), "zip")),
+        ("gzip", Some(("If-Range", &brotli)), (200, None, "as it is")),
+        (both, Some(("If-Range", &weak)), (200, Some("br"), "brotli")),
+        (both, Some(("If-Range", "\"x\"")), (200, None, "as it is")),
+        (both, Some(("If-None-Match", &gzip)), (304, None, "")),
+        (both, Some(("If-None-Match", &plain)), (304, None, "")),
+        (both, Some(("If-None-Match", "\"x\"")), (206, None, "s i")),
         (
-            response.status,
-            response.header("Content-Range"),
-            &response.body[..]
+            both,
+            Some(("If-None-Match", "\"0000000000000000-gzip\"")),
+            (200, Some("gzip"), "gzip"),
         ),
-        (206, Some("bytes 1-2/6"), &b"ro"[..])
-    );
-    assert_eq!(response.header("Content-Encoding"), Some("br"));
+    ] {
+        let mut fields = vec![("Accept-Encoding", codings), ("Range", "bytes=1-3")];
+        fields.extend(condition);
+        let response = lab.get_with("/style.css", &fields);
+        let body = String::from_utf8(response.body.clone()).unwrap();
+        let coding = response.header("Content-Encoding");
+        assert_eq!((response.status, coding, &body[..]), expected, "{fields:?}");
+        assert_eq!(response.header("Vary"), Some("Accept-Encoding"));
+    }
     // A multipart of coded parts would be ambiguous.
-    let fields = [("Accept-Encoding", "br"), ("Range", "bytes=0-0,5-5")];
-    assert_eq!(lab.get_with("/style.css", &fields).status, 200);
+    let fields = [
+        ("Accept-Encoding", "br"),
+        ("Range", "bytes=0-0,5-5"),
+        ("If-Range", &brotli),
+    ];
+    assert_eq!(lab.get_with("/style.css", &fields).body, b"brotli");
+    assert_eq!(lab.files_left_open(), 0);
+}
+
+#[test]
+fn a_range_that_makes_no_sense_changes_nothing() {
+    let mut lab = lab();
+    for value in ["bytes=x", "lines=1-2", "bytes=", "bytes=5-1"] {
+        let fields = [("Accept-Encoding", "br"), ("Range", value)];
+        let response = lab.get_with("/style.css", &fields);
+        assert_eq!((response.status, &response.body[..]), (200, &b"brotli"[..]));
+    }
+    let client = lab.connect();
+    let request = "HEAD /style.css HTTP/1.1\r\nHost: h\r\nAccept-Encoding: br\r\n\
+        Range: bytes=0-1\r\n\r\n";
+    let response = lab.ask(client, request);
+    assert_eq!(response.header("Content-Encoding"), Some("br"));
+}
+
+/// As wget2 does with `--chunk-size`: the ranges are those of the plain file.
+#[test]
+fn a_client_that_asks_for_the_length_first_does_not_get_that_of_a_variant() {
+    let mut lab = lab();
+    let client = lab.connect();
+    for (codings, length) in [("br", None), ("zstd", Some("8")), ("", Some("8"))] {
+        let request =
+            format!("HEAD /style.css HTTP/1.1\r\nHost: h\r\nAccept-Encoding: {codings}\r\n\r\n");
+        let response = lab.ask(client, &request);
+        assert_eq!(response.header("Content-Length"), length, "{codings}");
+        assert_eq!(response.status, 200);
+    }
+    let length = accepting(&mut lab, "/style.css", "br");
+    assert_eq!(length.header("Content-Length"), Some("6"));
+}
+
+#[test]
+fn where_only_a_variant_is_there_a_range_gets_the_whole_of_it() {
+    let mut lab = lab();
+    let fields = [("Accept-Encoding", "gzip"), ("Range", "bytes=1-2")];
+    let response = lab.get_with("/gone.js", &fields);
+    assert_eq!(
+        (response.status, response.header("Content-Encoding")),
+        (200, Some("gzip"))
+    );
+    assert_eq!(response.body, b"gzip");
+    let with_tag = [fields[0], fields[1], ("If-Range", &tag(&response)[..])];
+    let rest = lab.get_with("/gone.js", &with_tag);
+    assert_eq!((rest.status, &rest.body[..]), (206, &b"zi"[..]));
+    for (codings, status) in [("gzip, identity;q=0", 200), ("br", 404), ("*;q=0", 406)] {
+        let fields = [("Accept-Encoding", codings), ("Range", "bytes=1-2")];
+        let response = lab.get_with("/gone.js", &fields);
+        assert_eq!(response.status, status, "{codings}");
+    }
+}
+
+/// A cache must not give one client the outcome of another's `Accept-Encoding` (RFC 9110 §12.5.5,
+/// RFC 9111 §4.1).
+#[test]
+fn each_outcome_that_depends_on_codings_says_so() {
+    let mut lab = lab();
+    lab.fails("secret.css", libc::EACCES);
+    let of_plain = tag(&lab.get("/style.css"));
+    let vary = Some("Accept-Encoding");
+    for (target, fields, status, expected) in [
+        ("/gone.js", &[("Accept-Encoding", "gzip")][..], 200, vary),
+        ("/gone.js", &[], 404, vary),
+        ("/none.js", &[("Accept-Encoding", "gzip")], 404, vary),
+        ("/style.css", &[("Accept-Encoding", "*;q=0")], 406, vary),
+        ("/style.css", &[("If-None-Match", &of_plain)], 304, vary),
+        ("/style.css", &[("If-Match", "\"x\"")], 412, vary),
+        ("/style.css", &[("Range", "bytes=99-")], 416, vary),
+        ("/secret.css", &[], 403, vary),
+        ("/dir", &[], 301, vary),
+        ("/dir/", &[], 404, vary),
+        // Formats with compression of their own, and targets for which no file is tried.
+        ("/none.mp4", &[("Accept-Encoding", "gzip")], 404, None),
+        ("/clip.mp4", &[("Range", "bytes=99-")], 416, None),
+        ("/%00", &[], 400, None),
+    ] {
+        let response = lab.get_with(target, fields);
+        assert_eq!(response.status, status, "{target} {fields:?}");
+        assert_eq!(response.header("Vary"), expected, "{target} {fields:?}");
+    }
+}
+
+#[test]
+fn the_page_of_an_error_says_so_too() {
+    let mut lab = Lab::with(Config {
+        sites: vec![Site {
+            precompressed: vec![Coding::Gzip],
+            error_pages: vec![(404.try_into().unwrap(), "404.html".parse().unwrap())],
+            ..Site::default()
+        }],
+        ..Config::default()
+    });
+    lab.file("404.html", "not there");
+    for (target, expected) in [("/a.js", Some("Accept-Encoding")), ("/a.mp4", None)] {
+        let response = lab.get(target);
+        assert_eq!(
+            (response.status, &response.body[..]),
+            (404, &b"not there"[..])
+        );
+        assert_eq!(response.header("Vary"), expected, "{target}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! From what has been found to a response that is being queued.
 
+use std::hash::Hasher;
 use std::mem;
 use std::ops::Range;
 use std::time::Duration;
@@ -8,25 +9,27 @@ use host::Growth;
 use host::app::{FileHandle, FileMeta, Io};
 use http::StatusCode;
 use http::header::CONTENT_ENCODING;
+use siphasher::sip::SipHasher13;
 
 use super::{Exchange, OpenPurpose, SHOWN_BYTES_MAX, Stage};
 use crate::access::Begun;
 use crate::config::Config;
-use crate::exchange::output::{Body, Splice};
+use crate::exchange::multipart::Multipart;
+use crate::exchange::output::Body;
 use crate::exchange::request::Request;
 use crate::exchange::response::{self, Common, Entity};
 use crate::exchange::shared::Shared;
 use crate::exchange::version::Version;
-use crate::semantics::answer::{self, Answer};
+use crate::semantics::answer::{self, Answer, Opened};
 use crate::semantics::conditional::Validators;
 use crate::semantics::content::Content;
 use crate::semantics::date::{self, DateCache};
 use crate::semantics::encoding::Coding;
-use crate::semantics::etag::ETag;
 use crate::semantics::fields::{Field, Head};
 use crate::semantics::mime;
 use crate::semantics::open_failure;
 use crate::semantics::pull::{OriginEvent, Ticket};
+use crate::semantics::range::Limits;
 use crate::semantics::target;
 
 /// What of the content a response has.
@@ -34,7 +37,7 @@ use crate::semantics::target;
 enum Ranges {
     None,
     One(Range<u64>),
-    Several(Vec<Splice>),
+    Several(Multipart),
 }
 
 impl<V: Version> Exchange<V> {
@@ -63,30 +66,23 @@ impl<V: Version> Exchange<V> {
             OpenPurpose::ErrorPage(status) => {
                 response::error_with_file(out, &common, status, meta.size, media_type);
                 let is_empty = request.head_only() || meta.size == 0;
-                let after_bytes = out.len();
                 let body = if is_empty {
                     io.close_file(file);
                     None
                 } else {
-                    Some(Body::one(Content::File(file), after_bytes, 0..meta.size))
+                    Some(Body::one(Content::File(file), 0..meta.size))
                 };
                 return self.send_content(io, shared, request, status, body);
             }
         };
-        let modified_s = date::modified_s(meta.mtime_ns);
-        let etag = ETag::new(
-            meta,
-            attempt.coding(),
-            now,
-            shared.config.roots_are_replicas,
-        );
+        let coding = attempt.coding();
+        let is_anywhere = shared.config.roots_are_replicas;
         let found = Found {
             content: Content::File(file),
             size_bytes: meta.size,
             media_type,
-            validators: Validators { etag, modified_s },
-            coding: attempt.coding(),
-            varies: attempt.is_negotiated,
+            validators: Validators::of_file(meta, coding, now, is_anywhere),
+            coding,
         };
         self.answer(io, shared, request, found);
     }
@@ -99,7 +95,6 @@ impl<V: Version> Exchange<V> {
             media_type,
             validators,
             coding,
-            varies,
         } = found;
         let now = io.unix_time();
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
@@ -109,54 +104,78 @@ impl<V: Version> Exchange<V> {
             Content::File(_) => None,
             Content::Segments(segments) => Some(&*segments.object),
         };
+        let is_coded =
+            coding.is_some() || object.is_some_and(|it| it.content(&CONTENT_ENCODING).is_some());
         let entity = Entity {
             size_bytes,
             media_type,
             last_modified: validators
                 .modified_s
+                .filter(|_| validators.is_dated)
                 .and_then(|second| date::last_modified(second, now)),
             etag: validators.etag,
             coding,
-            varies,
+            is_indivisible: is_coded && request.present.has(Field::AcceptEncoding),
             object,
             tells_how: shared.config.cache_status,
         };
-        // Nothing says whether a coding is that of a part or of what the parts come from.
-        let is_coded = object.is_some_and(|it| it.content(&CONTENT_ENCODING).is_some());
-        let ranges_max = if coding.is_some() || is_coded {
-            1
-        } else {
-            shared.config.ranges_max
+        let has_range = request.present.has(Field::Range);
+        let limits = Limits {
+            ranges_max: shared.config.ranges_max,
+            gap_bytes_max: if has_range {
+                entity.part_head_bytes_max()
+            } else {
+                0
+            },
         };
-        let answer = answer::of(
-            head,
-            request.head_only(),
-            &validators,
+        let opened = Opened {
+            validators: &validators,
             size_bytes,
-            now,
-            ranges_max,
-        );
-        // Another boundary for each response of a connection, and for each connection.
-        let salt = self.stream.0.rotate_left(32) ^ self.output.queued_bytes();
-        let between = &mut shared.between;
-        let written = write_answer(out, between, &common, &entity, answer, salt);
+            is_coded,
+        };
+        let answer = answer::of(head, request.head_only(), opened, now, limits);
+        let is_over_limit = answer == Answer::TooManyRanges;
+        let written = write_answer(out, &common, &entity, answer, || self.boundary(now));
+        if is_over_limit {
+            self.note_too_many_ranges(io, shared);
+        }
         let Some((status, ranges)) = written else {
             self.let_go(io, shared, &content);
             return self.refuse(io, shared, request, StatusCode::PRECONDITION_FAILED);
         };
-        let head_bytes = shared.out.len();
         let body = match ranges {
             Ranges::None => {
                 self.let_go(io, shared, &content);
                 None
             }
-            Ranges::One(range) => Some(Body::one(content, head_bytes, range)),
-            Ranges::Several(splices) => Some(Body::several(content, splices)),
+            Ranges::One(range) => Some(Body::one(content, range)),
+            Ranges::Several(parts) => Some(Body::several(content, parts)),
         };
         if let Some(accesses) = &mut self.accesses {
             accesses.on_coding(coding);
         }
         self.send_content(io, shared, request, status, body);
+    }
+
+    /// A boundary for the response that begins: another one for each response of a connection, and
+    /// for each connection. No file contains it by intention, which hangs on when it is sent.
+    fn boundary(&self, now: Duration) -> [u64; 2] {
+        let mut hasher = SipHasher13::new();
+        hasher.write(&now.as_nanos().to_le_bytes());
+        let number = self.stream.0.rotate_left(32) ^ self.output.queued_bytes();
+        [hasher.finish(), number]
+    }
+
+    /// The request has more ranges than it may have.
+    fn note_too_many_ranges(&self, io: &dyn Io, shared: &mut Shared) {
+        shared.counters.ranges_over_limit += 1;
+        if shared.many_ranges.begins(io.now_us()) {
+            tracing::warn!(
+                stream = self.stream.0,
+                "a request has more ranges than ranges_max: it gets the whole file; later ones are \
+                 only counted"
+            );
+        }
     }
 
     /// Content that has been found is not needed.
@@ -206,12 +225,8 @@ impl<V: Version> Exchange<V> {
                 let found = Found {
                     size_bytes: object.size_bytes,
                     media_type,
-                    validators: Validators {
-                        etag: ETag::of_number(object.tag),
-                        modified_s: object.last_modified_s,
-                    },
+                    validators: Validators::of_number(object.tag, object.last_modified_s),
                     coding: None,
-                    varies: false,
                     content: Content::object(ticket, object),
                 };
                 self.answer(io, shared, request, found);
@@ -281,7 +296,10 @@ impl<V: Version> Exchange<V> {
                 return self.open(io, shared, request, next);
             }
             if attempt.coding().is_some() {
-                status = StatusCode::NOT_ACCEPTABLE;
+                status = match attempt.refuses_plain() {
+                    true => StatusCode::NOT_ACCEPTABLE,
+                    false => StatusCode::NOT_FOUND,
+                };
             }
         }
         if status == StatusCode::NOT_FOUND {
@@ -448,22 +466,20 @@ struct Found {
     media_type: &'static str,
     validators: Validators,
     coding: Option<Coding>,
-    varies: bool,
 }
 
-/// Writes the head of an answer to a request for some content, and what stands between its parts;
-/// `None` if a precondition has failed, which is a refusal. `salt` makes boundaries differ.
+/// Writes the head of an answer to a request for some content; `None` if a precondition has failed,
+/// which is a refusal. `boundary` is that of a multipart body.
 fn write_answer<V: Version>(
     out: &mut Vec<u8>,
-    between: &mut Vec<u8>,
     common: &Common<'_, V>,
     entity: &Entity<'_>,
     answer: Answer,
-    salt: u64,
+    boundary: impl FnOnce() -> [u64; 2],
 ) -> Option<(StatusCode, Ranges)> {
     let size_bytes = entity.size_bytes;
     Some(match answer {
-        Answer::Whole => {
+        Answer::Whole | Answer::TooManyRanges => {
             response::whole(out, common, entity);
             let is_empty = common.head_only || size_bytes == 0;
             let ranges = if is_empty {
@@ -478,8 +494,9 @@ fn write_answer<V: Version>(
             (StatusCode::PARTIAL_CONTENT, Ranges::One(range))
         }
         Answer::Parts(ranges) => {
-            let splices = response::parts(out, common, entity, ranges, between, salt);
-            (StatusCode::PARTIAL_CONTENT, Ranges::Several(splices))
+            let parts = entity.multipart(ranges, boundary());
+            response::parts(out, common, entity, &parts);
+            (StatusCode::PARTIAL_CONTENT, Ranges::Several(parts))
         }
         Answer::NotModified => {
             response::not_modified(out, common, entity);
@@ -511,5 +528,6 @@ pub(super) fn common<'a, V: Version>(
         origin: cors.and_then(|_| head.value(Field::Origin)),
         unix_time,
         http3_port: config.http3_port,
+        varies_by_encoding: request.is_negotiated,
     }
 }

@@ -187,16 +187,13 @@ impl<V: Version> Exchange<V> {
         if let Some(count) = truncated_after {
             hasher.write_usize(count);
         }
-        let etag = ETag::of_number(hasher.finish());
-        let validators = Validators {
-            etag,
-            modified_s: None,
-        };
+        let number = hasher.finish();
+        let validators = Validators::of_number(number, None);
         let now = io.unix_time();
         let common = common(&mut shared.date, &shared.config, &request, head, now);
         let entity = response::Listed {
             media_type: format.media_type(),
-            etag,
+            etag: ETag::of_number(number),
             truncated_after,
         };
         let status = match conditional::judge(head, &validators) {

@@ -12,9 +12,11 @@ use crate::exchange::request::{Method, Place, Request};
 use crate::exchange::shared::Shared;
 use crate::exchange::version::Version;
 use crate::semantics::attempt::Attempt;
+use crate::semantics::conditional;
 use crate::semantics::encoding::Acceptable;
 use crate::semantics::fields::{Field, Head};
 use crate::semantics::pull::{RulePull, Ticket};
+use crate::semantics::range;
 use crate::semantics::rule::Rule;
 use crate::semantics::signed;
 use crate::semantics::site::Site;
@@ -92,11 +94,7 @@ impl<V: Version> Exchange<V> {
                 return self.ask(io, shared, request, &origin);
             }
         }
-        let acceptable = if site.precompressed.is_empty() {
-            Acceptable::IDENTITY
-        } else {
-            Acceptable::new(head.values(Field::AcceptEncoding), &site.precompressed)
-        };
+        let acceptable = acceptable(head, &request, &site);
         self.open(io, shared, request, Attempt::new(kind, acceptable));
     }
 
@@ -121,26 +119,32 @@ impl<V: Version> Exchange<V> {
         &mut self,
         io: &mut dyn Io,
         shared: &mut Shared,
-        request: Request<V>,
+        mut request: Request<V>,
         mut attempt: Attempt,
     ) {
         let Some(site) = request.site() else {
             return self.refuse(io, shared, request, StatusCode::NOT_FOUND);
         };
         let hidden = shared.config.hidden.as_ref();
-        let media_type = loop {
+        let mut is_negotiated = request.is_negotiated;
+        let found = loop {
             let found = attempt.path(site, &shared.path, &mut shared.file_path);
+            is_negotiated |= attempt.is_negotiated;
             match (found, attempt.next(site)) {
                 (Some(_), _) if hidden.is_some_and(|hidden| hidden.holds(&shared.file_path)) => {
-                    return self.refuse(io, shared, request, StatusCode::NOT_FOUND);
+                    break Err(Some(StatusCode::NOT_FOUND));
                 }
-                (Some(media_type), _) if attempt.is_acceptable() => break media_type,
+                (Some(media_type), _) if attempt.is_acceptable() => break Ok(media_type),
                 (_, Some(next)) => attempt = next,
-                (Some(_), None) => {
-                    return self.refuse(io, shared, request, StatusCode::NOT_ACCEPTABLE);
-                }
-                (None, None) => return self.not_found(io, shared, request),
+                (Some(_), None) => break Err(Some(StatusCode::NOT_ACCEPTABLE)),
+                (None, None) => break Err(None),
             }
+        };
+        request.is_negotiated = is_negotiated;
+        let media_type = match found {
+            Ok(media_type) => media_type,
+            Err(Some(status)) => return self.refuse(io, shared, request, status),
+            Err(None) => return self.not_found(io, shared, request),
         };
         self.stage = Stage::Opening {
             file: io.open(self.stream, &shared.file_path, request.growth()),
@@ -259,6 +263,19 @@ impl<V: Version> Exchange<V> {
                 }
             }
         }
+    }
+}
+
+/// The forms of files that the client takes, in the order in which they are tried.
+fn acceptable<V>(head: Head<'_>, request: &Request<V>, site: &Site) -> Acceptable {
+    if site.precompressed.is_empty() {
+        return Acceptable::IDENTITY;
+    }
+    let acceptable = Acceptable::new(head.values(Field::AcceptEncoding), &site.precompressed);
+    let range = head.value(Field::Range).filter(|_| !request.head_only());
+    match range.is_some_and(range::is_valid) {
+        true => acceptable.for_range(conditional::coding_named(head)),
+        false => acceptable,
     }
 }
 
