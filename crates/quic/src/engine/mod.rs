@@ -467,8 +467,7 @@ impl Endpoint {
             if connection.validate_by.is_some_and(|by| by <= now) {
                 self.on_overdue(now, index);
             } else if connection.quinn.poll_timeout().is_some_and(|due| due <= at) {
-                connection.amplification.on_timeout();
-                connection.quinn.handle_timeout(at);
+                connection.on_timeout(at);
                 self.after(index);
             } else {
                 self.schedule(index);
@@ -493,8 +492,9 @@ impl Endpoint {
     /// The NIC stack to which a connection's SENDs went is gone. The next one gets the key again,
     /// with a floor above every assigned number.
     pub fn on_nic_gone(&mut self, connection: Handle) {
+        let now = self.told;
         if let Some(connection) = self.present(connection) {
-            let bytes = connection.on_nic_gone();
+            let bytes = connection.on_nic_gone(now);
             let (index, worker) = (connection.handle.index, connection.worker);
             *self.undeparted_of(worker) -= bytes;
             self.mark(index);
