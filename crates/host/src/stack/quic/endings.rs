@@ -2,9 +2,12 @@
 
 use tcp::Instant;
 
-use super::table::{Receiving, Sending};
+use super::table::{Pending, Receiving, Sending};
 use crate::app::{AppEvent, CloseReason, QuicCloseReason, StreamId};
 use crate::stack::Stack;
+
+/// Application error code for a connection that ends without an error: H3_NO_ERROR (RFC 9114 §8.1).
+pub(super) const NO_ERROR: u64 = 0x100;
 
 /// Application error code for a stream or connection that the NIC stack failed to serve:
 /// H3_INTERNAL_ERROR (RFC 9114 §8.1).
@@ -130,6 +133,21 @@ impl Stack {
         let now = Instant::from_us(now_us);
         endpoint.close(now, connection.handle, EXCESSIVE_LOAD, b"");
         quic.mark(place);
+    }
+
+    /// A connection is closed: the worker drops what it has not sent, behind which CONNECTION_CLOSE
+    /// would wait for pacing, a busy port, or a NIC stack that is away.
+    pub(super) fn drop_sends(&mut self, place: usize) {
+        let Some(connection) = self.quic_connection(place) else {
+            return;
+        };
+        let mut commands = connection.commands.iter();
+        let has_sends = !connection.issued.is_empty()
+            || commands.any(|command| matches!(command, Pending::Send { .. }));
+        if has_sends {
+            self.end_flow(place);
+            self.forget_flow(place);
+        }
     }
 
     /// Removes a stream that is over and reported as such.

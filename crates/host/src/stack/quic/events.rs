@@ -399,6 +399,13 @@ impl Stack {
         connection.is_over = true;
         let id = connection.id;
         let was_accepted = connection.agreed.is_some();
+        // CONNECTION_CLOSE for what cannot be described may be among the commands already.
+        if *reason != quic::CloseReason::Undescribable {
+            self.drop_sends(place);
+        }
+        let Some(connection) = self.quic_connection(place) else {
+            return;
+        };
         let (reason, of_streams) = reasons(reason, connection.data_plane_failed);
         let streams: Vec<StreamId> = connection.streams.values().copied().collect();
         for stream in streams {
