@@ -162,10 +162,13 @@ impl Stack {
         if let Some(at) = removed.deadline_us {
             quic.timers.remove(&(at, stream));
         }
-        if removed.notsent_lowat.is_some()
-            && let Some(connection) = quic.table.connections.get_mut(removed.connection)
-        {
-            connection.lowats -= 1;
+        if let Some(connection) = quic.table.connections.get_mut(removed.connection) {
+            connection.lowats -= u32::from(removed.notsent_lowat.is_some());
+            let is_request = !removed.quic.is_unidirectional();
+            if is_request && connection.requests == 0 && !connection.is_over {
+                let idle = &mut quic.listeners[connection.listener].idle;
+                idle.add(connection.remote.ip(), connection.handle);
+            }
         }
         // One that waited for a file of another stream may go on.
         quic.mark(removed.connection);
