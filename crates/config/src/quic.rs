@@ -21,7 +21,7 @@ use crate::tls::TlsSettings;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Quic {
-    /// Maximum connections per port. The host refuses further clients.
+    /// Maximum connections per port. Beyond that, idle ones make room for new clients.
     pub connections_max: NonZeroU32,
     /// Connections on a port from which on clients must validate their address (RFC 9000 §8.1.2),
     /// which takes a round trip; 0: always.

@@ -197,6 +197,10 @@ counters::counters! {
         quic_arrivals_dropped: Counter,
         /// Retry packets sent, for clients to validate their address.
         quic_retries_sent: Counter,
+        /// Idle QUIC connections closed to make room for others, by `quic.connections_max`.
+        quic_idle_evictions: Counter,
+        /// QUIC connections refused: their port had as many as it may, and none was idle.
+        quic_connections_refused: Counter,
         /// QUIC connections accepted: handshake completed, or early data accepted.
         quic_connections_accepted: Counter,
         /// Of these, connections that resumed a session.

@@ -16,7 +16,9 @@ use crate::secret::Secret;
 /// the NIC stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at a time. Further clients are refused.
+    /// Connections at a time, closed ones not included. Beyond that, clients that do not validate
+    /// their address with Retry are refused, and others unless the caller makes room
+    /// ([`Endpoint::needs_room`](crate::Endpoint::needs_room)).
     pub connections_max: usize,
     /// From this number of connections on, clients must validate their address with Retry (RFC 9000
     /// §8.1.2).

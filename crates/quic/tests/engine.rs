@@ -4,6 +4,7 @@
 mod aead_limits;
 mod early;
 mod half_open;
+mod nic_deaths;
 mod path;
 mod secret;
 #[allow(dead_code, reason = "the tests of floods use the rest")]

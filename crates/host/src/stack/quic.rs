@@ -17,6 +17,7 @@
 //! | `events` | events of connections, for the application |
 //! | `streams` | the application's operations |
 //! | `endings` | how streams and connections end |
+//! | `idle` | ... and which end when there are too many |
 //! | `ranges` | prepares ranges of files, and writes them once they are ready |
 //! | `reports` | reports of NIC workers |
 //! | `nics` | NIC workers that come and go |
@@ -29,6 +30,7 @@ mod arrival;
 mod commands;
 mod endings;
 mod events;
+mod idle;
 mod leaving;
 mod memory;
 pub(super) mod names;
@@ -52,11 +54,14 @@ use quic::{Endpoint, PreferredAddress};
 use tcp::Instant;
 
 use self::arrival::HandshakeShare;
+use self::idle::Idle;
 use self::outputs::HeldDatagrams;
 use self::table::Table;
 use self::trace::Trace;
 use super::Stack;
 use crate::app::{AppEvent, Application, StreamId};
+use crate::episode::Episode;
+use crate::tables::keyed_hash::KeyedHash;
 use crate::tables::tuple::Tuple;
 
 pub use self::trace::{
@@ -100,6 +105,8 @@ impl std::error::Error for QuicListenError {}
 struct Listener {
     port: u16,
     endpoint: Endpoint,
+    idle: Idle,
+    table_full: Episode,
 }
 
 impl fmt::Debug for Listener {
@@ -220,6 +227,8 @@ impl Stack {
         quic.listeners.push(Listener {
             port: listener.port,
             endpoint: endpoint.map_err(|error| QuicListenError(error.to_string()))?,
+            idle: Idle::new(KeyedHash(self.config.secret)),
+            table_full: Episode::default(),
         });
         Ok(())
     }

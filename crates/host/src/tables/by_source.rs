@@ -87,11 +87,11 @@ struct OfSource {
     count: usize,
 }
 
-/// Streams, at most once each.
+/// Streams, or connections that `T` names, at most once each.
 #[derive(Debug)]
-pub(crate) struct BySource {
+pub(crate) struct BySource<T = StreamId> {
     /// A stream, and where its source is.
-    streams: Slab<Element<(StreamId, u32)>>,
+    streams: Slab<Element<(T, u32)>>,
     sources: Slab<Element<OfSource>>,
     places: HashMap<Source, u32, KeyedHash>,
     /// Sources by the number of their streams less one; what has had as many for longest comes
@@ -99,8 +99,8 @@ pub(crate) struct BySource {
     by_count: Vec<List>,
 }
 
-impl BySource {
-    pub(crate) fn new(hash: KeyedHash) -> BySource {
+impl<T: Copy> BySource<T> {
+    pub(crate) fn new(hash: KeyedHash) -> BySource<T> {
         BySource {
             streams: Slab::new(),
             sources: Slab::new(),
@@ -114,7 +114,7 @@ impl BySource {
     }
 
     /// Adds a stream, the youngest of all.
-    pub(crate) fn add(&mut self, ip: IpAddr, stream: StreamId) -> Place {
+    pub(crate) fn add(&mut self, ip: IpAddr, stream: T) -> Place {
         let source = Source::from(ip);
         let at = *self.places.entry(source).or_insert_with(|| {
             let of = OfSource {
@@ -155,7 +155,7 @@ impl BySource {
 
     /// The oldest stream of the source that has most; of sources that have equally many, of the one
     /// that has had so for longest.
-    pub(crate) fn oldest_of_largest(&self) -> Option<StreamId> {
+    pub(crate) fn oldest_of_largest(&self) -> Option<T> {
         let largest = self.sources.get(self.by_count.last()?.first as usize)?;
         let oldest = self.streams.get(largest.value.streams.first as usize)?;
         Some(oldest.value.0)

@@ -181,21 +181,56 @@ fn a_source_has_no_more_connections_than_it_may_have() {
     world.close();
 }
 
+/// H3_NO_ERROR (RFC 9114 §8.1), as clients display it.
+const NO_ERROR: &str = "256";
+
+/// A client whose congestion window is full: nothing of its download arrives for a while.
+fn fill_window(world: &mut World<'_>) -> usize {
+    let client = world.connected();
+    world.request(client, 30_000_000, (0, 30_000_000), 0);
+    world.run_for(100_000);
+    world.weather.lost = 1000;
+    world.run_for(60_000);
+    let left = world.left_by_nic;
+    world.run_for(1000);
+    assert_eq!(world.left_by_nic, left, "the window is full");
+    world.weather.lost = 0;
+    client
+}
+
 #[test]
-fn too_many_connections_are_refused() {
+fn a_stack_that_ends_closes_connections_whose_window_is_full() {
     let mut random = steady;
-    let mut settings = settings();
-    settings.limits.connections_max = 2;
-    let setup = Setup {
-        settings,
-        ..Setup::default()
-    };
-    let mut world = World::with(setup, &mut random);
-    for _ in 0..2 {
-        world.connected();
-    }
-    let refused = world.connect(Cipher::Aes128Gcm, false);
-    world.run_until(|world| world.peers[refused].client.lost.is_some());
-    assert_eq!(world.stack.usage().quic_connections, 2);
+    let mut world = World::new(&mut random);
+    let client = fill_window(&mut world);
+    let (stack, now_us) = (&mut world.stack, world.now_us);
+    stack.abort_all(now_us, &mut world.port, &mut world.app);
+    // To the NIC stack and to the client.
+    world.run_for(12_000);
+    let lost = world.peers[client].client.lost.clone();
+    let lost = lost.expect("CONNECTION_CLOSE");
+    assert!(lost.contains(NO_ERROR), "{lost}");
+    world.close();
+}
+
+/// CONNECTION_CLOSE does not wait behind data.
+#[test]
+fn queued_packets_are_dropped_when_their_connection_is_closed() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    let client = world.connected();
+    world.request(client, 30_000_000, (0, 30_000_000), 0);
+    world.run_for(100_000);
+    world.nics[0].is_stuck = true;
+    world.run_for(20_000);
+    let infos = world.stack.quic_connections();
+    assert!(infos.map(|it| it.sends_outstanding).sum::<u64>() > 2);
+    let (stack, now_us) = (&mut world.stack, world.now_us);
+    stack.abort_all(now_us, &mut world.port, &mut world.app);
+    let left = world.left_by_nic;
+    world.nics[0].is_stuck = false;
+    world.run_until(|world| world.peers[client].client.lost.is_some());
+    let left = world.left_by_nic - left;
+    assert!(left <= 8, "{left} datagrams");
     world.close();
 }

@@ -4,6 +4,7 @@
 
 mod app;
 mod closes;
+mod crowded;
 mod downloads;
 mod early;
 mod flood;

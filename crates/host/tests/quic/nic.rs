@@ -236,11 +236,7 @@ impl Nic {
                 }
                 Command::Acked { flow, last, .. } => {
                     assert!(last, "a flow of QUIC has no stream");
-                    let is_known = self.flows.remove(&flow).is_some();
-                    assert!(is_known || self.rejects_keys, "it had a key");
-                    self.retained.retain(|(other, ..)| *other != flow);
-                    self.opener.forget(flow);
-                    self.ended += 1;
+                    self.forget(flow);
                 }
                 Command::QuicKey(key) if self.rejects_keys => {
                     events.push(rejected(RejectReason::TooManyKeys, key.flow.0));
@@ -293,6 +289,17 @@ impl Nic {
         }
         events.iter().for_each(|event| self.report(event));
         taken
+    }
+
+    /// ACKD with `last`: drops a flow, with its QSENDs.
+    fn forget(&mut self, flow: FlowId) {
+        let is_known = self.flows.remove(&flow).is_some();
+        assert!(is_known || self.rejects_keys, "it had a key");
+        self.retained.retain(|(other, ..)| *other != flow);
+        self.work
+            .retain(|work| !matches!(work, Work::Send(job) if job.flow == flow));
+        self.opener.forget(flow);
+        self.ended += 1;
     }
 
     /// Does the first thing that it has to do, and reports it. Returns what leaves.

@@ -69,6 +69,34 @@ fn a_nic_stack_that_comes_back_goes_on() {
     });
 }
 
+/// Lost data is sent again a round trip after a NIC stack is back, however long none was there: no
+/// probe timeout passes first.
+#[test]
+fn a_download_goes_on_as_soon_as_a_nic_stack_is_back() {
+    /// A round trip of the probe, half of one of the retransmission, and time to open the file,
+    /// in microseconds.
+    const GAP_US_MAX: u64 = 60_000;
+    each_seed(6, |random| {
+        let mut world = World::new(random);
+        let client = world.connected();
+        let stream = world.request(client, 20_000_000, (0, 20_000_000), 0);
+        for death in 1..=5 {
+            let wanted = death * 1_000_000;
+            world.run_until(|world| world.peers[client].transfers[&stream].got > wanted);
+            world.lose_nic(0);
+            world.run_for(5_000_000);
+            world.bring_nic(0);
+            let got = world.peers[client].transfers[&stream].got;
+            let back_us = world.now_us;
+            world.run_until(|world| world.peers[client].transfers[&stream].got > got);
+            let gap_us = world.now_us - back_us;
+            assert!(gap_us <= GAP_US_MAX, "death {death}: {gap_us} us");
+        }
+        world.run_until_finished();
+        world.close();
+    });
+}
+
 #[test]
 fn replicas_stand_in_for_each_other() {
     each_seed(10, |random| {

@@ -290,14 +290,18 @@ impl<'a> World<'a> {
 
     /// Another client, which speaks this cipher only, over this version of IP.
     pub(crate) fn connect(&mut self, cipher: Cipher, v6: bool) -> usize {
+        self.connect_from(if v6 { "fd77::1" } else { "10.77.0.1" }, cipher)
+    }
+
+    /// The same, from this address.
+    pub(crate) fn connect_from(&mut self, ip: &str, cipher: Cipher) -> usize {
         let suite = Suite {
             version: Version::Tls13,
             cipher,
         };
         let number = self.peers.len() as u16;
-        let ip = if v6 { "fd77::1" } else { "10.77.0.1" };
         let local = SocketAddr::new(ip.parse().unwrap(), 5000 + number);
-        let server = server_address(v6);
+        let server = server_address(local.is_ipv6());
         let mut config = self.site.client_config(suite);
         config.enable_early_data = true;
         let seed = (self.random)(u64::MAX);

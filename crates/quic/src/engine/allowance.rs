@@ -23,6 +23,9 @@ pub(super) const IDS: Allowance = Allowance::new(64, Duration::from_secs(1));
 /// has of a stream for every few packets.
 pub(super) const FRAGMENTS: Allowance = Allowance::new(4096, Duration::from_millis(4));
 
+/// CONNECTION_CLOSE, which answers packets that arrive in the closing state (RFC 9000 §10.2.1).
+pub(super) const CLOSES: Allowance = Allowance::new(8, Duration::from_millis(10));
+
 /// quinn-proto bounds what it keeps of longer ones: 32 KiB of a stream beyond its data.
 pub(crate) const FRAGMENT_BYTES: usize = 256;
 

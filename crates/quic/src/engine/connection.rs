@@ -13,6 +13,7 @@ use tcp::Instant;
 
 use crate::engine::allowance::{self, Allowance, CHALLENGE_BYTES_MIN, KEPT_ACKS_MAX};
 use crate::engine::amplification::AmplificationLimit;
+use crate::engine::controller::{Excused, excusing};
 use crate::engine::keys::Shared;
 use crate::engine::preferred::{Path, Preferred};
 use crate::types::{CloseReason, FileRange, Handle, Read, StreamError, StreamId};
@@ -36,6 +37,8 @@ pub(super) struct Connection {
     moves: Allowance,
     pub(super) ids_allowed: Allowance,
     fragments: Allowance,
+    /// CONNECTION_CLOSE that may still be sent.
+    pub(super) closes: Allowance,
     /// STREAM and CRYPTO frames that quinn-proto had taken when fragments were last counted.
     frames_taken: u64,
     /// Of what the client has had too much done, if of anything.
@@ -49,6 +52,10 @@ pub(super) struct Connection {
     pub(super) undeparted_bytes: u64,
     /// The worker in which its SENDs wait.
     pub(super) worker: usize,
+    /// When the packets were sent that may have been lost with a NIC stack, the last time.
+    lost_with_nic: Option<Excused>,
+    /// The next datagrams are probes: no window holds them back (RFC 9002 §7.5).
+    pub(super) is_probing: bool,
     /// How long the last departed SEND took to depart.
     departure_delay: Duration,
     /// The time up to which packets were built; it may be in the future.
@@ -74,6 +81,9 @@ pub(super) struct Connection {
 
 /// More connection IDs than a peer has at a time: quinn-proto issues eight.
 const IDS_MAX: usize = 16;
+
+/// Datagrams that probe at a time (RFC 9002 §6.2.4).
+const PROBES: usize = 2;
 
 /// No connection builds packets further ahead.
 const LEAD_MAX: Duration = Duration::from_millis(20);
@@ -118,6 +128,7 @@ impl Connection {
             moves: allowance::MOVES,
             ids_allowed: allowance::IDS,
             fragments: allowance::FRAGMENTS,
+            closes: allowance::CLOSES,
             frames_taken: 0,
             excess: None,
             accepted: 0,
@@ -125,6 +136,8 @@ impl Connection {
             undeparted: VecDeque::new(),
             undeparted_bytes: 0,
             worker: 0,
+            lost_with_nic: None,
+            is_probing: false,
             departure_delay: Duration::ZERO,
             made_until: Instant::from_us(0),
             next_send: 0,
@@ -198,16 +211,16 @@ impl Connection {
     }
 
     fn hand_in(&mut self, remote: SocketAddr, bytes: usize, event: quinn_proto::ConnectionEvent) {
-        let current = self.quinn.remote_address();
+        let (current, excused) = (self.quinn.remote_address(), self.lost_with_nic);
         let Some(preferred) = &mut self.preferred else {
-            return self.quinn.handle_event(event);
+            return excusing(excused, || self.quinn.handle_event(event));
         };
         if !preferred.admits(remote, bytes, current) {
             return;
         }
         let awaited = preferred.awaited(current);
         self.recorder.lock().set_awaited(awaited);
-        self.quinn.handle_event(event);
+        excusing(excused, || self.quinn.handle_event(event));
         let is_answered = awaited.is_some() && !self.recorder.lock().awaits();
         if is_answered && self.quinn.remote_address() == current {
             preferred.on_answered();
@@ -433,12 +446,39 @@ impl Connection {
         before - self.undeparted_bytes
     }
 
+    /// A timer is due.
+    pub(super) fn on_timeout(&mut self, at: std::time::Instant) {
+        self.amplification.on_timeout();
+        let excused = self.lost_with_nic;
+        excusing(excused, || self.quinn.handle_timeout(at));
+    }
+
     /// Packets at a NIC stack that is gone may have departed or not: they are left to loss
-    /// detection, and never reissued. Returns how many bytes.
-    pub(super) fn on_nic_gone(&mut self) -> u64 {
+    /// detection, and never reissued. Probes follow at once: their acknowledgment shows which
+    /// packets are lost, without a wait for the probe timeout, which has grown while no NIC stack
+    /// sent its probes. Returns how many bytes.
+    pub(super) fn on_nic_gone(&mut self, now: Instant) -> u64 {
+        if let Some(first) = self.undeparted.front()
+            && !self.quinn.is_closed()
+        {
+            self.lost_with_nic = Some((first.issued, now.max(self.made_until)));
+            self.is_probing = true;
+            self.quinn.ping();
+        }
         self.undeparted.clear();
         self.recorder.lock().forget_keys();
         std::mem::take(&mut self.undeparted_bytes)
+    }
+
+    /// How many datagrams may be built next, of `of`. `None` if the window bounds them.
+    pub(super) fn unbound_datagrams(&mut self, of: usize) -> Option<usize> {
+        if self.quinn.is_closed() {
+            Some(of)
+        } else if std::mem::take(&mut self.is_probing) {
+            Some(of.min(PROBES))
+        } else {
+            None
+        }
     }
 
     pub(super) fn close_reason(&self, error: ConnectionError) -> CloseReason {

@@ -52,6 +52,43 @@ pub(super) fn observe(controller: &dyn Controller) -> (ControllerMetrics, Observ
     (metrics, OBSERVED.get())
 }
 
+thread_local! {
+    /// Packets are built without regard to the window.
+    static IS_UNBOUND: Cell<bool> = const { Cell::new(false) };
+
+    /// Losses of packets sent between these times are no sign of congestion.
+    static EXCUSED: Cell<Option<Excused>> = const { Cell::new(None) };
+}
+
+/// When the first and the last packet were sent that may have been lost with a NIC stack.
+pub(super) type Excused = (tcp::Instant, tcp::Instant);
+
+/// Builds packets that congestion control must not hold back (RFC 9002 §7): CONNECTION_CLOSE and
+/// probes. While stream data is pending, quinn-proto counts a packet with CONNECTION_CLOSE as
+/// ack-eliciting, and holds it back with the data. Without a window, it does not pace either.
+pub(super) fn unbound<T>(build: impl FnOnce() -> T) -> T {
+    IS_UNBOUND.set(true);
+    let built = build();
+    IS_UNBOUND.set(false);
+    built
+}
+
+/// Detects losses, of which those `excused` are no sign of congestion.
+#[inline]
+pub(super) fn excusing(excused: Option<Excused>, detect: impl FnOnce()) {
+    if excused.is_none() {
+        return detect();
+    }
+    EXCUSED.set(excused);
+    detect();
+    EXCUSED.set(None);
+}
+
+fn is_excused(sent: tcp::Instant) -> bool {
+    let excused = EXCUSED.get();
+    excused.is_some_and(|(first, last)| (first..=last).contains(&sent))
+}
+
 struct Adapter {
     control: PacketCongestion,
     clock: Clock,
@@ -151,6 +188,9 @@ impl Controller for Adapter {
         if lost_bytes > 0 {
             self.last_lost_sent = self.last_lost_sent.max(Some(sent));
         }
+        if is_excused(sent) {
+            return;
+        }
         // Before the first acknowledgment, the client may have only Initial keys. A smaller window
         // would block retransmissions of the first packets for ever, behind probes that the client
         // cannot open: probes ignore the window, and are all that the probe timeout sends. The
@@ -167,7 +207,10 @@ impl Controller for Adapter {
     }
 
     fn window(&self) -> u64 {
-        self.control.window()
+        match IS_UNBOUND.get() {
+            true => u64::MAX,
+            false => self.control.window(),
+        }
     }
 
     fn metrics(&self) -> ControllerMetrics {
@@ -239,6 +282,38 @@ mod tests {
             assert!(loses(&mut adapter, 9) < first, "{algorithm:?}");
         }
     }
+
+    #[test]
+    fn packets_lost_with_a_nic_stack_do_not_narrow_the_window() {
+        let at = |ms| tcp::Instant::from_us(ms * 1000);
+        for algorithm in CongestionAlgorithm::ALL {
+            let clock = Clock::new();
+            let mut adapter = new(algorithm, clock);
+            adapter.has_acked = true;
+            let before = adapter.window();
+            let mut lose = |sent_ms, now_ms| {
+                let (sent, now) = (clock.to_std(at(sent_ms)), clock.to_std(at(now_ms)));
+                adapter.on_sent(sent, 1200, sent_ms);
+                excusing(Some((at(10), at(20))), || {
+                    adapter.on_congestion_event(now, sent, true, 1200);
+                });
+                adapter.window()
+            };
+            for sent_ms in [10, 20] {
+                assert_eq!(lose(sent_ms, 30), before, "{algorithm:?}");
+            }
+            assert!(lose(21, 1031) < before, "{algorithm:?}");
+        }
+        assert!(!is_excused(at(15)));
+    }
+
+    #[test]
+    fn unbound_packets_see_no_window() {
+        let adapter = new(CongestionAlgorithm::Cubic, Clock::new());
+        assert_eq!(unbound(|| adapter.window()), u64::MAX);
+        assert_eq!(adapter.window(), adapter.initial_window());
+    }
+
     /// The packets of a burst leave at one moment, and are acknowledged by a few frames.
     #[test]
     fn packets_acknowledged_together_count_as_one_by_one() {

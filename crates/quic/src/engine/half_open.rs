@@ -13,6 +13,10 @@ use crate::types::CloseReason;
 /// Time for a client to validate its address, from its first packet, while many are half-open.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The application error code for a client that has not validated its address in time: H3_NO_ERROR
+/// (RFC 9114 §8.1).
+const NO_ERROR_CODE: u64 = 0x100;
+
 /// The number of half-open connections, and of handshakes that failed before there was one.
 #[derive(Debug)]
 pub(super) struct HalfOpen {
@@ -77,7 +81,13 @@ impl Endpoint {
     /// CONNECTION_CLOSE, since the idle timeout has not expired (RFC 9000 §10.1).
     pub(super) fn on_overdue(&mut self, now: Instant, index: usize) {
         if self.half_open.count > self.half_open.max / 2 {
-            self.end(now, index, 0, Bytes::new(), CloseReason::TimedOut);
+            self.end(
+                now,
+                index,
+                NO_ERROR_CODE,
+                Bytes::new(),
+                CloseReason::TimedOut,
+            );
         } else if let Some(connection) = self.at(index) {
             connection.validate_by = Some(now + TIMEOUT);
         }

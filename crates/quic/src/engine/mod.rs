@@ -8,6 +8,7 @@
 //! | one connection, its streams | `connection` |
 //! | handshakes that wait for their turn | `waiting` |
 //! | connections with an unvalidated client address | `half_open` |
+//! | closed connections | `closing` |
 //! | the amplification limit | `amplification` |
 //! | what a client may have done for nothing | `allowance` |
 //! | connections that move to the preferred address | `preferred` |
@@ -23,6 +24,7 @@
 pub(crate) mod allowance;
 mod amplification;
 mod capture;
+mod closing;
 mod connection;
 mod controller;
 mod generations;
@@ -55,6 +57,7 @@ use tls::Certificates;
 
 use crate::config::{Limits, PreferredAddress, Settings};
 use crate::engine::amplification::AmplificationLimit;
+use crate::engine::closing::Closing;
 use crate::engine::connection::{Connection, stream_id};
 use crate::engine::half_open::HalfOpen;
 use crate::engine::preferred::{Path, Preferred};
@@ -111,7 +114,13 @@ pub struct Endpoint {
     waiting: Queue,
     hellos: Hellos,
     half_open: HalfOpen,
+    /// Connections that are not closed.
+    open: usize,
+    closing: Closing,
+    /// The connection that began last.
+    begun: Option<Handle>,
     retries: u64,
+    refused: u64,
     /// Connections without further outputs, in order.
     gone: VecDeque<Handle>,
     /// New clients are refused.
@@ -209,7 +218,11 @@ impl Endpoint {
             waiting: Queue::default(),
             hellos: setup.hellos,
             half_open: HalfOpen::new(settings.limits.half_open_max),
+            open: 0,
+            closing: Closing::default(),
+            begun: None,
             retries: 0,
+            refused: 0,
             gone: VecDeque::new(),
             is_closed: false,
             buffer: Vec::new(),
@@ -294,6 +307,31 @@ impl Endpoint {
         self.waiting.take_dropped()
     }
 
+    /// True if the next handshake to advance is one that only a free place in the table of
+    /// connections lets begin: the client has shown its address, and the table is full.
+    pub fn needs_room(&self) -> bool {
+        self.is_full()
+            && !self.is_closed
+            && self
+                .waiting
+                .next_client()
+                .is_some_and(Incoming::remote_address_validated)
+    }
+
+    fn is_full(&self) -> bool {
+        self.open >= self.limits.connections_max
+    }
+
+    /// The connection that began with the last handshake to advance, if one did.
+    pub fn take_begun(&mut self) -> Option<Handle> {
+        self.begun.take()
+    }
+
+    /// Clients refused since the last call because there were as many connections as there may be.
+    pub fn take_refused(&mut self) -> u64 {
+        std::mem::take(&mut self.refused)
+    }
+
     /// Retry packets sent since the last call.
     pub fn take_retries(&mut self) -> u64 {
         std::mem::take(&mut self.retries)
@@ -367,13 +405,17 @@ impl Endpoint {
     fn on_incoming(&mut self, now: Instant, incoming: Incoming, bytes: usize) {
         let count = self.quinn.open_connections();
         let mut answer = Vec::new();
-        if self.is_closed || count >= self.limits.connections_max {
+        let is_full = self.is_full();
+        let is_validated = incoming.remote_address_validated();
+        // The source of a first packet may be spoofed: only a validated one takes another's place.
+        let must_retry = is_full && !is_validated && incoming.may_retry();
+        if self.is_closed || (is_full && !must_retry) {
+            self.refused += u64::from(!self.is_closed);
             let transmit = self.quinn.refuse(incoming, &mut answer);
             self.take_issued();
             return self.push_sealed(&transmit, answer);
         }
-        let is_validated = incoming.remote_address_validated();
-        let must_show = count >= self.limits.retry_above || self.half_open.is_full(now);
+        let must_show = is_full || count >= self.limits.retry_above || self.half_open.is_full(now);
         if must_show && !is_validated && incoming.may_retry() {
             match self.quinn.retry(incoming, &mut answer) {
                 Ok(transmit) => {
@@ -435,6 +477,8 @@ impl Endpoint {
             connection.preferred = Some(Preferred::new(self.preferred, start));
         }
         self.connections[index] = Some(connection);
+        self.open += 1;
+        self.begun = Some(handle);
         self.name(index);
         if original_id.is_some() {
             self.trace_started(index, original_id);
@@ -467,8 +511,7 @@ impl Endpoint {
             if connection.validate_by.is_some_and(|by| by <= now) {
                 self.on_overdue(now, index);
             } else if connection.quinn.poll_timeout().is_some_and(|due| due <= at) {
-                connection.amplification.on_timeout();
-                connection.quinn.handle_timeout(at);
+                connection.on_timeout(at);
                 self.after(index);
             } else {
                 self.schedule(index);
@@ -493,8 +536,9 @@ impl Endpoint {
     /// The NIC stack to which a connection's SENDs went is gone. The next one gets the key again,
     /// with a floor above every assigned number.
     pub fn on_nic_gone(&mut self, connection: Handle) {
+        let now = self.told;
         if let Some(connection) = self.present(connection) {
-            let bytes = connection.on_nic_gone();
+            let bytes = connection.on_nic_gone(now);
             let (index, worker) = (connection.handle.index, connection.worker);
             *self.undeparted_of(worker) -= bytes;
             self.mark(index);
@@ -918,12 +962,16 @@ impl Endpoint {
         {
             connection.is_over = true;
             connection.amplification.on_over();
-            let handle = connection.handle;
+            let (handle, is_drained) = (connection.handle, connection.quinn.is_drained());
             if connection.is_traced {
                 self.trace_closed(index, &reason);
             }
+            self.open -= 1;
             self.end_half_open(index);
             self.tell(handle, EventKind::Closed(reason));
+            if !is_drained {
+                self.keep_closing(handle);
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use quinn_proto::Transmit;
 use tcp::Instant;
 
 use crate::engine::connection::Connection;
+use crate::engine::controller::unbound;
 use crate::engine::preferred::{self, Path};
 use crate::engine::{Endpoint, route};
 use crate::frames::{self, Probe};
@@ -28,7 +29,7 @@ impl Endpoint {
     /// anyway, so the connection also builds those that pacing would grant meanwhile: all leave in
     /// one superpacket.
     pub(super) fn transmit(&mut self, now: Instant, index: usize) {
-        let Some(made_until) = self.may_send(index) else {
+        let Some(made_until) = self.may_send(now, index) else {
             return;
         };
         // A connection's time never goes back.
@@ -61,6 +62,9 @@ impl Endpoint {
         if let Some(batch) = batch {
             if let Some(connection) = self.at(index) {
                 connection.made_until = batch.at;
+                if connection.quinn.is_closed() {
+                    connection.closes.take(1);
+                }
             }
             self.push(now, index, batch);
             self.mark(index);
@@ -106,9 +110,10 @@ impl Endpoint {
         connection.recorder.lock().swap_scratch(&mut scratch);
         let transmit = match connection.amplification.datagrams_max(mtu, datagrams_max) {
             0 => None,
-            datagrams_max => connection
-                .quinn
-                .poll_transmit(std_at, datagrams_max, &mut buffer),
+            most => match connection.unbound_datagrams(most) {
+                Some(most) => unbound(|| connection.quinn.poll_transmit(std_at, most, &mut buffer)),
+                None => connection.quinn.poll_transmit(std_at, most, &mut buffer),
+            },
         };
         connection.amplification.on_asked();
         let mut recorder = connection.recorder.lock();
@@ -141,8 +146,14 @@ impl Endpoint {
     }
 
     /// The time up to which a connection has built packets, if it may send. A departure re-marks
-    /// one that has too many bytes at the NIC stack.
-    fn may_send(&mut self, index: usize) -> Option<Instant> {
+    /// one that has too many bytes at the NIC stack; CONNECTION_CLOSE does not wait for it.
+    fn may_send(&mut self, now: Instant, index: usize) -> Option<Instant> {
+        if let Some(connection) = self.at(index)
+            && connection.quinn.is_closed()
+        {
+            (connection.is_dirty, connection.is_held) = (false, false);
+            return (connection.closes.left(now) > 0).then_some(connection.made_until);
+        }
         let of_each_max = match self.has_enough(index) {
             true => 1,
             false => self.limits.undeparted_bytes_max,

@@ -125,6 +125,14 @@ impl Queue {
         }
     }
 
+    /// The new client that comes next, if one does.
+    pub(super) fn next_client(&self) -> Option<&Incoming> {
+        match self.entries.front()? {
+            Entry::Client(_, incoming) => Some(incoming),
+            Entry::Datagram(_) => None,
+        }
+    }
+
     pub(super) fn pop(&mut self) -> Option<Waiting> {
         Some(match self.entries.pop_front()? {
             Entry::Client(id, incoming) => {

@@ -2,6 +2,7 @@
 //! memory, work and answers are measured, and each is bounded (RFC 9000 §21).
 #![forbid(unsafe_code)]
 
+mod closes;
 mod forger;
 mod fragments;
 mod frames;

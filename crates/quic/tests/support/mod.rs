@@ -18,7 +18,7 @@ use fakes::tls_pair::Secrets;
 use fakes::weather::Weather;
 use quic::{
     Arrival, CloseReason, Ecn, Endpoint, EventKind, FileRange, Framing, Handle, Output, Read,
-    Route, Secret, Send, Settings, StreamId,
+    Route, Secret, Send, Settings, StreamError, StreamId,
 };
 use tcp::Instant;
 
@@ -474,7 +474,12 @@ impl<'a> World<'a> {
     /// The NIC stack dies, and another takes its place: some of what was queued has left.
     pub(crate) fn replace_nic(&mut self) {
         let left = (self.random)(self.queue.len() as u64 + 1);
-        for send in self.queue.drain(..).take(left as usize).collect::<Vec<_>>() {
+        self.replace_nic_with(left as usize);
+    }
+
+    /// The same, where so many SENDs have left.
+    pub(crate) fn replace_nic_with(&mut self, left: usize) {
+        for send in self.queue.drain(..).take(left).collect::<Vec<_>>() {
             for packet in send.packets() {
                 let datagram = self.sealer.seal(packet, &mut self.nonces);
                 self.send_to_client(send.route, datagram);
@@ -682,6 +687,8 @@ impl<'a> World<'a> {
                 self.responses.insert(stream, response);
             }
             Ok(Read::Blocked | Read::Finished) => {}
+            // Its connection may have ended since the event.
+            Err(StreamError::Unknown) => {}
             Err(error) => panic!("{error}"),
         }
     }

@@ -135,13 +135,28 @@ impl Stack {
                 if share.is_used_up() {
                     return was_busy;
                 }
+                let now = Instant::from_us(now_us);
+                if listener.endpoint.needs_room() && listener.make_room(now) {
+                    self.counters.quic_idle_evictions += 1;
+                    listener.warn_of_full_table(now, "idle ones are closed");
+                }
                 let endpoint = &mut listener.endpoint;
-                match endpoint.advance_handshake(Instant::from_us(now_us)) {
+                match endpoint.advance_handshake(now) {
                     Some(true) => share.signatures -= 1,
                     Some(false) => share.answers -= 1,
                     None => continue,
                 }
                 self.counters.quic_retries_sent += endpoint.take_retries();
+                let refused = endpoint.take_refused();
+                if let Some(begun) = endpoint.take_begun()
+                    && let Some((remote, _)) = endpoint.addresses(begun)
+                {
+                    listener.idle.add(remote.ip(), begun);
+                }
+                if refused > 0 {
+                    self.counters.quic_connections_refused += refused;
+                    listener.warn_of_full_table(now, "none is idle, and no more are accepted");
+                }
                 (busy, was_busy) = (true, true);
             }
             if !busy {

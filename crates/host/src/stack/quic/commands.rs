@@ -401,7 +401,8 @@ impl Stack {
         }
     }
 
-    fn forget_flow(&mut self, place: usize) {
+    /// The worker has no flow of a connection: the endpoint begins again with its key.
+    pub(super) fn forget_flow(&mut self, place: usize) {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
         };

@@ -2,9 +2,12 @@
 
 use tcp::Instant;
 
-use super::table::{Receiving, Sending};
+use super::table::{Pending, Receiving, Sending};
 use crate::app::{AppEvent, CloseReason, QuicCloseReason, StreamId};
 use crate::stack::Stack;
+
+/// Application error code for a connection that ends without an error: H3_NO_ERROR (RFC 9114 §8.1).
+pub(super) const NO_ERROR: u64 = 0x100;
 
 /// Application error code for a stream or connection that the NIC stack failed to serve:
 /// H3_INTERNAL_ERROR (RFC 9114 §8.1).
@@ -133,6 +136,21 @@ impl Stack {
         quic.mark(place);
     }
 
+    /// A connection is closed: the worker drops what it has not sent, behind which CONNECTION_CLOSE
+    /// would wait for pacing, a busy port, or a NIC stack that is away.
+    pub(super) fn drop_sends(&mut self, place: usize) {
+        let Some(connection) = self.quic_connection(place) else {
+            return;
+        };
+        let mut commands = connection.commands.iter();
+        let has_sends = !connection.issued.is_empty()
+            || commands.any(|command| matches!(command, Pending::Send { .. }));
+        if has_sends {
+            self.end_flow(place);
+            self.forget_flow(place);
+        }
+    }
+
     /// Removes a stream that is over and reported as such.
     pub(super) fn remove_quic_stream(&mut self, stream: StreamId) {
         self.drop_queue(stream);
@@ -145,10 +163,13 @@ impl Stack {
         if let Some(at) = removed.deadline_us {
             quic.timers.remove(&(at, stream));
         }
-        if removed.notsent_lowat.is_some()
-            && let Some(connection) = quic.table.connections.get_mut(removed.connection)
-        {
-            connection.lowats -= 1;
+        if let Some(connection) = quic.table.connections.get_mut(removed.connection) {
+            connection.lowats -= u32::from(removed.notsent_lowat.is_some());
+            let is_request = !removed.quic.is_unidirectional();
+            if is_request && connection.requests == 0 && !connection.is_over {
+                let idle = &mut quic.listeners[connection.listener].idle;
+                idle.add(connection.remote.ip(), connection.handle);
+            }
         }
         // One that waited for a file of another stream may go on.
         quic.mark(removed.connection);

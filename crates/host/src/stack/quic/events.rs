@@ -63,8 +63,13 @@ impl Stack {
         if let EventKind::Connected { .. } = event.kind {
             return self.on_quic_connected(now_us, app, listener, event);
         }
-        let quic = self.quic.as_deref();
-        let Some(place) = quic.and_then(|quic| quic.table.find(listener, handle)) else {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        if let EventKind::Closed(_) = event.kind {
+            quic.listeners[listener].idle.remove(handle);
+        }
+        let Some(place) = quic.table.find(listener, handle) else {
             if let EventKind::Closed(_) = event.kind {
                 self.counters.quic_handshakes_failed += 1;
             }
@@ -202,7 +207,13 @@ impl Stack {
         let Some(id) = quic.table.insert_stream(place, stream) else {
             return;
         };
-        let peer = quic.table.connections[place].remote;
+        let connection = &quic.table.connections[place];
+        let peer = connection.remote;
+        if connection.requests > 0 {
+            quic.listeners[connection.listener]
+                .idle
+                .remove(connection.handle);
+        }
         self.counters.quic_streams_accepted += 1;
         let tls = None;
         self.tell_stream(now_us, app, id, AppEvent::Accepted { peer, tls });
@@ -399,6 +410,13 @@ impl Stack {
         connection.is_over = true;
         let id = connection.id;
         let was_accepted = connection.agreed.is_some();
+        // CONNECTION_CLOSE for what cannot be described may be among the commands already.
+        if *reason != quic::CloseReason::Undescribable {
+            self.drop_sends(place);
+        }
+        let Some(connection) = self.quic_connection(place) else {
+            return;
+        };
         let (reason, of_streams) = reasons(reason, connection.data_plane_failed);
         let streams: Vec<StreamId> = connection.streams.values().copied().collect();
         for stream in streams {

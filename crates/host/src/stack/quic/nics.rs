@@ -12,6 +12,7 @@ use std::ops::Range;
 
 use contract::FileId;
 
+use super::endings::NO_ERROR;
 use super::table::Connection;
 use crate::app::{AppEvent, StreamId};
 use crate::nics::nic_stacks::NicSet;
@@ -214,7 +215,7 @@ impl Stack {
         for place in quic.table.places() {
             let connection = &quic.table.connections[place];
             let endpoint = &mut quic.listeners[connection.listener].endpoint;
-            endpoint.close(now, connection.handle, 0, b"");
+            endpoint.close(now, connection.handle, NO_ERROR, b"");
             quic.mark(place);
         }
     }

@@ -155,6 +155,8 @@ pub(super) struct Connection {
     pub(super) lacks_key: bool,
     /// By stream ID.
     pub(super) streams: BTreeMap<u64, StreamId>,
+    /// Streams among them that both ends may send on.
+    pub(super) requests: u32,
     /// Streams with data to write, highest priority first.
     pub(super) writing: VecDeque<StreamId>,
     /// Streams whose application waits for room.
@@ -344,6 +346,7 @@ impl Table {
             data_plane_failed: false,
             lacks_key: false,
             streams: BTreeMap::new(),
+            requests: 0,
             writing: VecDeque::new(),
             wanting: 0,
             lowats: 0,
@@ -418,6 +421,7 @@ impl Table {
             is_closing: false,
         }));
         connection.streams.insert(quic.0, id);
+        connection.requests += u32::from(!quic.is_unidirectional());
         Some(id)
     }
 
@@ -453,6 +457,7 @@ impl Table {
         let removed = self.streams.try_remove(place)?;
         if let Some(connection) = self.connections.get_mut(removed.connection) {
             connection.streams.remove(&removed.quic.0);
+            connection.requests -= u32::from(!removed.quic.is_unidirectional());
             if removed.is_writing {
                 connection.writing.retain(|other| *other != stream);
             }
