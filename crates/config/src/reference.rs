@@ -343,6 +343,8 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("cache_dir", &["'/srv/cache'"]),
             ("cache_max", &["'16M'", "'50G'"]),
             ("variants_max", &["1", "1024"]),
+            ("head_max", &["'1K'", "'20K'"]),
+            ("fields_max", &["1", "256"]),
             ("ca", &["'/ca'"]),
             ("cache_status", &["true"]),
         ],

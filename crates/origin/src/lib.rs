@@ -15,9 +15,11 @@
 //! | [`message`] | what host process and fetcher say to each other |
 //! | `fetcher` | who waits for what: one request to the origin for all who ask for the same |
 //! | `transfer` | one request to the origin, and its answer on the way into segments |
+//! | `content_range` | which bytes of an object an answer has (RFC 9110 §14.4) |
 //! | `store` | versions and segments that are there, and which make room for others |
 //! | `disk` | the files of a version: written, removed, checked |
 //! | `boot` | whether the machine was started since the cache was written to |
+//! | `fields` | which header fields of an answer are kept and passed on |
 //! | `freshness` | how long an answer may be used (RFC 9111) |
 //! | `validator` | whether two answers are parts of the same version |
 //! | `vary` | which fields of requests select an answer (RFC 9111 §4.1) |
@@ -39,11 +41,13 @@
 mod boot;
 mod broken;
 mod circuit;
+mod content_range;
 mod counters;
 mod disk;
 mod endpoint;
 mod failure;
 mod fetcher;
+mod fields;
 mod freshness;
 mod log_limit;
 pub mod message;
@@ -57,6 +61,7 @@ mod vary;
 
 pub use counters::{CacheCounters, Counted, OriginCounters, Totals};
 pub use endpoint::{Config, Ends, FetcherError, run};
+pub use fields::{FieldLimits, Fields};
 pub use store::OBJECTS;
 pub use upstream::{OriginUrl, OriginUrlError, Timeouts, Trust, TrustError};
 pub use vary::{SELECTING, VALUE_BYTES_MAX};

@@ -22,6 +22,7 @@ use tokio::time::timeout;
 
 use crate::circuit::Circuit;
 use crate::failure::Failure;
+use crate::fields::FieldLimits;
 use crate::resolver::Resolver;
 
 /// Attempts at a request, the first among them, as long as nothing of an answer has come.
@@ -35,6 +36,9 @@ const SLOTS: usize = 128;
 
 /// Connections that are kept for the next request, for each origin.
 const IDLE_CONNECTIONS_MAX: usize = 16;
+
+/// Fields in the head of an answer, also those that are not kept. A head has 400 KiB at most.
+const HEAD_FIELDS_MAX: usize = FieldLimits::COUNT_MAX + 64;
 
 /// Where an origin is: `http://origin.example:8080/base`. What a client asks for is added to it.
 ///
@@ -310,6 +314,7 @@ impl Upstream {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(30))
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+            .http1_max_headers(HEAD_FIELDS_MAX)
             .build(connector);
         Arc::new(Upstream {
             url,
@@ -359,7 +364,8 @@ impl Upstream {
                 Err(failure) => {
                     self.note(&failure);
                     // Who has waited so long already has waited long enough.
-                    if attempt >= ATTEMPTS_MAX || matches!(failure, Failure::Late(_)) {
+                    let is_final = matches!(failure, Failure::Late(_) | Failure::TooManyFields(_));
+                    if attempt >= ATTEMPTS_MAX || is_final {
                         return Err(failure);
                     }
                     tracing::debug!(origin = %self.url, target, "retried: {failure}");
@@ -401,6 +407,10 @@ impl Upstream {
                 let connect = self.timeouts.connect;
                 return Err(Failure::Late(format!("no connection within {connect:?}")));
             }
+            Ok(Err(error)) if is_too_large(&error) => {
+                let why = "its head has more fields than can be read".to_owned();
+                return Err(Failure::TooManyFields(why));
+            }
             Ok(Err(error)) => return Err(Failure::broken(&error)),
             Ok(Ok(answer)) => answer,
         };
@@ -410,6 +420,19 @@ impl Upstream {
             _ => Ok(answer),
         }
     }
+}
+
+fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let hyper = error.downcast_ref::<hyper::Error>();
+        // Only servers have a method for it.
+        if hyper.is_some_and(|it| it.is_parse() && it.to_string().contains("too large")) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }
 
 fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {

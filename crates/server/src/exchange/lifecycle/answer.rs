@@ -9,7 +9,7 @@ use host::app::{FileHandle, FileMeta, Io};
 use http::StatusCode;
 use http::header::CONTENT_ENCODING;
 
-use super::{Exchange, OpenPurpose, SHOWN_BYTES_MAX, Stage};
+use super::{Awaited, Exchange, OpenPurpose, SHOWN_BYTES_MAX, Stage};
 use crate::access::Begun;
 use crate::config::Config;
 use crate::exchange::output::{Body, Splice};
@@ -19,14 +19,14 @@ use crate::exchange::shared::Shared;
 use crate::exchange::version::Version;
 use crate::semantics::answer::{self, Answer};
 use crate::semantics::conditional::Validators;
-use crate::semantics::content::Content;
+use crate::semantics::content::{Content, Segments};
 use crate::semantics::date::{self, DateCache};
 use crate::semantics::encoding::Coding;
 use crate::semantics::etag::ETag;
 use crate::semantics::fields::{Field, Head};
 use crate::semantics::mime;
 use crate::semantics::open_failure;
-use crate::semantics::pull::{OriginEvent, Ticket};
+use crate::semantics::pull::{Object, OriginEvent, Passed, Ticket};
 use crate::semantics::target;
 
 /// What of the content a response has.
@@ -56,7 +56,10 @@ impl<V: Version> Exchange<V> {
         };
         let now = io.unix_time();
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
-        let common = common(&mut shared.date, &shared.config, &request, head, now);
+        let common = Common {
+            passed: self.held.as_ref().and_then(|held| held.passed.as_deref()),
+            ..common(&mut shared.date, &shared.config, &request, head, now)
+        };
         let out = &mut shared.out;
         let attempt = match wanted {
             OpenPurpose::Content(attempt) => attempt,
@@ -93,8 +96,9 @@ impl<V: Version> Exchange<V> {
 
     /// Answers with content that has been found, or what of it is asked for.
     fn answer(&mut self, io: &mut dyn Io, shared: &mut Shared, request: Request<V>, found: Found) {
+        let answer = self.decide(io, shared, &request, &found);
         let Found {
-            content,
+            mut content,
             size_bytes,
             media_type,
             validators,
@@ -103,12 +107,16 @@ impl<V: Version> Exchange<V> {
         } = found;
         let now = io.unix_time();
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
-        let common = common(&mut shared.date, &shared.config, &request, head, now);
-        let out = &mut shared.out;
         let object = match &content {
             Content::File(_) => None,
             Content::Segments(segments) => Some(&*segments.object),
         };
+        let common = Common {
+            passed: object.map(|object| &object.passed),
+            ..common(&mut shared.date, &shared.config, &request, head, now)
+        };
+        let out = &mut shared.out;
+        let how = object.map(|object| object.how);
         let entity = Entity {
             size_bytes,
             media_type,
@@ -118,30 +126,18 @@ impl<V: Version> Exchange<V> {
             etag: validators.etag,
             coding,
             varies,
-            object,
-            tells_how: shared.config.cache_status,
+            how: how.filter(|_| shared.config.cache_status),
         };
-        // Nothing says whether a coding is that of a part or of what the parts come from.
-        let is_coded = object.is_some_and(|it| it.content(&CONTENT_ENCODING).is_some());
-        let ranges_max = if coding.is_some() || is_coded {
-            1
-        } else {
-            shared.config.ranges_max
-        };
-        let answer = answer::of(
-            head,
-            request.head_only(),
-            &validators,
-            size_bytes,
-            now,
-            ranges_max,
-        );
         // Another boundary for each response of a connection, and for each connection.
         let salt = self.stream.0.rotate_left(32) ^ self.output.queued_bytes();
         let between = &mut shared.between;
         let written = write_answer(out, between, &common, &entity, answer, salt);
+        let passed = content
+            .segments()
+            .map(|it| mem::take(&mut it.object.passed));
         let Some((status, ranges)) = written else {
             self.let_go(io, shared, &content);
+            self.hold_passed(passed.map(Box::new));
             return self.refuse(io, shared, request, StatusCode::PRECONDITION_FAILED);
         };
         let head_bytes = shared.out.len();
@@ -159,12 +155,43 @@ impl<V: Version> Exchange<V> {
         self.send_content(io, shared, request, status, body);
     }
 
+    /// Which of its content the request gets.
+    fn decide(&self, io: &dyn Io, shared: &Shared, request: &Request<V>, found: &Found) -> Answer {
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
+        // Nothing says whether a coding is that of a part or of what the parts come from.
+        let is_coded = match &found.content {
+            Content::File(_) => found.coding.is_some(),
+            Content::Segments(it) => it.object.passed.value(&CONTENT_ENCODING).is_some(),
+        };
+        let ranges_max = if is_coded {
+            1
+        } else {
+            shared.config.ranges_max
+        };
+        answer::of(
+            head,
+            request.head_only(),
+            &found.validators,
+            found.size_bytes,
+            io.unix_time(),
+            ranges_max,
+        )
+    }
+
     /// Content that has been found is not needed.
     fn let_go(&self, io: &mut dyn Io, shared: &mut Shared, content: &Content) {
         if let Content::Segments(segments) = content {
             shared.tickets.remove(&segments.ticket);
         }
         content.close(io, shared.origins.as_deref_mut());
+    }
+
+    /// What an origin says with a refusal, until that is written.
+    fn hold_passed(&mut self, passed: Option<Box<Passed>>) {
+        match (&mut self.held, passed) {
+            (None, None) => {}
+            (held, passed) => held.get_or_insert_default().passed = passed,
+        }
     }
 
     /// The answer to what was asked of an origin.
@@ -175,11 +202,12 @@ impl<V: Version> Exchange<V> {
         ticket: Ticket,
         news: OriginEvent,
     ) {
-        let request = match mem::replace(&mut self.stage, Stage::Idle) {
+        let (request, awaited) = match mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Asking {
                 ticket: asked,
                 request,
-            } if asked == ticket => request,
+                awaited,
+            } if asked == ticket => (request, awaited),
             other => {
                 self.stage = other;
                 return;
@@ -199,27 +227,17 @@ impl<V: Version> Exchange<V> {
                 let target = &self.input.bytes()[request.target.clone()];
                 let shown = &target[..target.len().min(SHOWN_BYTES_MAX)];
                 self.object = Some(String::from_utf8_lossy(shown).into());
-                let media_type = match target::resolve(target, &mut shared.path) {
-                    Ok(_) => mime::media_type(&shared.path),
-                    Err(_) => mime::media_type(b""),
-                };
-                let found = Found {
-                    size_bytes: object.size_bytes,
-                    media_type,
-                    validators: Validators {
-                        etag: ETag::of_number(object.tag),
-                        modified_s: object.last_modified_s,
-                    },
-                    coding: None,
-                    varies: false,
-                    content: Content::object(ticket, object),
-                };
-                self.answer(io, shared, request, found);
+                let found = self.found(shared, ticket, &request, object);
+                self.answer_if_there(io, shared, request, found);
             }
             OriginEvent::Refused {
-                status, location, ..
+                status,
+                location,
+                passed,
+                ..
             } => {
                 shared.tickets.remove(&ticket);
+                self.hold_passed(passed);
                 match location {
                     Some(location) => {
                         shared.location.clear();
@@ -233,8 +251,85 @@ impl<V: Version> Exchange<V> {
                 shared.tickets.remove(&ticket);
                 self.refuse(io, shared, request, StatusCode::BAD_GATEWAY);
             }
-            // It was not asked for.
-            OriginEvent::Segment(_) => self.stage = Stage::Asking { ticket, request },
+            OriginEvent::Segment(segment) => match awaited {
+                Some(awaited) if awaited.segment == segment => {
+                    let mut object = awaited.object;
+                    object.present.push((segment, segment + 1));
+                    let found = self.found(shared, ticket, &request, object);
+                    self.answer(io, shared, request, found);
+                }
+                // It was not asked for.
+                awaited => {
+                    self.stage = Stage::Asking {
+                        ticket,
+                        request,
+                        awaited,
+                    }
+                }
+            },
+        }
+    }
+
+    /// An object, as the content that its path is answered with.
+    fn found(
+        &self,
+        shared: &mut Shared,
+        ticket: Ticket,
+        request: &Request<V>,
+        object: Box<Object>,
+    ) -> Found {
+        let target = &self.input.bytes()[request.target.clone()];
+        let media_type = match target::resolve(target, &mut shared.path) {
+            Ok(_) => mime::media_type(&shared.path),
+            Err(_) => mime::media_type(b""),
+        };
+        Found {
+            size_bytes: object.size_bytes,
+            media_type,
+            validators: Validators {
+                etag: ETag::of_number(object.tag),
+                modified_s: object.last_modified_s,
+            },
+            coding: None,
+            varies: false,
+            content: Content::object(ticket, object),
+        }
+    }
+
+    /// Answers with an object once the first segment is there that the response needs: as long as
+    /// no head has left, an origin that does not give it after all is 502, and not a response that
+    /// breaks off.
+    fn answer_if_there(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        request: Request<V>,
+        found: Found,
+    ) {
+        let needed = match self.decide(io, shared, &request, &found) {
+            Answer::Whole if !request.head_only() => 0..found.size_bytes,
+            Answer::Part(range) => range,
+            Answer::Parts(ranges) => ranges.into_iter().next().unwrap_or_default(),
+            _ => 0..0,
+        };
+        match (found.content, &mut shared.origins) {
+            (Content::Segments(segments), Some(origins))
+                if !needed.is_empty()
+                    && !segments
+                        .object
+                        .has(segments.object.segment_of(needed.start).0) =>
+            {
+                let Segments { ticket, object, .. } = *segments;
+                let (segment, ..) = object.segment_of(needed.start);
+                let end = needed.end.div_ceil(object.segment_bytes.get());
+                origins.want(ticket, segment..end);
+                self.stage = Stage::Asking {
+                    ticket,
+                    request,
+                    awaited: Some(Box::new(Awaited { object, segment })),
+                };
+            }
+            (content, _) => self.answer(io, shared, request, Found { content, ..found }),
         }
     }
 
@@ -368,7 +463,10 @@ impl<V: Version> Exchange<V> {
     ) {
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
         let now = io.unix_time();
-        let common = common(&mut shared.date, &shared.config, &request, head, now);
+        let common = Common {
+            passed: self.held.as_ref().and_then(|held| held.passed.as_deref()),
+            ..common(&mut shared.date, &shared.config, &request, head, now)
+        };
         write(&mut shared.out, &common, &shared.location);
         self.send(shared, request, status, None);
     }
@@ -418,6 +516,7 @@ impl<V: Version> Exchange<V> {
         status: StatusCode,
         body: Option<Body>,
     ) {
+        self.hold_passed(None);
         tracing::debug!(stream = self.stream.0, %status, "response");
         shared.counters.response(status);
         if let (Some(accesses), Some(log)) = (&mut self.accesses, &mut shared.access_log) {
@@ -508,6 +607,7 @@ pub(super) fn common<'a, V: Version>(
         version: request.version,
         head_only: request.head_only(),
         rule,
+        passed: None,
         origin: cors.and_then(|_| head.value(Field::Origin)),
         unix_time,
         http3_port: config.http3_port,
