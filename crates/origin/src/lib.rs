@@ -25,6 +25,7 @@
 //! | `vary` | which fields of requests select an answer (RFC 9111 §4.1) |
 //! | `variants` | the answers that a target has for them |
 //! | `upstream` | an origin: where it is, how it is reached |
+//! | `pinned` | origins whose own certificate is the one that is trusted |
 //! | `resolver` | looking up an origin's name |
 //! | `circuit` | leaving an origin alone that does not answer |
 //! | `broken` | leaving a target alone that an origin fails to give |
@@ -51,6 +52,7 @@ mod fields;
 mod freshness;
 mod log_limit;
 pub mod message;
+mod pinned;
 mod resolver;
 mod store;
 mod transfer;
