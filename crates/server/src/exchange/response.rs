@@ -427,7 +427,7 @@ fn rule_fields<V: Version>(
         }
     }
     for extra in &rule.fields {
-        version.field(out, extra.name.as_str(), extra.value.as_bytes());
+        version.field(out, &extra.written, extra.value.as_bytes());
     }
     // The answer to a preflight says more, and in its own place.
     if let Some(cors) = rule
