@@ -26,6 +26,11 @@ pub struct Origin {
     /// Maximum variants of a target, 1 to 1,024: answers that differ by `Vary`. A new one replaces
     /// the least recently requested.
     pub variants_max: u16,
+    /// Maximum size of the header fields of an origin's response that are kept, 1K to 20K. Clients
+    /// get 502 for a response with more.
+    pub head_max: Text<Size>,
+    /// Maximum number of these header fields, 1 to 256.
+    pub fields_max: u16,
     /// PEM file with the CA certificates trusted for origins. Default: those that this machine
     /// trusts.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
@@ -41,6 +46,8 @@ impl Default for Origin {
             cache_dir: None,
             cache_max: Text(Size(10 << 30)),
             variants_max: 16,
+            head_max: Text(Size(16 << 10)),
+            fields_max: 128,
             ca: None,
             cache_status: false,
         }

@@ -205,8 +205,35 @@ fn the_schema_is_that_of_the_types() {
 }
 
 #[test]
-fn the_example_makes_sense() {
-    let text = fs::read_to_string(in_tree("deploy/splitway.toml")).unwrap();
+fn the_examples_have_all_sections() {
+    let sections = schema();
+    let sections = sections["properties"].as_object().unwrap().keys();
+    let names = |path: &str| -> Vec<String> {
+        let text = fs::read_to_string(in_tree(path)).unwrap();
+        let lines = text.lines().map(|line| line.trim_start_matches("#: "));
+        let headings = lines.filter_map(|line| line.strip_prefix('['));
+        let name = |heading: &str| {
+            let name = heading.trim_start_matches('[');
+            name.split([']', '.']).next().unwrap().to_owned()
+        };
+        headings.map(name).collect()
+    };
+    let (server, proxy) = (names("deploy/splitway.toml"), names("deploy/proxy.toml"));
+    for section in sections {
+        let example = if section == "proxy" { &proxy } else { &server };
+        assert!(example.contains(section), "{section} is in no example");
+    }
+}
+
+#[test]
+fn the_examples_make_sense() {
+    for path in ["deploy/splitway.toml", "deploy/proxy.toml"] {
+        makes_sense(path);
+    }
+}
+
+fn makes_sense(path: &str) {
+    let text = fs::read_to_string(in_tree(path)).unwrap();
     let config: Config = toml::from_str(&text).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.problems(), []);
     // What it says in comments only would make sense as well.
@@ -343,6 +370,8 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("cache_dir", &["'/srv/cache'"]),
             ("cache_max", &["'16M'", "'50G'"]),
             ("variants_max", &["1", "1024"]),
+            ("head_max", &["'1K'", "'20K'"]),
+            ("fields_max", &["1", "256"]),
             ("ca", &["'/ca'"]),
             ("cache_status", &["true"]),
         ],

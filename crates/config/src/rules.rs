@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use origin::FieldLimits;
 use tls::Version;
 
 use super::content::Content;
@@ -16,6 +17,9 @@ const WORKERS_MAX: u16 = 64;
 
 /// Variants of a target: each is looked for among all.
 const VARIANTS_MAX: u16 = 1024;
+
+/// Fewer bytes would not hold the fields of an ordinary answer.
+const ORIGIN_HEAD_BYTES_MIN: u64 = 1024;
 
 /// Sockets of an application: each has its record in the segment.
 const SOCKETS_MAX: u32 = 1 << 20;
@@ -344,6 +348,20 @@ impl Config {
         if !(1..=VARIANTS_MAX).contains(&variants_max) {
             let why = format!("{variants_max} is not from 1 to {VARIANTS_MAX}");
             problems.push(Problem::new(here("variants_max"), why));
+        }
+        let Text(head_max) = self.origin.head_max;
+        if !(ORIGIN_HEAD_BYTES_MIN..=FieldLimits::BYTES_MAX as u64).contains(&head_max.0) {
+            let most = Size(FieldLimits::BYTES_MAX as u64);
+            let why = format!(
+                "{head_max} is not from {} to {most}",
+                Size(ORIGIN_HEAD_BYTES_MIN)
+            );
+            problems.push(Problem::new(here("head_max"), why));
+        }
+        let fields_max = self.origin.fields_max;
+        if !(1..=FieldLimits::COUNT_MAX).contains(&fields_max.into()) {
+            let why = format!("{fields_max} is not from 1 to {}", FieldLimits::COUNT_MAX);
+            problems.push(Problem::new(here("fields_max"), why));
         }
         let origins = self.origins();
         if origins.len() > ORIGINS_MAX {

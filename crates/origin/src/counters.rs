@@ -30,6 +30,8 @@ counters::counters! {
         damaged_segments: Counter,
         /// Answers of an origin refused because the cache lacked room for all of them (503).
         no_room: Counter,
+        /// Answers of an origin refused because they have more header fields than are kept (502).
+        oversized_heads: Counter,
         /// Variants evicted for others of the same target.
         evicted_variants: Counter,
     }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::counters::{Counted, Totals};
 use crate::fetcher::Fetcher;
+use crate::fields::FieldLimits;
 use crate::message::{Answer, HostRequest, MESSAGE_BYTES_MAX, Order};
 use crate::store::{Limits, Store, VERSION_BYTES};
 use crate::transfer::Event;
@@ -41,6 +42,8 @@ pub struct Config {
     pub bytes_max: u64,
     /// Most variants of a target, 1 at least.
     pub variants_max: usize,
+    /// Most header fields of an answer; one with more is refused.
+    pub field_limits: FieldLimits,
     /// Length of a segment, in bytes. What was cached with another one is dropped.
     pub segment_bytes: u64,
     /// What may be asked. One that is named twice is the same.
@@ -136,7 +139,8 @@ async fn serve(
     let upstreams = config.origins.iter();
     let upstreams = upstreams.map(|url| Upstream::new(url.clone(), &config.trust, config.timeouts));
     let (sender, mut events) = mpsc::channel(EVENTS_MAX);
-    let mut fetcher = Fetcher::new(upstreams, store, config.variants_max, sender);
+    let limits = (config.variants_max, config.field_limits);
+    let mut fetcher = Fetcher::new(upstreams, store, limits, sender);
     let mut endpoint = Endpoint {
         is_to_tell: false,
         config,
@@ -274,6 +278,8 @@ impl Endpoint<'_> {
                 origins,
                 bytes_max,
                 variants_max,
+                head_bytes_max,
+                fields_max,
             } => {
                 for origin in origins {
                     match origin.parse::<OriginUrl>() {
@@ -288,6 +294,10 @@ impl Endpoint<'_> {
                 }
                 fetcher.resize(bytes_max);
                 fetcher.set_variants_max(variants_max);
+                fetcher.set_field_limits(FieldLimits {
+                    bytes_max: head_bytes_max,
+                    count_max: fields_max,
+                });
             }
             Order::Tell => self.is_to_tell = true,
             Order::Retire => fetcher.retire(),

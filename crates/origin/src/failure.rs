@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use crate::fields::Fields;
 use crate::message::Refusal;
 
 /// Why nothing has come.
@@ -22,6 +23,8 @@ pub(crate) enum Failure {
     Status(u16),
     /// Its answer is none that a client could use: 502.
     Useless(String),
+    /// It has more header fields than are kept: 502.
+    TooManyFields(String),
     /// What came is of another version than what is here: nothing of it may be mixed.
     OtherVersion(String),
     /// There is more of it than the cache may hold: 503.
@@ -63,7 +66,10 @@ impl Failure {
     pub(crate) fn is_of_target(&self) -> bool {
         matches!(
             self,
-            Failure::Status(_) | Failure::Useless(_) | Failure::TooLarge(_)
+            Failure::Status(_)
+                | Failure::Useless(_)
+                | Failure::TooManyFields(_)
+                | Failure::TooLarge(_)
         )
     }
 
@@ -78,6 +84,7 @@ impl Failure {
             | Failure::Cut(_)
             | Failure::LeftAlone
             | Failure::Useless(_)
+            | Failure::TooManyFields(_)
             | Failure::OtherVersion(_) => 502,
             Failure::Late(_) => 504,
             Failure::TooLarge(_) | Failure::NoRoom(_) | Failure::Cache(_) | Failure::Stopped => 503,
@@ -87,6 +94,8 @@ impl Failure {
         Refusal {
             status,
             location: None,
+            fields: Fields::default(),
+            age_s: 0,
         }
     }
 }
@@ -101,6 +110,7 @@ impl fmt::Display for Failure {
             Failure::Status(status) => write!(f, "it answers {status}"),
             Failure::OtherVersion(why) => write!(f, "the object has changed: {why}"),
             Failure::Useless(why)
+            | Failure::TooManyFields(why)
             | Failure::TooLarge(why)
             | Failure::NoRoom(why)
             | Failure::Cache(why) => f.write_str(why),

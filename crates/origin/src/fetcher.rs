@@ -28,6 +28,7 @@ use crate::broken::Broken;
 use crate::counters::{CacheCounters, Counted, OriginCounters, Totals};
 use crate::disk::Disk;
 use crate::failure::{Failure, is_denial};
+use crate::fields::FieldLimits;
 use crate::freshness::{Freshness, Use};
 use crate::log_limit::LogLimit;
 use crate::message::{
@@ -98,6 +99,8 @@ pub(crate) struct Fetcher {
     no_help: Option<(Instant, Duration)>,
     /// A target has too many variants.
     variants_log: LogLimit,
+    /// What an answer may have of header fields.
+    field_limits: FieldLimits,
     /// An answer finds no room.
     no_room_log: LogLimit,
     /// For the host process.
@@ -229,7 +232,7 @@ impl Fetcher {
     pub(crate) fn new(
         upstreams: impl IntoIterator<Item = Arc<Upstream>>,
         mut store: Store,
-        variants_max: usize,
+        (variants_max, field_limits): (usize, FieldLimits),
         events: mpsc::Sender<Event>,
     ) -> Fetcher {
         let mut entries: HashMap<Key, Entry> = HashMap::new();
@@ -285,6 +288,7 @@ impl Fetcher {
             entries,
             variants,
             variants_log: LogLimit::default(),
+            field_limits,
             asking: HashMap::new(),
             live: HashMap::new(),
             tickets: HashMap::new(),
@@ -355,6 +359,11 @@ impl Fetcher {
     /// A target may have so many variants from now on. Those that are too many go as others come.
     pub(crate) fn set_variants_max(&mut self, variants_max: usize) {
         self.variants.variants_max = variants_max;
+    }
+
+    /// An answer may have so many header fields from now on.
+    pub(crate) fn set_field_limits(&mut self, field_limits: FieldLimits) {
+        self.field_limits = field_limits;
     }
 
     fn make_room(&mut self, bytes: u64) {
@@ -483,7 +492,11 @@ impl Fetcher {
         }
         let broken = match &entry.missing {
             Some(Missing::Refused(refusal, freshness)) if freshness.usage(now_s) == Use::Fresh => {
-                let refusal = refusal.clone();
+                let age_s = freshness.age_s(now_s);
+                let refusal = Refusal {
+                    age_s,
+                    ..refusal.clone()
+                };
                 self.count(&key).hits += counted;
                 self.mark(number, CacheStatus::Hit);
                 return self.refuse(number, refusal);
@@ -648,6 +661,7 @@ impl Fetcher {
             variant: key.variant.clone(),
             disk,
             segment_bytes: self.store.segment_bytes,
+            field_limits: self.field_limits,
             what,
             limit: receiver,
         };
@@ -738,8 +752,8 @@ impl Fetcher {
                     None => {}
                 }
                 self.forget_missing(&key);
-                let is_kept =
-                    freshness.may_be_shared && freshness.usage(unix_time_s()) == Use::Fresh;
+                let is_shared = freshness.may_be_shared;
+                let is_kept = is_shared && freshness.usage(unix_time_s()) == Use::Fresh;
                 if is_kept && !asking.is_solo {
                     self.keep_missing(
                         &key,
@@ -747,21 +761,37 @@ impl Fetcher {
                         Some(names),
                     );
                 }
-                for ticket in asking.waiting {
-                    self.refuse(ticket, refusal.clone());
-                }
+                self.refuse_all(&key, asking.waiting, &refusal, is_shared);
                 self.tidy(&key);
             }
             (Err(failure), current) => self.on_no_answer(&key, asking.waiting, current, &failure),
         }
     }
 
+    /// Those who wait get a refusal; if it is for one client, the others ask for theirs.
+    fn refuse_all(&mut self, key: &Key, waiting: Vec<u64>, refusal: &Refusal, is_shared: bool) {
+        let mut waiting = waiting.into_iter();
+        let count = if is_shared { usize::MAX } else { 1 };
+        for ticket in waiting.by_ref().take(count) {
+            self.refuse(ticket, refusal.clone());
+        }
+        for other in waiting {
+            self.start(key, None, vec![other], true);
+        }
+    }
+
     /// The version that is known is the one that the origin has.
     fn renew(&mut self, key: &Key, current: VersionId, renewal: Renewal, waiting: Vec<u64>) {
-        let Some(version) = self.store.get_mut(current) else {
+        let Some(version) = self.store.get(current) else {
             return;
         };
-        renewal.apply(&mut version.meta);
+        let mut meta = version.meta.clone();
+        renewal.apply(&mut meta);
+        if let Some(why) = self.field_limits.excess(&meta.fields) {
+            self.supersede(current);
+            return self.on_no_answer(key, waiting, None, &Failure::TooManyFields(why));
+        }
+        self.store.update(current, meta);
         self.forget_missing(key);
         let Some(version) = self.store.get(current) else {
             return;
@@ -794,6 +824,9 @@ impl Fetcher {
         failure: &Failure,
     ) {
         self.count(key).failures += 1;
+        if matches!(failure, Failure::TooManyFields(_)) {
+            self.count(key).oversized_heads += 1;
+        }
         if let Some(current) = current.filter(|_| failure.is_denial()) {
             self.doubt(current);
         }
@@ -1159,8 +1192,7 @@ impl Fetcher {
             segment_bytes: self.store.segment_bytes,
             tag: tag(&version.key, meta, id),
             last_modified_s: modified.and_then(crate::freshness::parse_date),
-            content: meta.content.clone(),
-            caching: meta.caching.clone(),
+            fields: meta.fields.clone(),
             age_s: meta.freshness.age_s(unix_time_s()),
             present: version.runs(RUNS_MAX),
         };
@@ -1778,7 +1810,7 @@ mod tests {
         Store::prepare(root.path()).unwrap();
         let store = Store::open(root.path(), limits, &[], "this").unwrap();
         let (events, _) = mpsc::channel(1);
-        let mut fetcher = Fetcher::new([], store, 16, events);
+        let mut fetcher = Fetcher::new([], store, (16, FieldLimits::default()), events);
         fetcher.on_told(true);
         assert!(!fetcher.are_counters_new());
         fetcher.resize(1_000);

@@ -15,14 +15,17 @@
 //! | [`message`] | what host process and fetcher say to each other |
 //! | `fetcher` | who waits for what: one request to the origin for all who ask for the same |
 //! | `transfer` | one request to the origin, and its answer on the way into segments |
+//! | `content_range` | which bytes of an object an answer has (RFC 9110 §14.4) |
 //! | `store` | versions and segments that are there, and which make room for others |
 //! | `disk` | the files of a version: written, removed, checked |
 //! | `boot` | whether the machine was started since the cache was written to |
+//! | `fields` | which header fields of an answer are kept and passed on |
 //! | `freshness` | how long an answer may be used (RFC 9111) |
 //! | `validator` | whether two answers are parts of the same version |
 //! | `vary` | which fields of requests select an answer (RFC 9111 §4.1) |
 //! | `variants` | the answers that a target has for them |
 //! | `upstream` | an origin: where it is, how it is reached |
+//! | `pinned` | origins whose own certificate is the one that is trusted |
 //! | `resolver` | looking up an origin's name |
 //! | `circuit` | leaving an origin alone that does not answer |
 //! | `broken` | leaving a target alone that an origin fails to give |
@@ -39,14 +42,17 @@
 mod boot;
 mod broken;
 mod circuit;
+mod content_range;
 mod counters;
 mod disk;
 mod endpoint;
 mod failure;
 mod fetcher;
+mod fields;
 mod freshness;
 mod log_limit;
 pub mod message;
+mod pinned;
 mod resolver;
 mod store;
 mod transfer;
@@ -57,6 +63,7 @@ mod vary;
 
 pub use counters::{CacheCounters, Counted, OriginCounters, Totals};
 pub use endpoint::{Config, Ends, FetcherError, run};
+pub use fields::{FieldLimits, Fields};
 pub use store::OBJECTS;
 pub use upstream::{OriginUrl, OriginUrlError, Timeouts, Trust, TrustError};
 pub use vary::{SELECTING, VALUE_BYTES_MAX};

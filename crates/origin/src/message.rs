@@ -7,8 +7,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::fields::{FieldLimits, Fields};
+
 /// Longest packet, in bytes. A target has 8 KiB at most before its bytes are escaped.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+/// Longest `Location` that is passed on, in bytes: more than any client follows.
+pub(crate) const LOCATION_BYTES_MAX: usize = 8 << 10;
 
 /// Most runs of segments that an [`Object`] names.
 pub const RUNS_MAX: usize = 16;
@@ -123,10 +128,8 @@ pub struct Object {
     pub tag: u64,
     /// Seconds since the epoch.
     pub last_modified_s: Option<u64>,
-    /// Fields about the content: `Content-Type` and the like.
-    pub content: Vec<(String, String)>,
-    /// Fields about caching: `Cache-Control`, `Expires`, `Vary`.
-    pub caching: Vec<(String, String)>,
+    /// Those of the origin's that clients get.
+    pub fields: Fields,
     /// RFC 9111 §4.2.3, in seconds.
     pub age_s: u64,
     /// Segments that are there, as runs: the first one, and the one behind the last. There may be
@@ -161,6 +164,12 @@ pub struct Refusal {
     pub status: u16,
     /// Where the origin sends the client.
     pub location: Option<String>,
+    /// Further fields of the origin's for the client; none if the origin has failed.
+    #[serde(default)]
+    pub fields: Fields,
+    /// As in [`Object`].
+    #[serde(default)]
+    pub age_s: u64,
 }
 
 /// From the supervisor.
@@ -176,6 +185,10 @@ pub enum Order {
         bytes_max: u64,
         /// Most variants of a target from now on.
         variants_max: usize,
+        /// Most header fields of an answer from now on, in bytes.
+        head_bytes_max: usize,
+        /// The same as a count.
+        fields_max: usize,
     },
     /// It is to tell what is counted, as a sign of life.
     Tell,
@@ -183,6 +196,11 @@ pub enum Order {
     /// one.
     Retire,
 }
+
+const _: () = assert!(
+    2 * FieldLimits::BYTES_MAX + 2 * LOCATION_BYTES_MAX + 4096 < MESSAGE_BYTES_MAX,
+    "also where JSON writes each byte as two, and with all else that is said of an object"
+);
 
 /// The name of a segment's file.
 pub fn segment_name(segment: u64) -> String {

@@ -29,6 +29,7 @@ use tokio::task::JoinSet;
 
 use crate::boot;
 use crate::disk::{Disk, META, SUMS, read_file};
+use crate::fields::Fields;
 use crate::freshness::Freshness;
 use crate::message::segment_name;
 use crate::validator::Validators;
@@ -38,10 +39,9 @@ use crate::vary::{Names, Variant};
 pub const OBJECTS: &str = "objects";
 
 /// Another number for each way to write things down: what is of another one is swept away.
-const FORMAT: u32 = 1;
-
-/// The same for what varies, which programs of the first format would give to all clients.
-const FORMAT_VARIANT: u32 = 2;
+/// Formats before the third have some of the origin's header fields only, and 304 would never
+/// complete them.
+const FORMAT: u32 = 3;
 
 /// What a version takes beside its content, in bytes: a directory, `meta`, `sums`, and what is
 /// known of it in memory. However small objects are, there are no more of them than fit with this.
@@ -94,8 +94,8 @@ pub(crate) struct Meta {
     /// It can be asked for in parts.
     pub(crate) takes_ranges: bool,
     pub(crate) freshness: Freshness,
-    pub(crate) content: Vec<(String, String)>,
-    pub(crate) caching: Vec<(String, String)>,
+    /// Those that clients get.
+    pub(crate) fields: Fields,
 }
 
 impl Meta {
@@ -106,9 +106,7 @@ impl Meta {
 
     /// The fields of requests by which the origin has selected it.
     pub(crate) fn varies_by(&self) -> Names {
-        let fields = self.caching.iter();
-        let vary = fields.filter(|(name, _)| name == "vary");
-        Names::of(vary.map(|(_, value)| value.as_str()))
+        Names::of(self.fields.values("vary"))
     }
 
     /// Any part of it can be fetched again, and nothing else in its place.
@@ -130,6 +128,12 @@ struct Record {
     #[serde(default)]
     is_passing: bool,
     meta: Meta,
+}
+
+/// The part of a [`Record`] that all formats have.
+#[derive(Deserialize)]
+struct RecordFormat {
+    format: u32,
 }
 
 /// What is known of a version, to be written down so that it is there again after a restart.
@@ -254,6 +258,8 @@ pub(crate) struct Store {
     /// When each segment was asked for or came.
     segments_by_use: BTreeSet<(u64, VersionId, u64)>,
     bytes: u64,
+    /// Header fields of all versions, in bytes.
+    fields_bytes: u64,
     /// Of all versions together.
     promised: u64,
     clock: u64,
@@ -262,6 +268,8 @@ pub(crate) struct Store {
     pub(crate) evicted_objects: u64,
     /// Segments that the start has found damaged, by origin.
     pub(crate) damaged: BTreeMap<Arc<str>, u64>,
+    /// Versions of another format that the start has found.
+    outdated: u64,
     removals: JoinSet<()>,
 }
 
@@ -307,12 +315,14 @@ impl Store {
             by_use: BTreeMap::new(),
             segments_by_use: BTreeSet::new(),
             bytes: 0,
+            fields_bytes: 0,
             promised: 0,
             clock: 0,
             random: RandomState::new(),
             evicted_bytes: 0,
             evicted_objects: 0,
             damaged: BTreeMap::new(),
+            outdated: 0,
             removals: JoinSet::new(),
         };
         for shard in fs::read_dir(&objects)? {
@@ -339,6 +349,13 @@ impl Store {
             }
         }
         boot::note(&objects, boot_id)?;
+        if store.outdated > 0 {
+            tracing::info!(
+                "{} objects in the cache directory are removed: another version of this program \
+                 has written them in another format; they are fetched again on demand",
+                store.outdated
+            );
+        }
         for (origin, count) in &store.damaged {
             tracing::warn!(
                 %origin,
@@ -357,11 +374,15 @@ impl Store {
             return None;
         }
         let record = read_file(&path.join(META)).ok()?;
+        let RecordFormat { format } = serde_json::from_slice(&record).ok()?;
+        if format != FORMAT {
+            self.outdated += 1;
+            return None;
+        }
         let record: Record = serde_json::from_slice(&record).ok()?;
         let origin = origins.iter().find(|url| ***url == *record.origin)?;
         let size_bytes = record.meta.size_bytes?;
-        let is_known = [FORMAT, FORMAT_VARIANT].contains(&record.format);
-        if !is_known || record.segment_bytes != self.segment_bytes {
+        if record.segment_bytes != self.segment_bytes {
             return None;
         }
         let disk = Disk::new(path.to_owned());
@@ -418,6 +439,7 @@ impl Store {
         let segments = version.segments.keys();
         self.segments_by_use
             .extend(segments.map(|&segment| (0, id, segment)));
+        self.fields_bytes += version.meta.fields.bytes() as u64;
         self.versions.insert(id, version);
         self.touch(id);
         Some(())
@@ -458,6 +480,7 @@ impl Store {
     pub(crate) fn bytes_with_versions(&self) -> u64 {
         let versions = self.versions.len() as u64;
         self.content_bytes()
+            .saturating_add(self.fields_bytes)
             .saturating_add(versions.saturating_mul(self.version_bytes))
     }
 
@@ -539,8 +562,18 @@ impl Store {
     }
 
     pub(crate) fn insert(&mut self, id: VersionId, key: Key, meta: Meta, disk: Disk) {
+        self.fields_bytes += meta.fields.bytes() as u64;
         self.versions.insert(id, Version::new(key, meta, disk));
         self.touch(id);
+    }
+
+    /// Changes what is known of a version.
+    pub(crate) fn update(&mut self, id: VersionId, meta: Meta) {
+        if let Some(version) = self.versions.get_mut(&id) {
+            self.fields_bytes -= version.meta.fields.bytes() as u64;
+            self.fields_bytes += meta.fields.bytes() as u64;
+            version.meta = meta;
+        }
     }
 
     /// How many segments an object has. An empty one has none.
@@ -740,6 +773,8 @@ impl Store {
             self.by_use.remove(&version.used);
             self.bytes = self.bytes.saturating_sub(bytes);
             self.promised = self.promised.saturating_sub(version.promised);
+            let fields_bytes = version.meta.fields.bytes() as u64;
+            self.fields_bytes = self.fields_bytes.saturating_sub(fields_bytes);
             self.evicted_bytes += bytes;
             for (&segment, known) in &version.segments {
                 self.segments_by_use.remove(&(known.used, id, segment));
@@ -785,11 +820,7 @@ impl Store {
         self.clock += 1;
         let version = self.versions.get(&id)?;
         let record = Record {
-            format: if version.meta.varies_by().is_empty() && version.key.variant.is_plain() {
-                FORMAT
-            } else {
-                FORMAT_VARIANT
-            },
+            format: FORMAT,
             segment_bytes: self.segment_bytes,
             origin: version.key.origin.to_string(),
             target: version.key.target.clone(),
@@ -853,8 +884,7 @@ mod tests {
             validators: Validators::of(&fields, 0),
             takes_ranges: true,
             freshness: Freshness::of(StatusCode::OK, &fields, 0, 0),
-            content: Vec::new(),
-            caching: Vec::new(),
+            fields: Fields::default(),
         }
     }
 
@@ -971,6 +1001,65 @@ mod tests {
         let others = ["http://b.example".into()];
         let store = Store::open(root.path(), limits(10_000), &others, "this").unwrap();
         assert_eq!(store.bytes(), 0, "of another origin");
+    }
+
+    #[test]
+    fn what_was_written_in_another_format_is_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let mut store = open(root.path(), 10_000);
+        let [known, before, after] =
+            ["/a", "/b", "/c"].map(|target| put_version(&mut store, target, "\"x\"", &[0, 1, 2]));
+        for (id, format) in [(before, 2), (after, FORMAT + 1)] {
+            let path = store.path(id).join(META);
+            let mut record: serde_json::Value =
+                serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+            record["format"] = format.into();
+            let meta = record["meta"].as_object_mut().unwrap();
+            meta.remove("fields").unwrap();
+            fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
+        }
+        drop(store);
+        let store = open(root.path(), 10_000);
+        assert_eq!((store.bytes(), store.outdated), (250, 2));
+        assert!(store.get(known).is_some());
+        assert!(!store.path(before).exists() && !store.path(after).exists());
+    }
+
+    #[test]
+    fn header_fields_count_as_well() {
+        let root = tempfile::tempdir().unwrap();
+        let mut store = open(root.path(), 1_000);
+        let fields = |bytes: usize| -> Fields {
+            let line = format!("x:{}\n", "y".repeat(bytes - 3));
+            serde_json::from_value(line.into()).unwrap()
+        };
+        let id = put_version(&mut store, "/a", "\"x\"", &[0, 1, 2]);
+        assert_eq!(store.bytes_with_versions(), 250);
+        let renewed = Meta {
+            fields: fields(100),
+            ..meta(250, "\"x\"")
+        };
+        store.update(id, renewed.clone());
+        store.record(id).unwrap().write().unwrap();
+        assert_eq!(store.bytes_with_versions(), 350);
+        drop(store);
+        let mut store = open(root.path(), 1_000);
+        assert_eq!(store.bytes_with_versions(), 350, "after a restart");
+        let other = store.new_id();
+        let disk = store.disk(other);
+        store.insert(
+            other,
+            key("/b"),
+            Meta {
+                fields: fields(700),
+                ..renewed
+            },
+            disk,
+        );
+        assert_eq!(store.make_room(0), [(id, key("/a"))]);
+        assert_eq!(store.bytes_with_versions(), 700);
+        store.remove(other);
+        assert_eq!(store.bytes_with_versions(), 0);
     }
 
     #[test]

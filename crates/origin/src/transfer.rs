@@ -5,12 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http::header::{
-    ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING,
-    CONTENT_LANGUAGE, CONTENT_RANGE, CONTENT_TYPE, EXPIRES, HeaderName, HeaderValue,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE, USER_AGENT, VARY,
-    VIA,
+    ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_LOCATION, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE, USER_AGENT, VARY, VIA,
 };
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -18,10 +16,12 @@ use hyper::body::{Body, Incoming};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use crate::content_range::{ContentRange, is_multipart};
 use crate::disk::Disk;
 use crate::failure::Failure;
+use crate::fields::{FieldLimits, Fields};
 use crate::freshness::Freshness;
-use crate::message::{MESSAGE_BYTES_MAX, Refusal};
+use crate::message::{LOCATION_BYTES_MAX, Refusal};
 use crate::store::{Meta, VersionId};
 use crate::upstream::{OriginUrl, Upstream};
 use crate::validator::Validators;
@@ -29,6 +29,9 @@ use crate::vary::{Names, Variant};
 
 /// How often something is written again after room was made for it.
 const ROOM_MADE_MAX: u32 = 3;
+
+/// Answers in a row that complete no segment; then all of the object is fetched.
+const PIECES_MAX: u32 = 16;
 
 /// What is to be asked for, and where it goes.
 pub(crate) struct Order {
@@ -41,6 +44,7 @@ pub(crate) struct Order {
     pub(crate) variant: Variant,
     pub(crate) disk: Disk,
     pub(crate) segment_bytes: u64,
+    pub(crate) field_limits: FieldLimits,
     pub(crate) what: What,
     /// No segment is fetched from this one on, for now. It ends when the other end is dropped.
     pub(crate) limit: watch::Receiver<u64>,
@@ -126,7 +130,7 @@ impl Head {
     pub(crate) fn varies_by(&self) -> Names {
         let fields = match self {
             Head::Object(meta) => return meta.varies_by(),
-            Head::Same(renewal) => &renewal.fields,
+            Head::Same(renewal) => &renewal.all,
             Head::Refused(_, _, names) => return *names,
         };
         names(fields)
@@ -142,7 +146,7 @@ fn names(fields: &HeaderMap) -> Names {
 /// What a 304 says of a version that is known.
 #[derive(Debug)]
 pub(crate) struct Renewal {
-    fields: HeaderMap,
+    all: HeaderMap,
     asked_s: u64,
     answered_s: u64,
 }
@@ -151,54 +155,18 @@ impl Renewal {
     /// Puts its fields in the place of those of the same names; what it does not say stays as it
     /// was (RFC 9111 §3.2).
     pub(crate) fn apply(mut self, meta: &mut Meta) {
-        let modified = meta.validators.last_modified.iter();
-        let modified = modified.map(|value| (LAST_MODIFIED.as_str(), value.as_str()));
-        let caching = meta.caching.iter();
-        let caching = caching.map(|(name, value)| (name.as_str(), value.as_str()));
-        let mut kept = HeaderMap::new();
-        for (name, value) in modified.chain(caching) {
-            let field = (HeaderName::try_from(name), HeaderValue::from_str(value));
-            if let (Ok(name), Ok(value)) = field
-                && !self.fields.contains_key(&name)
-            {
-                kept.append(name, value);
-            }
+        meta.fields.update(&Fields::of(&self.all, self.answered_s));
+        if let Some(modified) = &meta.validators.last_modified
+            && !self.all.contains_key(LAST_MODIFIED)
+            && let Ok(modified) = HeaderValue::from_str(modified)
+        {
+            self.all.insert(LAST_MODIFIED, modified);
         }
-        for (name, value) in &kept {
-            self.fields.append(name, value.clone());
-        }
+        meta.fields.add_to(&mut self.all);
         // It is of the answer that is kept, and that is a 200.
-        meta.freshness = Freshness::of(StatusCode::OK, &self.fields, self.asked_s, self.answered_s);
-        meta.caching = chosen(&self.fields, &CACHING);
+        meta.freshness = Freshness::of(StatusCode::OK, &self.all, self.asked_s, self.answered_s);
     }
 }
-
-/// The values of these fields, as far as they are text.
-fn chosen(fields: &HeaderMap, names: &[HeaderName]) -> Vec<(String, String)> {
-    let values = names.iter().flat_map(|name| {
-        let values = fields.get_all(name).into_iter();
-        values.filter_map(move |value| Some((name.to_string(), value.to_str().ok()?.to_owned())))
-    });
-    values.collect()
-}
-
-/// Fields for clients: about the content, and about caching.
-const CONTENT: [HeaderName; 4] = [
-    CONTENT_TYPE,
-    CONTENT_ENCODING,
-    CONTENT_LANGUAGE,
-    CONTENT_DISPOSITION,
-];
-const CACHING: [HeaderName; 3] = [CACHE_CONTROL, EXPIRES, VARY];
-
-/// Longest `Location` that is passed on, in bytes: more than any client follows, and it has to fit
-/// into a message.
-const LOCATION_BYTES_MAX: usize = 8 << 10;
-
-const _: () = assert!(
-    2 * LOCATION_BYTES_MAX < MESSAGE_BYTES_MAX,
-    "also where JSON writes each byte as two"
-);
 
 /// Statuses of refusals that are about the target, and say the same to every client.
 const PASSED_ON: [u16; 8] = [400, 402, 403, 404, 409, 410, 429, 451];
@@ -244,8 +212,15 @@ impl Order {
                 let id = self.id;
                 let _ = events.send(Event::Head { id, head }).await;
                 let (body, slot) = body?;
-                let expected = body.size_hint().exact();
-                Some(self.take(body, 0, expected, slot, events).await)
+                let source = Source::whole(body);
+                let mut filling = Filling::at(0);
+                let mut slot = Some(slot);
+                Some(
+                    match self.take(source, &mut filling, &mut slot, events).await {
+                        Ok(bytes) => self.finish(filling, events).await.map(|()| bytes),
+                        Err(failure) => Err(failure),
+                    },
+                )
             }
             What::Part {
                 segments,
@@ -253,24 +228,52 @@ impl Order {
                 validators,
                 takes_ranges,
             } => {
-                let answered = wanted(&self.limit, async {
-                    let slot = self.upstream.slot().await?;
-                    let (body, expected) = if takes_ranges {
-                        part(self, &segments, size_bytes, &validators).await?
-                    } else {
-                        whole_again(self, size_bytes, &validators).await?
-                    };
-                    Ok((body, expected, slot))
-                });
-                Some(match answered.await {
-                    Ok((body, expected, slot)) => {
-                        let first = segments.start;
-                        self.take(body, first, Some(expected), slot, events).await
-                    }
-                    Err(failure) => Err(failure),
-                })
+                let version = Known {
+                    size_bytes,
+                    validators,
+                };
+                Some(
+                    self.take_part(&segments, &version, takes_ranges, events)
+                        .await,
+                )
             }
         }
+    }
+
+    /// Fetches some segments of a version, with as many requests as the origin makes necessary.
+    async fn take_part(
+        &mut self,
+        segments: &Range<u64>,
+        version: &Known,
+        takes_ranges: bool,
+        events: &mpsc::Sender<Event>,
+    ) -> Result<u64, Failure> {
+        let start = segments.start * self.segment_bytes;
+        let end = segments.end.saturating_mul(self.segment_bytes);
+        let end = end.min(version.size_bytes);
+        let mut filling = Filling::at(segments.start);
+        let mut slot = None;
+        let (mut at, mut pieces) = (start, 0);
+        while at < end {
+            if slot.is_none() {
+                slot = Some(wanted(&self.limit, self.upstream.slot()).await?);
+            }
+            // An origin may give less than it was asked for, but not for ever.
+            let source = if takes_ranges && pieces < PIECES_MAX {
+                wanted(&self.limit, part(self, at..end, version)).await?
+            } else {
+                wanted(&self.limit, whole_again(self, at..end, version)).await?
+            };
+            let segment = filling.segment;
+            at += self.take(source, &mut filling, &mut slot, events).await?;
+            pieces = if filling.segment > segment {
+                0
+            } else {
+                pieces + 1
+            };
+        }
+        self.finish(filling, events).await?;
+        Ok(end - start)
     }
 }
 
@@ -310,39 +313,63 @@ async fn whole(
     let asked_s = unix_time_s();
     let answer = order.upstream.get(&order.target, &fields).await?;
     let url = order.upstream.url();
-    let head = judge(&answer, url, is_conditional, asked_s, unix_time_s())?;
+    let times = (asked_s, unix_time_s());
+    let head = judge(&answer, url, is_conditional, times, &order.field_limits)?;
     let body = matches!(head, Head::Object(_)).then(|| answer.into_body());
     Ok((head, body))
 }
 
-/// What an answer to a GET means.
+/// What an answer to a GET means that was asked for and came at these times.
 fn judge(
     answer: &Response<Incoming>,
     url: &OriginUrl,
     is_conditional: bool,
-    asked_s: u64,
-    answered_s: u64,
+    (asked_s, answered_s): (u64, u64),
+    limits: &FieldLimits,
 ) -> Result<Head, Failure> {
-    let (status, fields) = (answer.status(), answer.headers());
-    let freshness = Freshness::of(status, fields, asked_s, answered_s);
+    let (status, all) = (answer.status(), answer.headers());
+    let freshness = Freshness::of(status, all, asked_s, answered_s);
+    let fields = Fields::of(all, answered_s).map(|name, value| {
+        let is_location = name == CONTENT_LOCATION.as_str();
+        is_location.then(|| url.for_clients(value))
+    });
+    if let Some(why) = limits
+        .excess(&fields)
+        .filter(|_| status != StatusCode::NOT_MODIFIED)
+    {
+        return Err(Failure::TooManyFields(why));
+    }
+    let refused = |location| {
+        let refusal = Refusal {
+            status: status.as_u16(),
+            location,
+            age_s: freshness.age_s(answered_s),
+            fields: fields
+                .clone()
+                .without_body()
+                .retain(|name| name != LOCATION.as_str()),
+        };
+        Head::Refused(refusal, freshness.clone(), names(all))
+    };
     match status.as_u16() {
-        200 => Ok(Head::Object(Meta {
-            size_bytes: answer.body().size_hint().exact(),
-            validators: Validators::of(fields, answered_s),
-            takes_ranges: fields
-                .get(ACCEPT_RANGES)
-                .is_some_and(|units| units.as_bytes().eq_ignore_ascii_case(b"bytes")),
+        200 | 206 if status == StatusCode::OK || has_all(answer) => Ok(Head::Object(Meta {
+            size_bytes: answer
+                .body()
+                .size_hint()
+                .exact()
+                .or_else(|| all_bytes(answer)),
+            validators: Validators::of(all, answered_s),
+            takes_ranges: takes_ranges(all),
             freshness,
-            content: chosen(fields, &CONTENT),
-            caching: chosen(fields, &CACHING),
+            fields,
         })),
         304 if is_conditional => Ok(Head::Same(Renewal {
-            fields: fields.clone(),
+            all: all.clone(),
             asked_s,
             answered_s,
         })),
         status if REDIRECTS.contains(&status) => {
-            let location = fields.get(LOCATION).and_then(|value| value.to_str().ok());
+            let location = all.get(LOCATION).and_then(|value| value.to_str().ok());
             let location = location
                 .ok_or_else(|| Failure::Useless(format!("it answers {status} without Location")))?;
             if location.len() > LOCATION_BYTES_MAX {
@@ -350,40 +377,78 @@ fn judge(
                 let why = format!("it answers {status} with a Location of {bytes} bytes");
                 return Err(Failure::Useless(why));
             }
-            let refusal = Refusal {
-                status,
-                location: Some(url.for_clients(location)),
-            };
-            Ok(Head::Refused(refusal, freshness, names(fields)))
+            Ok(refused(Some(url.for_clients(location))))
         }
         // It is about how often it is asked, and not about what is there.
         429 if is_conditional => Err(Failure::Status(429)),
-        status if PASSED_ON.contains(&status) => {
-            let refusal = Refusal {
-                status,
-                location: None,
-            };
-            Ok(Head::Refused(refusal, freshness, names(fields)))
-        }
+        status if PASSED_ON.contains(&status) => Ok(refused(None)),
         status @ 400.. => Err(Failure::Status(status)),
         status => Err(Failure::Useless(format!("it answers a GET with {status}"))),
     }
 }
 
-/// Asks for some segments, and nothing of another version. Returns the body, and its length in
-/// bytes.
-async fn part(
-    order: &Order,
-    segments: &Range<u64>,
+/// The origin gives parts of an object (RFC 9110 §14.3).
+fn takes_ranges(fields: &HeaderMap) -> bool {
+    let values = fields.get_all(ACCEPT_RANGES).into_iter();
+    let mut units = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    units.any(|unit| unit.trim_ascii().eq_ignore_ascii_case(b"bytes"))
+}
+
+/// The length of an object that a 206 has from its first byte to its last.
+fn all_bytes(answer: &Response<Incoming>) -> Option<u64> {
+    match ContentRange::of(answer.headers())? {
+        ContentRange::Part {
+            first: 0,
+            last,
+            size_bytes: Some(size_bytes),
+        } if size_bytes - 1 == last => Some(size_bytes),
+        _ => None,
+    }
+}
+
+/// A 206 that no range was asked for has all of the object, so that it can be used as a 200.
+fn has_all(answer: &Response<Incoming>) -> bool {
+    let length = answer.body().size_hint().exact();
+    let all = all_bytes(answer).filter(|_| !is_multipart(answer.headers()));
+    all.is_some_and(|all| length.is_none_or(|length| length == all))
+}
+
+/// The version of which parts are fetched.
+struct Known {
     size_bytes: u64,
-    validators: &Validators,
-) -> Result<(Incoming, u64), Failure> {
-    let start = segments.start * order.segment_bytes;
-    let end = segments
-        .end
-        .saturating_mul(order.segment_bytes)
-        .min(size_bytes);
-    let last = end - 1;
+    validators: Validators,
+}
+
+/// A body on its way, and which of its bytes are used.
+struct Source {
+    body: Incoming,
+    /// Length of the body, as far as its head says.
+    length: Option<u64>,
+    /// Bytes before those that are used.
+    skipped: u64,
+    /// Bytes that are used; `None`: all that follow.
+    used: Option<u64>,
+}
+
+impl Source {
+    fn whole(body: Incoming) -> Source {
+        Source {
+            length: body.size_hint().exact(),
+            body,
+            skipped: 0,
+            used: None,
+        }
+    }
+}
+
+/// Asks for some bytes of a version, and nothing of another one. The origin may give more or less
+/// of it (RFC 9110 §14.2, §15.3.7): the answer has the first of these bytes at least.
+async fn part(order: &Order, bytes: Range<u64>, version: &Known) -> Result<Source, Failure> {
+    let (start, last) = (bytes.start, bytes.end - 1);
+    let Known {
+        size_bytes,
+        validators,
+    } = version;
     let changed = |why: String| Failure::OtherVersion(why);
     let value =
         |text: &str| HeaderValue::from_str(text).map_err(|_| changed("its tag is none".to_owned()));
@@ -394,8 +459,11 @@ async fn part(
     fields.insert(RANGE, value(&format!("bytes={start}-{last}"))?);
     fields.insert(IF_RANGE, value(strong)?);
     let answer = order.upstream.get(&order.target, &fields).await?;
+    let range = ContentRange::of(answer.headers());
     match answer.status().as_u16() {
-        206 => {}
+        // It has not looked at the range (RFC 9110 §14.2), or has another version.
+        200 => return rest(answer, bytes, version),
+        206 | 416 => {}
         status @ 500.. => return Err(Failure::Status(status)),
         status => {
             return Err(changed(format!(
@@ -403,73 +471,125 @@ async fn part(
             )));
         }
     }
-    let range = answer.headers().get(CONTENT_RANGE);
-    let range = range.and_then(|value| value.to_str().ok()).unwrap_or("-");
-    if range != format!("bytes {start}-{last}/{size_bytes}") {
-        let why = format!("it answers bytes {start}-{last}/{size_bytes} with {range}");
+    let other_size = match range {
+        Some(ContentRange::Part { size_bytes, .. }) => size_bytes,
+        Some(ContentRange::Unsatisfied { size_bytes }) => Some(size_bytes),
+        None => None,
+    };
+    if let Some(other) = other_size.filter(|other| other != size_bytes) {
+        let why = format!("it has {other} bytes in the place of {size_bytes}");
         return Err(changed(why));
     }
     if validators.contradicts(&Validators::of(answer.headers(), unix_time_s())) {
         return Err(changed("a part of it says so".to_owned()));
     }
-    Ok((answer.into_body(), end - start))
+    let length = answer.body().size_hint().exact();
+    match range.filter(|_| answer.status() == StatusCode::PARTIAL_CONTENT) {
+        Some(ContentRange::Part { first, last, .. })
+            if (first..=last).contains(&start)
+                && last < *size_bytes
+                && length.is_none_or(|length| length == last - first + 1)
+                && !is_multipart(answer.headers()) =>
+        {
+            Ok(Source {
+                body: answer.into_body(),
+                length: Some(last - first + 1),
+                skipped: start - first,
+                used: Some((last + 1).min(bytes.end) - start),
+            })
+        }
+        // The bytes can be had all the same.
+        _ => {
+            tracing::debug!(
+                origin = %order.upstream.url(),
+                target = order.target,
+                status = answer.status().as_u16(),
+                "asked for bytes {start}-{last}, the origin has not answered with them: all of the \
+                 object is fetched"
+            );
+            drop(answer);
+            whole_again(order, bytes, version).await
+        }
+    }
 }
 
-/// Asks for all of a version again of an origin that gives no parts. Returns the body, and its
-/// length in bytes.
-async fn whole_again(
-    order: &Order,
-    size_bytes: u64,
-    validators: &Validators,
-) -> Result<(Incoming, u64), Failure> {
-    let answer = order
-        .upstream
-        .get(&order.target, &request_fields(&order.variant))
-        .await?;
-    let changed = |why: String| Err(Failure::OtherVersion(why));
+/// Asks for all of a version again, for the sake of some of its bytes.
+async fn whole_again(order: &Order, bytes: Range<u64>, version: &Known) -> Result<Source, Failure> {
+    let fields = request_fields(&order.variant);
+    let answer = order.upstream.get(&order.target, &fields).await?;
     match answer.status().as_u16() {
-        200 => {}
-        status @ 500.. => return Err(Failure::Status(status)),
-        status => return changed(format!("it answers {status}")),
+        200 => rest(answer, bytes, version),
+        206 if has_all(&answer) => rest(answer, bytes, version),
+        status @ 500.. => Err(Failure::Status(status)),
+        status => Err(Failure::OtherVersion(format!("it answers {status}"))),
     }
+}
+
+/// Some bytes of an answer that has all of a version.
+fn rest(answer: Response<Incoming>, bytes: Range<u64>, version: &Known) -> Result<Source, Failure> {
+    let changed = |why: String| Err(Failure::OtherVersion(why));
+    let size_bytes = version.size_bytes;
     let size = answer.body().size_hint().exact();
     if size.is_some_and(|it| it != size_bytes) {
         return changed(format!("it has another length than {size_bytes} bytes"));
     }
     let now = Validators::of(answer.headers(), unix_time_s());
-    if now.strong().is_none() || now.strong() != validators.strong() {
+    if now.strong().is_none() || now.strong() != version.validators.strong() {
         return changed("it has another tag or date".to_owned());
     }
-    Ok((answer.into_body(), size_bytes))
+    Ok(Source {
+        body: answer.into_body(),
+        length: Some(size_bytes),
+        skipped: bytes.start,
+        used: Some(bytes.end - bytes.start),
+    })
 }
 
-/// Pieces of a segment.
+/// The segment that comes next, and the pieces of it that have come.
 #[derive(Default)]
 struct Filling {
+    segment: u64,
+    /// Segments before it were written by the same order.
+    has_begun: bool,
     pieces: Vec<Bytes>,
     bytes: u64,
 }
 
+impl Filling {
+    fn at(segment: u64) -> Filling {
+        Filling {
+            segment,
+            ..Filling::default()
+        }
+    }
+}
+
 impl Order {
-    /// Writes a body of which so many bytes are expected into segments, from this one on. Returns
-    /// its length in bytes.
+    /// Writes what is used of a body into segments, but for the last one if it is not full. Returns
+    /// how many bytes that was.
     async fn take(
         &mut self,
-        mut body: Incoming,
-        mut segment: u64,
-        expected: Option<u64>,
-        slot: OwnedSemaphorePermit,
+        source: Source,
+        filling: &mut Filling,
+        slot: &mut Option<OwnedSemaphorePermit>,
         events: &mpsc::Sender<Event>,
     ) -> Result<u64, Failure> {
-        let mut slot = Some(slot);
-        let first = segment;
-        let is_over = |total| expected.is_some_and(|expected| total >= expected);
+        let Source {
+            mut body,
+            length,
+            skipped,
+            used,
+        } = source;
         let idle = self.upstream.timeouts.idle;
-        let mut filling = Filling::default();
-        let mut total = 0;
+        let end = used.map(|used| skipped + used);
+        // Beyond what is used, a body that ends there is only watched for its end.
+        let is_over = |total: u64| end.is_some_and(|end| total >= end) || Some(total) == length;
+        let (mut total, mut taken) = (0, 0);
         loop {
             if !is_over(total) {
-                self.may_go_on(segment, segment > first, &mut slot).await?;
+                self.may_go_on(filling, slot).await?;
+            } else if end.is_some() && end < length {
+                return Ok(taken);
             }
             // What is being written is always written to its end, and reported: nothing lies there
             // that the store does not know of.
@@ -489,46 +609,70 @@ impl Order {
             let Ok(mut data) = frame.into_data() else {
                 continue;
             };
+            let before = total;
             total += data.len() as u64;
-            if let Some(expected) = expected.filter(|&expected| total > expected) {
+            if let Some(length) = length.filter(|&length| total > length) {
                 // Nothing of it is stored: there is no telling where it belongs.
-                let why = format!("more than {expected} bytes have come");
+                let why = format!("more than {length} bytes have come");
                 return Err(Failure::Cut(why));
             }
-            while !data.is_empty() {
-                self.may_go_on(segment, segment > first, &mut slot).await?;
-                let room = self.segment_bytes - filling.bytes;
-                let piece = data.split_to((data.len() as u64).min(room) as usize);
-                filling.bytes += piece.len() as u64;
-                filling.pieces.push(piece);
-                if filling.bytes == self.segment_bytes {
-                    self.store(segment, std::mem::take(&mut filling), events)
-                        .await?;
-                    segment += 1;
-                }
-            }
+            let unused = skipped.saturating_sub(before).min(data.len() as u64);
+            data.advance(unused as usize);
+            let left = used.map_or(u64::MAX, |used| used - taken);
+            data.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+            taken += data.len() as u64;
+            self.fill(data, filling, slot, events).await?;
         }
-        if let Some(expected) = expected.filter(|&expected| expected != total) {
-            let why = format!("{total} bytes have come in the place of {expected}");
+        if let Some(length) = length.filter(|&length| length != total) {
+            let why = format!("{total} bytes have come in the place of {length}");
             return Err(Failure::Cut(why));
         }
-        if filling.bytes > 0 {
-            self.store(segment, filling, events).await?;
+        Ok(taken)
+    }
+
+    /// Cuts data into segments, and writes those that are full.
+    async fn fill(
+        &mut self,
+        mut data: Bytes,
+        filling: &mut Filling,
+        slot: &mut Option<OwnedSemaphorePermit>,
+        events: &mpsc::Sender<Event>,
+    ) -> Result<(), Failure> {
+        while !data.is_empty() {
+            self.may_go_on(filling, slot).await?;
+            let room = self.segment_bytes - filling.bytes;
+            let piece = data.split_to((data.len() as u64).min(room) as usize);
+            filling.bytes += piece.len() as u64;
+            filling.pieces.push(piece);
+            if filling.bytes == self.segment_bytes {
+                let next = Filling {
+                    has_begun: true,
+                    ..Filling::at(filling.segment + 1)
+                };
+                self.store(std::mem::replace(filling, next), events).await?;
+            }
         }
-        Ok(total)
+        Ok(())
+    }
+
+    /// Writes the last segment, if it is not full.
+    async fn finish(&self, filling: Filling, events: &mpsc::Sender<Event>) -> Result<(), Failure> {
+        if filling.bytes > 0 {
+            self.store(filling, events).await?;
+        }
+        Ok(())
     }
 
     /// Waits until this segment is to be fetched.
     async fn may_go_on(
         &mut self,
-        segment: u64,
-        has_begun: bool,
+        filling: &Filling,
         slot: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<(), Failure> {
-        while segment >= *self.limit.borrow_and_update() {
+        while filling.segment >= *self.limit.borrow_and_update() {
             // At the start it has only not been said yet how far to go; later it may take long
             // until a client reads on.
-            if has_begun {
+            if filling.has_begun {
                 *slot = None;
             }
             if self.limit.changed().await.is_err() {
@@ -541,13 +685,13 @@ impl Order {
         Ok(())
     }
 
-    async fn store(
-        &self,
-        segment: u64,
-        filling: Filling,
-        events: &mpsc::Sender<Event>,
-    ) -> Result<(), Failure> {
-        let Filling { pieces, bytes } = filling;
+    async fn store(&self, filling: Filling, events: &mpsc::Sender<Event>) -> Result<(), Failure> {
+        let Filling {
+            segment,
+            pieces,
+            bytes,
+            ..
+        } = filling;
         let (id, (reply, has_room)) = (self.id, oneshot::channel());
         let room = Event::Room { id, bytes, reply };
         events.send(room).await.map_err(|_| Failure::Stopped)?;

@@ -15,6 +15,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -22,6 +23,8 @@ use tokio::time::timeout;
 
 use crate::circuit::Circuit;
 use crate::failure::Failure;
+use crate::fields::FieldLimits;
+use crate::pinned::PinnedVerifier;
 use crate::resolver::Resolver;
 
 /// Attempts at a request, the first among them, as long as nothing of an answer has come.
@@ -35,6 +38,9 @@ const SLOTS: usize = 128;
 
 /// Connections that are kept for the next request, for each origin.
 const IDLE_CONNECTIONS_MAX: usize = 16;
+
+/// Fields in the head of an answer, also those that are not kept. A head has 400 KiB at most.
+const HEAD_FIELDS_MAX: usize = FieldLimits::COUNT_MAX + 64;
 
 /// Where an origin is: `http://origin.example:8080/base`. What a client asks for is added to it.
 ///
@@ -208,7 +214,11 @@ impl Default for Timeouts {
 
 /// Whose certificates are believed. Read before the process is confined.
 #[derive(Clone, Debug)]
-pub struct Trust(RootCertStore);
+pub struct Trust {
+    roots: RootCertStore,
+    /// Also trusted as the certificate of an origin.
+    pinned: Vec<CertificateDer<'static>>,
+}
 
 /// Why there are no trusted authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -228,20 +238,22 @@ impl Trust {
         if roots.is_empty() {
             Err(TrustError { file: None, why })
         } else {
-            Ok(Trust(roots))
+            let pinned = Vec::new();
+            Ok(Trust { roots, pinned })
         }
     }
 
-    /// Those in a file, in PEM, and no others.
+    /// Those in a file, in PEM, and no others. An origin may also have one of them as its own.
     pub fn of_file(path: &Path) -> Result<Trust, TrustError> {
         let failed = |why: String| TrustError {
             file: Some(path.to_owned()),
             why,
         };
-        let mut roots = RootCertStore::empty();
+        let (mut roots, mut pinned) = (RootCertStore::empty(), Vec::new());
         let certificates = CertificateDer::pem_file_iter(path);
         for certificate in certificates.map_err(|error| failed(error.to_string()))? {
             let certificate = certificate.map_err(|error| failed(error.to_string()))?;
+            pinned.push(certificate.clone());
             roots
                 .add(certificate)
                 .map_err(|error| failed(error.to_string()))?;
@@ -249,13 +261,16 @@ impl Trust {
         if roots.is_empty() {
             Err(failed("there is no certificate in it".to_owned()))
         } else {
-            Ok(Trust(roots))
+            Ok(Trust { roots, pinned })
         }
     }
 
     /// None: for origins without TLS.
     pub fn none() -> Trust {
-        Trust(RootCertStore::empty())
+        Trust {
+            roots: RootCertStore::empty(),
+            pinned: Vec::new(),
+        }
     }
 }
 
@@ -292,11 +307,23 @@ impl Upstream {
 
     pub(crate) fn new(url: OriginUrl, trust: &Trust, timeouts: Timeouts) -> Arc<Upstream> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider)
+        let tls = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .expect("the provider has suites for both versions")
-            .with_root_certificates(trust.0.clone())
-            .with_no_client_auth();
+            .expect("the provider has suites for both versions");
+        let roots = Arc::new(trust.roots.clone());
+        let chains = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
+        let tls = match chains {
+            Ok(chains) => {
+                tls.dangerous()
+                    .with_custom_certificate_verifier(Arc::new(PinnedVerifier {
+                        chains,
+                        pinned: trust.pinned.clone(),
+                    }))
+            }
+            // There are none: no origin is trusted.
+            Err(_) => tls.with_root_certificates(trust.roots.clone()),
+        };
+        let tls = tls.with_no_client_auth();
         let mut http = HttpConnector::new_with_resolver(Resolver::new(timeouts.connect));
         http.enforce_http(false);
         http.set_nodelay(true);
@@ -310,6 +337,7 @@ impl Upstream {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(30))
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+            .http1_max_headers(HEAD_FIELDS_MAX)
             .build(connector);
         Arc::new(Upstream {
             url,
@@ -359,7 +387,8 @@ impl Upstream {
                 Err(failure) => {
                     self.note(&failure);
                     // Who has waited so long already has waited long enough.
-                    if attempt >= ATTEMPTS_MAX || matches!(failure, Failure::Late(_)) {
+                    let is_final = matches!(failure, Failure::Late(_) | Failure::TooManyFields(_));
+                    if attempt >= ATTEMPTS_MAX || is_final {
                         return Err(failure);
                     }
                     tracing::debug!(origin = %self.url, target, "retried: {failure}");
@@ -401,6 +430,10 @@ impl Upstream {
                 let connect = self.timeouts.connect;
                 return Err(Failure::Late(format!("no connection within {connect:?}")));
             }
+            Ok(Err(error)) if is_too_large(&error) => {
+                let why = "its head has more fields than can be read".to_owned();
+                return Err(Failure::TooManyFields(why));
+            }
             Ok(Err(error)) => return Err(Failure::broken(&error)),
             Ok(Ok(answer)) => answer,
         };
@@ -410,6 +443,19 @@ impl Upstream {
             _ => Ok(answer),
         }
     }
+}
+
+fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let hyper = error.downcast_ref::<hyper::Error>();
+        // Only servers have a method for it.
+        if hyper.is_some_and(|it| it.is_parse() && it.to_string().contains("too large")) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }
 
 fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {

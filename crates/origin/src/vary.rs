@@ -31,10 +31,6 @@ impl Names {
         Names(places.fold(0, |bits, place| bits | 1 << place))
     }
 
-    pub(crate) fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
     fn has(self, place: usize) -> bool {
         self.0 & 1 << place != 0
     }

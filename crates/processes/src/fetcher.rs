@@ -35,6 +35,10 @@ pub struct FetcherSettings {
     pub bytes_max: u64,
     /// Most variants of a target.
     pub variants_max: u16,
+    /// Most header fields of an origin's answer, in bytes.
+    pub head_bytes_max: u64,
+    /// The same as a count.
+    pub fields_max: u16,
     /// The origins that it may connect to.
     pub origins: Vec<Text<OriginUrl>>,
     /// File with the certificates of the authorities that it trusts; `None`: those of this machine.
@@ -102,6 +106,10 @@ fn config(settings: &FetcherSettings) -> Result<origin::Config, Failure> {
         cache_dir: settings.cache_dir.clone(),
         bytes_max: settings.bytes_max,
         variants_max: settings.variants_max.into(),
+        field_limits: origin::FieldLimits {
+            bytes_max: usize::try_from(settings.head_bytes_max).unwrap_or(usize::MAX),
+            count_max: settings.fields_max.into(),
+        },
         segment_bytes: SEGMENT_BYTES,
         trust: trust(&origins, settings.ca.as_deref())?,
         origins,

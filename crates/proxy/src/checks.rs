@@ -11,12 +11,22 @@ use crate::pools::BackendId;
 use crate::proxy_protocol;
 use crate::shared::{Shared, Use};
 
+/// Most of an answer that is read behind its head, in bytes.
+const REST_BYTES_MAX: usize = 1 << 20;
+
 /// A check under way.
 #[derive(Debug)]
 struct Running {
     backend: BackendId,
     input: Buffer,
+    /// The verdict is known. The rest of the answer is read: a reset would be an error in the
+    /// backend's log.
+    rest_bytes: Option<usize>,
+    has_connected: bool,
 }
+
+/// Why a backend failed a check; `Ok` if it did not.
+type Verdict = Result<(), String>;
 
 /// All of them.
 #[derive(Debug, Default)]
@@ -39,9 +49,15 @@ impl Checks {
                     io.set_timer(stream, timeout);
                     let input = Buffer::default();
                     let backend = *backend;
-                    self.running.insert(stream, Running { backend, input });
+                    let running = Running {
+                        backend,
+                        input,
+                        rest_bytes: None,
+                        has_connected: false,
+                    };
+                    self.running.insert(stream, running);
                 }
-                Err(_) => finish(shared, *backend, false),
+                Err(error) => finish(shared, *backend, &Err(error.to_string())),
             }
         }
         !due.is_empty()
@@ -65,25 +81,82 @@ impl Checks {
         let Some(running) = self.running.get_mut(&stream) else {
             return;
         };
+        if running.rest_bytes.is_some() {
+            return self.on_rest(io, shared, stream, event);
+        }
         let verdict = match event {
-            AppEvent::Connected => running.on_connected(io, shared, stream),
+            AppEvent::Connected => {
+                running.has_connected = true;
+                running.on_connected(io, shared, stream)
+            }
             AppEvent::Readable | AppEvent::PeerFinished => {
                 let has_ended = *event == AppEvent::PeerFinished;
                 running.on_bytes(io, shared, stream, has_ended)
             }
-            AppEvent::Timer | AppEvent::Closed { .. } => Some(false),
+            AppEvent::Timer => Some(Err(running.lateness(shared))),
+            AppEvent::Closed { .. } => Some(Err(running.end(shared).to_owned())),
             _ => None,
         };
-        let Some(is_good) = verdict else {
+        let Some(verdict) = verdict else {
             return;
         };
         let backend = running.backend;
-        self.running.remove(&stream);
-        shared.streams.remove(&stream);
+        let has_answered = !running.input.is_empty();
+        let is_over = matches!(event, AppEvent::Closed { .. } | AppEvent::Timer);
+        finish(shared, backend, &verdict);
+        if has_answered && !is_over {
+            if let Some(running) = self.running.get_mut(&stream) {
+                running.rest_bytes = Some(0);
+            }
+            return self.on_rest(io, shared, stream, event);
+        }
+        self.forget(shared, stream);
         if !matches!(event, AppEvent::Closed { .. }) {
             io.abort(stream);
         }
-        finish(shared, backend, is_good);
+    }
+
+    /// Reads an answer to its end, within the time of the check.
+    fn on_rest(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        stream: StreamId,
+        event: &AppEvent,
+    ) {
+        let Some(running) = self.running.get_mut(&stream) else {
+            return;
+        };
+        running.input.clear();
+        let mut rest_bytes = running.rest_bytes.unwrap_or_default();
+        loop {
+            match io.read(stream, &mut shared.scratch) {
+                0 => break,
+                count => rest_bytes += count,
+            }
+        }
+        running.rest_bytes = Some(rest_bytes);
+        match event {
+            AppEvent::Closed { .. } => self.forget(shared, stream),
+            AppEvent::PeerFinished => {
+                self.forget(shared, stream);
+                io.close(stream);
+            }
+            AppEvent::Timer => {
+                self.forget(shared, stream);
+                io.abort(stream);
+            }
+            _ if rest_bytes > REST_BYTES_MAX => {
+                self.forget(shared, stream);
+                io.abort(stream);
+            }
+            _ => {}
+        }
+    }
+
+    fn forget(&mut self, shared: &mut Shared, stream: StreamId) {
+        self.running.remove(&stream);
+        shared.streams.remove(&stream);
     }
 }
 
@@ -92,24 +165,25 @@ fn check_of(shared: &Shared, backend: BackendId) -> Option<&Check> {
     shared.config.pools[pool].check.as_ref()
 }
 
-fn finish(shared: &mut Shared, backend: BackendId, is_good: bool) {
-    match is_good {
-        true => shared.counters.checks_passed += 1,
-        false => shared.counters.checks_failed += 1,
+fn finish(shared: &mut Shared, backend: BackendId, verdict: &Verdict) {
+    match verdict {
+        Ok(()) => shared.counters.checks_passed += 1,
+        Err(_) => shared.counters.checks_failed += 1,
     }
-    let waiting = shared.pools.on_check(&shared.config, backend, is_good);
+    let verdict = verdict.as_ref().map(|()| ()).map_err(String::as_str);
+    let waiting = shared.pools.on_check(&shared.config, backend, verdict);
     shared.woken.extend(waiting);
     shared.pools.count(&mut shared.counters);
 }
 
 impl Running {
     /// The verdict, if a connection was all that was asked for.
-    fn on_connected(&self, io: &mut dyn Io, shared: &Shared, stream: StreamId) -> Option<bool> {
+    fn on_connected(&self, io: &mut dyn Io, shared: &Shared, stream: StreamId) -> Option<Verdict> {
         let Some(check) = check_of(shared, self.backend) else {
-            return Some(true);
+            return Some(Ok(()));
         };
         let CheckKind::Http { path, host, .. } = &check.kind else {
-            return Some(true);
+            return Some(Ok(()));
         };
         let pool = shared.pools.get(self.backend).and_then(|state| state.pool);
         let mut request = Vec::new();
@@ -131,7 +205,7 @@ impl Running {
         request.extend_from_slice(text.as_bytes());
         // A new stream takes so little whole.
         let is_taken = io.write(stream, &request) == request.len();
-        (!is_taken).then_some(false)
+        (!is_taken).then(|| Err("the request could not be sent".to_owned()))
     }
 
     fn on_bytes(
@@ -140,9 +214,9 @@ impl Running {
         shared: &mut Shared,
         stream: StreamId,
         has_ended: bool,
-    ) -> Option<bool> {
+    ) -> Option<Verdict> {
         let Some(check) = check_of(shared, self.backend) else {
-            return Some(true);
+            return Some(Ok(()));
         };
         let CheckKind::Http { statuses, .. } = &check.kind else {
             return None;
@@ -153,9 +227,36 @@ impl Running {
             .fill(io, stream, &mut shared.scratch, head_bytes_max);
         let parsed = response::parse(self.input.bytes(), head_bytes_max, |head| Ok(head.status));
         match parsed {
-            Ok(Some(status)) => Some(statuses.contains(&status)),
-            Ok(None) => has_ended.then_some(false),
-            Err(_) => Some(false),
+            Ok(Some(status)) if statuses.contains(&status) => Some(Ok(())),
+            Ok(Some(status)) => Some(Err(format!("it answers {status}"))),
+            Ok(None) => has_ended.then(|| Err(self.end(shared).to_owned())),
+            Err(_) => Some(Err("its answer is malformed".to_owned())),
+        }
+    }
+
+    fn is_http(&self, shared: &Shared) -> bool {
+        let check = check_of(shared, self.backend);
+        check.is_some_and(|check| matches!(check.kind, CheckKind::Http { .. }))
+    }
+
+    /// What it means that the backend has closed.
+    fn end(&self, shared: &Shared) -> &'static str {
+        if !self.has_connected {
+            "no connection: it was refused, or is unreachable"
+        } else if self.is_http(shared) {
+            "it closed before it answered"
+        } else {
+            "it closed the connection"
+        }
+    }
+
+    /// What it means that nothing has come in time.
+    fn lateness(&self, shared: &Shared) -> String {
+        let timeout = check_of(shared, self.backend).map(|check| check.timeout);
+        let timeout = timeout.unwrap_or_default();
+        match self.has_connected {
+            true => format!("no answer within {timeout:?}"),
+            false => format!("no connection within {timeout:?}"),
         }
     }
 }

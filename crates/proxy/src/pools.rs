@@ -349,7 +349,13 @@ impl Pools {
     }
 
     /// A check has ended; sessions that may have a backend by that are returned.
-    pub(crate) fn on_check(&mut self, config: &Config, id: BackendId, is_good: bool) -> Vec<u64> {
+    pub(crate) fn on_check(
+        &mut self,
+        config: &Config,
+        id: BackendId,
+        verdict: Result<(), &str>,
+    ) -> Vec<u64> {
+        let is_good = verdict.is_ok();
         let Some(state) = self.backends.get_mut(&id) else {
             return Vec::new();
         };
@@ -371,7 +377,10 @@ impl Pools {
         match change {
             None | Some(Change::Ejected) => return Vec::new(),
             Some(Change::Up) => tracing::warn!(pool = %name, %backend, "backend is up"),
-            Some(Change::Down) => tracing::warn!(pool = %name, %backend, "backend is down"),
+            Some(Change::Down) => {
+                let why = verdict.err().unwrap_or_default();
+                tracing::warn!(pool = %name, %backend, "backend is down: {why}");
+            }
         }
         let pool = &mut self.pools[pool];
         pool.balancer.reset();

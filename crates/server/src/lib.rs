@@ -57,6 +57,7 @@
 //! | `conditional`, `etag`, `range` | preconditions; which version of a file it is; which bytes are asked for |
 //! | `listing` | what a directory without an index is answered with |
 //! | `pull` | what comes from an origin elsewhere |
+//! | `passed` | which fields of an origin's answer a client gets |
 //! | `content` | files and objects in segments |
 //! | `open_failure` | from an `errno` of OPEN to a status |
 //! | `mime`, `date` | media types; `Date` and `Last-Modified` |
@@ -82,7 +83,9 @@ pub use http_message::access::{AccessRecord, AccessSink, AccessTls, NO_RESPONSE}
 pub use semantics::cors::{Cors, OriginError};
 pub use semantics::encoding::{Coding, CodingError};
 pub use semantics::pattern::{Pattern, PatternError};
-pub use semantics::pull::{CacheStatus, Object, OriginEvent, Origins, Pull, RulePull, Ticket};
+pub use semantics::pull::{
+    CacheStatus, Object, OriginEvent, Origins, Passed, Pull, RulePull, Ticket,
+};
 pub use semantics::rate::Pace;
 pub use semantics::redirect::{Redirect, RedirectError};
 pub use semantics::relative_path::{RelativePath, RelativePathError};

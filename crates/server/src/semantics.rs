@@ -13,6 +13,7 @@ pub(crate) mod fields;
 pub(crate) mod listing;
 pub(crate) mod mime;
 pub(crate) mod open_failure;
+pub(crate) mod passed;
 pub(crate) mod pattern;
 pub(crate) mod pull;
 pub(crate) mod range;

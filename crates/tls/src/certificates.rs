@@ -56,11 +56,14 @@ impl Files {
         let unreadable = |error| of_key(Problem::KeyUnreadable(error));
         // The mode is that of the file that is read, whatever becomes of its name.
         let (key_file, metadata) = open(key).map_err(unreadable)?;
-        if metadata.mode() & 0o007 != 0 {
+        let key_bytes = Zeroizing::new(read_file(key_file, &metadata).map_err(unreadable)?);
+        // A certificate in the place of the key may be open, and is another mistake.
+        let is_secret = PrivateKeyDer::from_pem_slice(&key_bytes).is_ok()
+            || CertificateDer::from_pem_slice(&key_bytes).is_err();
+        if is_secret && metadata.mode() & 0o007 != 0 {
             let mode = metadata.mode() & 0o777;
             return Err(of_key(Problem::KeyOpen { mode }));
         }
-        let key_bytes = Zeroizing::new(read_file(key_file, &metadata).map_err(unreadable)?);
         let ocsp = ocsp.map(|path| {
             let bytes = read(path, Problem::OcspUnreadable)?;
             Ok((path.to_owned(), bytes))
@@ -451,6 +454,17 @@ impl Set {
     }
 }
 
+/// What is wrong if the key is in the place of the certificate, and the certificate in that of the
+/// key.
+fn swapped(files: &Files) -> Option<String> {
+    PrivateKeyDer::from_pem_slice(&files.certificate).ok()?;
+    CertificateDer::from_pem_slice(&files.key).ok()?;
+    let path = files.key_path.display();
+    Some(format!(
+        "it holds a private key, and {path} holds a certificate: the two files are swapped"
+    ))
+}
+
 /// Parses and checks one chain and its key.
 fn certified(files: &Files, unix_time: Duration) -> Result<CertifiedKey, CertificateError> {
     let of_certificate = |problem| CertificateError::new(&files.certificate_path, problem);
@@ -461,7 +475,7 @@ fn certified(files: &Files, unix_time: Duration) -> Result<CertifiedKey, Certifi
         .map_err(|error| error.to_string())
         .and_then(|chain| {
             if chain.is_empty() {
-                Err("nothing in it is marked as one".to_owned())
+                Err(swapped(files).unwrap_or("nothing in it is marked as one".to_owned()))
             } else {
                 Ok(chain)
             }

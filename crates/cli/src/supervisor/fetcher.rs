@@ -228,12 +228,7 @@ impl FetcherSupervisor {
         if let Some(process) = &mut self.process
             && process.retires_by.is_none()
         {
-            let order = Order::Use {
-                origins: Vec::new(),
-                bytes_max: limits.bytes.0,
-                variants_max: limits.variants.into(),
-            };
-            process.send(&order);
+            process.send(&use_of(Vec::new(), limits));
         }
     }
 
@@ -410,11 +405,18 @@ impl FetcherSupervisor {
 fn send_all(process: &mut Process, plan: &OriginPlan) {
     let origins: Vec<String> = plan.origins.iter().map(ToString::to_string).collect();
     for origins in origins.chunks(ORIGINS_PER_ORDER) {
-        process.send(&Order::Use {
-            origins: origins.to_vec(),
-            bytes_max: plan.limits.bytes.0,
-            variants_max: plan.limits.variants.into(),
-        });
+        process.send(&use_of(origins.to_vec(), plan.limits));
+    }
+}
+
+/// The order to use these origins as well, within these limits.
+fn use_of(origins: Vec<String>, limits: CacheLimits) -> Order {
+    Order::Use {
+        origins,
+        bytes_max: limits.bytes.0,
+        variants_max: limits.variants.into(),
+        head_bytes_max: usize::try_from(limits.head_bytes.0).unwrap_or(usize::MAX),
+        fields_max: limits.fields.into(),
     }
 }
 

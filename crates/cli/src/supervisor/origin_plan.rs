@@ -24,6 +24,10 @@ pub(crate) struct CacheLimits {
     pub(crate) bytes: Size,
     /// Variants of a target.
     pub(crate) variants: u16,
+    /// Header fields of an origin's answer, in bytes.
+    pub(crate) head_bytes: Size,
+    /// The same as a count.
+    pub(crate) fields: u16,
 }
 
 /// Origins, and where what comes from them is kept.
@@ -41,6 +45,8 @@ impl CacheLimits {
         CacheLimits {
             bytes: origin.cache_max.0,
             variants: origin.variants_max,
+            head_bytes: origin.head_max.0,
+            fields: origin.fields_max,
         }
     }
 
@@ -49,6 +55,8 @@ impl CacheLimits {
         CacheLimits {
             bytes: self.bytes.max(other.bytes),
             variants: self.variants.max(other.variants),
+            head_bytes: self.head_bytes.max(other.head_bytes),
+            fields: self.fields.max(other.fields),
         }
     }
 }
@@ -106,6 +114,8 @@ impl OriginPlan {
             cache_dir: self.cache_dir.clone(),
             bytes_max: self.limits.bytes.0,
             variants_max: self.limits.variants,
+            head_bytes_max: self.limits.head_bytes.0,
+            fields_max: self.limits.fields,
             origins: self.origins.iter().cloned().map(Text).collect(),
             ca: self.ca.clone(),
         }

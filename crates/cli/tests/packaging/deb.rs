@@ -103,6 +103,8 @@ fn the_package_installs_serves_and_goes() {
             "etc/splitway/sockets-node.conf",
             "usr/share/doc/splitway/deploy/sockets-gate.conf",
             "usr/lib/systemd/system/splitway.service",
+            "usr/lib/systemd/system/splitway-proxy.service",
+            "usr/share/doc/splitway/deploy/proxy.toml",
             "usr/lib/systemd/system/splitway-nic.service",
             "usr/lib/systemd/system/splitway-sockets-node.service",
             "usr/lib/systemd/system/splitway-sockets-gate@.service",

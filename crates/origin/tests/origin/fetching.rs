@@ -403,6 +403,8 @@ fn an_origin_may_become_known_and_the_cache_smaller_while_it_is_at_work() {
         origins: vec![one.url.clone(), other.url.clone(), "nonsense".to_owned()],
         bytes_max: 20_000,
         variants_max: 16,
+        head_bytes_max: 16 << 10,
+        fields_max: 128,
     });
     let ticket = host.ask_of(&other.url, "/x");
     assert!(host.read(ticket) == Outcome::Content(content(9000, 2)));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use origin::message::{
     Answer, CacheStatus, HostRequest, MESSAGE_BYTES_MAX, Object, Order, segment_name,
 };
-use origin::{Config, Ends, OriginCounters, Timeouts, Totals, Trust};
+use origin::{Config, Ends, FieldLimits, OriginCounters, Timeouts, Totals, Trust};
 
 /// Nothing here takes so long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -49,6 +49,7 @@ pub(crate) fn config(directory: &Path, url: &str) -> Config {
         cache_dir: directory.to_owned(),
         bytes_max: 1 << 20,
         variants_max: 16,
+        field_limits: FieldLimits::default(),
         segment_bytes: SEGMENT_BYTES,
         origins: vec![url.parse().unwrap()],
         trust: Trust::none(),

@@ -5,6 +5,8 @@
 mod caching;
 mod failing;
 mod fetching;
+mod fields;
 mod host;
+mod ranges;
 mod secure;
 mod vary;

@@ -16,8 +16,21 @@ use crate::host::{Host, Outcome, config};
 /// An origin of this name, with a certificate of its own making: where it listens, and the
 /// certificate in PEM.
 fn origin(name: &str) -> (u16, String) {
+    origin_with(rcgen::CertificateParams::new([name.to_owned()]).unwrap())
+}
+
+/// The same with a certificate that is its own authority, as `openssl req -x509` makes it.
+fn origin_of_authority(name: &str, is_valid: bool) -> (u16, String) {
+    let mut params = rcgen::CertificateParams::new([name.to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    if !is_valid {
+        params.not_after = rcgen::date_time_ymd(2001, 1, 1);
+    }
+    origin_with(params)
+}
+
+fn origin_with(params: rcgen::CertificateParams) -> (u16, String) {
     let key = rcgen::KeyPair::generate().unwrap();
-    let params = rcgen::CertificateParams::new([name.to_owned()]).unwrap();
     let certificate = params.self_signed(&key).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let secret = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
@@ -73,5 +86,31 @@ fn an_origin_is_believed_for_its_name_and_by_whom_it_is_certified() {
             ..config(root.path(), &format!("https://localhost:{port}"))
         });
         assert!(host.get("/x") == outcome, "{name}, {trusts}");
+    }
+}
+
+#[test]
+fn a_certificate_that_is_its_own_authority_is_believed_if_it_is_the_one_that_was_given() {
+    for (name, is_valid, is_given, is_believed) in [
+        ("localhost", true, true, true),
+        ("localhost", true, false, false),
+        ("localhost", false, true, false),
+        ("elsewhere.example", true, true, false),
+    ] {
+        let (port, own) = origin_of_authority(name, is_valid);
+        let (_, other) = origin_of_authority(name, is_valid);
+        let root = tempfile::tempdir().unwrap();
+        let authorities = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&authorities, if is_given { own } else { other }).unwrap();
+        let mut host = Host::with(origin::Config {
+            trust: Trust::of_file(authorities.path()).unwrap(),
+            ..config(root.path(), &format!("https://localhost:{port}"))
+        });
+        let outcome = if is_believed {
+            Outcome::Content(content(2500, 1))
+        } else {
+            Outcome::Refused(502)
+        };
+        assert!(host.get("/x") == outcome, "{name} {is_valid} {is_given}");
     }
 }

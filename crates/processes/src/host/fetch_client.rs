@@ -9,17 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use failure::Failure;
-use http::header::{
-    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, EXPIRES,
-    VARY,
-};
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode};
 use origin::message::{self, Answer, HostRequest, MESSAGE_BYTES_MAX, Refusal};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use server::{CacheStatus, Object, OriginEvent, Origins, Ticket};
+use server::{CacheStatus, Object, OriginEvent, Origins, Passed, Ticket};
 
 use config::origin_place::CachePlace;
 
@@ -310,20 +306,6 @@ impl FetchClient {
         {
             return None;
         }
-        let known = |names: &[HeaderName], fields: Vec<(String, String)>| {
-            let fields = fields.into_iter().filter_map(|(name, value)| {
-                let name: HeaderName = name.parse().ok()?;
-                let value = HeaderValue::from_str(&value).ok()?;
-                names.contains(&name).then_some((name, value))
-            });
-            fields.collect()
-        };
-        let content = [
-            CONTENT_TYPE,
-            CONTENT_ENCODING,
-            CONTENT_LANGUAGE,
-            CONTENT_DISPOSITION,
-        ];
         Some(Object {
             directory: self
                 .slot
@@ -336,9 +318,10 @@ impl FetchClient {
             segment_bytes: NonZeroU64::new(object.segment_bytes)?,
             tag: object.tag,
             last_modified_s: object.last_modified_s,
-            content: known(&content, object.content),
-            caching: known(&[CACHE_CONTROL, EXPIRES, VARY], object.caching),
-            age_s: object.age_s,
+            passed: Passed {
+                fields: object.fields.to_headers()?,
+                age_s: object.age_s,
+            },
             present: object.present,
             how: meant(how),
         })
@@ -368,9 +351,17 @@ fn refused(refusal: &Refusal, how: message::CacheStatus) -> Option<OriginEvent> 
     let is_redirect = matches!(refusal.status, 301 | 302 | 303 | 307 | 308);
     let is_error = status.is_client_error() || status.is_server_error();
     let makes_sense = (is_redirect && location.is_some()) || (is_error && location.is_none());
+    let fields = refusal.fields.to_headers()?;
+    let passed = (!fields.is_empty()).then(|| {
+        Box::new(Passed {
+            fields,
+            age_s: refusal.age_s,
+        })
+    });
     makes_sense.then_some(OriginEvent::Refused {
         status,
         location,
+        passed,
         how: meant(how),
     })
 }
@@ -501,15 +492,14 @@ mod tests {
             segment_bytes: 10,
             tag: 0,
             last_modified_s: None,
-            content: vec![
-                ("content-type".to_owned(), "text/x".to_owned()),
-                ("content-length".to_owned(), "7".to_owned()),
-                ("content-language".to_owned(), "a\r\nb: c".to_owned()),
-            ],
-            caching: Vec::new(),
+            fields: fields("content-type:text/x\nlink:\u{e4}\n"),
             age_s: 0,
             present: Vec::new(),
         }
+    }
+
+    fn fields(lines: &str) -> origin::Fields {
+        serde_json::from_value(lines.into()).unwrap()
     }
 
     fn told(ticket: u64, object: message::Object) -> Answer {
@@ -610,6 +600,28 @@ mod tests {
     }
 
     #[test]
+    fn fields_that_a_server_must_not_send_are_refused() {
+        let (mut fetch_client, slot) = fetch_client();
+        let (own, fetcher) = seqpacket::pair().unwrap();
+        slot.put(own);
+        for (ticket, lines) in [
+            (1, "content-length:7\n"),
+            (2, "content-language:a\r\nb: c\n"),
+            (3, "connection:close\n"),
+            (4, "link"),
+        ] {
+            fetch_client.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
+            let object = message::Object {
+                fields: fields(lines),
+                ..object("objects/ab/cd")
+            };
+            say(&fetcher, &told(ticket, object));
+            let lost = Some((Ticket(ticket), OriginEvent::Lost));
+            assert_eq!(fetch_client.hear(), lost, "{lines:?}");
+        }
+    }
+
+    #[test]
     fn what_a_fetcher_says_is_believed_only_as_far_as_it_makes_sense() {
         let (mut fetch_client, slot) = fetch_client();
         let (own, fetcher) = seqpacket::pair().unwrap();
@@ -643,7 +655,12 @@ mod tests {
         ] {
             fetch_client.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
             let location = location.map(str::to_owned);
-            let refusal = Refusal { status, location };
+            let refusal = Refusal {
+                status,
+                location,
+                fields: origin::Fields::default(),
+                age_s: 0,
+            };
             let how = message::CacheStatus::Miss;
             let answer = Answer::Refused {
                 ticket,
@@ -673,7 +690,14 @@ mod tests {
             panic!("it makes sense");
         };
         assert_eq!(object.directory.to_string(), "cache/objects/ab/cd");
-        assert_eq!(object.content.len(), 1, "{:?}", object.content);
+        let passed = object.passed.fields.iter();
+        let values: Vec<_> = passed
+            .map(|(name, value)| (name.as_str(), value.as_bytes()))
+            .collect();
+        assert_eq!(
+            values,
+            [("content-type", &b"text/x"[..]), ("link", b"\xe4")]
+        );
     }
 
     #[test]

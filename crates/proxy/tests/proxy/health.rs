@@ -1,5 +1,7 @@
 //! Backends that are asked whether they work, and those that are taken out because requests fail.
 
+use std::io::Write;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proxy::{BackendCounters, Check, CheckKind, Config, Ejection};
@@ -74,6 +76,102 @@ fn a_check_of_http_wants_a_status_in_time() {
         "{answer}"
     );
     assert!(answer.ends_with("no backend is available\n"), "{answer}");
+}
+
+/// The log, as far as this thread writes it.
+#[derive(Clone, Default)]
+struct LogText(Arc<Mutex<Vec<u8>>>);
+
+impl Write for LogText {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn the_log_says_why_a_check_has_failed() {
+    type Acts = fn(&mut World);
+    let http = CheckKind::Http {
+        path: "/".to_owned(),
+        host: String::new(),
+        statuses: 200..=299,
+    };
+    let cases: [(&[u16], &CheckKind, Acts, &str); 6] = [
+        (&[9002], &CheckKind::Tcp, |_| (), "no connection"),
+        (&[9002], &http, |_| (), "no connection"),
+        (
+            &[9001, 9002],
+            &http,
+            |world| world.send(world.backend(9001), "HTTP/1.1 500 Oh\r\n\r\n"),
+            "it answers 500",
+        ),
+        (
+            &[9001, 9002],
+            &http,
+            |world| world.send(world.backend(9001), "nonsense\r\n\r\n"),
+            "its answer is malformed",
+        ),
+        (
+            &[9001, 9002],
+            &http,
+            |world| world.finish(world.backend(9001)),
+            "it closed before it answered",
+        ),
+        (
+            &[9001, 9002],
+            &http,
+            |world| world.pass(Duration::from_millis(600)),
+            "no answer within 500ms",
+        ),
+    ];
+    for (listening, kind, act, why) in cases {
+        let log = LogText::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let mut world = World::new(checked(kind.clone()), listening);
+            world.settle();
+            act(&mut world);
+            world.settle();
+        });
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let line = text.lines().find(|line| line.contains("backend is down"));
+        let line = line.unwrap_or_else(|| panic!("{why}: {text:?}"));
+        assert!(line.contains(&format!("backend is down: {why}")), "{line}");
+    }
+}
+
+#[test]
+fn a_check_reads_its_answer_before_it_closes() {
+    let kind = CheckKind::Http {
+        path: "/".to_owned(),
+        host: String::new(),
+        statuses: 200..=299,
+    };
+    let mut world = World::new(checked(kind), &[9001, 9002]);
+    world.settle();
+    let backends = [world.backend(9001), world.backend(9002)];
+    for backend in backends {
+        world.send(backend, "HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n");
+    }
+    assert_eq!(up_and_down(&world), (2, 0), "the head decides");
+    for backend in backends {
+        for _ in 0..10 {
+            world.send(backend, vec![b'x'; 30_000]);
+        }
+        assert!(!world.has_ended(backend), "nothing is reset");
+        world.finish(backend);
+        assert!(world.heard(backend).has_finished);
+    }
+    assert_eq!(world.counters().checks_failed, 0);
 }
 
 #[test]

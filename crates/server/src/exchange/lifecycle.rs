@@ -29,7 +29,7 @@ use crate::exchange::version::Version;
 use crate::exchange::watch::{Progress, Watch};
 use crate::semantics::attempt::Attempt;
 use crate::semantics::listing::Listing;
-use crate::semantics::pull::{OriginEvent, Ticket};
+use crate::semantics::pull::{Object, OriginEvent, Passed, Ticket};
 use crate::semantics::rate::{self, Bound, Peer, Source};
 use crate::semantics::site::Site;
 
@@ -53,10 +53,15 @@ pub struct ConnectionInfo {
     pub object: Option<Arc<str>>,
 }
 
-/// Objects that are queued, and where they end in the stream; who fetches them keeps them until
-/// that is acknowledged.
+/// What an exchange keeps of origins.
 #[derive(Debug, Default)]
-struct Held(VecDeque<(u64, Ticket)>);
+struct Held {
+    /// Objects that are queued, and where they end in the stream; who fetches them keeps them until
+    /// that is acknowledged.
+    queued: VecDeque<(u64, Ticket)>,
+    /// What an origin says with a refusal that is about to be written.
+    passed: Option<Box<Passed>>,
+}
 
 /// The exchange that a stream is at. One follows another on a connection of HTTP/1.1; a stream of
 /// HTTP/3 has one.
@@ -108,7 +113,11 @@ enum Stage<V> {
         listing: Box<Listing>,
     },
     /// Waiting for what comes from an origin. The request's head is still in the input.
-    Asking { ticket: Ticket, request: Request<V> },
+    Asking {
+        ticket: Ticket,
+        request: Request<V>,
+        awaited: Option<Box<Awaited>>,
+    },
     /// Waiting until the handshake is complete: no origin is asked before (RFC 8470 §3, §5.2). The
     /// request's head is still in the input.
     Deferred {
@@ -119,6 +128,13 @@ enum Stage<V> {
     Sending { version: V },
     /// The rest of a response is not to be had, or is not wanted any more.
     Lost,
+}
+
+/// An object that is known, and the segment without which its response does not begin.
+#[derive(Debug)]
+struct Awaited {
+    object: Box<Object>,
+    segment: u64,
 }
 
 /// What a file is opened for.
@@ -241,7 +257,8 @@ impl<V: Version> Exchange<V> {
         if let Some(ticket) = ticket.filter(|_| self.output.ticket().is_none()) {
             shared.tickets.remove(&ticket);
             let end = self.output.queued_bytes();
-            self.held.get_or_insert_default().0.push_back((end, ticket));
+            let held = self.held.get_or_insert_default();
+            held.queued.push_back((end, ticket));
         }
         if flushed != Flushed::All {
             return None;
@@ -381,15 +398,15 @@ impl<V: Version> Exchange<V> {
 
     /// Objects of which so many bytes of the stream hold all are not needed any more.
     fn release(&mut self, shared: &mut Shared, acknowledged: u64) {
-        let Some(Held(held)) = self.held.as_deref_mut() else {
+        let Some(held) = self.held.as_deref_mut() else {
             return;
         };
-        while let Some((_, ticket)) = held.pop_front_if(|(end, _)| *end <= acknowledged) {
+        while let Some((_, ticket)) = held.queued.pop_front_if(|(end, _)| *end <= acknowledged) {
             if let Some(origins) = &mut shared.origins {
                 origins.done(ticket);
             }
         }
-        if held.is_empty() {
+        if held.queued.is_empty() && held.passed.is_none() {
             self.held = None;
         }
     }

@@ -46,6 +46,12 @@ impl Multipart {
         &self.boundary
     }
 
+    /// Memory that it takes, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let ranges_bytes = self.later.capacity() * size_of::<Range<u64>>();
+        size_of::<Multipart>() + self.content_type.len() + ranges_bytes
+    }
+
     /// Bytes of the file in the parts that follow.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.later.iter().map(|range| range.end - range.start).sum()

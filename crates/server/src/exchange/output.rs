@@ -104,8 +104,8 @@ impl Output {
 
     /// Memory for what the stream has not taken, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let later = self.body.as_ref().map_or(0, |body| body.later.capacity());
-        self.bytes.capacity() + later * size_of::<Splice>()
+        let parts = self.body.as_ref().and_then(|body| body.parts.as_ref());
+        self.bytes.capacity() + parts.map_or(0, |parts| parts.memory_bytes())
     }
 
     /// The stream has taken all there is.

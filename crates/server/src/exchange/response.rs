@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use http::StatusCode;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, EXPIRES};
+use http::header::{CONTENT_TYPE, DATE};
 use httpdate::HttpDate;
 
 use crate::exchange::multipart::{self, Multipart};
@@ -16,7 +16,8 @@ use crate::semantics::date;
 use crate::semantics::encoding::Coding;
 use crate::semantics::etag::ETag;
 use crate::semantics::mime;
-use crate::semantics::pull::Object;
+use crate::semantics::passed;
+use crate::semantics::pull::{CacheStatus, Passed};
 use crate::semantics::rule::{self, Rule};
 
 /// What every response of a server has in common.
@@ -29,6 +30,8 @@ pub(crate) struct Common<'a, V> {
     pub(crate) head_only: bool,
     /// What is special about the path.
     pub(crate) rule: Option<&'a Rule>,
+    /// What an origin says of the content, or of there being none.
+    pub(crate) passed: Option<&'a Passed>,
     /// The origin of the page that asks.
     pub(crate) origin: Option<&'a [u8]>,
     /// Now, since the epoch.
@@ -62,77 +65,65 @@ pub(crate) struct Entity<'a> {
     pub(crate) coding: Option<Coding>,
     /// The client cannot get a part of these bytes, unless it has another one.
     pub(crate) is_indivisible: bool,
-    /// What its origin says of it, if it comes from one.
-    pub(crate) object: Option<&'a Object>,
-    /// Also how it has come from there.
-    pub(crate) tells_how: bool,
+    /// How it has come from its origin, if clients are told.
+    pub(crate) how: Option<CacheStatus>,
 }
 
 impl Entity<'_> {
-    fn fields<V: Version>(&self, out: &mut Vec<u8>, common: &Common<'_, V>) {
-        let version = common.version;
+    fn fields<V: Version>(&self, out: &mut Vec<u8>, version: V) {
         if let Some(coding) = self.coding {
             version.text(out, "Content-Encoding", coding.name());
         }
-        for (name, value) in self.object.iter().flat_map(|object| &object.content) {
-            if name != CONTENT_TYPE {
-                version.field(out, name.as_str(), value.as_bytes());
-            }
-        }
-        self.validators(out, common);
+        self.validators(out, version);
         version.text(out, "Accept-Ranges", "bytes");
     }
 
     /// What caches need to know, also of what they have already.
-    fn validators<V: Version>(&self, out: &mut Vec<u8>, common: &Common<'_, V>) {
-        let version = common.version;
+    fn validators<V: Version>(&self, out: &mut Vec<u8>, version: V) {
         if let Some(date) = self.last_modified {
             version.display(out, "Last-Modified", date);
         }
         if let Some(tag) = &self.etag {
             etag(out, version, tag);
         }
-        let Some(object) = self.object else {
-            return;
-        };
-        let rule = common.rule;
-        let is_ruled =
-            rule.is_some_and(|rule| rule.cache_control.is_some() || rule.expires.is_some());
-        for (name, value) in &object.caching {
-            if !(is_ruled && (name == CACHE_CONTROL || name == EXPIRES)) {
-                version.field(out, name.as_str(), value.as_bytes());
-            }
-        }
-        version.display(out, "Age", object.age_s);
-        if self.tells_how {
-            version.text(out, "Cache-Status", object.how.cache_status());
+        if let Some(how) = self.how {
+            version.text(out, "Cache-Status", how.cache_status());
         }
     }
 
-    fn content_type<V: Version>(&self, out: &mut Vec<u8>, version: V) {
-        version.field_with(out, "Content-Type", |out| self.write_content_type(out));
-    }
-
-    /// Longest head of a part of a multipart body, in bytes.
-    pub(crate) fn part_head_bytes_max(&self) -> u64 {
-        let mut content_type = Vec::new();
-        self.write_content_type(&mut content_type);
-        multipart::head_bytes_max(content_type.len(), self.size_bytes)
+    fn content_type<V: Version>(&self, out: &mut Vec<u8>, common: &Common<'_, V>) {
+        let version = common.version;
+        version.field_with(out, "Content-Type", |out| {
+            self.write_content_type(out, common.passed);
+        });
     }
 
     /// A multipart body of these ranges.
-    pub(crate) fn multipart(&self, ranges: Vec<Range<u64>>, boundary: [u64; 2]) -> Multipart {
+    pub(crate) fn multipart(
+        &self,
+        ranges: Vec<Range<u64>>,
+        boundary: [u64; 2],
+        passed: Option<&Passed>,
+    ) -> Multipart {
         let mut content_type = Vec::new();
-        self.write_content_type(&mut content_type);
+        self.write_content_type(&mut content_type, passed);
         Multipart::new(ranges, boundary, content_type.into(), self.size_bytes)
     }
 
-    fn write_content_type(&self, out: &mut Vec<u8>) {
-        match self.object.and_then(|object| object.content(&CONTENT_TYPE)) {
-            Some(value) => out.extend_from_slice(value.as_bytes()),
-            None => write_content_type(out, self.media_type),
-        }
+    fn write_content_type(&self, out: &mut Vec<u8>, passed: Option<&Passed>) {
+        write_content_type_of(out, self.media_type, passed);
     }
+}
+
+/// Longest head of a part of a multipart body, in bytes.
+pub(crate) fn part_head_bytes_max(
+    media_type: &str,
+    passed: Option<&Passed>,
+    size_bytes: u64,
+) -> u64 {
+    let mut content_type = Vec::new();
+    write_content_type_of(&mut content_type, media_type, passed);
+    multipart::head_bytes_max(content_type.len(), size_bytes)
 }
 
 /// Writes the head of a 200 whose body is a whole file.
@@ -142,8 +133,8 @@ pub(crate) fn whole<V: Version>(out: &mut Vec<u8>, common: &Common<'_, V>, entit
     let is_told = !(common.head_only && entity.is_indivisible);
     let size_bytes = is_told.then_some(entity.size_bytes);
     begin(out, common, StatusCode::OK, size_bytes);
-    entity.content_type(out, common.version);
-    entity.fields(out, common);
+    entity.content_type(out, common);
+    entity.fields(out, common.version);
     common
         .version
         .end(out, common.body_bytes(entity.size_bytes));
@@ -163,11 +154,11 @@ pub(crate) fn part<V: Version>(
         Some(range.end - range.start),
     );
     let version = common.version;
-    entity.content_type(out, version);
+    entity.content_type(out, common);
     version.field_with(out, "Content-Range", |out| {
         multipart::write_content_range(out, range, entity.size_bytes);
     });
-    entity.fields(out, common);
+    entity.fields(out, version);
     version.end(out, range.end - range.start);
 }
 
@@ -185,7 +176,7 @@ pub(crate) fn parts<V: Version>(
         out.extend_from_slice(b"multipart/byteranges; boundary=");
         out.extend_from_slice(parts.boundary());
     });
-    entity.fields(out, common);
+    entity.fields(out, version);
     version.end(out, body_bytes);
 }
 
@@ -196,7 +187,7 @@ pub(crate) fn not_modified<V: Version>(
     entity: &Entity<'_>,
 ) {
     begin(out, common, StatusCode::NOT_MODIFIED, None);
-    entity.validators(out, common);
+    entity.validators(out, common.version);
     common.version.end(out, 0);
 }
 
@@ -359,8 +350,14 @@ fn begin<V: Version>(
     let version = common.version;
     out.clear();
     version.begin(out, status);
-    if let Some(date) = common.date {
-        version.text(out, "Date", date);
+    // RFC 9110 §6.6.1: the date of what comes from an origin is the origin's.
+    match common.passed.and_then(|passed| passed.value(&DATE)) {
+        Some(date) => version.field(out, "Date", date.as_bytes()),
+        None => {
+            if let Some(date) = common.date {
+                version.text(out, "Date", date);
+            }
+        }
     }
     version.text(out, "Server", "splitway");
     version.connection(out);
@@ -376,6 +373,13 @@ fn begin<V: Version>(
     }
     if let Some(rule) = common.rule {
         rule_fields(out, common, rule, status);
+    }
+    if let Some(passed) = common.passed {
+        let head_only = common.head_only;
+        for (name, value) in passed::sent(passed, status, head_only, common.rule) {
+            version.field(out, name.as_str(), value.as_bytes());
+        }
+        version.display(out, "Age", passed.age_s);
     }
     if let Some(count) = content_bytes {
         version.display(out, "Content-Length", count);
@@ -401,7 +405,7 @@ fn rule_fields<V: Version>(
         }
     }
     for extra in &rule.fields {
-        version.field(out, extra.name.as_str(), extra.value.as_bytes());
+        version.field(out, &extra.written, extra.value.as_bytes());
     }
     // The answer to a preflight says more, and in its own place.
     if let Some(cors) = rule
@@ -419,6 +423,14 @@ fn content_type<V: Version>(out: &mut Vec<u8>, version: V, media_type: &str) {
     version.field_with(out, "Content-Type", |out| {
         write_content_type(out, media_type);
     });
+}
+
+/// The origin's value, if there is one, or that of the media type.
+fn write_content_type_of(out: &mut Vec<u8>, media_type: &str, passed: Option<&Passed>) {
+    match passed.and_then(|passed| passed.value(&CONTENT_TYPE)) {
+        Some(value) => out.extend_from_slice(value.as_bytes()),
+        None => write_content_type(out, media_type),
+    }
 }
 
 fn write_content_type(out: &mut Vec<u8>, media_type: &str) {

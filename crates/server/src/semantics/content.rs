@@ -271,7 +271,7 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
-    use crate::semantics::pull::CacheStatus;
+    use crate::semantics::pull::{CacheStatus, Passed};
 
     #[test]
     fn an_offset_lies_in_a_segment_of_which_the_last_is_shorter() {
@@ -281,9 +281,7 @@ mod tests {
             segment_bytes: NonZeroU64::new(100).unwrap(),
             tag: 0,
             last_modified_s: None,
-            content: Vec::new(),
-            caching: Vec::new(),
-            age_s: 0,
+            passed: Passed::default(),
             present: vec![(0, 1), (2, 3)],
             how: CacheStatus::Hit,
         };

@@ -74,6 +74,8 @@ pub enum OriginEvent {
         status: StatusCode,
         /// Where it is sent, if this is a redirect.
         location: Option<HeaderValue>,
+        /// What the origin says besides, unless it has failed.
+        passed: Option<Box<Passed>>,
         /// How that has come.
         how: CacheStatus,
     },
@@ -97,17 +99,22 @@ pub struct Object {
     pub tag: u64,
     /// Seconds since the epoch.
     pub last_modified_s: Option<u64>,
-    /// `Content-Type` and other fields about the content.
-    pub content: Vec<(HeaderName, HeaderValue)>,
-    /// Fields about caching, but for `Age`.
-    pub caching: Vec<(HeaderName, HeaderValue)>,
-    /// In seconds.
-    pub age_s: u64,
+    /// What the origin says of it.
+    pub passed: Passed,
     /// Segments that are there, as far as is known, as runs: the first one, and the one behind the
     /// last.
     pub present: Vec<(u64, u64)>,
     /// How it has come.
     pub how: CacheStatus,
+}
+
+/// What an origin says that clients get.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Fields, `Date` among them, but none that the server itself has something to say of.
+    pub fields: Vec<(HeaderName, HeaderValue)>,
+    /// RFC 9111 §4.2.3, in seconds.
+    pub age_s: u64,
 }
 
 /// What a cache had to do with an answer, in nginx's words (`$upstream_cache_status`).
@@ -157,15 +164,16 @@ impl CacheStatus {
     }
 }
 
-impl Object {
-    /// The value of a field about the content.
-    pub(crate) fn content(&self, name: &HeaderName) -> Option<&HeaderValue> {
-        let mut fields = self.content.iter();
-        fields
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| value)
+impl Passed {
+    /// The first value of a field.
+    pub(crate) fn value(&self, name: &HeaderName) -> Option<&HeaderValue> {
+        let mut fields = self.fields.iter();
+        let found = fields.find(|(known, _)| known == name);
+        found.map(|(_, value)| value)
     }
+}
 
+impl Object {
     /// Writes the path of a segment, below the NIC stack's root.
     pub(crate) fn segment_path(&self, segment: u64, out: &mut Vec<u8>) {
         out.clear();

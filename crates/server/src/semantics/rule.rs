@@ -66,6 +66,8 @@ impl Rule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtraField {
     pub(crate) name: HeaderName,
+    /// The name as it was written: HTTP/1.1 sends it so.
+    pub(crate) written: Box<str>,
     pub(crate) value: HeaderValue,
 }
 
@@ -115,6 +117,7 @@ impl ExtraField {
         let malformed = || ExtraFieldError::Malformed(format!("{name}: {value}"));
         let field = ExtraField {
             name: name.parse().map_err(|_| malformed())?,
+            written: name.into(),
             value: HeaderValue::from_str(value).map_err(|_| malformed())?,
         };
         if RESERVED.contains(&field.name.as_str()) {

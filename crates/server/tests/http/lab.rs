@@ -171,6 +171,13 @@ impl Response {
         assert!(values.next().is_none(), "{name} is there twice");
         value.map(|(_, value)| value.as_str())
     }
+
+    /// The values of all lines of this name.
+    pub(crate) fn values(&self, name: &str) -> Vec<&str> {
+        let headers = self.headers.iter();
+        let lines = headers.filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        lines.map(|(_, value)| value.as_str()).collect()
+    }
 }
 
 impl Lab {

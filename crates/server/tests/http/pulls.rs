@@ -10,8 +10,8 @@ use std::time::Duration;
 use host::app::StreamId;
 use http::{HeaderName, HeaderValue, StatusCode};
 use server::{
-    CacheStatus, Config, Object, OriginEvent, Origins, Pull, Rule, RulePull, SigningKeys, Site,
-    Ticket,
+    CacheStatus, Config, Cors, ExtraField, Object, OriginEvent, Origins, Passed, Pull, Rule,
+    RulePull, SigningKeys, Site, Ticket,
 };
 
 use crate::http3::client;
@@ -129,12 +129,16 @@ fn object(size_bytes: usize) -> Box<Object> {
         segment_bytes: NonZeroU64::new(SEGMENT_BYTES as u64).unwrap(),
         tag: 0x123,
         last_modified_s: Some(START.as_secs() - 1000),
-        content: fields(&[
-            ("content-type", "text/x; charset=y"),
-            ("content-language", "de"),
-        ]),
-        caching: fields(&[("cache-control", "max-age=9"), ("expires", "0")]),
-        age_s: 4,
+        passed: Passed {
+            fields: fields(&[
+                ("content-type", "text/x; charset=y"),
+                ("content-language", "de"),
+                ("cache-control", "max-age=9"),
+                ("expires", "0"),
+                ("date", "Sun, 06 Nov 1994 08:49:33 GMT"),
+            ]),
+            age_s: 4,
+        },
         present: Vec::new(),
         how: CacheStatus::Hit,
     })
@@ -267,6 +271,175 @@ fn an_object_comes_with_what_its_origin_says_of_it() {
     assert!(bench.lab.has_twin(), "all of it went over HTTP/3 as well");
 }
 
+/// Fields of an origin's answer, by the responses that have them: 200, 200 to HEAD, 206, 304, 416.
+const PASSED: [(&str, &str, [bool; 5]); 13] = [
+    ("x-any", "b\u{e9}\u{ff}", [true; 5]),
+    ("link", "</a>", [true; 5]),
+    ("link", "</b>", [true; 5]),
+    ("content-security-policy", "default-src 'self'", [true; 5]),
+    ("strict-transport-security", "max-age=1", [true; 5]),
+    (
+        "access-control-allow-origin",
+        "https://a.example",
+        [true; 5],
+    ),
+    ("vary", "Origin", [true; 5]),
+    ("date", "Sun, 06 Nov 1994 08:49:33 GMT", [true; 5]),
+    ("content-language", "de", [true, true, true, false, false]),
+    (
+        "repr-digest",
+        "sha-256=:a:",
+        [true, true, true, false, false],
+    ),
+    ("content-location", "/y", [true, true, true, true, false]),
+    (
+        "content-digest",
+        "sha-256=:b:",
+        [true, false, false, false, false],
+    ),
+    ("content-md5", "c", [true, false, false, false, false]),
+];
+
+/// An object with those fields.
+fn object_with_all(size_bytes: usize) -> Object {
+    let fields = PASSED.iter().map(|(name, value, _)| {
+        let value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
+        (name.parse().unwrap(), value)
+    });
+    let passed = Passed {
+        fields: fields.collect(),
+        age_s: 4,
+    };
+    Object {
+        passed,
+        ..*object(size_bytes)
+    }
+}
+
+/// RFC 9110 §15.4.5, RFC 9530 §2
+#[test]
+fn a_response_has_those_fields_of_the_origin_that_fit_it() {
+    let tag = "\"0000000000000123\"";
+    let requests = [
+        (200, get("/x")),
+        (200, head("/x")),
+        (206, get_with("/x", &[("Range", "bytes=5-9")])),
+        (304, get_with("/x", &[("If-None-Match", tag)])),
+        (416, get_with("/x", &[("Range", "bytes=99-")])),
+    ];
+    for (place, (status, request)) in requests.into_iter().enumerate() {
+        let mut bench = Bench::new(config());
+        bench.put_all(10);
+        let stream = bench.lab.connect();
+        bench.lab.send(stream, &request);
+        let object = Box::new(object_with_all(10));
+        bench.tell(bench.asked().0, OriginEvent::Object(object));
+        bench.serve_all();
+        let response = match place {
+            1 | 3 => bench.lab.response_to_head(stream),
+            _ => bench.lab.response(stream),
+        };
+        assert_eq!(response.status, status);
+        assert_eq!(response.header("age"), Some("4"));
+        for name in PASSED.map(|(name, ..)| name) {
+            let of_name = PASSED.iter().filter(|(other, ..)| *other == name);
+            let values = of_name.filter(|(.., places)| places[place]);
+            let expected: Vec<&str> = values.map(|(_, value, _)| *value).collect();
+            assert_eq!(response.values(name), expected, "{name} of {status}");
+        }
+        assert!(bench.lab.has_twin(), "HTTP/3 has the same");
+        bench.all_done();
+    }
+}
+
+#[test]
+fn a_rule_decides_before_the_origin() {
+    for (origin, allowed) in [("https://b.example", true), ("https://a.example", false)] {
+        let mut rule = Rule::new("/*".parse().unwrap());
+        rule.cors = Some(Cors::these(&["https://b.example"], false).unwrap());
+        rule.fields = vec![ExtraField::new("Link", "</own>").unwrap()];
+        let mut config = config();
+        config.sites[0].rules = vec![rule];
+        let mut bench = Bench::new(config);
+        bench.put_all(10);
+        let stream = bench.lab.connect();
+        bench
+            .lab
+            .send(stream, get_with("/x", &[("Origin", origin)]));
+        let object = Box::new(object_with_all(10));
+        bench.tell(bench.asked().0, OriginEvent::Object(object));
+        bench.serve_all();
+        let response = bench.lab.response(stream);
+        let expected = allowed.then_some("https://b.example");
+        assert_eq!(response.header("access-control-allow-origin"), expected);
+        assert_eq!(response.values("link"), ["</own>"]);
+        assert_eq!(response.values("vary"), ["Origin", "Origin"]);
+        assert_eq!(response.values("x-any").len(), 1);
+    }
+}
+
+#[test]
+fn a_refusal_has_the_fields_of_the_origin_also_with_a_page_of_the_site() {
+    for (status, location, has_page) in [
+        (404, None, false),
+        (404, None, true),
+        (301, Some("/elsewhere"), false),
+    ] {
+        let mut config = config();
+        if has_page {
+            let page = (StatusCode::NOT_FOUND, "404.html".parse().unwrap());
+            config.sites[0].error_pages = vec![page];
+        }
+        let mut bench = Bench::new(config);
+        bench.lab.file("404.html", "a page");
+        let stream = bench.lab.connect();
+        bench.lab.send(stream, get("/x"));
+        let passed = Passed {
+            fields: fields(&[("cache-control", "max-age=60"), ("retry-after", "7")]),
+            age_s: 9,
+        };
+        let news = OriginEvent::Refused {
+            status: StatusCode::from_u16(status).unwrap(),
+            location: location.map(HeaderValue::from_static),
+            passed: Some(Box::new(passed)),
+            how: CacheStatus::Hit,
+        };
+        bench.tell(bench.asked().0, news);
+        let response = bench.lab.response(stream);
+        assert_eq!(response.status, status);
+        assert_eq!(response.body == b"a page", has_page);
+        for (name, value) in [
+            ("cache-control", "max-age=60"),
+            ("retry-after", "7"),
+            ("age", "9"),
+        ] {
+            assert_eq!(response.header(name), Some(value), "{name} of {status}");
+        }
+        // The next response has none of it.
+        bench
+            .lab
+            .send(stream, "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!(bench.lab.response(stream).header("retry-after"), None);
+    }
+}
+
+#[test]
+fn no_head_leaves_before_the_first_segment_is_there() {
+    for request in [get("/x"), get_with("/x", &[("Range", "bytes=2500-3100")])] {
+        let mut bench = Bench::new(config());
+        let stream = bench.lab.connect();
+        bench.lab.send(stream, &request);
+        let ticket = bench.asked().0;
+        bench.tell(ticket, OriginEvent::Object(object(10_000)));
+        assert_eq!(bench.said().wants.len(), 1);
+        assert_eq!(bench.lab.unacknowledged_bytes(stream), 0);
+        bench.tell(ticket, OriginEvent::Lost);
+        assert_eq!(bench.lab.response(stream).status, 502);
+        bench.lab.send(stream, get("/y"));
+        assert_eq!(bench.asked().1, "/y", "and the connection goes on");
+    }
+}
+
 #[test]
 fn an_origin_gets_the_fields_that_may_select_a_variant_and_no_others() {
     let mut bench = Bench::new(config());
@@ -332,6 +505,7 @@ fn the_access_log_gets_to_know_how_it_has_come() {
             _ => OriginEvent::Refused {
                 status: StatusCode::NOT_FOUND,
                 location: None,
+                passed: None,
                 how: CacheStatus::Stale,
             },
         };
@@ -547,6 +721,7 @@ fn refusals_and_redirects_of_the_origin_reach_clients() {
         let news = OriginEvent::Refused {
             status: StatusCode::from_u16(status).unwrap(),
             location: location.map(HeaderValue::from_static),
+            passed: None,
             how: CacheStatus::Miss,
         };
         bench.tell(ticket, news);
@@ -756,6 +931,7 @@ fn objects_go_over_http3_as_well() {
     bench.tell(bench.asked().0, OriginEvent::Object(object(2500)));
     let lost = bench.lab.send_all(connection, &client::get("/lost"));
     bench.tell(bench.asked().0, OriginEvent::Object(object(2500)));
+    bench.tell(bench.asked().0, OriginEvent::Segment(0));
     bench.tell(bench.asked().0, OriginEvent::Lost);
     assert_eq!(bench.lab.reset_code(lost), Some(INTERNAL_ERROR));
     assert_eq!(bench.lab.counters().contents_lost, 1);
@@ -771,6 +947,7 @@ fn objects_go_over_http3_as_well() {
     let news = OriginEvent::Refused {
         status,
         location,
+        passed: None,
         how,
     };
     bench.tell(bench.asked().0, news);
@@ -907,7 +1084,7 @@ fn a_client_that_decodes_gets_a_part_of_coded_content_only_if_it_has_another() {
         let stream = bench.lab.connect();
         bench.lab.send(stream, get_with("/x.csv", fields));
         let mut coded = object(3456);
-        coded.content = self::fields(&[("content-encoding", "gzip")]);
+        coded.passed.fields = self::fields(&[("content-encoding", "gzip")]);
         bench.tell(bench.asked().0, OriginEvent::Object(coded));
         bench.serve_all();
         let response = bench.lab.response(stream);
@@ -933,6 +1110,7 @@ fn an_object_that_stands_in_for_a_missing_file_varies_as_the_file_does() {
             status: StatusCode::NOT_FOUND,
             location: None,
             how: CacheStatus::Miss,
+            passed: None,
         };
         bench.tell(bench.asked().0, refusal);
         let response = bench.lab.response(stream);

@@ -113,6 +113,11 @@ fn further_fields_come_with_every_answer() {
         assert_eq!(response.status, status);
         assert_eq!(response.header("X-Content-Type-Options"), Some("nosniff"));
         assert_eq!(response.header("Server-Timing"), Some("a, b"));
+        let mut names = response.headers.iter().map(|(name, _)| name.as_str());
+        assert!(
+            names.any(|name| name == "X-Content-Type-Options"),
+            "as written"
+        );
     }
     for (request, status) in [
         ("POST /live/b HTTP/1.1\r\nHost: h\r\n\r\n".to_owned(), 405),

@@ -125,6 +125,7 @@ fn bad_files_are_refused_with_what_to_do() {
         ("key.pem key.pem", "no certificate in"),
         ("cut.pem key.pem", "no certificate in"),
         ("damaged.pem key.pem", "cannot be used: it is not valid DER"),
+        ("key.pem cert.pem", "the two files are swapped"),
         ("cert.pem empty", "no private key in"),
         ("cert.pem text", "no private key in"),
         ("cert.pem encrypted.pem", "not encrypted"),

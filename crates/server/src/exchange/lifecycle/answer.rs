@@ -11,7 +11,7 @@ use http::StatusCode;
 use http::header::CONTENT_ENCODING;
 use siphasher::sip::SipHasher13;
 
-use super::{Exchange, OpenPurpose, SHOWN_BYTES_MAX, Stage};
+use super::{Awaited, Exchange, OpenPurpose, SHOWN_BYTES_MAX, Stage};
 use crate::access::Begun;
 use crate::config::Config;
 use crate::exchange::multipart::Multipart;
@@ -22,13 +22,13 @@ use crate::exchange::shared::Shared;
 use crate::exchange::version::Version;
 use crate::semantics::answer::{self, Answer, Opened};
 use crate::semantics::conditional::Validators;
-use crate::semantics::content::Content;
+use crate::semantics::content::{Content, Segments};
 use crate::semantics::date::{self, DateCache};
 use crate::semantics::encoding::Coding;
 use crate::semantics::fields::{Field, Head};
 use crate::semantics::mime;
 use crate::semantics::open_failure;
-use crate::semantics::pull::{OriginEvent, Ticket};
+use crate::semantics::pull::{Object, OriginEvent, Passed, Ticket};
 use crate::semantics::range::Limits;
 use crate::semantics::target;
 
@@ -59,7 +59,10 @@ impl<V: Version> Exchange<V> {
         };
         let now = io.unix_time();
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
-        let common = common(&mut shared.date, &shared.config, &request, head, now);
+        let common = Common {
+            passed: self.held.as_ref().and_then(|held| held.passed.as_deref()),
+            ..common(&mut shared.date, &shared.config, &request, head, now)
+        };
         let out = &mut shared.out;
         let attempt = match wanted {
             OpenPurpose::Content(attempt) => attempt,
@@ -89,8 +92,9 @@ impl<V: Version> Exchange<V> {
 
     /// Answers with content that has been found, or what of it is asked for.
     fn answer(&mut self, io: &mut dyn Io, shared: &mut Shared, request: Request<V>, found: Found) {
+        let answer = self.decide(io, shared, &request, &found);
         let Found {
-            content,
+            mut content,
             size_bytes,
             media_type,
             validators,
@@ -98,14 +102,17 @@ impl<V: Version> Exchange<V> {
         } = found;
         let now = io.unix_time();
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
-        let common = common(&mut shared.date, &shared.config, &request, head, now);
-        let out = &mut shared.out;
         let object = match &content {
             Content::File(_) => None,
             Content::Segments(segments) => Some(&*segments.object),
         };
-        let is_coded =
-            coding.is_some() || object.is_some_and(|it| it.content(&CONTENT_ENCODING).is_some());
+        let common = Common {
+            passed: object.map(|object| &object.passed),
+            ..common(&mut shared.date, &shared.config, &request, head, now)
+        };
+        let out = &mut shared.out;
+        let how = object.map(|object| object.how);
+        let is_coded = is_coded(&content, coding);
         let entity = Entity {
             size_bytes,
             media_type,
@@ -116,31 +123,19 @@ impl<V: Version> Exchange<V> {
             etag: validators.etag,
             coding,
             is_indivisible: is_coded && request.present.has(Field::AcceptEncoding),
-            object,
-            tells_how: shared.config.cache_status,
+            how: how.filter(|_| shared.config.cache_status),
         };
-        let has_range = request.present.has(Field::Range);
-        let limits = Limits {
-            ranges_max: shared.config.ranges_max,
-            gap_bytes_max: if has_range {
-                entity.part_head_bytes_max()
-            } else {
-                0
-            },
-        };
-        let opened = Opened {
-            validators: &validators,
-            size_bytes,
-            is_coded,
-        };
-        let answer = answer::of(head, request.head_only(), opened, now, limits);
         let is_over_limit = answer == Answer::TooManyRanges;
         let written = write_answer(out, &common, &entity, answer, || self.boundary(now));
         if is_over_limit {
             self.note_too_many_ranges(io, shared);
         }
+        let passed = content
+            .segments()
+            .map(|it| mem::take(&mut it.object.passed));
         let Some((status, ranges)) = written else {
             self.let_go(io, shared, &content);
+            self.hold_passed(passed.map(Box::new));
             return self.refuse(io, shared, request, StatusCode::PRECONDITION_FAILED);
         };
         let body = match ranges {
@@ -178,12 +173,44 @@ impl<V: Version> Exchange<V> {
         }
     }
 
+    /// Which of its content the request gets.
+    fn decide(&self, io: &dyn Io, shared: &Shared, request: &Request<V>, found: &Found) -> Answer {
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
+        let passed = match &found.content {
+            Content::File(_) => None,
+            Content::Segments(segments) => Some(&segments.object.passed),
+        };
+        let gap_bytes_max = if request.present.has(Field::Range) {
+            response::part_head_bytes_max(found.media_type, passed, found.size_bytes)
+        } else {
+            0
+        };
+        let limits = Limits {
+            ranges_max: shared.config.ranges_max,
+            gap_bytes_max,
+        };
+        let opened = Opened {
+            validators: &found.validators,
+            size_bytes: found.size_bytes,
+            is_coded: is_coded(&found.content, found.coding),
+        };
+        answer::of(head, request.head_only(), opened, io.unix_time(), limits)
+    }
+
     /// Content that has been found is not needed.
     fn let_go(&self, io: &mut dyn Io, shared: &mut Shared, content: &Content) {
         if let Content::Segments(segments) = content {
             shared.tickets.remove(&segments.ticket);
         }
         content.close(io, shared.origins.as_deref_mut());
+    }
+
+    /// What an origin says with a refusal, until that is written.
+    fn hold_passed(&mut self, passed: Option<Box<Passed>>) {
+        match (&mut self.held, passed) {
+            (None, None) => {}
+            (held, passed) => held.get_or_insert_default().passed = passed,
+        }
     }
 
     /// The answer to what was asked of an origin.
@@ -194,11 +221,12 @@ impl<V: Version> Exchange<V> {
         ticket: Ticket,
         news: OriginEvent,
     ) {
-        let request = match mem::replace(&mut self.stage, Stage::Idle) {
+        let (request, awaited) = match mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Asking {
                 ticket: asked,
                 request,
-            } if asked == ticket => request,
+                awaited,
+            } if asked == ticket => (request, awaited),
             other => {
                 self.stage = other;
                 return;
@@ -218,23 +246,17 @@ impl<V: Version> Exchange<V> {
                 let target = &self.input.bytes()[request.target.clone()];
                 let shown = &target[..target.len().min(SHOWN_BYTES_MAX)];
                 self.object = Some(String::from_utf8_lossy(shown).into());
-                let media_type = match target::resolve(target, &mut shared.path) {
-                    Ok(_) => mime::media_type(&shared.path),
-                    Err(_) => mime::media_type(b""),
-                };
-                let found = Found {
-                    size_bytes: object.size_bytes,
-                    media_type,
-                    validators: Validators::of_number(object.tag, object.last_modified_s),
-                    coding: None,
-                    content: Content::object(ticket, object),
-                };
-                self.answer(io, shared, request, found);
+                let found = self.found(shared, ticket, &request, object);
+                self.answer_if_there(io, shared, request, found);
             }
             OriginEvent::Refused {
-                status, location, ..
+                status,
+                location,
+                passed,
+                ..
             } => {
                 shared.tickets.remove(&ticket);
+                self.hold_passed(passed);
                 match location {
                     Some(location) => {
                         shared.location.clear();
@@ -248,8 +270,81 @@ impl<V: Version> Exchange<V> {
                 shared.tickets.remove(&ticket);
                 self.refuse(io, shared, request, StatusCode::BAD_GATEWAY);
             }
-            // It was not asked for.
-            OriginEvent::Segment(_) => self.stage = Stage::Asking { ticket, request },
+            OriginEvent::Segment(segment) => match awaited {
+                Some(awaited) if awaited.segment == segment => {
+                    let mut object = awaited.object;
+                    object.present.push((segment, segment + 1));
+                    let found = self.found(shared, ticket, &request, object);
+                    self.answer(io, shared, request, found);
+                }
+                // It was not asked for.
+                awaited => {
+                    self.stage = Stage::Asking {
+                        ticket,
+                        request,
+                        awaited,
+                    }
+                }
+            },
+        }
+    }
+
+    /// An object, as the content that its path is answered with.
+    fn found(
+        &self,
+        shared: &mut Shared,
+        ticket: Ticket,
+        request: &Request<V>,
+        object: Box<Object>,
+    ) -> Found {
+        let target = &self.input.bytes()[request.target.clone()];
+        let media_type = match target::resolve(target, &mut shared.path) {
+            Ok(_) => mime::media_type(&shared.path),
+            Err(_) => mime::media_type(b""),
+        };
+        Found {
+            size_bytes: object.size_bytes,
+            media_type,
+            validators: Validators::of_number(object.tag, object.last_modified_s),
+            coding: None,
+            content: Content::object(ticket, object),
+        }
+    }
+
+    /// Answers with an object once the first segment is there that the response needs: as long as
+    /// no head has left, an origin that does not give it after all is 502, and not a response that
+    /// breaks off.
+    fn answer_if_there(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        request: Request<V>,
+        found: Found,
+    ) {
+        let needed = match self.decide(io, shared, &request, &found) {
+            Answer::Whole | Answer::TooManyRanges if !request.head_only() => 0..found.size_bytes,
+            Answer::Part(range) => range,
+            Answer::Parts(ranges) => ranges.into_iter().next().unwrap_or_default(),
+            _ => 0..0,
+        };
+        match (found.content, &mut shared.origins) {
+            (Content::Segments(segments), Some(origins))
+                if !needed.is_empty()
+                    && !segments
+                        .object
+                        .has(segments.object.segment_of(needed.start).0) =>
+            {
+                let Segments { ticket, object, .. } = *segments;
+                let (segment, ..) = object.segment_of(needed.start);
+                let end = needed.end.div_ceil(object.segment_bytes.get());
+                origins.want(ticket, segment..end);
+                self.stage = Stage::Asking {
+                    ticket,
+                    request,
+                    awaited: Some(Box::new(Awaited { object, segment })),
+                };
+            }
+            (content, _) => self.answer(io, shared, request, Found { content, ..found }),
         }
     }
 
@@ -386,7 +481,10 @@ impl<V: Version> Exchange<V> {
     ) {
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
         let now = io.unix_time();
-        let common = common(&mut shared.date, &shared.config, &request, head, now);
+        let common = Common {
+            passed: self.held.as_ref().and_then(|held| held.passed.as_deref()),
+            ..common(&mut shared.date, &shared.config, &request, head, now)
+        };
         write(&mut shared.out, &common, &shared.location);
         self.send(shared, request, status, None);
     }
@@ -436,6 +534,7 @@ impl<V: Version> Exchange<V> {
         status: StatusCode,
         body: Option<Body>,
     ) {
+        self.hold_passed(None);
         tracing::debug!(stream = self.stream.0, %status, "response");
         shared.counters.response(status);
         if let (Some(accesses), Some(log)) = (&mut self.accesses, &mut shared.access_log) {
@@ -468,6 +567,15 @@ struct Found {
     coding: Option<Coding>,
 }
 
+/// True if the bytes of some content are coded: no field tells whether a coding is that of a part
+/// or of the whole.
+fn is_coded(content: &Content, coding: Option<Coding>) -> bool {
+    match content {
+        Content::File(_) => coding.is_some(),
+        Content::Segments(it) => it.object.passed.value(&CONTENT_ENCODING).is_some(),
+    }
+}
+
 /// Writes the head of an answer to a request for some content; `None` if a precondition has failed,
 /// which is a refusal. `boundary` is that of a multipart body.
 fn write_answer<V: Version>(
@@ -494,7 +602,7 @@ fn write_answer<V: Version>(
             (StatusCode::PARTIAL_CONTENT, Ranges::One(range))
         }
         Answer::Parts(ranges) => {
-            let parts = entity.multipart(ranges, boundary());
+            let parts = entity.multipart(ranges, boundary(), common.passed);
             response::parts(out, common, entity, &parts);
             (StatusCode::PARTIAL_CONTENT, Ranges::Several(parts))
         }
@@ -525,6 +633,7 @@ pub(super) fn common<'a, V: Version>(
         version: request.version,
         head_only: request.head_only(),
         rule,
+        passed: None,
         origin: cors.and_then(|_| head.value(Field::Origin)),
         unix_time,
         http3_port: config.http3_port,

@@ -216,7 +216,11 @@ impl<V: Version> Exchange<V> {
         shared.tickets.insert(ticket, self.stream);
         let fields = self.selecting(&request, origins.selecting());
         origins.ask(ticket, origin, &wanted, &fields);
-        self.stage = Stage::Asking { ticket, request };
+        self.stage = Stage::Asking {
+            ticket,
+            request,
+            awaited: None,
+        };
     }
 
     /// The client is there: what it asks for is no copy.
