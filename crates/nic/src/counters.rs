@@ -127,6 +127,10 @@ counters::counters! {
         spliced_bytes: Counter,
         /// Frames of splices that the other peer would not have accepted.
         spliced_frames_dropped: Counter,
+        /// TCP connections ended by the worker because the host process had died.
+        orphans_reset: Counter,
+        /// QUIC connections ended for the same reason.
+        orphans_closed: Counter,
         /// FRAME commands taken.
         frames_taken: Counter,
         /// Of these, frames of no connection that the worker has.

@@ -14,6 +14,7 @@ use contract::{FileId, FlowId};
 
 use crate::blocks::{BlockIndex, Blocks, Content};
 use crate::job::{Job, JobKind};
+use crate::orphans::Departed;
 use crate::quic::QuicFlow;
 use crate::read_ahead::ReadAhead;
 use crate::retention::Retention;
@@ -37,6 +38,10 @@ pub(crate) struct Flow {
     pub(crate) sealed: Option<Box<SealedStream>>,
     /// From the first QKEY or PREPARE on.
     pub(crate) quic: Option<Box<QuicFlow>>,
+    /// How far its stream has departed, from the first SEND on.
+    pub(crate) departed: Option<Box<Departed>>,
+    /// The peer has acknowledged its stream up to here.
+    pub(crate) acked_offset: u64,
     /// A SEND has failed: what comes until ACKD with `last` is dropped.
     pub(crate) failed: bool,
     /// It is in the queue of those who want to plan.
@@ -133,6 +138,8 @@ impl Flow {
             read_ahead: ReadAhead::START,
             sealed: None,
             quic: None,
+            departed: None,
+            acked_offset: 0,
             failed: false,
             wants_to_plan: false,
             wants_to_send: false,

@@ -33,6 +33,7 @@
 //! | `timers` | when something is due of the entries of a table |
 //! | `parted` | connections that the host has parted with: FIN, TIME-WAIT |
 //! | `spliced` | two connections that are one: frames of one leave on the other |
+//! | `orphans` | the host process has died: its connections are ended |
 //! | `addresses` | what names a connection on the wire |
 //! | `arrival` | frames that arrive, by FRAME or at the worker's port |
 //! | `setup` | SYNs answered in the host's place |
@@ -67,6 +68,7 @@ pub mod heap;
 mod job;
 mod load;
 mod need;
+mod orphans;
 mod packet;
 mod parted;
 mod passed;

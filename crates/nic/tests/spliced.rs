@@ -776,10 +776,7 @@ fn what_is_not_acknowledged_in_time_after_unsplice_is_reset() {
         pass_until_due(&mut stage);
     }
     assert_eq!(stage.now_us.get() - begun_us, 180_000_000);
-    let resets = left(&stage).iter().map(parsed).collect::<Vec<_>>();
-    let reset = Flags::RST | Flags::ACK;
-    assert_eq!((resets[0].flags, resets[0].seq), (reset, CLIENT.1));
-    assert_eq!((resets[1].flags, resets[1].seq), (reset, BACKEND.1));
+    assert_eq!(resets(&stage), (vec![0], vec![100, 0]));
     assert_eq!(end(&mut stage).0, SpliceEndReason::NotReturned);
 }
 
@@ -805,7 +802,7 @@ fn a_splice_of_which_a_peer_has_closed_does_not_return_and_can_be_aborted() {
         kind: UnspliceKind::Abort,
     });
     stage.settle();
-    assert_eq!(left(&stage).len(), 2);
+    assert_eq!(resets(&stage), (vec![10, 0], vec![1]));
     assert_eq!(end(&mut stage).0, SpliceEndReason::Aborted);
     // No other is meant.
     stage.tell(&Command::Unsplice {
@@ -827,7 +824,7 @@ fn idle_and_life_limits_reset_both() {
         pass_until_due(&mut stage);
     }
     assert_eq!(stage.now_us.get() - begun_us, 3_000_000);
-    assert_eq!(left(&stage).len(), 2);
+    assert_eq!(resets(&stage), (vec![0], vec![4, 0]));
     assert_eq!(end(&mut stage).0, SpliceEndReason::Idle);
 
     let mut stage = spliced_with(&small_config(), |splice| splice.life_ms = 500);
@@ -1118,4 +1115,46 @@ fn peers_that_have_closed_end_the_splice_of_a_successor_in_order() {
     let (reason, outcome) = end(&mut stage);
     assert_eq!(reason, SpliceEndReason::Finished);
     assert_eq!(outcome.passed_bytes, [100, 50]);
+}
+
+/// Where a RST that leaves stands: for the client, or for the backend, so far behind the join.
+fn resets(stage: &Stage) -> (Vec<u32>, Vec<u32>) {
+    let (mut to_client, mut to_backend) = (Vec::new(), Vec::new());
+    for packet in left(stage) {
+        assert_eq!(packet.flags(), Flags::RST | Flags::ACK);
+        match packet.flow().0 {
+            4000 => to_client.push(packet.seq().wrapping_sub(CLIENT.1)),
+            _ => to_backend.push(packet.seq().wrapping_sub(BACKEND.1)),
+        }
+    }
+    (to_client, to_backend)
+}
+
+#[test]
+fn resets_stand_behind_what_has_passed_and_where_acknowledgments_have_stopped() {
+    let end: [fn(&mut Stage); 2] = [
+        |stage| {
+            stage.lose_host();
+        },
+        |stage| {
+            stage.tell(&Command::Unsplice {
+                flow: FlowId(7),
+                kind: UnspliceKind::Abort,
+            });
+            stage.settle();
+        },
+    ];
+    for end in end {
+        let mut stage = spliced();
+        hear(&mut stage, &to_client(), &of_client(PUSH, 0, 0), &[1; 300]);
+        hear(
+            &mut stage,
+            &to_backend(),
+            &of_backend(PUSH, 0, 100),
+            &[2; 1000],
+        );
+        left(&stage);
+        end(&mut stage);
+        assert_eq!(resets(&stage), (vec![1000, 0], vec![300, 100]));
+    }
 }

@@ -25,6 +25,7 @@ mod file_systems;
 mod foreign;
 mod foreign_long;
 mod forked_sets;
+mod host_death;
 mod http;
 mod http3;
 mod http3_long;

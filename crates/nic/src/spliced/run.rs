@@ -225,8 +225,8 @@ impl<P: Port> Engine<P> {
     }
 
     fn reset_both(&mut self, key: Key, reason: SpliceEndReason) {
-        for side in BOTH {
-            self.tell_peer(key, side, Splice::reset);
+        for header in self.spliced.resets(key) {
+            self.put_spliced(header, &[]);
         }
         self.end_splice(key, reason);
     }

@@ -17,6 +17,8 @@ use wire::frame::TcpTemplate;
 use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
 
+use crate::packet::PacketHeader;
+
 /// A successor lets pass what is at most so far beyond what it knows, in bytes: the largest window
 /// (RFC 7323 §2.3).
 pub(super) const UNKNOWN_MAX: i64 = 1 << 30;
@@ -542,15 +544,33 @@ impl Splice {
         }
     }
 
-    /// A RST for the peer of a leg, at the sequence number that it expects.
-    pub(super) fn reset(&self, side: Side) -> Header {
+    /// RSTs for the peer of a leg: behind all that has passed, and, if it has not acknowledged
+    /// that, where it has stopped. It takes the one that stands where it expects more.
+    pub(super) fn resets(&self, side: Side) -> impl Iterator<Item = Header> {
         let numbers = self.numbers(side);
-        Header {
-            seq: numbers.snd_nxt,
+        let sent = &self.streams[1 - side];
+        let (passed, acked) = (sent.passed.max(sent.acked), sent.acked);
+        let first = (passed > acked).then_some(passed);
+        let positions = first.into_iter().chain([acked]);
+        let base = self.legs[side].snd_nxt;
+        positions.map(move |position| Header {
+            seq: base.wrapping_add(position as u32),
             ack: numbers.rcv_nxt,
             flags: Flags::RST | Flags::ACK,
             ..Header::default()
-        }
+        })
+    }
+
+    /// The same as packets.
+    pub(super) fn reset_packets(&self, side: Side) -> Vec<PacketHeader> {
+        let template = TcpTemplate {
+            traffic_class: Ecn::NotEct.mark(self.template(side).traffic_class),
+            ..*self.template(side)
+        };
+        let resets = self.resets(side);
+        resets
+            .filter_map(|header| PacketHeader::new(&template, &header))
+            .collect()
     }
 
     /// Where a leg is, as far as acknowledgments say.

@@ -101,6 +101,10 @@ impl Table {
         self.by_addresses.get(addresses).copied()
     }
 
+    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
+        self.by_flow.values().copied()
+    }
+
     pub(super) fn get(&self, key: Key) -> Option<&Entry> {
         self.entries.get(key)
     }
