@@ -8,8 +8,8 @@
 //!
 //! A host stack that leaves, because it ends in order or uses another NIC stack, sends a *farewell*
 //! before it closes the socket ([`HostSocket`]): eight bytes, `farewell`. A socket that closes
-//! without one belonged to a host process that has died ([`has_host_died`]). Nobody resets its
-//! connections then but the NIC stack.
+//! without one belonged to a host process that has died ([`has_host_died`]). Then the NIC stack
+//! resets its connections.
 //!
 //! Both packets begin alike, so that stacks of any two versions can tell each other their version:
 //!
@@ -131,7 +131,7 @@ pub struct HostSession {
 }
 
 /// The host stack's end of the socket. When dropped, it sends the farewell and closes; not if the
-/// thread panics, since nobody has ended the connections then.
+/// thread panics, since no connection has been ended then.
 #[derive(Debug)]
 pub struct HostSocket(Option<OwnedFd>);
 

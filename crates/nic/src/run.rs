@@ -45,8 +45,8 @@ const NO_TIME: Timespec = Timespec {
 /// hundred packets, which any link takes.
 const ORPHANS_PER_MS: usize = 128;
 
-/// The others are left to the next server after so long, in microseconds. The supervisor kills a NIC
-/// process that takes three seconds to end.
+/// The others are left to the next server after so long, in microseconds. The supervisor kills a
+/// NIC process that takes five seconds to end.
 const ORPHANS_US_MAX: u64 = 2_000_000;
 
 /// How long [`Sleep::Briefly`] is, in microseconds.

@@ -142,7 +142,7 @@ fn what_the_host_has_said_last_counts_as_far_as_it_is_the_end_of_flows() {
     stage.send(5, 0, [range(1, 0, 1000)]);
     stage.send(6, 0, [range(1, 0, 1000)]);
     forget_sent(&mut stage);
-    // Nobody has read these yet.
+    // The worker has not read these yet.
     stage.send(5, 1000, [range(1, 1000, 1000)]);
     stage.send(7, 0, [Segment::Inline(b"new")]);
     stage.acked(6, 1000, true);
@@ -192,7 +192,7 @@ fn connections_end_in_turns_as_the_port_takes_them() {
 const CLOSE: [u8; 4] = [0x1c, 0x01, 0x00, 0x00];
 
 #[test]
-fn a_quic_connection_is_closed_by_a_packet_whose_number_nobody_has_used() {
+fn a_quic_connection_is_closed_by_a_packet_with_an_unused_number() {
     let mut stage = stage_with_file();
     for flow in [1, 2] {
         stage.tell_quic_key(flow, 0, 0);

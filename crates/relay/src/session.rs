@@ -168,7 +168,7 @@ impl RelaySession<'_, '_> {
     ///
     /// A NIC stack that is not wanted any more is asked to end by closing half of `stack`; it says
     /// on until it has, and the host hears all of it, and that it was all. A host stack that closes
-    /// half of it awaits just that. If the host process has died, the other side is told so.
+    /// half of it awaits just that. If the host process has died, the other side gets word of it.
     pub fn run<R: Ring>(
         mut self,
         channels: &mut [R],

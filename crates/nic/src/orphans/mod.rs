@@ -1,32 +1,23 @@
 //! Connections whose host process has died: the worker ends them.
 //!
-//! Nobody is left who decides anything, and a peer that waits for data would wait until its own
+//! No process decides anything any more, and a peer that waits for data would wait until its own
 //! timeout. The worker knows where each connection is: it sends a RST for each of TCP, and
 //! CONNECTION_CLOSE for each of QUIC. After an orderly end, the host has done so itself
 //! ([`contract::control::HostSocket`]).
 //!
-//! | File | What it adds |
-//! |---|---|
-//! | `departed` | TCP: how far a stream has departed, and resets that stand there |
-//! | `close` | QUIC: the last packet of a flow, and the one that closes its connection |
-//! | `run` | which connections there are, and packets for the port |
-//!
 //! A peer takes a RST only if it stands at the sequence number that it expects next (RFC 9293
 //! §3.10.7.4). That is behind all that has departed, if nothing was lost; else it is mostly where
-//! acknowledgments have stopped. A RST stands at each. Between the two, a loss leaves the peer to the
-//! next server.
+//! acknowledgments have stopped. A RST stands at each. Between the two, a loss leaves the peer to
+//! the next server.
 
-mod close;
-mod departed;
 mod run;
 
 use std::collections::{HashMap, VecDeque};
 
 use contract::FlowId;
 
-pub(crate) use self::close::LastDatagram;
-pub(crate) use self::departed::Departed;
 use self::run::{Orphan, OrphanPacket};
+use crate::departed::Departed;
 use crate::flow::Flow;
 use crate::shrink;
 

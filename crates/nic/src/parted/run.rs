@@ -133,8 +133,8 @@ impl<P: Port> Engine<P> {
         worked
     }
 
-    /// The host process has died: the last packets of a connection. A FIN goes once more if the peer
-    /// has not acknowledged it. A peer that has, and has not closed, is reset.
+    /// The host process has died: the last packets of a connection. A FIN goes once more if the
+    /// peer has not acknowledged it. A peer that has, and has not closed, is reset.
     pub(crate) fn end_parted(&mut self, key: Key, now_us: u64) -> Vec<PacketHeader> {
         let Some(mut entry) = self.parted.table.remove(key) else {
             return Vec::new();

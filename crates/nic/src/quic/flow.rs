@@ -3,13 +3,13 @@
 use contract::RejectReason;
 use contract::quic::{QuicKey, QuicPacket};
 
+use super::close::LastDatagram;
 use super::keys::{Keys, PacketKey};
 use super::packet;
 use super::receive::Receiver;
 use super::retained::Retained;
 use crate::blocks::Blocks;
 use crate::job::{Job, JobPacket};
-use crate::orphans::LastDatagram;
 
 /// Keys, packet numbers and pinned blocks of a flow.
 #[derive(Debug, Default)]

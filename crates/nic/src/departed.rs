@@ -1,11 +1,10 @@
-//! How far a stream has departed.
+//! How far a stream has departed, and the resets that stand there when the host process has died.
 
 use contract::limits::HEADER_BYTES_MAX;
 use wire::frame::{HeaderMut, TcpTemplate};
 use wire::tcp::{Flags, Header};
 
-use crate::flow::Flow;
-use crate::job::{Job, JobKind};
+use crate::job::Job;
 use crate::packet::PacketHeader;
 
 /// The SEND that has departed furthest in its stream.
@@ -25,7 +24,7 @@ const _: () = assert!(
 
 impl Departed {
     /// `bytes` of a SEND have departed.
-    fn of(job: &Job, bytes: u32) -> Departed {
+    pub(crate) fn of(job: &Job, bytes: u32) -> Departed {
         let (header, header_bytes) = job.header_and_room();
         Departed {
             header: *header,
@@ -35,7 +34,7 @@ impl Departed {
         }
     }
 
-    fn end_offset(&self) -> u64 {
+    pub(crate) fn end_offset(&self) -> u64 {
         self.stream_offset.wrapping_add(self.bytes.into())
     }
 
@@ -54,7 +53,7 @@ impl Departed {
 
     /// Resets for the peer: behind all that has departed, and where acknowledgments have stopped,
     /// which is at `acked_offset` of the stream.
-    pub(super) fn resets(&self, acked_offset: u64) -> impl Iterator<Item = PacketHeader> {
+    pub(crate) fn resets(&self, acked_offset: u64) -> impl Iterator<Item = PacketHeader> {
         let mut header = self.header;
         let bytes = &mut header[..usize::from(self.header_bytes)];
         let sent = HeaderMut::parse(bytes).ok();
@@ -85,39 +84,9 @@ impl Departed {
         let at_acked = if acked == end { None } else { reset(acked) };
         [reset(end), at_acked].into_iter().flatten()
     }
-}
 
-impl Flow {
-    /// All of a job has departed.
-    #[inline]
-    pub(crate) fn on_job_departed(&mut self, job: &Job) {
-        match &mut self.departed {
-            _ if job.kind != JobKind::Stream => {}
-            Some(departed) => departed.advance(job),
-            None => self.departed = Some(Box::new(Departed::of(job, job.payload_len as u32))),
-        }
-    }
-
-    /// How far the stream has departed, the SEND included that is departing. `None` if nothing has.
-    pub(super) fn departed(&self) -> Option<Departed> {
-        let so_far = self.departed.as_deref().cloned();
-        let begun = self.jobs.front().filter(|job| job.kind == JobKind::Stream);
-        let Some(job) = begun.filter(|_| self.has_begun()) else {
-            return so_far;
-        };
-        let next = self.planned.front().map(|planned| planned.place.start);
-        let bytes = next.unwrap_or(job.cursor.payload);
-        let departing = Departed::of(job, bytes as u32).without_fin();
-        match so_far {
-            Some(so_far) if so_far.end_offset() >= departing.end_offset() => Some(so_far),
-            _ => Some(departing),
-        }
-    }
-}
-
-impl Departed {
     /// FIN is on the last packet, which has not departed.
-    fn without_fin(mut self) -> Departed {
+    pub(crate) fn without_fin(mut self) -> Departed {
         let bytes = &mut self.header[..usize::from(self.header_bytes)];
         if let Ok(mut header) = HeaderMut::parse(bytes) {
             header.set_flags(header.flags().without(Flags::FIN));

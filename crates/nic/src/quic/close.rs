@@ -72,7 +72,8 @@ impl LastDatagram {
         })
     }
 
-    /// The packet that closes the connection; all numbers before `next_number` may have been sealed.
+    /// The packet that closes the connection. All numbers before `next_number` may have been
+    /// sealed.
     pub(crate) fn close(&self, next_number: u64) -> Option<Close> {
         let number = next_number.checked_add(NUMBERS_AHEAD)?;
         if number >= NUMBERS_END {
@@ -96,7 +97,7 @@ impl LastDatagram {
     }
 
     /// Ethernet, IP and UDP header of a datagram of this length, and where UDP begins in it.
-    pub(super) fn header(&self, payload_bytes: usize) -> Option<(Vec<u8>, usize, bool)> {
+    pub(crate) fn header(&self, payload_bytes: usize) -> Option<(Vec<u8>, usize, bool)> {
         let mut bytes = self.header[..usize::from(self.header_bytes)].to_vec();
         let mut header = UdpHeaderMut::parse(&mut bytes).ok()?;
         header.finish(payload_bytes).ok()?;
