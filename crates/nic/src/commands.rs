@@ -74,7 +74,12 @@ impl<P: Port> Engine<P> {
             Command::Part(part) => self.part(part, clock),
             Command::PartGone { flow } => self.part_gone(*flow),
             Command::Splice(splice) => self.splice(splice, clock),
-            Command::SpliceMss { flow, mss } => self.set_splice_mss(*flow, *mss),
+            Command::SpliceMss {
+                flow,
+                leg,
+                mss,
+                seq,
+            } => self.reduce_splice_mss(*flow, *leg, *mss, *seq),
             Command::Unsplice { flow, kind } => self.unsplice(*flow, *kind, clock),
             Command::Setup(setup) => self.setup(setup),
             Command::QuicKey(key) => self.quic_key(key),

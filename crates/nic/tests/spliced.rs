@@ -8,6 +8,7 @@ use contract::splicing::{
 };
 use contract::{Command, Event, FlowId};
 use fakes::recording_port::{Answer, Packet};
+use netdev::steering::Target;
 use nic::{Config, Sleep};
 use support::{Stage, content, small_config};
 use wire::frame::TcpTemplate;
@@ -290,17 +291,72 @@ fn a_payload_that_is_too_long_for_the_other_leg_is_cut() {
     header.options.sack[0] = Some((CLIENT.1 + 500, CLIENT.1 + 600));
     hear(&mut stage, &to_client(), &header, &[6; 1200]);
     assert_eq!(one(&stage).0.mss, 500 - 12);
-    // SPLICEMSS brings another. A splice that is not there, it does not make.
-    for flow in [splice_of(&headers()).flow, FlowId(99)] {
-        let mss = [1448, 400];
-        stage.tell(&Command::SpliceMss { flow, mss });
+}
+
+/// An attacker off the path does not know which data is in flight.
+///
+/// Covers: RFC 5927 §4
+#[test]
+fn a_packet_is_too_big_only_if_the_message_quotes_data_in_flight() {
+    let mut stage = spliced();
+    hear(&mut stage, &to_client(), &of_client(PUSH, 0, 0), &[1; 1200]);
+    hear(
+        &mut stage,
+        &to_client(),
+        &of_client(PUSH, 1200, 0),
+        &[2; 1200],
+    );
+    hear(
+        &mut stage,
+        &to_backend(),
+        &of_backend(Flags::ACK, 0, 1200),
+        &[],
+    );
+    left(&stage);
+    let too_big = |stage: &mut Stage, flow: u64, leg: u8, mss: u16, at: u32| {
+        let (_, snd_nxt) = [CLIENT, BACKEND][usize::from(leg)];
+        stage.tell(&Command::SpliceMss {
+            flow: FlowId(flow),
+            leg,
+            mss,
+            seq: snd_nxt.wrapping_add(at),
+        });
+        stage.take_events()
+    };
+    // Acknowledged; not sent; of the other leg, where nothing is in flight; of no splice.
+    for (flow, leg, at) in [
+        (7, 1, 0),
+        (7, 1, 1199),
+        (7, 1, 2400),
+        (7, 1, 1 << 31),
+        (7, 0, 1200),
+        (99, 1, 1200),
+    ] {
+        assert_eq!(
+            too_big(&mut stage, flow, leg, 400, at),
+            [],
+            "{flow} {leg} {at}"
+        );
     }
-    stage.settle();
+    assert_eq!(too_big(&mut stage, 7, 1, 1448, 1200), [], "no smaller");
+    assert_eq!(stage.counters().splice_mss_ignored, 7);
     hear(
         &mut stage,
         &to_client(),
         &of_client(PUSH, 2400, 0),
-        &[7; 1200],
+        &[3; 1200],
+    );
+    assert_eq!(one(&stage).0.mss, 1448);
+
+    let flow = FlowId(7);
+    let (leg, mss) = (1, 400);
+    let reduced = [Event::SpliceMssReduced { flow, leg, mss }];
+    assert_eq!(too_big(&mut stage, 7, 1, 400, 2399), reduced);
+    hear(
+        &mut stage,
+        &to_client(),
+        &of_client(PUSH, 3600, 0),
+        &[4; 1200],
     );
     assert_eq!(one(&stage).0.mss, 400);
 }
@@ -837,6 +893,38 @@ fn idle_and_life_limits_reset_both() {
     }
     assert_eq!(stage.now_us.get() - begun_us, 500_000);
     assert_eq!(end(&mut stage).0, SpliceEndReason::Overdue);
+}
+
+/// However fast a splice is, a successor knows of all but what it believes anyway.
+#[test]
+fn the_host_hears_of_each_256_mib_that_pass_within_a_second() {
+    const FRAME_BYTES: usize = 48_000;
+    const WANTED: u64 = 256 << 20;
+    let mut stage = spliced();
+    stage.worker.port().set_target(Target::new(5));
+    let back = |way: TcpTemplate| {
+        let (from, to) = (way.destination_mac, way.source_mac);
+        TcpTemplate::new(from, to, way.destination, way.source)
+    };
+    let payload = vec![7; FRAME_BYTES];
+    let mut reported = Vec::new();
+    let mut passed = 0u64;
+    while passed < 2 * WANTED + (WANTED >> 1) {
+        let frame = back(to_client()).to_frame(&of_client(PUSH, passed as i32, 0), &payload);
+        stage.wire.arrive(frame);
+        passed += FRAME_BYTES as u64;
+        let ack = of_backend(Flags::ACK, 0, passed as i32);
+        stage.wire.arrive(back(to_backend()).to_frame(&ack, &[]));
+        stage.settle();
+        stage.wire.take();
+        for event in stage.events.drain(..) {
+            if let Event::SpliceProgress { progress } = event {
+                reported.push(progress[0].passed_bytes[0]);
+            }
+        }
+    }
+    let whole = WANTED.next_multiple_of(FRAME_BYTES as u64);
+    assert_eq!(reported, [whole, 2 * whole]);
 }
 
 #[test]

@@ -249,11 +249,21 @@ impl Splice {
         self.legs[side].mss.saturating_sub(sack_bytes).max(1)
     }
 
-    /// Takes over the MSS of the legs.
-    pub(super) fn set_mss(&mut self, mss: [u16; 2]) {
-        for (leg, mss) in self.legs.iter_mut().zip(mss) {
+    /// A router says that a packet to the peer of a leg is too big, and quotes `seq`. Believed if
+    /// that is of data which the peer has not acknowledged, as an attacker off the path does not
+    /// know (RFC 5927 §4). True if packets become shorter.
+    pub(super) fn reduce_mss(&mut self, side: Side, mss: u16, seq: u32) -> bool {
+        let (Some(leg), Some(sent)) = (self.legs.get_mut(side), self.streams.get(1 - side.min(1)))
+        else {
+            return false;
+        };
+        let quoted = position(seq, leg.snd_nxt, sent.passed);
+        let is_in_flight = (sent.acked..sent.passed).contains(&quoted);
+        let is_believed = is_in_flight && mss < leg.mss;
+        if is_believed {
             leg.mss = mss;
         }
+        is_believed
     }
 
     /// Bytes of each leg that have passed.
