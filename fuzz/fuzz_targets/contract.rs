@@ -86,7 +86,9 @@ enum Request<'a> {
     },
     SpliceMss {
         flow: u64,
-        mss: [u16; 2],
+        leg: u8,
+        mss: u16,
+        seq: u32,
     },
     Unsplice {
         flow: u64,
@@ -339,9 +341,16 @@ impl Request<'_> {
                     life_ms: 4,
                 })
             }
-            Request::SpliceMss { flow, mss } => Command::SpliceMss {
+            Request::SpliceMss {
+                flow,
+                leg,
+                mss,
+                seq,
+            } => Command::SpliceMss {
                 flow: FlowId(*flow),
+                leg: *leg,
                 mss: *mss,
+                seq: *seq,
             },
             Request::Unsplice { flow, is_abort } => Command::Unsplice {
                 flow: FlowId(*flow),

@@ -8,7 +8,7 @@
 //! | 0 | 4 | length of the message, record and variable part, in bytes |
 //! | 4 | 1 | kind: commands 1–9, 13–19 and 24–31, events 129–147, 150 and 151 |
 //! | 5 | 3 | zero |
-//! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, QSEND or PREPARE, the flow (QKEY, QKEYGONE, QRELEASE, QRXKEY, QCID, QRXKEYGONE, QRX, ACKD, KEY, KEYGONE, RECORDS, PART, PARTGONE, part refused, SPLICE, SPLICEMSS, UNSPLICE, splice refused, splice ended, unspliced) |
+//! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, QSEND or PREPARE, the flow (QKEY, QKEYGONE, QRELEASE, QRXKEY, QCID, QRXKEYGONE, QRX, ACKD, KEY, KEYGONE, RECORDS, PART, PARTGONE, part refused, SPLICE, SPLICEMSS, UNSPLICE, splice refused, splice mss reduced, splice ended, unspliced) |
 //!
 //! | Message | Variable part |
 //! |---|---|
@@ -120,6 +120,7 @@ const SPLICE_ENDED: u8 = 144;
 const UNSPLICED: u8 = 145;
 const SETUP_READY: u8 = 146;
 const FLOWS_TAKEN: u8 = 147;
+const SPLICE_MSS_REDUCED: u8 = 148;
 const READY: u8 = 150;
 const QUIC_RECEIVED: u8 = 151;
 
@@ -310,7 +311,8 @@ records! {
         has_timestamps: u8,
         zero: [u8; 2],
     }
-    SpliceMssRecord: 24 { head: Head, flow: U64, mss: [U16; 2], zero: [u8; 4], }
+    /// SPLICEMSS, and its answer, which quotes no sequence number.
+    SpliceMssRecord: 24 { head: Head, flow: U64, seq: U32, mss: U16, leg: u8, zero: u8, }
     UnspliceRecord: 24 { head: Head, flow: U64, kind: u8, zero: [u8; 7], }
     SpliceRefusedRecord: 24 { head: Head, flow: U64, reason: u8, zero: [u8; 7], }
     SplicesPassedRecord: 16 { head: Head, splices: U16, zero: [u8; 6], }
@@ -685,7 +687,7 @@ impl Command<'_> {
             Command::Frame { bytes } => parting::check_frame(bytes),
             Command::Part(part) => part.check(),
             Command::Splice(splice) => splice.check(),
-            Command::SpliceMss { mss, .. } => splicing::check_mss(mss),
+            Command::SpliceMss { leg, mss, .. } => splicing::check_mss(*leg, *mss),
             Command::Setup(setup) => setup.check(),
             Command::QuicKey(key) => key.check(),
             Command::QuicSend(send) => send.check(),
@@ -1086,6 +1088,9 @@ impl Event {
             Event::PartEnded { ref ends } => parting::encode_ends(ends, out),
             Event::SpliceRefused { flow, reason } => splicing::encode_refused(flow, reason, out),
             Event::SpliceProgress { ref progress } => splicing::encode_progress(progress, out),
+            Event::SpliceMssReduced { flow, leg, mss } => {
+                splicing::encode_mss(SPLICE_MSS_REDUCED, flow, (leg, mss, 0), out);
+            }
             Event::SpliceEnded {
                 ref outcome,
                 reason,
@@ -1219,6 +1224,7 @@ impl Event {
             PART_ENDED => parting::parse_ends(bytes),
             SPLICE_REFUSED => splicing::parse_refused(bytes),
             SPLICE_PROGRESS => splicing::parse_progress(bytes),
+            SPLICE_MSS_REDUCED => splicing::parse_mss_reduced(bytes),
             SPLICE_ENDED => splicing::parse_ended(bytes),
             UNSPLICED => splicing::parse_unspliced(bytes),
             SETUP_READY => setup::parse_ready(bytes),

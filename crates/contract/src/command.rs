@@ -88,13 +88,18 @@ pub enum Command<'a> {
     },
     /// SPLICE: join two connections.
     Splice(Splice<'a>),
-    /// SPLICEMSS: limits packets of a splice to a shorter length from now on. Without effect if
-    /// there is no such splice.
+    /// SPLICEMSS: a router has found a packet to the peer of a leg too big. If the message quotes
+    /// data in flight (RFC 5927 §4), packets to that peer are shorter from now on, and
+    /// `SpliceMssReduced` is the answer. Else, or if there is no such splice, without effect.
     SpliceMss {
         /// The flow in its SPLICE.
         flow: FlowId,
-        /// As [`crate::splicing::SpliceLeg::mss`], of each leg. Not zero.
-        mss: [u16; 2],
+        /// The leg: 0 or 1.
+        leg: u8,
+        /// As [`crate::splicing::SpliceLeg::mss`]. Not zero.
+        mss: u16,
+        /// The sequence number quoted.
+        seq: u32,
     },
     /// UNSPLICE: give the two connections back, or reset both peers. Answered with `Unspliced` or
     /// `SpliceEnded`; without an answer if there is no such splice.

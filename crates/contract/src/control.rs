@@ -6,6 +6,11 @@
 //! meet another NIC stack, over another socket: with every hello a new epoch begins, in memory of
 //! its own, so that nothing of the epoch before can reach it.
 //!
+//! A host stack that leaves, because it ends in order or uses another NIC stack, sends a *farewell*
+//! before it closes the socket ([`HostSocket`]): eight bytes, `farewell`. A socket that closes
+//! without one belonged to a host process that has died ([`has_host_died`]). Then the NIC stack
+//! resets its connections.
+//!
 //! Both packets begin alike, so that stacks of any two versions can tell each other their version:
 //!
 //! | Offset | Bytes | Hello of the NIC stack | Answer of the host stack |
@@ -23,12 +28,13 @@
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
 };
 use shm::end::{self, Bells};
@@ -40,6 +46,9 @@ use crate::channel::{CHANNEL_WORDS, HostChannel, NicChannel};
 use crate::limits::{HELLO_SECONDS_MAX, VERSION, WORKERS_MAX};
 
 const MAGIC: [u8; 8] = *b"splitway";
+
+/// The last packet of a host stack that leaves.
+const FAREWELL: [u8; 8] = *b"farewell";
 
 /// Memory file and two event descriptors.
 const DESCRIPTORS_PER_WORKER: usize = 3;
@@ -118,7 +127,63 @@ pub struct HostSession {
     /// One channel per worker, in the workers' order.
     pub channels: Vec<HostChannel>,
     /// Hangs up when the NIC stack is gone.
-    pub socket: OwnedFd,
+    pub socket: HostSocket,
+}
+
+/// The host stack's end of the socket. When dropped, it sends the farewell and closes; not if the
+/// thread panics, since no connection has been ended then.
+#[derive(Debug)]
+pub struct HostSocket(Option<OwnedFd>);
+
+impl HostSocket {
+    /// Sends the farewell: the NIC stack leaves connections alone when it ends.
+    pub fn take_leave(&self) {
+        if let Some(socket) = &self.0 {
+            send_farewell(socket);
+        }
+    }
+
+    /// The socket, which closes without a farewell when dropped, as if the process had died.
+    pub fn without_farewell(mut self) -> Option<OwnedFd> {
+        self.0.take()
+    }
+}
+
+impl From<OwnedFd> for HostSocket {
+    fn from(socket: OwnedFd) -> HostSocket {
+        HostSocket(Some(socket))
+    }
+}
+
+impl AsFd for HostSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        let socket = self.0.as_ref();
+        socket.expect("only `without_farewell` takes it").as_fd()
+    }
+}
+
+impl Drop for HostSocket {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            self.take_leave();
+        }
+    }
+}
+
+/// Sends the farewell of a host stack over its end of the socket, before that is closed.
+pub fn send_farewell(socket: impl AsFd) {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    // A NIC stack that is gone needs no farewell.
+    let _ = retry_on_intr(|| net::send(&socket, &FAREWELL, flags));
+}
+
+/// True if the host process at the other end has died: the socket is closed, and there was no
+/// farewell. Takes nothing from the socket, so that each worker can ask.
+pub fn has_host_died(socket: impl AsFd) -> bool {
+    let mut bytes = [0; FAREWELL.len()];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let received = retry_on_intr(|| recv(&socket, &mut bytes[..], flags));
+    matches!(received, Ok((_, 0)))
 }
 
 /// What the NIC stack learns.
@@ -186,6 +251,7 @@ pub fn host_hello(socket: OwnedFd, epoch: u64) -> Result<HostSession, HelloError
         epoch: epoch.into(),
     };
     send(&socket, answer.as_bytes(), &descriptors).map_err(io("answer the NIC stack's hello"))?;
+    let socket = socket.into();
     Ok(HostSession { channels, socket })
 }
 

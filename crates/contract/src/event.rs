@@ -138,10 +138,20 @@ pub enum Event {
         /// The reason.
         reason: SpliceRefusal,
     },
-    /// Progress of splices: about once a second of each while bytes pass, and at once on a FIN.
+    /// Progress of splices: about once a second of each while bytes pass, each time that 256 MiB
+    /// have passed, and at once on a FIN.
     SpliceProgress {
         /// The splices and their progress: 1 to [`crate::limits::SPLICE_PROGRESS_MAX`].
         progress: Box<[SpliceProgress]>,
+    },
+    /// A SPLICEMSS was believed: packets to the peer of a leg are shorter from now on.
+    SpliceMssReduced {
+        /// The flow in its SPLICE.
+        flow: FlowId,
+        /// The leg: 0 or 1.
+        leg: u8,
+        /// As [`crate::splicing::SpliceLeg::mss`]. Not zero.
+        mss: u16,
     },
     /// A splice has ended. Its id is free again.
     SpliceEnded {

@@ -1,7 +1,7 @@
 //! Bounds that both sides rely on. A record beyond them does not decode.
 
 /// Version of the contract. Both sides must speak the same one.
-pub const VERSION: u16 = 20;
+pub const VERSION: u16 = 21;
 
 /// Longest path in an OPEN or LIST, in bytes; Linux's `PATH_MAX` without the final zero.
 pub const PATH_BYTES_MAX: usize = 4095;

@@ -733,7 +733,12 @@ fn silence_ends_a_session_and_keepalives_prevent_it() {
 
 #[test]
 fn leaving_reaches_the_peer() {
-    for leaving in [Leaving::Ended, Leaving::ProcessGone, Leaving::Superseded] {
+    for leaving in [
+        Leaving::Ended,
+        Leaving::ProcessGone,
+        Leaving::Superseded,
+        Leaving::HostDied,
+    ] {
         let (mut host, mut nic) = meet(&mut Random::new(13), 1500);
         nic.leave(leaving);
         let mut frame = Vec::new();

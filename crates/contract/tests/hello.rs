@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 
-use contract::control::{HelloError, NicSession, host_hello, nic_hello, peek_hello};
+use contract::control::{HelloError, NicSession, has_host_died, host_hello, nic_hello, peek_hello};
 use contract::limits::{VERSION, WORKERS_MAX};
 use contract::{Command, Event, FileId};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -42,7 +42,7 @@ fn say(socket: &OwnedFd, bytes: &[u8], descriptors: &[OwnedFd]) {
 }
 
 /// What the other side has said.
-fn hear(socket: &OwnedFd) -> (Vec<u8>, Vec<OwnedFd>) {
+fn hear(socket: impl AsFd) -> (Vec<u8>, Vec<OwnedFd>) {
     let mut space = [MaybeUninit::uninit(); 1024];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = vec![0; 100];
@@ -309,4 +309,38 @@ fn what_is_no_hello_is_none_at_sight() {
     let (host_end, nic_end) = pair();
     drop(nic_end);
     assert!(matches!(peek_hello(&host_end), Err(HelloError::Closed)));
+}
+
+#[test]
+fn a_host_process_that_leaves_says_so_and_one_that_dies_does_not() {
+    let met = || {
+        let (host_end, nic_end) = pair();
+        let nic = thread::spawn(move || nic_hello(nic_end, 1).unwrap());
+        let host = host_hello(host_end, 1).unwrap();
+        (host.socket, nic.join().unwrap().socket)
+    };
+    let (host, nic) = met();
+    assert!(!has_host_died(&nic), "it is there");
+    drop(host);
+    assert!(!has_host_died(&nic), "it has left");
+    assert!(!has_host_died(&nic), "each worker may ask");
+
+    let (host, nic) = met();
+    host.take_leave();
+    assert!(!has_host_died(&nic));
+    drop(host.without_farewell());
+    assert!(!has_host_died(&nic), "it had taken leave");
+
+    let (host, nic) = met();
+    drop(host.without_farewell());
+    assert!(has_host_died(&nic));
+    assert!(has_host_died(&nic), "each worker may ask");
+
+    let (host, nic) = met();
+    let panics = thread::spawn(move || {
+        let _socket = host;
+        panic!("as a host process may");
+    });
+    assert!(panics.join().is_err());
+    assert!(has_host_died(&nic));
 }

@@ -65,15 +65,17 @@ fn the_layout_of_splice_and_unsplice() {
 
     let mss = Command::SpliceMss {
         flow: FlowId(7),
-        mss: [1460, 400],
+        leg: 1,
+        mss: 1460,
+        seq: 0x0403_0201,
     };
     let mut bytes = [0; 24];
     bytes[..5].copy_from_slice(&[24, 0, 0, 0, 19]);
     bytes[8] = 7;
-    bytes[16..20].copy_from_slice(&[0xb4, 5, 0x90, 1]);
+    bytes[16..23].copy_from_slice(&[1, 2, 3, 4, 0xb4, 5, 1]);
     assert_eq!(encoded(&mss), bytes);
     assert_eq!(Command::decode(&bytes), Ok(mss));
-    for (at, value) in [(16..18, [0, 0]), (18..20, [0, 0]), (20..22, [1, 0])] {
+    for (at, value) in [(20..22, [0, 0]), (22..24, [2, 0]), (22..24, [0, 1])] {
         let mut bytes = bytes;
         bytes[at.clone()].copy_from_slice(&value);
         assert!(Command::decode(&bytes).is_err(), "bytes {at:?} = {value:?}");
@@ -118,6 +120,22 @@ fn the_layout_of_what_answers_them() {
     (bytes[8], bytes[16], bytes[24], bytes[32], bytes[41]) = (1, 7, 8, 9, 1);
     assert_eq!(encoded_event(&progress), bytes);
     for (at, value) in [(40, 2), (42, 1), (47, 1)] {
+        let mut bytes = bytes;
+        bytes[at] = value;
+        assert!(Event::decode(&bytes).is_err(), "byte {at} = {value}");
+    }
+
+    let reduced = Event::SpliceMssReduced {
+        flow: FlowId(7),
+        leg: 1,
+        mss: 1460,
+    };
+    let mut bytes = [0; 24];
+    bytes[..5].copy_from_slice(&[24, 0, 0, 0, 148]);
+    bytes[8] = 7;
+    bytes[20..23].copy_from_slice(&[0xb4, 5, 1]);
+    assert_eq!(encoded_event(&reduced), bytes);
+    for (at, value) in [(16, 1), (22, 2), (23, 1)] {
         let mut bytes = bytes;
         bytes[at] = value;
         assert!(Event::decode(&bytes).is_err(), "byte {at} = {value}");
@@ -302,6 +320,13 @@ fn any_event() -> impl Strategy<Value = Event> {
         prop::collection::vec(progress, 1..=SPLICE_PROGRESS_MAX).prop_map(|progress| {
             Event::SpliceProgress {
                 progress: progress.into(),
+            }
+        }),
+        (any::<u64>(), 0..2u8, 1..=u16::MAX).prop_map(|(flow, leg, mss)| {
+            Event::SpliceMssReduced {
+                flow: FlowId(flow),
+                leg,
+                mss,
             }
         }),
         (any::<u64>(), 0..3usize).prop_map(|(flow, reason)| Event::SpliceRefused {

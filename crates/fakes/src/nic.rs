@@ -119,13 +119,45 @@ pub struct FakeNic {
     /// SPLICEs.
     pub splices: Vec<SeenSplice>,
     /// SPLICEMSSs.
-    pub splice_mss: Vec<(FlowId, [u16; 2])>,
+    pub splice_mss: Vec<SeenMss>,
     /// UNSPLICEs.
     pub unsplices: Vec<(FlowId, UnspliceKind)>,
     /// SETUPs.
     pub setups: Vec<SetupTaken>,
     /// FRAMEs.
     pub frames: Vec<Vec<u8>>,
+}
+
+/// A SPLICEMSS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenMss {
+    /// The splice.
+    pub flow: FlowId,
+    /// The leg.
+    pub leg: u8,
+    /// Its MSS.
+    pub mss: u16,
+    /// The sequence number quoted.
+    pub seq: u32,
+}
+
+impl SeenMss {
+    fn of(command: &Command<'_>) -> Option<SeenMss> {
+        match *command {
+            Command::SpliceMss {
+                flow,
+                leg,
+                mss,
+                seq,
+            } => Some(SeenMss {
+                flow,
+                leg,
+                mss,
+                seq,
+            }),
+            _ => None,
+        }
+    }
 }
 
 /// What a SPLICE has said.
@@ -285,7 +317,7 @@ impl FakeNic {
                 Command::Part(part) => self.parts.push((part.flow, part.stage, part.fin_seq)),
                 Command::PartGone { flow } => self.parts_gone.push(flow),
                 Command::Splice(splice) => self.splices.push(SeenSplice::of(&splice)),
-                Command::SpliceMss { flow, mss } => self.splice_mss.push((flow, mss)),
+                Command::SpliceMss { .. } => self.splice_mss.extend(SeenMss::of(&command)),
                 Command::Unsplice { flow, kind } => self.unsplices.push((flow, kind)),
                 Command::Setup(setup) => self.setups.push(SetupTaken::from(setup)),
                 Command::Frame { bytes } => self.frames.push(bytes.to_vec()),

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use contract::control::HostSession;
+use contract::control::{HostSession, HostSocket};
 use contract::limits::HEARTBEATS_MISSED_MAX;
 use netdev::Port;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
@@ -84,7 +84,7 @@ pub struct Shard<P, A> {
     /// How much more work each frame is made, in microseconds.
     frame_delay_us: u64,
     /// The socket of each NIC stack that is there, which hangs up when that is gone.
-    nics: Vec<Option<OwnedFd>>,
+    nics: Vec<Option<HostSocket>>,
     /// NIC stacks that are to take the place of one which is still there, and for how long its end
     /// is waited for.
     coming: Vec<Coming>,
@@ -139,7 +139,7 @@ impl<P: Port, A: Application> Shard<P, A> {
     /// and the socket of the hello that brought it.
     pub fn new(
         stack: Stack,
-        nic: (usize, OwnedFd),
+        nic: (usize, impl Into<HostSocket>),
         port: P,
         app: A,
         polling: Polling,
@@ -156,7 +156,7 @@ impl<P: Port, A: Application> Shard<P, A> {
             heartbeat: Heartbeat::default(),
         };
         let (nic, socket) = nic;
-        shard.replace_socket(nic, Some(socket));
+        shard.replace_socket(nic, Some(socket.into()));
         shard
     }
 
@@ -215,7 +215,7 @@ impl<P: Port, A: Application> Shard<P, A> {
     }
 
     /// Notes the socket of a NIC stack, and returns the one before.
-    fn replace_socket(&mut self, nic: usize, socket: Option<OwnedFd>) -> Option<OwnedFd> {
+    fn replace_socket(&mut self, nic: usize, socket: Option<HostSocket>) -> Option<HostSocket> {
         if self.nics.len() <= nic {
             self.nics.resize_with(nic + 1, || None);
         }
@@ -439,7 +439,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         self.coming.retain(|coming| coming.nic != nic);
         if self.stack.has_unproven(nic)
             && let Some(Some(before)) = self.nics.get(nic)
-            && shutdown(before, Shutdown::Write).is_ok()
+            && hang_up(before)
         {
             // It ends, and until then tells the tags of what it has sealed.
             self.stack.on_nic_ending(nic);
@@ -564,6 +564,12 @@ const NO_TIME: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
+
+/// Asks a NIC stack to end, and goes on listening to it. False if its socket is gone.
+fn hang_up(socket: &HostSocket) -> bool {
+    socket.take_leave();
+    shutdown(socket, Shutdown::Write).is_ok()
+}
 
 /// Waits, without being woken by work.
 fn nap(us: u64) {

@@ -29,6 +29,7 @@
 //! | `map` | the map, and its layout |
 //! | `decide` | the decision in Rust: what programs are held against, and what a simulation uses |
 //! | `program`, `assembler` | the same as programs of eBPF |
+//! | `siphash` | their hash |
 //! | `bpf` | `bpf(2)` |
 
 mod assembler;
@@ -36,7 +37,8 @@ mod bpf;
 mod decide;
 mod map;
 mod program;
+mod siphash;
 
 pub use self::decide::{Arrived, Decision, PacketType};
-pub use self::map::{Protocol, SteeringMap, Target, create_map};
+pub use self::map::{KEY_BYTES, Protocol, SteeringMap, Target, create_map};
 pub(crate) use self::program::{Family, load};

@@ -74,7 +74,12 @@ impl<P: Port> Engine<P> {
             Command::Part(part) => self.part(part, clock),
             Command::PartGone { flow } => self.part_gone(*flow),
             Command::Splice(splice) => self.splice(splice, clock),
-            Command::SpliceMss { flow, mss } => self.set_splice_mss(*flow, *mss),
+            Command::SpliceMss {
+                flow,
+                leg,
+                mss,
+                seq,
+            } => self.reduce_splice_mss(*flow, *leg, *mss, *seq),
             Command::Unsplice { flow, kind } => self.unsplice(*flow, *kind, clock),
             Command::Setup(setup) => self.setup(setup),
             Command::QuicKey(key) => self.quic_key(key),
@@ -154,7 +159,12 @@ impl<P: Port> Engine<P> {
         }
         self.take_job(&mut job, send.not_before_us, clock);
         let key = known.unwrap_or_else(|| {
-            let key = self.flows.insert(Flow::new(send.flow));
+            let mut flow = Flow::new(send.flow);
+            if let Some(idle) = self.orphans.take(send.flow) {
+                flow.acked_offset = idle.acked_offset;
+                flow.departed = Some(idle.departed);
+            }
+            let key = self.flows.insert(flow);
             self.flow_keys.insert(send.flow, key);
             key
         });
@@ -184,8 +194,13 @@ impl<P: Port> Engine<P> {
     }
 
     fn acked(&mut self, id: FlowId, stream_offset: u64, last: bool) {
-        // A flow that has nothing queued or retained is not known, which is all right.
+        // A flow that has nothing queued or retained is idle, or not known.
         let Some(&key) = self.flow_keys.get(&id) else {
+            if last {
+                self.orphans.take(id);
+            } else {
+                self.orphans.acknowledge(id, stream_offset);
+            }
             return;
         };
         if last {
@@ -203,6 +218,7 @@ impl<P: Port> Engine<P> {
             return;
         };
         flow.retention.acknowledge(stream_offset, &mut self.blocks);
+        flow.acked_offset = flow.acked_offset.max(stream_offset);
         if let Some(stream) = &mut flow.sealed {
             stream.acknowledge(stream_offset);
             self.drop_acknowledged(key);
@@ -211,14 +227,16 @@ impl<P: Port> Engine<P> {
 
     /// Forgets a flow of which nothing is left to remember.
     pub(crate) fn forget_if_idle(&mut self, key: Key) {
-        if self.flows.get(key).is_some_and(Flow::is_idle) {
-            self.forget(key);
+        if self.flows.get(key).is_some_and(Flow::is_idle)
+            && let Some(flow) = self.forget(key)
+        {
+            self.orphans.set_aside(flow, self.limits.flows_max);
         }
     }
 
-    fn forget(&mut self, key: Key) {
-        if let Some(flow) = self.flows.remove(key) {
-            shrink::remove(&mut self.flow_keys, &flow.id);
-        }
+    fn forget(&mut self, key: Key) -> Option<Flow> {
+        let flow = self.flows.remove(key)?;
+        shrink::remove(&mut self.flow_keys, &flow.id);
+        Some(flow)
     }
 }

@@ -46,7 +46,8 @@ pub struct Config {
     pub files_max: usize,
     /// Most flows with something queued or retained. Memory is taken as they come: some hundred
     /// bytes each. Fewer than the host has connections ([`Config::FLOWS_MAX`]) lets idle ones stand
-    /// in the way of others.
+    /// in the way of others. Of as many idle flows at most, the worker remembers where their
+    /// streams are: some 200 bytes each.
     pub flows_max: usize,
     /// Most SENDs accepted and not departed, some hundred bytes each. Beyond, commands stay in the
     /// ring; since paced SENDs count while they are held, there must be room for some of each busy

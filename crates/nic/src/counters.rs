@@ -125,8 +125,15 @@ counters::counters! {
         spliced_packets: Counter,
         /// Bytes forwarded from one leg of a splice to the other, without retransmissions.
         spliced_bytes: Counter,
+        /// Messages "packet too big" for splices that quote no data in flight, or bring no smaller
+        /// MSS.
+        splice_mss_ignored: Counter,
         /// Frames of splices that the other peer would not have accepted.
         spliced_frames_dropped: Counter,
+        /// TCP connections ended by the worker because the host process had died.
+        orphans_reset: Counter,
+        /// QUIC connections ended for the same reason.
+        orphans_closed: Counter,
         /// FRAME commands taken.
         frames_taken: Counter,
         /// Of these, frames of no connection that the worker has.

@@ -288,6 +288,7 @@ impl<P: Port> Engine<P> {
             && let Some(job) = flow.jobs.pop_front()
         {
             flow.cutting -= 1;
+            flow.on_job_departed(&job);
             self.emit(Event::Departed {
                 send: job.id,
                 flow: job.flow,

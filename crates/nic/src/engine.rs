@@ -16,6 +16,7 @@ use crate::files::{Files, OpenOutcome};
 use crate::flow::Flow;
 use crate::job::Job;
 use crate::need::{Need, RecentBlocks};
+use crate::orphans::Orphans;
 use crate::parted::Parted;
 use crate::quic::{Datagrams, Receiving};
 use crate::reader::{Completion, FileToken, Opened, Reader};
@@ -89,6 +90,8 @@ pub(crate) struct Engine<P> {
     pub(crate) parted: Parted,
     /// Connections that the host has joined.
     pub(crate) spliced: Spliced,
+    /// What ends connections when the host process has died.
+    pub(crate) orphans: Orphans,
     /// Frames that arrive.
     pub(crate) arrivals: Arrivals,
     /// Packets of QUIC connections that arrive.
@@ -147,6 +150,7 @@ impl<P: Port> Engine<P> {
             prepares: 0,
             parted: Parted::new(config),
             spliced: Spliced::new(config),
+            orphans: Orphans::default(),
             arrivals: Arrivals::default(),
             receiving: Receiving::new(config.reorder),
             syn_answers: None,

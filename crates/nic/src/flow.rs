@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use contract::{FileId, FlowId};
 
 use crate::blocks::{BlockIndex, Blocks, Content};
+use crate::departed::Departed;
 use crate::job::{Job, JobKind};
 use crate::quic::QuicFlow;
 use crate::read_ahead::ReadAhead;
@@ -37,6 +38,10 @@ pub(crate) struct Flow {
     pub(crate) sealed: Option<Box<SealedStream>>,
     /// From the first QKEY or PREPARE on.
     pub(crate) quic: Option<Box<QuicFlow>>,
+    /// How far its stream has departed, from the first SEND on.
+    pub(crate) departed: Option<Box<Departed>>,
+    /// The peer has acknowledged its stream up to here.
+    pub(crate) acked_offset: u64,
     /// A SEND has failed: what comes until ACKD with `last` is dropped.
     pub(crate) failed: bool,
     /// It is in the queue of those who want to plan.
@@ -133,6 +138,8 @@ impl Flow {
             read_ahead: ReadAhead::START,
             sealed: None,
             quic: None,
+            departed: None,
+            acked_offset: 0,
             failed: false,
             wants_to_plan: false,
             wants_to_send: false,
@@ -203,5 +210,31 @@ impl Flow {
             }
         }
         Front::Ready
+    }
+
+    /// All of a job has departed.
+    #[inline]
+    pub(crate) fn on_job_departed(&mut self, job: &Job) {
+        match &mut self.departed {
+            _ if job.kind != JobKind::Stream => {}
+            Some(departed) => departed.advance(job),
+            None => self.departed = Some(Box::new(Departed::of(job, job.payload_len as u32))),
+        }
+    }
+
+    /// How far the stream has departed, the SEND included that is departing. `None` if nothing has.
+    pub(crate) fn departed(&self) -> Option<Departed> {
+        let so_far = self.departed.as_deref().cloned();
+        let begun = self.jobs.front().filter(|job| job.kind == JobKind::Stream);
+        let Some(job) = begun.filter(|_| self.has_begun()) else {
+            return so_far;
+        };
+        let next = self.planned.front().map(|planned| planned.place.start);
+        let bytes = next.unwrap_or(job.cursor.payload);
+        let departing = Departed::of(job, bytes as u32).without_fin();
+        match so_far {
+            Some(so_far) if so_far.end_offset() >= departing.end_offset() => Some(so_far),
+            _ => Some(departing),
+        }
     }
 }

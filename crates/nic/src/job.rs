@@ -247,6 +247,12 @@ impl Job {
         granted_us < asked_us
     }
 
+    /// The header as the host sent it, with the room behind it, and its length in bytes.
+    #[inline]
+    pub(crate) fn header_and_room(&self) -> (&[u8; HEADER_BYTES_MAX], usize) {
+        (&self.header, self.header_len)
+    }
+
     /// The header as the host sent it.
     pub(crate) fn header(&self) -> &[u8] {
         &self.header[..self.header_len]

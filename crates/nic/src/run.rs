@@ -5,10 +5,11 @@ use std::num::NonZero;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 use std::{fmt, hint, io, thread};
 
 use contract::channel::NicChannel;
-use contract::control::NicSession;
+use contract::control::{NicSession, has_host_died};
 use netdev::Port;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -39,6 +40,14 @@ const NO_TIME: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
+
+/// When the host process has died, so many connections are ended in a millisecond: at most some
+/// hundred packets, which any link takes.
+const ORPHANS_PER_MS: usize = 128;
+
+/// The others are left to the next server after so long, in microseconds. The supervisor kills a
+/// NIC process that takes five seconds to end.
+const ORPHANS_US_MAX: u64 = 2_000_000;
 
 /// How long [`Sleep::Briefly`] is, in microseconds.
 const BRIEF_US: u64 = 1000;
@@ -335,7 +344,7 @@ fn work<P: Port>(
                 let ended = wait(&worker, ends, timeout_us.map(microseconds).as_ref())?;
                 worker.finish_sleep();
                 if ended {
-                    return Ok(worker.counters());
+                    return Ok(end(number, worker, ends));
                 }
                 let woken_us = monotonic_us();
                 polling.on_wake(woken_us - from_us);
@@ -344,13 +353,41 @@ fn work<P: Port>(
             }
         }
         if wait_for_end(ends)? {
-            return Ok(worker.counters());
+            return Ok(end(number, worker, ends));
         }
         let now_us = monotonic_us();
         counter_report.on_time(now_us, || worker.counters());
         tell_load(&mut worker, &mut load, now_us, polling.idle_us());
         end_check_us = now_us + END_CHECK_US;
     }
+}
+
+/// The end of a worker: if the host process has died, its connections are ended.
+fn end<P: Port>(number: usize, mut worker: Worker<P>, ends: &Ends<'_>) -> Counters {
+    if !has_host_died(ends.host) {
+        return worker.counters();
+    }
+    let until_us = monotonic_us().saturating_add(ORPHANS_US_MAX);
+    let connections = worker.orphan_all(&monotonic_us);
+    let mut is_any_left = connections > 0;
+    while is_any_left && monotonic_us() < until_us {
+        is_any_left = worker.end_orphans(ORPHANS_PER_MS, &monotonic_us);
+        if is_any_left {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let counters = worker.counters();
+    let (tcp, quic) = (counters.orphans_reset, counters.orphans_closed);
+    if connections > 0 {
+        tracing::warn!(
+            worker = number,
+            tcp,
+            quic,
+            is_any_left,
+            "the host process has died: its connections were reset"
+        );
+    }
+    counters
 }
 
 /// Tells the host how busy the worker is, if it is time. True if so.

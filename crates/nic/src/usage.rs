@@ -17,7 +17,9 @@ pub struct Usage {
     pub jobs_begun: usize,
     /// Flows with something queued or pinned, and PREPAREs.
     pub flows: usize,
-    /// Of these: paced, and waiting for their time.
+    /// Further flows that are not over, with nothing queued or pinned.
+    pub flows_idle: usize,
+    /// Of `flows`: paced, and waiting for their time.
     pub flows_held: usize,
     /// Files open, or being opened or sent.
     pub files: usize,
@@ -68,6 +70,7 @@ impl<P: Port> Engine<P> {
             prepares: self.prepares,
             jobs_begun: flows().filter(|flow| flow.has_begun()).count(),
             flows: self.flows.len(),
+            flows_idle: self.orphans.idle(),
             flows_held: flows().filter(|flow| flow.held.is_some()).count(),
             files: self.files.len(),
             keys: keys + quic_keys,

@@ -218,6 +218,18 @@ impl<P: Port> Worker<P> {
         takes
     }
 
+    /// The host process has died: all connections are to be ended, by [`Worker::end_orphans`], and
+    /// there are no more turns. Returns how many connections there are.
+    pub fn orphan_all(&mut self, clock: Clock<'_>) -> usize {
+        self.engine.orphan_all(&mut self.channel, clock)
+    }
+
+    /// Ends at most so many connections whose host process has died, fewer if the port is busy.
+    /// True if some are left.
+    pub fn end_orphans(&mut self, count_max: usize, clock: Clock<'_>) -> bool {
+        self.engine.end_orphans(count_max, clock)
+    }
+
     /// What has been done so far.
     pub fn counters(&self) -> Counters {
         let mut counters = self.engine.counters;

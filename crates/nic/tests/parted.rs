@@ -405,3 +405,30 @@ fn sends_go_on_beside() {
     stage.settle();
     assert_eq!(stage.worker.usage().parted, 1);
 }
+
+/// Each gets the end that it still needs: a FIN that is not acknowledged goes once more, and a peer
+/// that goes on is reset.
+#[test]
+fn without_a_host_process_fin_goes_once_more_and_a_peer_that_goes_on_is_reset() {
+    let stages = [
+        (PartStage::FinWait1, vec![(FIN, FIN_SEQ, RCV_NXT)]),
+        (PartStage::LastAck, vec![(FIN, FIN_SEQ, RCV_NXT)]),
+        (
+            PartStage::FinWait2,
+            vec![(Flags::RST | Flags::ACK, FIN_SEQ + 1, RCV_NXT)],
+        ),
+    ];
+    for (at, wanted) in stages {
+        let mut stage = Stage::new();
+        part_with(&mut stage, 7, at);
+        left(&stage);
+        assert_eq!(stage.lose_host(), 1);
+        assert_eq!(left(&stage), wanted, "{at:?}");
+    }
+    let mut stage = Stage::new();
+    part_with(&mut stage, 7, PartStage::FinWait2);
+    hear(&mut stage, 7, Flags::FIN, RCV_NXT, FIN_SEQ + 1, &[]);
+    left(&stage);
+    stage.lose_host();
+    assert_eq!(left(&stage), [], "TIME-WAIT: both have closed");
+}

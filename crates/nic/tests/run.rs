@@ -483,3 +483,34 @@ fn a_worker_that_sleeps_wakes_up_for_a_paced_send_and_not_too_early() {
     });
     assert_eq!(result.unwrap().paced, 3);
 }
+
+/// RST of a flow that has sent a file of so many bytes.
+fn reset_of(packets: &[fakes::recording_port::Packet], file_bytes: usize) -> usize {
+    let resets = packets.iter().filter(|it| it.flags().contains(Flags::RST));
+    let behind = resets.filter(|it| it.stream_offset() == file_bytes);
+    behind.count()
+}
+
+#[test]
+fn connections_of_a_host_process_that_dies_are_reset_and_those_of_one_that_leaves_are_not() {
+    let root = TempDir::new().unwrap();
+    fs::write(root.path().join("a"), content(20_000)).unwrap();
+    for dies in [true, false] {
+        let wires = [Recording::default(), Recording::default()];
+        let counters = session(root.path(), &small_config(), &wires, |mut host, _| {
+            for worker in [0, 1] {
+                host.open(worker, 1, "a");
+                host.send(worker, 5, 0, [range(1, 0, 20_000)]);
+                assert!(matches!(host.next(worker), Event::Departed { .. }));
+            }
+            if dies {
+                drop(host.session.socket.without_farewell());
+            }
+        });
+        let wanted = usize::from(dies);
+        assert_eq!(counters.unwrap().orphans_reset, 2 * wanted as u64);
+        for wire in &wires {
+            assert_eq!(reset_of(&wire.packets(), 20_000), wanted);
+        }
+    }
+}

@@ -8,6 +8,7 @@ use contract::splicing::{
 };
 use contract::{Command, Event, FlowId};
 use fakes::recording_port::{Answer, Packet};
+use netdev::steering::Target;
 use nic::{Config, Sleep};
 use support::{Stage, content, small_config};
 use wire::frame::TcpTemplate;
@@ -290,17 +291,72 @@ fn a_payload_that_is_too_long_for_the_other_leg_is_cut() {
     header.options.sack[0] = Some((CLIENT.1 + 500, CLIENT.1 + 600));
     hear(&mut stage, &to_client(), &header, &[6; 1200]);
     assert_eq!(one(&stage).0.mss, 500 - 12);
-    // SPLICEMSS brings another. A splice that is not there, it does not make.
-    for flow in [splice_of(&headers()).flow, FlowId(99)] {
-        let mss = [1448, 400];
-        stage.tell(&Command::SpliceMss { flow, mss });
+}
+
+/// An attacker off the path does not know which data is in flight.
+///
+/// Covers: RFC 5927 §4
+#[test]
+fn a_packet_is_too_big_only_if_the_message_quotes_data_in_flight() {
+    let mut stage = spliced();
+    hear(&mut stage, &to_client(), &of_client(PUSH, 0, 0), &[1; 1200]);
+    hear(
+        &mut stage,
+        &to_client(),
+        &of_client(PUSH, 1200, 0),
+        &[2; 1200],
+    );
+    hear(
+        &mut stage,
+        &to_backend(),
+        &of_backend(Flags::ACK, 0, 1200),
+        &[],
+    );
+    left(&stage);
+    let too_big = |stage: &mut Stage, flow: u64, leg: u8, mss: u16, at: u32| {
+        let (_, snd_nxt) = [CLIENT, BACKEND][usize::from(leg)];
+        stage.tell(&Command::SpliceMss {
+            flow: FlowId(flow),
+            leg,
+            mss,
+            seq: snd_nxt.wrapping_add(at),
+        });
+        stage.take_events()
+    };
+    // Acknowledged; not sent; of the other leg, where nothing is in flight; of no splice.
+    for (flow, leg, at) in [
+        (7, 1, 0),
+        (7, 1, 1199),
+        (7, 1, 2400),
+        (7, 1, 1 << 31),
+        (7, 0, 1200),
+        (99, 1, 1200),
+    ] {
+        assert_eq!(
+            too_big(&mut stage, flow, leg, 400, at),
+            [],
+            "{flow} {leg} {at}"
+        );
     }
-    stage.settle();
+    assert_eq!(too_big(&mut stage, 7, 1, 1448, 1200), [], "no smaller");
+    assert_eq!(stage.counters().splice_mss_ignored, 7);
     hear(
         &mut stage,
         &to_client(),
         &of_client(PUSH, 2400, 0),
-        &[7; 1200],
+        &[3; 1200],
+    );
+    assert_eq!(one(&stage).0.mss, 1448);
+
+    let flow = FlowId(7);
+    let (leg, mss) = (1, 400);
+    let reduced = [Event::SpliceMssReduced { flow, leg, mss }];
+    assert_eq!(too_big(&mut stage, 7, 1, 400, 2399), reduced);
+    hear(
+        &mut stage,
+        &to_client(),
+        &of_client(PUSH, 3600, 0),
+        &[4; 1200],
     );
     assert_eq!(one(&stage).0.mss, 400);
 }
@@ -776,15 +832,7 @@ fn what_is_not_acknowledged_in_time_after_unsplice_is_reset() {
         pass_until_due(&mut stage);
     }
     assert_eq!(stage.now_us.get() - begun_us, 180_000_000);
-    let resets = left(&stage).iter().map(parsed).collect::<Vec<_>>();
-    let reset = Flags::RST | Flags::ACK;
-    let resets = resets.iter().map(|it| (it.flags, it.seq));
-    // The backend may have got what it has not acknowledged.
-    assert!(resets.eq([
-        (reset, CLIENT.1),
-        (reset, BACKEND.1 + 100),
-        (reset, BACKEND.1)
-    ]));
+    assert_eq!(resets(&stage), (vec![0], vec![100, 0]));
     assert_eq!(end(&mut stage).0, SpliceEndReason::NotReturned);
 }
 
@@ -810,8 +858,7 @@ fn a_splice_of_which_a_peer_has_closed_does_not_return_and_can_be_aborted() {
         kind: UnspliceKind::Abort,
     });
     stage.settle();
-    // One for each place where a peer may be: the client may not have got what is not acknowledged.
-    assert_eq!(left(&stage).len(), 3);
+    assert_eq!(resets(&stage), (vec![10, 0], vec![1]));
     assert_eq!(end(&mut stage).0, SpliceEndReason::Aborted);
     // No other is meant.
     stage.tell(&Command::Unsplice {
@@ -833,8 +880,7 @@ fn idle_and_life_limits_reset_both() {
         pass_until_due(&mut stage);
     }
     assert_eq!(stage.now_us.get() - begun_us, 3_000_000);
-    // The backend may not have got what it has not acknowledged.
-    assert_eq!(left(&stage).len(), 3);
+    assert_eq!(resets(&stage), (vec![0], vec![4, 0]));
     assert_eq!(end(&mut stage).0, SpliceEndReason::Idle);
 
     let mut stage = spliced_with(&small_config(), |splice| splice.life_ms = 500);
@@ -847,6 +893,38 @@ fn idle_and_life_limits_reset_both() {
     }
     assert_eq!(stage.now_us.get() - begun_us, 500_000);
     assert_eq!(end(&mut stage).0, SpliceEndReason::Overdue);
+}
+
+/// However fast a splice is, a successor knows of all but what it believes anyway.
+#[test]
+fn the_host_hears_of_each_256_mib_that_pass_within_a_second() {
+    const FRAME_BYTES: usize = 48_000;
+    const WANTED: u64 = 256 << 20;
+    let mut stage = spliced();
+    stage.worker.port().set_target(Target::new(5));
+    let back = |way: TcpTemplate| {
+        let (from, to) = (way.destination_mac, way.source_mac);
+        TcpTemplate::new(from, to, way.destination, way.source)
+    };
+    let payload = vec![7; FRAME_BYTES];
+    let mut reported = Vec::new();
+    let mut passed = 0u64;
+    while passed < 2 * WANTED + (WANTED >> 1) {
+        let frame = back(to_client()).to_frame(&of_client(PUSH, passed as i32, 0), &payload);
+        stage.wire.arrive(frame);
+        passed += FRAME_BYTES as u64;
+        let ack = of_backend(Flags::ACK, 0, passed as i32);
+        stage.wire.arrive(back(to_backend()).to_frame(&ack, &[]));
+        stage.settle();
+        stage.wire.take();
+        for event in stage.events.drain(..) {
+            if let Event::SpliceProgress { progress } = event {
+                reported.push(progress[0].passed_bytes[0]);
+            }
+        }
+    }
+    let whole = WANTED.next_multiple_of(FRAME_BYTES as u64);
+    assert_eq!(reported, [whole, 2 * whole]);
 }
 
 #[test]
@@ -1125,4 +1203,46 @@ fn peers_that_have_closed_end_the_splice_of_a_successor_in_order() {
     let (reason, outcome) = end(&mut stage);
     assert_eq!(reason, SpliceEndReason::Finished);
     assert_eq!(outcome.passed_bytes, [100, 50]);
+}
+
+/// Where a RST that leaves stands: for the client, or for the backend, so far behind the join.
+fn resets(stage: &Stage) -> (Vec<u32>, Vec<u32>) {
+    let (mut to_client, mut to_backend) = (Vec::new(), Vec::new());
+    for packet in left(stage) {
+        assert_eq!(packet.flags(), Flags::RST | Flags::ACK);
+        match packet.flow().0 {
+            4000 => to_client.push(packet.seq().wrapping_sub(CLIENT.1)),
+            _ => to_backend.push(packet.seq().wrapping_sub(BACKEND.1)),
+        }
+    }
+    (to_client, to_backend)
+}
+
+#[test]
+fn resets_stand_behind_what_has_passed_and_where_acknowledgments_have_stopped() {
+    let end: [fn(&mut Stage); 2] = [
+        |stage| {
+            stage.lose_host();
+        },
+        |stage| {
+            stage.tell(&Command::Unsplice {
+                flow: FlowId(7),
+                kind: UnspliceKind::Abort,
+            });
+            stage.settle();
+        },
+    ];
+    for end in end {
+        let mut stage = spliced();
+        hear(&mut stage, &to_client(), &of_client(PUSH, 0, 0), &[1; 300]);
+        hear(
+            &mut stage,
+            &to_backend(),
+            &of_backend(PUSH, 0, 100),
+            &[2; 1000],
+        );
+        left(&stage);
+        end(&mut stage);
+        assert_eq!(resets(&stage), (vec![1000, 0], vec![300, 100]));
+    }
 }

@@ -315,8 +315,8 @@ fn steered_port(
 ) -> Result<(PacketPort, SteeringMap), String> {
     let port = PacketPort::open_steered(device, own, map.as_fd());
     let port = port.map_err(|error| error.to_string())?;
-    let seed = random().map_err(|failure| failure.to_string())?;
-    let map = SteeringMap::open(map.as_fd(), u32::from_ne_bytes(seed));
+    let key = random().map_err(|failure| failure.to_string())?;
+    let map = SteeringMap::open(map.as_fd(), key);
     Ok((port, map.map_err(|error| error.to_string())?))
 }
 

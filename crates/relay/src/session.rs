@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use contract::control::{has_host_died, send_farewell};
 use contract::ethernet::session::Counters;
 use contract::ethernet::{End, Leaving, Session};
 use contract::limits::{HEARTBEAT_SECONDS, HEARTBEATS_MISSED_MAX};
@@ -82,6 +83,8 @@ pub struct RelaySession<'a, 'd> {
     acceptor: Option<&'d mut SessionAcceptor>,
     /// The host has begun another session, which is kept up until this one has ended.
     next: Option<Box<AcceptedHost>>,
+    /// On the host's machine: the host process has not ended in order.
+    has_host_died: bool,
 }
 
 impl<'a> Relay<'a> {
@@ -102,6 +105,7 @@ impl<'a> Relay<'a> {
             exchange: Exchange::for_host(self.session),
             acceptor: None,
             next: None,
+            has_host_died: false,
         }
     }
 
@@ -118,6 +122,7 @@ impl<'a> Relay<'a> {
             exchange: Exchange::for_nic(self.session, source_mac),
             acceptor: Some(acceptor),
             next: None,
+            has_host_died: false,
         }
     }
 
@@ -133,6 +138,7 @@ impl<'a> Relay<'a> {
             exchange: Exchange::for_sockets(self.session),
             acceptor,
             next: None,
+            has_host_died: false,
         }
     }
 }
@@ -162,7 +168,7 @@ impl RelaySession<'_, '_> {
     ///
     /// A NIC stack that is not wanted any more is asked to end by closing half of `stack`; it says
     /// on until it has, and the host hears all of it, and that it was all. A host stack that closes
-    /// half of it awaits just that.
+    /// half of it awaits just that. If the host process has died, the other side gets word of it.
     pub fn run<R: Ring>(
         mut self,
         channels: &mut [R],
@@ -180,6 +186,9 @@ impl RelaySession<'_, '_> {
         if !is_nic && matches!(ending, EndReason::StackGone) && !has_hung_up(stack) {
             ending = self.carry(channels, u64::MAX, gone, stop);
         }
+        self.has_host_died = !is_nic
+            && matches!(ending, EndReason::StackGone | EndReason::Stopped)
+            && has_host_died(stack);
         match ending {
             EndReason::StackGone => self.part(channels, self.patience_us()),
             EndReason::Stopped if is_nic => self.dismiss(channels, stack),
@@ -227,6 +236,7 @@ impl RelaySession<'_, '_> {
         }
         let leaving = match &ending {
             EndReason::Session(_) => None,
+            _ if self.has_host_died => Some(Leaving::HostDied),
             EndReason::StackGone
             | EndReason::StackCorrupt
             | EndReason::StackSilent
@@ -321,6 +331,7 @@ impl RelaySession<'_, '_> {
             exchange,
             acceptor,
             next,
+            ..
         } = self;
         let mut answers = Vec::new();
         let taken = port.receive(FRAMES_MAX, &mut |from, frame| {
@@ -377,6 +388,8 @@ impl RelaySession<'_, '_> {
     /// Asks the NIC stack on this machine to end, and carries on what it says until it has. If that
     /// takes too long, the host is not told that it has ended.
     fn dismiss<R: Ring>(&mut self, channels: &mut [R], stack: BorrowedFd<'_>) {
+        // The host process may live.
+        send_farewell(stack);
         if shutdown(stack, Shutdown::Write).is_err() {
             return;
         }
@@ -537,6 +550,7 @@ mod tests {
                 exchange: Exchange::for_nic(accepted.session, None),
                 acceptor: Some(&mut acceptor),
                 next: None,
+                has_host_died: false,
             };
             let ending = session_relay.run(&mut [gone], stack.as_fd(), stop.as_fd());
             match ending.0 {

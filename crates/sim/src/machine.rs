@@ -229,7 +229,7 @@ impl Machine {
             let come = stack.on_nic_come(clock_us.get(), nic, channels);
             come.expect("it comes for the first time");
         }
-        let map = is_steered.then(|| SteeringMap::in_memory(random.next() as u32));
+        let map = is_steered.then(|| SteeringMap::in_memory([random.next() as u8; 16]));
         if let Some(map) = &map {
             stack.steer_with(map.clone());
         }

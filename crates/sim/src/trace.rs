@@ -284,7 +284,12 @@ fn describe_command(command: &Command<'_>) -> String {
             splice.legs.map(|leg| leg.snd_nxt),
             splice.legs.map(|leg| leg.rcv_nxt)
         ),
-        Command::SpliceMss { flow, mss } => format!("SPLICEMSS flow {:x} {mss:?}", flow.0),
+        Command::SpliceMss {
+            flow,
+            leg,
+            mss,
+            seq,
+        } => format!("SPLICEMSS flow {:x} leg {leg}: {mss}, of {seq}", flow.0),
         Command::Unsplice { flow, kind } => format!("UNSPLICE flow {:x} {kind:?}", flow.0),
         Command::KeyGone { flow, epoch } => format!("KEYGONE flow {:x} epoch {epoch}", flow.0),
         Command::Records(records) => format!(

@@ -71,7 +71,7 @@ impl Machine {
             ..StackConfig::new(addresses, vec![80], [7; 16])
         };
         let mut stack = Stack::new(config, Link::of(&host_port), vec![host], 1_000_000);
-        let map = SteeringMap::in_memory(1);
+        let map = SteeringMap::in_memory([1; 16]);
         stack.steer_with(map.clone());
         let config = nic::Config {
             cache_bytes: nic::Config::CACHE_BYTES_MIN,

@@ -1,19 +1,14 @@
 //! However it ends, nothing stays behind.
 
-use std::io::{ErrorKind, Read};
-use std::net::TcpStream;
-
 use rustix::process::{Signal, getpid};
-use testbed::http::{Connection, download};
+use testbed::http::download;
 use testbed::namespace::isolated;
 use testbed::process::{await_end, signal};
 use testbed::procfs::processes;
-use testbed::routed::Routed;
 use testbed::site::{KnownFile, Site};
 use testbed::splitway::{HTTP_V4, LINK, Splitway};
 use testbed::wait;
 
-use crate::routed;
 use crate::support::{FAMILIES, SOON, serve, started};
 
 pub(crate) fn link_exists() -> bool {
@@ -112,59 +107,5 @@ fn a_crash_of_the_host_process_ends_everything_and_is_reported() {
                 splitway.output()
             );
         });
-    });
-}
-
-/// Reads on until there is an error.
-fn error_of(mut stream: &TcpStream) -> ErrorKind {
-    let mut bytes = vec![0; 1 << 16];
-    loop {
-        match stream.read(&mut bytes) {
-            Ok(0) => panic!("the end of the stream"),
-            Ok(_) => {}
-            Err(error) => return error.kind(),
-        }
-    }
-}
-
-/// RFC 9293 §3.10.7.1
-#[test]
-fn clients_of_a_killed_host_process_are_reset_by_the_next_server_with_their_next_segment() {
-    isolated(|site| {
-        let large = site.file("large", 50_000_000).unwrap();
-        let small = site.file("small", 5000).unwrap();
-        let net = Routed::new().unwrap();
-        for server in routed::servers() {
-            let mut splitway = routed::serve(&net, &site, &[]);
-            let reading = started(server, &large);
-            let [mut asking, mut silent] = [(); 2].map(|()| {
-                let mut connection = Connection::open(server).unwrap();
-                connection.get(&small).unwrap();
-                connection
-            });
-            // Most of the window that the kernel begins with.
-            wait::until(SOON, "a window that is nearly used up", || {
-                let unread = rustix::io::ioctl_fionread(reading.stream()).unwrap();
-                (unread >= 50_000).then_some(())
-            })
-            .unwrap();
-            signal(splitway.host(), Signal::KILL).unwrap();
-            assert!(!splitway.wait().unwrap().success());
-            let mut next = routed::serve(&net, &site, &[]);
-            download(server, &small).unwrap();
-
-            // It opens its window as it reads, and says so.
-            assert_eq!(error_of(reading.stream()), ErrorKind::ConnectionReset);
-            asking.send_get("small").unwrap();
-            assert_eq!(error_of(asking.stream()), ErrorKind::ConnectionReset);
-            // The next server knows nothing of one that sends nothing.
-            silent.stream().set_nonblocking(true).unwrap();
-            let nothing = silent.stream().peek(&mut [0]).unwrap_err();
-            assert_eq!(nothing.kind(), ErrorKind::WouldBlock);
-            silent.stream().set_nonblocking(false).unwrap();
-            silent.send_get("small").unwrap();
-            assert_eq!(error_of(silent.stream()), ErrorKind::ConnectionReset);
-            assert!(next.end_with(Signal::TERM).unwrap().success());
-        }
     });
 }

@@ -26,6 +26,7 @@ mod flat_long;
 mod foreign;
 mod foreign_long;
 mod forked_sets;
+mod host_death;
 mod http;
 mod http3;
 mod http3_long;

@@ -1,6 +1,5 @@
 //! SPLICE, SPLICEMSS, UNSPLICE and what answers them, as bytes.
 
-use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
@@ -130,7 +129,12 @@ fn parse_leg<'a>(
 pub(super) fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
     match *command {
         Command::Splice(ref splice) => splice.encode(out),
-        Command::SpliceMss { flow, mss } => encode_mss(flow, mss, out),
+        Command::SpliceMss {
+            flow,
+            leg,
+            mss,
+            seq,
+        } => encode_mss(SPLICE_MSS, flow, (leg, mss, seq), out),
         Command::Unsplice { flow, kind } => encode_unsplice(flow, kind, out),
         _ => debug_assert!(false, "no command of splices"),
     }
@@ -147,29 +151,62 @@ pub(super) fn parse(kind: u8, bytes: &[u8]) -> Result<Command<'_>, &'static str>
     }
 }
 
-fn encode_mss(flow: FlowId, mss: [u16; 2], out: &mut Vec<u8>) {
+/// Appends SPLICEMSS or its answer: leg, MSS, and the sequence number quoted.
+#[cold]
+#[inline(never)]
+pub(super) fn encode_mss(
+    kind: u8,
+    flow: FlowId,
+    (leg, mss, seq): (u8, u16, u32),
+    out: &mut Vec<u8>,
+) {
     let record = SpliceMssRecord {
-        head: head(SPLICE_MSS, size_of::<SpliceMssRecord>()),
+        head: head(kind, size_of::<SpliceMssRecord>()),
         flow: flow.0.into(),
-        mss: mss.map(U16::new),
-        zero: [0; 4],
+        seq: seq.into(),
+        mss: mss.into(),
+        leg,
+        zero: 0,
     };
     out.extend_from_slice(record.as_bytes());
 }
 
 fn parse_mss(bytes: &[u8]) -> Result<Command<'_>, &'static str> {
-    let record = whole::<SpliceMssRecord>(bytes)?;
-    all_zero(&record.zero)?;
-    let flow = FlowId(record.flow.get());
-    let mss = record.mss.map(U16::get);
-    check_mss(&mss)?;
-    Ok(Command::SpliceMss { flow, mss })
+    let record = whole_mss(bytes)?;
+    Ok(Command::SpliceMss {
+        flow: FlowId(record.flow.get()),
+        leg: record.leg,
+        mss: record.mss.get(),
+        seq: record.seq.get(),
+    })
 }
 
-pub(super) fn check_mss(mss: &[u16; 2]) -> Result<(), &'static str> {
-    match mss.contains(&0) {
-        true => Err("mss is not zero"),
-        false => Ok(()),
+#[cold]
+#[inline(never)]
+pub(super) fn parse_mss_reduced(bytes: &[u8]) -> Result<Event, &'static str> {
+    let record = whole_mss(bytes)?;
+    all_zero(record.seq.as_bytes())?;
+    Ok(Event::SpliceMssReduced {
+        flow: FlowId(record.flow.get()),
+        leg: record.leg,
+        mss: record.mss.get(),
+    })
+}
+
+fn whole_mss(bytes: &[u8]) -> Result<&SpliceMssRecord, &'static str> {
+    let record = whole::<SpliceMssRecord>(bytes)?;
+    all_zero(&[record.zero])?;
+    check_mss(record.leg, record.mss.get())?;
+    Ok(record)
+}
+
+pub(super) fn check_mss(leg: u8, mss: u16) -> Result<(), &'static str> {
+    if leg > 1 {
+        return Err("a splice has two legs");
+    }
+    match mss {
+        0 => Err("mss is not zero"),
+        _ => Ok(()),
     }
 }
 

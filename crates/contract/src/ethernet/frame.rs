@@ -155,12 +155,14 @@ pub enum Leaving {
     Superseded = 3,
     /// The other side has broken a rule.
     PeerBroken = 4,
+    /// The host process has died, and has ended no connection: the NIC stack does.
+    HostDied = 5,
 }
 
 impl Leaving {
     pub(super) fn from_byte(byte: u8) -> Option<Leaving> {
         use Leaving::*;
-        [Ended, ProcessGone, Superseded, PeerBroken]
+        [Ended, ProcessGone, Superseded, PeerBroken, HostDied]
             .into_iter()
             .find(|leaving| *leaving as u8 == byte)
     }

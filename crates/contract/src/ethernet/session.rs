@@ -460,6 +460,7 @@ impl fmt::Display for Leaving {
                 "the stack on the other machine has ended: its own messages say why"
             }
             Leaving::Superseded => "the same machine has begun another session",
+            Leaving::HostDied => "the host process on the other machine has died",
             Leaving::PeerBroken => {
                 "the other machine says that this one breaks a rule of the transport: \
                  run the same release of splitway on both"

@@ -33,7 +33,7 @@ pub(crate) fn serve(offloaded: Offloaded, asks: bool) {
         config.teardown_offload = offloaded.teardown.into();
     });
     if offloaded.setup {
-        crowd.stack.steer_with(SteeringMap::in_memory(1));
+        crowd.stack.steer_with(SteeringMap::in_memory([1; 16]));
     }
     let Offloaded { setup, teardown } = offloaded;
     let mut done = 0;

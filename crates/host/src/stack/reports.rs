@@ -133,15 +133,11 @@ impl Stack {
             Event::FlowsTaken { ref flows } => self.on_flows_taken(worker, flows),
             Event::PartEnded { ref ends } => self.on_part_ended(now_us, worker, ends),
             Event::SetupReady { epoch, steering } => self.on_setup_ready(worker, epoch, steering),
-            Event::SpliceRefused { flow, reason } => {
-                self.on_splice_refused(now_us, worker, flow, reason)
-            }
-            Event::SpliceProgress { ref progress } => self.on_splice_progress(worker, progress),
-            Event::SpliceEnded {
-                ref outcome,
-                reason,
-            } => self.on_splice_ended(now_us, worker, outcome, reason),
-            Event::Unspliced { ref outcome } => self.on_unspliced(now_us, worker, outcome),
+            Event::SpliceRefused { .. }
+            | Event::SpliceMssReduced { .. }
+            | Event::SpliceProgress { .. }
+            | Event::SpliceEnded { .. }
+            | Event::Unspliced { .. } => self.on_splice_event(now_us, worker, event),
             Event::Ready { .. } | Event::QuicReceived(_) => self.on_quic(now_us, worker, event),
             Event::Ended => {
                 self.nics[worker].heard.on_last();

@@ -20,14 +20,14 @@ mod leave;
 
 use std::time::Duration;
 
-use contract::Command;
 use contract::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
 use contract::splicing::{SpliceLeg, SpliceTimestamps};
+use contract::{Command, Event, FlowId};
 use wire::frame::{TcpPacket, TcpTemplate, pieces};
 use wire::tcp::{Flags, Header, Segment};
 
 use super::Stack;
-use super::workers::{Deferred, OwnedSplice};
+use super::workers::OwnedSplice;
 use crate::app::AppEvent;
 use crate::splicing::SpliceEvent;
 use crate::tables::splices::{Place, Side, Splice, Splices, Stage};
@@ -64,10 +64,10 @@ impl Stack {
         self.splicing.splices.len() > 0
     }
 
-    /// Handles a router's "too big" for a packet to the peer of a leg. Only the NIC worker could
-    /// know whether the message quotes data that has passed. It cuts later segments, and
-    /// retransmissions, to fit; the host discovers the path's MTU, with its own checks, once it has
-    /// the connections back.
+    /// Handles a router's "too big" for a packet to the peer of a leg. The NIC worker knows whether
+    /// the message quotes data in flight. If it does, it cuts later segments, and retransmissions,
+    /// to fit, and says so. Dropped if the ring is full: the next such packet brings the next
+    /// message.
     #[cold]
     #[inline(never)]
     pub(super) fn on_too_big_for_splice(
@@ -80,31 +80,77 @@ impl Stack {
         let Some((place, side)) = self.splicing.splices.by_tuple(tuple) else {
             return;
         };
-        let Some(splice) = self.splicing.splices.get_mut(place) else {
+        let Some(splice) = self.splicing.splices.get(place) else {
             return;
         };
-        let (leg, worker) = (&mut splice.legs[side], splice.worker);
-        let stream = leg.stream;
+        let leg = &splice.legs[side];
         if splice.stage == Stage::Joining {
+            let stream = leg.stream;
             if let Some(entry) = self.connections.by_stream_mut(stream) {
                 let handle = entry.handle();
                 self.on_too_big(now_us, handle, mtu, quoted_seq);
             }
             return;
         }
-        let Some(numbers) = &mut leg.numbers else {
+        let Some(numbers) = &leg.numbers else {
             return;
         };
         let mss = mss_of(mtu, tuple.local.is_ipv6(), numbers.timestamps.is_some());
-        if mss >= numbers.mss {
+        let nic = &mut self.nics[splice.worker];
+        if mss >= numbers.mss || !nic.has_room() {
             return;
         }
-        numbers.mss = mss;
-        self.counters.mtus_reduced += 1;
-        let mss = [0, 1].map(|side| splice.legs[side].numbers.map_or(mss, |it| it.mss));
-        let flow = splice.flow();
-        self.nics[worker].send_or_defer(Deferred::SpliceMss { flow, mss });
-        self.unsplice(now_us, stream);
+        let sent = nic.channel.send(&Command::SpliceMss {
+            flow: splice.flow(),
+            leg: side as u8,
+            mss,
+            seq: quoted_seq,
+        });
+        debug_assert!(sent.is_ok(), "there was room");
+    }
+
+    /// A NIC worker reports what has become of a splice. False if it cannot be so.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn on_splice_event(&mut self, now_us: u64, worker: usize, event: &Event) -> bool {
+        match *event {
+            Event::SpliceRefused { flow, reason } => {
+                self.on_splice_refused(now_us, worker, flow, reason)
+            }
+            Event::SpliceProgress { ref progress } => self.on_splice_progress(worker, progress),
+            Event::SpliceMssReduced { flow, leg, mss } => {
+                self.on_splice_mss_reduced(now_us, worker, (flow, leg, mss))
+            }
+            Event::SpliceEnded {
+                ref outcome,
+                reason,
+            } => self.on_splice_ended(now_us, worker, outcome, reason),
+            Event::Unspliced { ref outcome } => self.on_unspliced(now_us, worker, outcome),
+            _ => false,
+        }
+    }
+
+    /// A NIC worker sends shorter packets to the peer of a leg: the connections are to come back,
+    /// and the host discovers the path's MTU, with its own checks. False if no splice can have
+    /// ended.
+    fn on_splice_mss_reduced(
+        &mut self,
+        now_us: u64,
+        worker: usize,
+        (flow, leg, mss): (FlowId, u8, u16),
+    ) -> bool {
+        let place = self.spliced_by(worker, flow);
+        let splice = place.and_then(|place| self.splicing.splices.get_mut(place));
+        let leg = splice.and_then(|it| it.legs.get_mut(usize::from(leg)));
+        if let Some(leg) = leg
+            && let Some(numbers) = leg.numbers.as_mut().filter(|it| mss < it.mss)
+        {
+            numbers.mss = mss;
+            let stream = leg.stream;
+            self.counters.mtus_reduced += 1;
+            self.unsplice(now_us, stream);
+        }
+        self.may_be_late()
     }
 
     /// Handles a segment of no connection of the table: true if it belongs to a splice.

@@ -103,10 +103,6 @@ pub(super) enum Deferred {
     /// At most one: a later one replaces it.
     Setup(Box<OwnedSetup>),
     Splice(Box<OwnedSplice>),
-    SpliceMss {
-        flow: FlowId,
-        mss: [u16; 2],
-    },
     Unsplice {
         flow: FlowId,
         kind: UnspliceKind,
@@ -206,10 +202,6 @@ impl Deferred {
             Deferred::PartGone { flow } => Command::PartGone { flow: *flow },
             Deferred::Setup(setup) => setup.command(),
             Deferred::Splice(splice) => splice.command(),
-            Deferred::SpliceMss { flow, mss } => Command::SpliceMss {
-                flow: *flow,
-                mss: *mss,
-            },
             Deferred::Unsplice { flow, kind } => Command::Unsplice {
                 flow: *flow,
                 kind: *kind,

@@ -241,7 +241,7 @@ impl<'a> World<'a> {
             is_counted: false,
             later: BinaryHeap::new(),
             order: 0,
-            map: setup.is_steered.then(|| SteeringMap::in_memory(7)),
+            map: setup.is_steered.then(|| SteeringMap::in_memory([7; 16])),
             workers_made: Cell::new(0),
             changeable: Changeable::from(&config(&setup)),
         };

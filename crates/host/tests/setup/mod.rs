@@ -310,7 +310,7 @@ fn decision(map: &SteeringMap, from: SocketAddr) -> Decision {
 #[test]
 fn a_map_gives_syns_to_the_workers_that_are_ready_but_those_of_known_connections() {
     let mut rig = offering();
-    let map = SteeringMap::in_memory(3);
+    let map = SteeringMap::in_memory([3; 16]);
     rig.stack.steer_with(map.clone());
     let stranger: SocketAddr = "192.0.2.9:9".parse().unwrap();
     let step_and_decide = |rig: &mut Rig, from| {
@@ -345,7 +345,7 @@ fn a_map_gives_syns_to_the_workers_that_are_ready_but_those_of_known_connections
 #[test]
 fn notes_of_connections_are_sorted_out() {
     let mut rig = offering();
-    let map = SteeringMap::in_memory(3);
+    let map = SteeringMap::in_memory([3; 16]);
     rig.stack.steer_with(map.clone());
     ready(&mut rig, 5);
     let client = rig.client_address();

@@ -10,6 +10,7 @@ use contract::splicing::{
     SpliceEndReason, SpliceNumbers, SpliceOutcome, SpliceProgress, SpliceRefusal, UnspliceKind,
 };
 use contract::{Event, FlowId};
+use fakes::nic::SeenMss;
 use host::StackConfig;
 use host::app::{AppEvent, CloseReason, Io, StreamId};
 use host::splicing::{SpliceEnd, SpliceError, SpliceEvent, SpliceLimits};
@@ -665,15 +666,30 @@ fn what_is_too_big_for_the_way_to_a_peer_has_the_connections_come_back() {
     let flow = pair.flow();
     too_big(&mut pair, 1, 1500);
     assert_eq!(pair.rig.nic.unsplices, [], "nothing is as long as that");
+    // Whether a message quotes data in flight, the NIC worker knows.
+    too_big(&mut pair, 1, 1350);
+    let options = 12;
+    let mss_of = |mtu: u16| mtu - 40 - options;
+    let asked = |mtu: u16| SeenMss {
+        flow,
+        leg: 1,
+        mss: mss_of(mtu),
+        seq: Header::default().seq,
+    };
+    assert_eq!(std::mem::take(&mut pair.rig.nic.splice_mss), [asked(1350)]);
+    assert_eq!(pair.rig.nic.unsplices, []);
+    assert_eq!(pair.rig.stack.counters().mtus_reduced, 0);
     for mtu in [1400, 1450, 1300, 100] {
         too_big(&mut pair, 1, mtu);
+        for SeenMss { flow, leg, mss, .. } in pair.rig.nic.splice_mss.clone() {
+            pair.tell(&Event::SpliceMssReduced { flow, leg, mss });
+        }
     }
-    let asked = [(flow, UnspliceKind::Return)];
-    assert_eq!(pair.rig.nic.unsplices, asked);
+    let unspliced = [(flow, UnspliceKind::Return)];
+    assert_eq!(pair.rig.nic.unsplices, unspliced);
     // What passes until it is back fits. No MTU below 552 bytes is believed.
-    let options = 12;
-    let of = |mtu: u16| (flow, [1460 - options, mtu - 40 - options]);
-    assert_eq!(pair.rig.nic.splice_mss, [1400, 1300, 552].map(of));
+    assert_eq!(pair.rig.nic.splice_mss, [1400, 1300, 552].map(asked));
+    assert_eq!(pair.rig.stack.counters().mtus_reduced, 3);
     assert_eq!(pair.rig.nic.splices.len(), 1);
     assert_eq!(pair.rig.stack.counters().splices_repeated, 0);
     let outcome = pair.outcome([0, 0]);

@@ -313,7 +313,7 @@ fn names_its_port(rig: &mut Rig, steering: u32) {
 #[test]
 fn a_map_gives_frames_to_the_worker_from_when_it_has_a_connection_to_its_end() {
     let mut rig = parting();
-    let map = SteeringMap::in_memory(3);
+    let map = SteeringMap::in_memory([3; 16]);
     rig.stack.steer_with(map.clone());
     names_its_port(&mut rig, 5);
     assert_eq!(rig.stack.syn_path(), None);

@@ -134,7 +134,7 @@ fn successor_gets_tags(is_elsewhere: bool) {
         bell: bell.try_clone().unwrap(),
         session: Some(HostSession {
             channels: vec![new],
-            socket: host_new,
+            socket: host_new.into(),
         }),
         has_joined: false,
     };

@@ -33,18 +33,28 @@ pub(super) enum Width {
     Byte = 0x10,
     Half = 0x08,
     Word = 0x00,
+    Double = 0x18,
 }
 
 /// Operations on the lower half of a register; the upper becomes zero.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
-    Mul = 0x20,
     Or = 0x40,
     And = 0x50,
     Lsh = 0x60,
     Rsh = 0x70,
     Xor = 0xa0,
     Add = 0x00,
+}
+
+/// Operations on whole registers.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Op64 {
+    Add = 0x00,
+    Or = 0x40,
+    Lsh = 0x60,
+    Rsh = 0x70,
+    Xor = 0xa0,
 }
 
 /// A place that is jumped to.
@@ -133,6 +143,30 @@ impl Assembler {
     /// `to = to op from`.
     pub(super) fn with_register(&mut self, op: Op, to: Register, from: Register) {
         self.push(0x04 | SOURCE_IS_REGISTER | op as u8, to, from, 0, 0);
+    }
+
+    /// `to = value`, all of it.
+    pub(super) fn set_double(&mut self, to: Register, value: u64) {
+        self.push(0x18, to, R0, 0, value as i32);
+        self.push(0, R0, R0, 0, (value >> 32) as i32);
+    }
+
+    /// `to = to op value`, of whole registers.
+    pub(super) fn with_64(&mut self, op: Op64, to: Register, value: i32) {
+        self.push(0x07 | op as u8, to, R0, 0, value);
+    }
+
+    /// `to = to op from`, of whole registers.
+    pub(super) fn with_register_64(&mut self, op: Op64, to: Register, from: Register) {
+        self.push(0x07 | SOURCE_IS_REGISTER | op as u8, to, from, 0, 0);
+    }
+
+    /// `register = register <<< bits`, all of it; `scratch` changes.
+    pub(super) fn rotate_left(&mut self, register: Register, bits: i32, scratch: Register) {
+        self.copy(scratch, register);
+        self.with_64(Op64::Lsh, register, bits);
+        self.with_64(Op64::Rsh, scratch, 64 - bits);
+        self.with_register_64(Op64::Or, register, scratch);
     }
 
     /// What was loaded from a packet, in the order of this machine: 16 bits.

@@ -1,7 +1,7 @@
 //! The map, and its layout: elements of 16 words, 4.7 MB in all.
 //!
 //! ```text
-//! 0             seed of the hash, number of flows, 6 words of zero, targets of SYNs: 8 words
+//! 0             zero, number of flows, key of the hash: 4 words, 2 zeros, targets of SYNs: 8 words
 //! 1 – 128       a bit for each TCP port whose SYNs are steered
 //! 129 – 4224    a bit for each hash of a connection that the host may know
 //! 4225          targets of flows: 16 words, one for each NIC worker
@@ -17,15 +17,23 @@
 //! 0  protocol, family and worker   1  ports, as in a header   2 –  addresses: remote, local
 //! ```
 //!
+//! The hash is SipHash-1-3, under a secret key, of remote and local address and of the ports, as
+//! they lie in a packet: a peer that chooses them cannot choose which of them collide. Half of its
+//! 64 bits are used.
+//!
 //! The tag is written last and cleared first. A frame that arrives while one flow takes the place
 //! of another may still meet both; the worker hands up what it has no flow for.
 
+use std::fmt;
+use std::hash::Hasher;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use siphasher::sip::SipHasher13;
 
 use super::bpf::{self, Mapping};
 
@@ -72,6 +80,22 @@ pub(super) const KNOWN_ELEMENT: u32 = PORTS_ELEMENT + (1 << (16 - ELEMENT_BITS_L
 
 /// Flows listed, in the first element, in words.
 pub(super) const FLOWS_WORD: usize = 1;
+
+/// The key of the hash, in the first element, in words: two times 64 bits.
+pub(super) const KEY_WORD: usize = 2;
+const KEY_WORDS: usize = KEY_BYTES / size_of::<u32>();
+
+/// Length of the key of the hash, in bytes.
+pub const KEY_BYTES: usize = 16;
+
+const _: () = assert!(
+    KEY_WORD.is_multiple_of(2) && KEY_WORD + KEY_WORDS <= TARGETS_WORD,
+    "programs load its halves as one word each"
+);
+const _: () = assert!(
+    cfg!(target_endian = "little"),
+    "programs hash words of this machine, SipHash those of little-endian ones"
+);
 
 /// Bits of known connections, as a power of two: sixteen for each connection that a host has at
 /// most by default.
@@ -123,10 +147,9 @@ pub fn create_map() -> io::Result<OwnedFd> {
 }
 
 /// A steering map, shared by all that have a clone of it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SteeringMap(Arc<Memory>);
 
-#[derive(Debug)]
 enum Memory {
     Heap(Box<[AtomicU32]>),
     Mapped(Mapping),
@@ -146,22 +169,38 @@ impl SteeringMap {
     pub const FLOW_WORKERS: usize = 1 << OWNER_WORKER_BITS;
 
     /// A map that no packet filter reads, for a simulation.
-    pub fn in_memory(seed: u32) -> SteeringMap {
+    pub fn in_memory(key: [u8; KEY_BYTES]) -> SteeringMap {
         let words = (0..WORDS).map(|_| AtomicU32::new(0)).collect();
-        SteeringMap::seeded(Memory::Heap(words), seed)
+        SteeringMap::keyed(Memory::Heap(words), key)
     }
 
-    /// Maps what [`create_map`] has created. `seed` must be random, so that no
-    /// peer knows which connections have the same hash.
-    pub fn open(map: BorrowedFd<'_>, seed: u32) -> io::Result<SteeringMap> {
+    /// Maps what [`create_map`] has created. `key` must be random and secret, so that no peer knows
+    /// which connections have the same hash.
+    pub fn open(map: BorrowedFd<'_>, key: [u8; KEY_BYTES]) -> io::Result<SteeringMap> {
         let mapping = Mapping::new(map, WORDS)?;
-        Ok(SteeringMap::seeded(Memory::Mapped(mapping), seed))
+        Ok(SteeringMap::keyed(Memory::Mapped(mapping), key))
     }
 
-    fn seeded(memory: Memory, seed: u32) -> SteeringMap {
+    fn keyed(memory: Memory, key: [u8; KEY_BYTES]) -> SteeringMap {
         let map = SteeringMap(Arc::new(memory));
-        map.words()[0].store(seed, Ordering::Relaxed);
+        let (words, _) = key.as_chunks();
+        for (word, bytes) in map.key_words().iter().zip(words) {
+            word.store(u32::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
         map
+    }
+
+    fn key_words(&self) -> &[AtomicU32] {
+        &self.element(0)[KEY_WORD..][..KEY_WORDS]
+    }
+
+    fn key(&self) -> [u8; KEY_BYTES] {
+        let mut key = [0; KEY_BYTES];
+        let (chunks, _) = key.as_chunks_mut();
+        for (chunk, word) in chunks.iter_mut().zip(self.key_words()) {
+            *chunk = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        key
     }
 
     fn words(&self) -> &[AtomicU32] {
@@ -340,20 +379,24 @@ impl SteeringMap {
 
     /// The hash of a connection.
     pub(super) fn hash(&self, local: SocketAddr, remote: SocketAddr) -> u32 {
-        let mut hash = self.words()[0].load(Ordering::Relaxed);
+        let mut hasher = SipHasher13::new_with_key(&self.key());
         for ip in [remote.ip(), local.ip()] {
             match ip {
-                IpAddr::V4(ip) => hash = mix(hash, u32::from_ne_bytes(ip.octets())),
-                IpAddr::V6(ip) => {
-                    let octets = ip.octets();
-                    let (words, _) = octets.as_chunks();
-                    for word in words {
-                        hash = mix(hash, u32::from_ne_bytes(*word));
-                    }
-                }
+                IpAddr::V4(ip) => hasher.write(&ip.octets()),
+                IpAddr::V6(ip) => hasher.write(&ip.octets()),
             }
         }
-        mix(hash, ports_word(local, remote))
+        hasher.write(&ports_word(local, remote).to_ne_bytes());
+        hasher.finish() as u32
+    }
+}
+
+/// Prints no key.
+impl fmt::Debug for SteeringMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SteeringMap")
+            .field("flows", &self.flows())
+            .finish_non_exhaustive()
     }
 }
 
@@ -416,15 +459,6 @@ fn bucket(hash: u32) -> u32 {
 
 fn flow_element(hash: u32, place: usize) -> u32 {
     FLOWS_ELEMENT + (bucket(hash) << BUCKET_FLOWS_LOG2) + place as u32
-}
-
-/// The multiplier and the shift of the hash, which takes the words of a packet as they lie there.
-pub(super) const HASH_FACTOR: u32 = 0x9e37_79b1;
-pub(super) const HASH_SHIFT: u32 = 15;
-
-fn mix(hash: u32, word: u32) -> u32 {
-    let hash = (hash ^ word).wrapping_mul(HASH_FACTOR);
-    hash ^ hash >> HASH_SHIFT
 }
 
 /// The bit of a known connection: not those bits of its hash that choose a target.

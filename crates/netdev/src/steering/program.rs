@@ -25,10 +25,10 @@ use super::decide::SYN_MASK;
 use super::map::{
     BUCKET_FLOWS_LOG2, BUCKETS_LOG2, ELEMENT_BITS_LOG2, ELEMENT_WORDS, FLOW_ADDRESSES_WORD,
     FLOW_OWNER_WORD, FLOW_PORTS_WORD, FLOW_TAG_BIT, FLOW_TARGETS_ELEMENT, FLOWS_ELEMENT,
-    FLOWS_WORD, HASH_FACTOR, HASH_SHIFT, KNOWN_BITS_LOG2, KNOWN_ELEMENT, OWNER_FAMILY_BITS,
-    OWNER_V4, OWNER_V6, OWNER_WORKER_BITS, PORTS_ELEMENT, Protocol, TAGS_ELEMENT, TARGETS,
-    TARGETS_WORD, Target,
+    FLOWS_WORD, KNOWN_BITS_LOG2, KNOWN_ELEMENT, OWNER_FAMILY_BITS, OWNER_V4, OWNER_V6,
+    OWNER_WORKER_BITS, PORTS_ELEMENT, Protocol, TAGS_ELEMENT, TARGETS, TARGETS_WORD, Target,
 };
+use super::siphash;
 use crate::packet::ALL_NODES;
 
 /// What a socket is bound to.
@@ -143,7 +143,9 @@ fn program(
     let (take, worker) = (code.label(), code.label());
     look_at_addresses(&mut code, family, own, &ways);
     look_for_segment(&mut code, family, &ways);
-    hash(&mut code, map, family, &ways);
+    load_first_element(&mut code, map, &ways);
+    look_whether_to_hash(&mut code, family, &ways);
+    siphash::hash(&mut code, &tuple_words(family));
     look_for_flow(&mut code, map, family, worker, &ways);
     look_for_syn(&mut code, family, own, &ways);
     look_up_target(&mut code, map, &ways);
@@ -227,18 +229,28 @@ fn look_for_segment(code: &mut Assembler, family: Family, ways: &Ways) {
     );
 }
 
-/// Register 9 becomes the first element of the map, and register 8 the hash.
-fn hash(code: &mut Assembler, map: BorrowedFd<'_>, family: Family, ways: &Ways) {
+/// Register 9 becomes the first element of the map.
+fn load_first_element(code: &mut Assembler, map: BorrowedFd<'_>, ways: &Ways) {
     code.set(R1, 0);
     look_up_element(code, map, ways.host);
     code.copy(R9, R0);
-    code.load(Width::Word, R8, R9, 0);
-    for at in family.addresses() {
-        for word in 0..family.address_words() {
-            mix(code, IP_HEADER + at + 4 * word);
-        }
-    }
-    mix(code, TCP_HEADER);
+}
+
+/// Goes on if there are flows, or with what may be a SYN: else nothing needs the hash.
+fn look_whether_to_hash(code: &mut Assembler, family: Family, ways: &Ways) {
+    let needs_hash = code.label();
+    code.load(Width::Word, R1, R9, 4 * FLOWS_WORD as i16);
+    code.jump_unless(R1, 0, needs_hash);
+    jump_unless_syn(code, family, ways.host);
+    code.place(needs_hash);
+}
+
+/// The places on the stack of what is hashed: addresses and ports, in words.
+fn tuple_words(family: Family) -> Vec<i16> {
+    let [source, _] = family.addresses();
+    // Source and destination stand side by side.
+    let addresses = (0..2 * family.address_words()).map(|word| IP_HEADER + source + 4 * word);
+    addresses.chain([TCP_HEADER]).collect()
 }
 
 /// Goes to `worker` with what is of a flow; the target is in register 7.
@@ -310,15 +322,20 @@ fn jump_unless_same(code: &mut Assembler, word: usize, at: i16, otherwise: Label
 
 /// Goes on with a SYN that another machine has sent.
 fn look_for_syn(code: &mut Assembler, family: Family, own: &[IpAddr], ways: &Ways) {
-    code.load(Width::Byte, R0, FRAME, IP_HEADER + family.protocol());
-    code.jump_unless(R0, Protocol::Tcp.number().into(), ways.host);
-    code.load(Width::Byte, R0, FRAME, TCP_HEADER + 13);
-    code.with(Op::And, R0, SYN_MASK.into());
-    code.jump_unless(R0, Flags::SYN.0.into(), ways.host);
+    jump_unless_syn(code, family, ways.host);
     let [source, _] = family.addresses();
     for words in own.iter().filter_map(|address| family.words(*address)) {
         jump_if_words(code, IP_HEADER + source, &words, ways.host);
     }
+}
+
+/// Goes on at the label unless it is a plain SYN of TCP.
+fn jump_unless_syn(code: &mut Assembler, family: Family, otherwise: Label) {
+    code.load(Width::Byte, R0, FRAME, IP_HEADER + family.protocol());
+    code.jump_unless(R0, Protocol::Tcp.number().into(), otherwise);
+    code.load(Width::Byte, R0, FRAME, TCP_HEADER + 13);
+    code.with(Op::And, R0, SYN_MASK.into());
+    code.jump_unless(R0, Flags::SYN.0.into(), otherwise);
 }
 
 /// Goes on with a SYN of no known connection, for a port of the map; the target is in register 7.
@@ -370,16 +387,6 @@ fn look_up_element(code: &mut Assembler, map: BorrowedFd<'_>, otherwise: Label) 
     code.jump_if_null(R0, otherwise);
 }
 
-/// Hashes a word of the stack.
-fn mix(code: &mut Assembler, at: i16) {
-    code.load(Width::Word, R1, FRAME, at);
-    code.with_register(Op::Xor, R8, R1);
-    code.with(Op::Mul, R8, HASH_FACTOR);
-    code.copy_word(R1, R8);
-    code.with(Op::Rsh, R1, HASH_SHIFT);
-    code.with_register(Op::Xor, R8, R1);
-}
-
 /// Copies `count` bytes of the frame, from its IP header on, to the stack.
 fn load_bytes(code: &mut Assembler, from: u32, to: i16, count: u32, otherwise: Label) {
     code.copy(R1, R6);
@@ -414,10 +421,18 @@ mod tests {
     use wire::ip::Ecn;
     use wire::tcp::Header;
 
-    use super::super::{Arrived, Decision, PacketType, Protocol, SteeringMap, create_map};
+    use super::super::{
+        Arrived, Decision, KEY_BYTES, PacketType, Protocol, SteeringMap, create_map,
+    };
     use super::*;
 
     const FRAMES: usize = 16_000;
+
+    const KEY: [u8; KEY_BYTES] = *b"a key of a hash.";
+
+    fn key_of(seed: u64) -> [u8; KEY_BYTES] {
+        u128::from(seed).wrapping_mul(u128::MAX / 7).to_ne_bytes()
+    }
 
     /// xorshift64*
     struct Random(u64);
@@ -584,7 +599,7 @@ mod tests {
     fn map() -> Option<(OwnedFd, SteeringMap)> {
         match create_map() {
             Ok(fd) => {
-                let map = SteeringMap::open(fd.as_fd(), 0x1234_5678).unwrap();
+                let map = SteeringMap::open(fd.as_fd(), KEY).unwrap();
                 Some((fd, map))
             }
             Err(error) => {
@@ -704,7 +719,7 @@ mod tests {
     /// them are listed, and no other connection is.
     #[test]
     fn a_full_map_refuses_flows_and_mistakes_none() {
-        let map = SteeringMap::in_memory(seed() as u32);
+        let map = SteeringMap::in_memory(key_of(seed()));
         let targets = [1, 2].map(|target| Target::new(target).unwrap());
         for (worker, target) in targets.into_iter().enumerate() {
             map.set_flow_target(worker, Some(target));
@@ -789,9 +804,83 @@ mod tests {
         TcpTemplate::new([2; 6], [0; 6], from, to).to_frame(&header, b"")
     }
 
+    /// A program that returns the hash of a segment.
+    fn hash_program(map: BorrowedFd<'_>, family: Family) -> OwnedFd {
+        let mut code = Assembler::default();
+        let ways = Ways {
+            drop: code.label(),
+            host: code.label(),
+        };
+        code.copy(R6, R1);
+        load_bytes(&mut code, 0, IP_HEADER, family.header_bytes(), ways.drop);
+        let at = family.header_bytes();
+        load_bytes(&mut code, at, TCP_HEADER, TCP_BYTES, ways.drop);
+        load_first_element(&mut code, map, &ways);
+        siphash::hash(&mut code, &tuple_words(family));
+        code.copy(R0, R8);
+        code.exit();
+        code.place(ways.drop);
+        code.place(ways.host);
+        code.set(R0, 0);
+        code.exit();
+        bpf::load_filter(&code.finish()).expect("the kernel takes it")
+    }
+
+    #[test]
+    fn programs_hash_as_the_map_does() {
+        let mut random = Random(seed());
+        for number in 0..8 {
+            let Ok(fd) = create_map() else {
+                println!("not tested: no map");
+                return;
+            };
+            let map = SteeringMap::open(fd.as_fd(), key_of(random.below(u64::MAX))).unwrap();
+            let ipv6 = number % 2 == 1;
+            let family = if ipv6 { Family::V6 } else { Family::V4 };
+            let program = hash_program(fd.as_fd(), family);
+            for _ in 0..1_000 {
+                let mut octets = [[0; 16]; 2];
+                octets
+                    .as_flattened_mut()
+                    .fill_with(|| random.below(256) as u8);
+                let [local, remote] = octets.map(|octets| {
+                    let ip: IpAddr = match ipv6 {
+                        true => octets.into(),
+                        false => [octets[0], octets[1], octets[2], octets[3]].into(),
+                    };
+                    SocketAddr::new(ip, random.below(1 << 16) as u16)
+                });
+                let template = TcpTemplate::new([2; 6], [0; 6], remote, local);
+                let bytes = template.to_frame(&Header::default(), b"");
+                let hash = super::super::bpf::tests::run(&program, &bytes);
+                assert_eq!(hash, map.hash(local, remote), "{local} {remote}");
+            }
+        }
+    }
+
+    /// Of a hash that multiplies and shifts, whatever its seed: these bits of one word change one
+    /// bit of the state, and these of the next word change it back.
+    #[test]
+    fn no_difference_of_addresses_collides_under_every_key() {
+        let local: SocketAddr = "[fd77::12:3456]:80".parse().unwrap();
+        let mut random = Random(seed());
+        for _ in 0..1_000 {
+            let map = SteeringMap::in_memory(key_of(random.below(u64::MAX)));
+            let octets: [u8; 16] = std::array::from_fn(|_| random.below(256) as u8);
+            for first in [0, 4, 8] {
+                let mut other = octets;
+                for (at, bits) in [(3, 0x80), (6, 0x01), (7, 0x80)] {
+                    other[first + at] ^= bits;
+                }
+                let hash = |octets: [u8; 16]| map.hash(local, (octets, 5000).into());
+                assert_ne!(hash(octets), hash(other), "{octets:x?}");
+            }
+        }
+    }
+
     #[test]
     fn a_map_that_says_nothing_leaves_all_to_the_host() {
-        let map = SteeringMap::in_memory(1);
+        let map = SteeringMap::in_memory(KEY);
         let bytes = syn("192.0.2.1:4000", "10.0.0.2:80");
         let mut arrived = Arrived {
             bytes: &bytes,
@@ -816,7 +905,7 @@ mod tests {
     /// As many as a full host has, and the targets share what is left.
     #[test]
     fn few_syns_are_the_hosts_for_nothing() {
-        let map = SteeringMap::in_memory(seed() as u32);
+        let map = SteeringMap::in_memory(key_of(seed()));
         let targets = [1, 2, 3].map(|target| Target::new(target).unwrap());
         map.set_targets(&targets);
         map.set_ports([80]);

@@ -64,6 +64,11 @@ impl Parted {
         self.table.time_waits()
     }
 
+    /// All of them.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
+        self.table.keys()
+    }
+
     /// The connection that has these addresses and ports.
     pub(crate) fn key_of(&self, addresses: &Addresses) -> Option<Key> {
         self.table.by_addresses(addresses)

@@ -4,7 +4,7 @@ use contract::limits::PART_ENDS_MAX;
 use contract::parting::{Part, PartEnd, PartEndReason, PartRefusal};
 use contract::{Event, FlowId};
 use netdev::{Port, SendError};
-use tcp::{CloseReason, Connection, ConnectionEvent, Instant, Limits};
+use tcp::{CloseReason, Connection, ConnectionEvent, Instant, Limits, State};
 use wire::frame::{TcpPacket, TcpTemplate};
 use wire::tcp::Header;
 
@@ -131,6 +131,32 @@ impl<P: Port> Engine<P> {
             }
         }
         worked
+    }
+
+    /// The host process has died: the last packets of a connection. A FIN goes once more if the
+    /// peer has not acknowledged it. A peer that has, and has not closed, is reset.
+    pub(crate) fn end_parted(&mut self, key: Key, now_us: u64) -> Vec<PacketHeader> {
+        let Some(mut entry) = self.parted.table.remove(key) else {
+            return Vec::new();
+        };
+        let Rest::Open(connection) = &mut entry.rest else {
+            return Vec::new();
+        };
+        let mut now = Instant::from_us(now_us);
+        if connection.state() == State::FinWait2 {
+            connection.abort();
+        } else if let Some(due) = connection.next_timeout() {
+            now = now.max(due);
+            connection.on_timeout(now);
+        }
+        let mut packets = Vec::new();
+        while let Some(transmit) = connection.poll_transmit(now, &LIMITS) {
+            packets.extend(PacketHeader::new(&entry.template, &transmit.header));
+            if let Some(transmission) = transmit.transmission {
+                connection.on_departed(transmission, now);
+            }
+        }
+        packets
     }
 
     /// Sends what a connection wants to send, and notes what has become of it.

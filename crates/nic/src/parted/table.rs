@@ -76,6 +76,10 @@ impl Table {
         self.by_addresses.get(addresses).copied()
     }
 
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
+        self.by_flow.values().copied()
+    }
+
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Entry> {
         self.entries.get_mut(key)
     }

@@ -79,6 +79,9 @@ impl<P: Port> Engine<P> {
         };
         retain(quic, flow.pieces.drain(..planned.pieces), &mut self.blocks);
         if planned.place.last {
+            if let Some(job) = flow.jobs.front() {
+                quic.on_job_departed(job);
+            }
             self.report_departure(key, clock);
         }
     }

@@ -3,11 +3,13 @@
 use contract::RejectReason;
 use contract::quic::{QuicKey, QuicPacket};
 
+use super::close::LastDatagram;
 use super::keys::{Keys, PacketKey};
+use super::packet;
 use super::receive::Receiver;
 use super::retained::Retained;
 use crate::blocks::Blocks;
-use crate::job::JobPacket;
+use crate::job::{Job, JobPacket};
 
 /// Keys, packet numbers and pinned blocks of a flow.
 #[derive(Debug, Default)]
@@ -17,6 +19,8 @@ pub(crate) struct QuicFlow {
     next_number: u64,
     /// All lower packet numbers are sealed or skipped.
     next_sealed: u64,
+    /// Where the last datagram has gone.
+    last: Option<Box<LastDatagram>>,
     /// Blocks prepared or sent, and not released.
     pub(super) retained: Retained,
     /// From QRXKEY to QRXKEYGONE.
@@ -74,6 +78,32 @@ impl QuicFlow {
         let key = self.keys.get(packet.generation)?;
         self.next_sealed = packet.number + 1;
         Some(key)
+    }
+
+    /// All of a QSEND has departed.
+    pub(super) fn on_job_departed(&mut self, job: &Job) {
+        if let Some(now) = LastDatagram::of(job) {
+            match &mut self.last {
+                Some(last) => **last = now,
+                None => self.last = Some(Box::new(now)),
+            }
+        }
+    }
+
+    /// A sealed packet that closes the connection, the last of the flow, and where it goes. `None`
+    /// if nothing has departed, or there is no key.
+    pub(crate) fn close(&mut self) -> Option<(&LastDatagram, Vec<u8>)> {
+        let last = self.last.as_deref()?;
+        let mut close = last.close(self.next_number)?;
+        let key = self.keys.get(close.generation)?;
+        if close.number < self.next_sealed {
+            return None;
+        }
+        self.next_sealed = close.number + 1;
+        self.next_number = self.next_sealed;
+        let packet = &mut close.packet;
+        packet::seal(key, close.number, close.header_bytes, packet, &[]);
+        Some((last, close.packet))
     }
 
     /// Accepted packets have left, or never will.

@@ -10,6 +10,7 @@
 //! | `job` | turns a QSEND into a job |
 //! | `output` | a superpacket of sealed datagrams |
 //! | `packet` | seals one packet and protects its header |
+//! | `close` | the last packet of a flow when the host process has died |
 //! | `depart` | departure of superpackets of datagrams |
 //! | `receive` | opens packets of peers, orders them, and hands them to the host |
 //!
@@ -19,6 +20,7 @@
 //! memory without an intermediate copy if the cipher can. It offers the sealed bytes to the port
 //! until the port takes them: each number is sealed at most once, whatever the port answers.
 
+mod close;
 mod commands;
 mod depart;
 mod flow;

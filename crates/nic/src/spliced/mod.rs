@@ -75,6 +75,20 @@ impl Spliced {
         }
     }
 
+    /// All of them.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
+        self.table.keys()
+    }
+
+    /// Resets for both peers of a splice.
+    pub(crate) fn resets(&self, key: Key) -> Vec<PacketHeader> {
+        let Some(entry) = self.table.get(key) else {
+            return Vec::new();
+        };
+        let both = [0, 1].map(|side| entry.splice.reset_packets(side));
+        both.into_iter().flatten().collect()
+    }
+
     /// Splices in the table.
     pub(crate) fn len(&self) -> usize {
         self.table.len()

@@ -2,7 +2,7 @@
 
 use contract::limits::SPLICE_PROGRESS_MAX;
 use contract::splicing::{
-    Splice as Command, SpliceEndReason, SpliceOutcome, SpliceProgress, SpliceRefusal, UnspliceKind,
+    Splice as Command, SpliceEndReason, SpliceOutcome, SpliceRefusal, UnspliceKind,
 };
 use contract::{Event, FlowId};
 use netdev::Port;
@@ -24,6 +24,15 @@ const DUE_MAX: usize = 64;
 
 /// How often the host hears what has passed of a splice, in microseconds.
 const REPORT_US: u64 = 1_000_000;
+
+/// So many bytes are reported before that: a fast splice passes more in a second than a successor
+/// believes to have passed.
+const REPORT_BYTES: u64 = 256 << 20;
+
+const _: () = assert!(
+    2 * REPORT_BYTES <= super::splice::UNKNOWN_MAX as u64,
+    "a report that is lost with its NIC process does not stop the splice"
+);
 
 /// A splice that was reset stays for so long, in microseconds: what is on its way to the peer that
 /// has gone is answered with RST, which goes through.
@@ -94,10 +103,13 @@ impl<P: Port> Engine<P> {
     }
 
     /// SPLICEMSS.
-    pub(crate) fn set_splice_mss(&mut self, flow: FlowId, mss: [u16; 2]) {
+    pub(crate) fn reduce_splice_mss(&mut self, flow: FlowId, leg: u8, mss: u16, seq: u32) {
         let key = self.spliced.table.by_flow(flow);
-        if let Some(entry) = key.and_then(|key| self.spliced.table.get_mut(key)) {
-            entry.splice.set_mss(mss);
+        let entry = key.and_then(|key| self.spliced.table.get_mut(key));
+        if entry.is_some_and(|entry| entry.splice.reduce_mss(usize::from(leg), mss, seq)) {
+            self.emit(Event::SpliceMssReduced { flow, leg, mss });
+        } else {
+            self.counters.splice_mss_ignored += 1;
         }
     }
 
@@ -166,13 +178,18 @@ impl<P: Port> Engine<P> {
         if entry.splice.has_finished() != had_finished && !is_finished {
             // A NIC stack that takes this one's place has to know of a FIN.
             leaves = Leaves::BehindReports;
-            entry.report_us = NEVER_US;
-            let progress = progress(entry);
+            let progress = entry.report();
             self.spliced.progress.push(progress);
         } else if is_finished || repeats_fin {
             leaves = Leaves::BehindReports;
-        } else if passed.new_bytes > 0 && entry.report_us == NEVER_US {
-            entry.report_us = now_us.saturating_add(REPORT_US);
+        } else if passed.new_bytes > 0 {
+            entry.unreported_bytes += passed.new_bytes;
+            if entry.unreported_bytes >= REPORT_BYTES {
+                let progress = entry.report();
+                self.spliced.progress.push(progress);
+            } else if entry.report_us == NEVER_US {
+                entry.report_us = now_us.saturating_add(REPORT_US);
+            }
         }
         if entry.splice.is_returning() {
             if entry.splice.acked() > acked {
@@ -225,15 +242,8 @@ impl<P: Port> Engine<P> {
     }
 
     fn reset_both(&mut self, key: Key, reason: SpliceEndReason) {
-        for side in BOTH {
-            let Some(entry) = self.spliced.table.get(key) else {
-                return;
-            };
-            let [passed, acked] = entry.splice.boundaries(side);
-            self.tell_peer(key, side, |splice, side| splice.reset(side, passed));
-            if acked != passed {
-                self.tell_peer(key, side, |splice, side| splice.reset(side, acked));
-            }
+        for header in self.spliced.resets(key) {
+            self.put_spliced(header, &[]);
         }
         self.end_splice(key, reason);
     }
@@ -269,8 +279,7 @@ impl<P: Port> Engine<P> {
             return;
         };
         if now_us >= entry.report_us {
-            entry.report_us = NEVER_US;
-            let progress = progress(entry);
+            let progress = entry.report();
             self.spliced.progress.push(progress);
         }
         if now_us >= entry.until_us {
@@ -328,14 +337,6 @@ fn marked(template: &TcpTemplate, ecn: Ecn) -> TcpTemplate {
     TcpTemplate {
         traffic_class: ecn.mark(template.traffic_class),
         ..*template
-    }
-}
-
-fn progress(entry: &Entry) -> SpliceProgress {
-    SpliceProgress {
-        flow: entry.flow,
-        passed_bytes: entry.splice.passed_bytes(),
-        has_finished: entry.splice.has_finished(),
     }
 }
 

@@ -17,6 +17,8 @@ use wire::frame::TcpTemplate;
 use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
 
+use crate::packet::PacketHeader;
+
 /// A successor lets pass what is at most so far beyond what it knows, in bytes: the largest window
 /// (RFC 7323 §2.3).
 pub(super) const UNKNOWN_MAX: i64 = 1 << 30;
@@ -247,11 +249,21 @@ impl Splice {
         self.legs[side].mss.saturating_sub(sack_bytes).max(1)
     }
 
-    /// Takes over the MSS of the legs.
-    pub(super) fn set_mss(&mut self, mss: [u16; 2]) {
-        for (leg, mss) in self.legs.iter_mut().zip(mss) {
+    /// A router says that a packet to the peer of a leg is too big, and quotes `seq`. Believed if
+    /// that is of data which the peer has not acknowledged, as an attacker off the path does not
+    /// know (RFC 5927 §4). True if packets become shorter.
+    pub(super) fn reduce_mss(&mut self, side: Side, mss: u16, seq: u32) -> bool {
+        let (Some(leg), Some(sent)) = (self.legs.get_mut(side), self.streams.get(1 - side.min(1)))
+        else {
+            return false;
+        };
+        let quoted = position(seq, leg.snd_nxt, sent.passed);
+        let is_in_flight = (sent.acked..sent.passed).contains(&quoted);
+        let is_believed = is_in_flight && mss < leg.mss;
+        if is_believed {
             leg.mss = mss;
         }
+        is_believed
     }
 
     /// Bytes of each leg that have passed.
@@ -542,21 +554,33 @@ impl Splice {
         }
     }
 
-    /// Where the peer of a leg may be: behind all that has passed, or, if that is lost, behind what
-    /// it has acknowledged. It takes a RST that stands exactly there (RFC 5961 §3.2).
-    pub(super) fn boundaries(&self, side: Side) -> [i64; 2] {
+    /// RSTs for the peer of a leg: behind all that has passed, and, if it has not acknowledged
+    /// that, where it has stopped. It takes the one that stands where it expects more.
+    pub(super) fn resets(&self, side: Side) -> impl Iterator<Item = Header> {
+        let numbers = self.numbers(side);
         let sent = &self.streams[1 - side];
-        [sent.passed, sent.acked]
-    }
-
-    /// A RST for the peer of a leg, at one of these places.
-    pub(super) fn reset(&self, side: Side, boundary: i64) -> Header {
-        Header {
-            seq: self.legs[side].snd_nxt.wrapping_add(boundary as u32),
-            ack: self.numbers(side).rcv_nxt,
+        let (passed, acked) = (sent.passed.max(sent.acked), sent.acked);
+        let first = (passed > acked).then_some(passed);
+        let positions = first.into_iter().chain([acked]);
+        let base = self.legs[side].snd_nxt;
+        positions.map(move |position| Header {
+            seq: base.wrapping_add(position as u32),
+            ack: numbers.rcv_nxt,
             flags: Flags::RST | Flags::ACK,
             ..Header::default()
-        }
+        })
+    }
+
+    /// The same as packets.
+    pub(super) fn reset_packets(&self, side: Side) -> Vec<PacketHeader> {
+        let template = TcpTemplate {
+            traffic_class: Ecn::NotEct.mark(self.template(side).traffic_class),
+            ..*self.template(side)
+        };
+        let resets = self.resets(side);
+        resets
+            .filter_map(|header| PacketHeader::new(&template, &header))
+            .collect()
     }
 
     /// Where a leg is, as far as acknowledgments say.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use contract::FlowId;
+use contract::splicing::SpliceProgress;
 
 use super::splice::{Side, Splice};
 use crate::addresses::Addresses;
@@ -24,6 +25,8 @@ pub(super) struct Entry {
     pub(super) overdue_us: u64,
     /// The host hears what has passed.
     pub(super) report_us: u64,
+    /// Bytes that have passed since it heard of it last.
+    pub(super) unreported_bytes: u64,
     /// The end of what lingers, or of the time in which it has to return.
     pub(super) until_us: u64,
     /// No SYN is answered before.
@@ -43,10 +46,22 @@ impl Entry {
             idle_us: NEVER_US,
             overdue_us: NEVER_US,
             report_us: NEVER_US,
+            unreported_bytes: 0,
             until_us: NEVER_US,
             challenge_us: 0,
             ask_us: NEVER_US,
             ask_after_us: NEVER_US,
+        }
+    }
+
+    /// What has passed, for the host.
+    pub(super) fn report(&mut self) -> SpliceProgress {
+        self.report_us = NEVER_US;
+        self.unreported_bytes = 0;
+        SpliceProgress {
+            flow: self.flow,
+            passed_bytes: self.splice.passed_bytes(),
+            has_finished: self.splice.has_finished(),
         }
     }
 
@@ -99,6 +114,10 @@ impl Table {
 
     pub(super) fn by_addresses(&self, addresses: &Addresses) -> Option<(Key, Side)> {
         self.by_addresses.get(addresses).copied()
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
+        self.by_flow.values().copied()
     }
 
     pub(super) fn get(&self, key: Key) -> Option<&Entry> {

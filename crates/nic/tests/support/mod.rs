@@ -154,6 +154,15 @@ impl Stage {
         self.worker.turn(&|| now.get()).expect("the ring is sound")
     }
 
+    /// The host process dies, and all its connections are ended. Returns how many the worker
+    /// knows.
+    pub fn lose_host(&mut self) -> usize {
+        let now_us = self.now_us.get();
+        let connections = self.worker.orphan_all(&|| now_us);
+        while self.worker.end_orphans(1, &|| now_us) {}
+        connections
+    }
+
     /// Takes the events that have come.
     pub fn listen(&mut self) {
         while let Some(event) = self.host.receive().expect("the ring is sound") {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use contract::control::{HostSession, host_hello};
 use contract::ethernet::session::Counters;
-use contract::ethernet::{ETHER_TYPE, PreSharedKey};
+use contract::ethernet::{ETHER_TYPE, End, Leaving, PreSharedKey};
 use contract::limits::HEARTBEAT_SECONDS;
 use failure::Failure;
 use netdev::packet::{ControlPort, mtu_of};
@@ -210,7 +210,14 @@ impl NicProcess<'_> {
             Ok(HostSession {
                 mut channels,
                 socket,
-            }) => session.run(&mut channels, socket.as_fd(), stop),
+            }) => {
+                let ended = session.run(&mut channels, socket.as_fd(), stop);
+                if let EndReason::Session(End::Left(Leaving::HostDied)) = ended.0 {
+                    // The NIC process ends the connections.
+                    drop(socket.without_farewell());
+                }
+                ended
+            }
             Err(error) => {
                 let failure = Failure::broken("connecting to the NIC process", error);
                 tracing::error!("{failure}");

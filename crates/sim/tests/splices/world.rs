@@ -188,7 +188,7 @@ impl World {
         let now_us = 1_000_000;
         let (channel, nic_channel) = in_memory();
         let mut stack = Stack::new(config, Link::of(&host_port), vec![channel], now_us);
-        let map = SteeringMap::in_memory(random.next() as u32);
+        let map = SteeringMap::in_memory([random.next() as u8; 16]);
         if scenario.is_steered {
             stack.steer_with(map.clone());
         }

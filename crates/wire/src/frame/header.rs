@@ -68,6 +68,11 @@ impl<'a> HeaderMut<'a> {
         self.set_u32_at(self.tcp_offset + 4, seq);
     }
 
+    /// Acknowledgment number.
+    pub fn ack(&self) -> u32 {
+        self.u32_at(self.tcp_offset + 8)
+    }
+
     /// Control bits.
     pub fn flags(&self) -> Flags {
         Flags(self.bytes[self.tcp_offset + 13])

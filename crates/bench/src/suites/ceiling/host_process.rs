@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use contract::channel::HostChannel;
-use contract::control::{self, HostSession, NicSession};
+use contract::control::{self, HostSession, HostSocket, NicSession};
 use host::{
     Link, NicLoss, NicRefusal, NicSource, Polling, Shard, Stack, StackConfig, monotonic_us,
 };
@@ -55,7 +55,7 @@ pub(crate) struct Settings {
 pub(super) fn shard(
     port: RingPort,
     channels: Vec<HostChannel>,
-    nic_socket: OwnedFd,
+    nic_socket: impl Into<HostSocket>,
     now_us: u64,
 ) -> Shard<RingPort, Server> {
     let config = StackConfig {

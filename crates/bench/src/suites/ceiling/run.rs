@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use contract::control;
+use contract::control::{self, HostSocket};
 use host::monotonic_us;
 use rustix::io::Errno;
 use rustix::net::{
@@ -158,7 +158,7 @@ fn turn_until(stub: &mut StubNic, is_so: impl Fn(&StubNic) -> bool) -> Result<()
 }
 
 /// Tells the host process to end, and hears what it says of itself.
-fn end(stub: &mut StubNic, socket: &OwnedFd) -> Result<Account> {
+fn end(stub: &mut StubNic, socket: &HostSocket) -> Result<Account> {
     shutdown(socket, Shutdown::Write).context(|| "telling the host to end".into())?;
     let begun = Instant::now();
     let mut bytes = [0; 4096];

@@ -255,6 +255,17 @@ impl Client {
         assert!(why.contains("closed by peer: 256"), "{why}");
     }
 
+    /// Waits for the server to close the connection with INTERNAL_ERROR (RFC 9000 §20.1).
+    pub(crate) fn until_closed_by_server(&mut self) {
+        let begun = Instant::now();
+        while self.quic.lost.is_none() {
+            assert!(begun.elapsed() < SOON, "waiting for the end");
+            self.turn();
+        }
+        let why = self.quic.lost.as_deref().unwrap_or_default();
+        assert!(why.contains("internal error"), "{why}");
+    }
+
     /// Ends the connection.
     pub(crate) fn close(mut self) {
         self.quic.close(self.now_us(), NO_ERROR);

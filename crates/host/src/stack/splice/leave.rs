@@ -163,14 +163,14 @@ impl Stack {
     }
 
     /// The splice of this name, if this worker has it.
-    fn spliced_by(&self, worker: usize, flow: FlowId) -> Option<Place> {
+    pub(super) fn spliced_by(&self, worker: usize, flow: FlowId) -> Option<Place> {
         let place = self.splicing.splices.by_flow(flow)?;
         let splice = self.splicing.splices.get(place)?;
         (splice.stage != Stage::Joining && splice.worker == worker).then_some(place)
     }
 
     /// A report may be of a splice that has ended here meanwhile.
-    fn may_be_late(&self) -> bool {
+    pub(super) fn may_be_late(&self) -> bool {
         self.counters.splices_joined > 0
     }
 

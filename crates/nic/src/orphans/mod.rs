@@ -1,0 +1,77 @@
+//! Connections whose host process has died: the worker ends them.
+//!
+//! No process decides anything any more, and a peer that waits for data would wait until its own
+//! timeout. The worker knows where each connection is: it sends a RST for each of TCP, and
+//! CONNECTION_CLOSE for each of QUIC. After an orderly end, the host has done so itself
+//! ([`contract::control::HostSocket`]).
+//!
+//! A peer takes a RST only if it stands at the sequence number that it expects next (RFC 9293
+//! §3.10.7.4). That is behind all that has departed, if nothing was lost; else it is mostly where
+//! acknowledgments have stopped. A RST stands at each. Between the two, a loss leaves the peer to
+//! the next server.
+
+mod run;
+
+use std::collections::{HashMap, VecDeque};
+
+use contract::FlowId;
+
+use self::run::{Orphan, OrphanPacket};
+use crate::departed::Departed;
+use crate::flow::Flow;
+use crate::shrink;
+
+/// A flow that has nothing queued or pinned.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    pub(crate) departed: Box<Departed>,
+    /// The peer has acknowledged its stream up to here.
+    pub(crate) acked_offset: u64,
+}
+
+/// What ends connections when the host process has died.
+#[derive(Debug, Default)]
+pub(crate) struct Orphans {
+    /// Flows that have nothing queued or pinned, and are not over.
+    idle: HashMap<FlowId, Idle>,
+    /// Connections to end.
+    waiting: VecDeque<Orphan>,
+    /// For the port, as soon as it takes them.
+    packets: VecDeque<OrphanPacket>,
+}
+
+impl Orphans {
+    /// Idle flows.
+    pub(crate) fn idle(&self) -> usize {
+        self.idle.len()
+    }
+
+    /// Remembers a flow that has become idle, unless `max` are remembered.
+    pub(crate) fn set_aside(&mut self, flow: Flow, max: usize) {
+        if let Some(departed) = flow.departed
+            && self.idle.len() < max
+        {
+            let acked_offset = flow.acked_offset;
+            let idle = Idle {
+                departed,
+                acked_offset,
+            };
+            self.idle.insert(flow.id, idle);
+        }
+    }
+
+    /// The flow sends again, or is over.
+    pub(crate) fn take(&mut self, flow: FlowId) -> Option<Idle> {
+        if self.idle.is_empty() {
+            return None;
+        }
+        shrink::remove(&mut self.idle, &flow)
+    }
+
+    /// More of an idle flow has been acknowledged.
+    pub(crate) fn acknowledge(&mut self, flow: FlowId, stream_offset: u64) {
+        if let Some(idle) = self.idle.get_mut(&flow) {
+            idle.acked_offset = idle.acked_offset.max(stream_offset);
+        }
+    }
+}

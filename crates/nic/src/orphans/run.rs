@@ -1,0 +1,149 @@
+//! What a worker does when the host process has died.
+
+use std::io::IoSlice;
+
+use contract::channel::NicChannel;
+use contract::{Command, FlowId};
+use netdev::{Offload, Port, SendError, Superpacket};
+
+use crate::engine::{Clock, Engine};
+use crate::packet::{self, PacketHeader};
+use crate::slab::Key;
+
+/// A connection to end.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Orphan {
+    /// A flow with something queued or pinned, or with keys.
+    Flow(Key),
+    /// A flow without.
+    Idle(FlowId),
+    /// A connection that the host has parted with.
+    Parted(Key),
+    /// A splice.
+    Spliced(Key),
+}
+
+/// A packet that waits for the port.
+#[derive(Debug)]
+pub(super) enum OrphanPacket {
+    Tcp(PacketHeader),
+    Datagram {
+        header: Vec<u8>,
+        payload: Vec<u8>,
+        offload: Offload,
+    },
+}
+
+impl OrphanPacket {
+    fn send<P: Port>(&self, port: &mut P) -> Result<(), SendError> {
+        match self {
+            OrphanPacket::Tcp(header) => header.send(port, &[]),
+            OrphanPacket::Datagram {
+                header,
+                payload,
+                offload,
+            } => port.send(&Superpacket {
+                header,
+                payload: &[IoSlice::new(payload)],
+                offload: *offload,
+            }),
+        }
+    }
+}
+
+impl<P: Port> Engine<P> {
+    /// The host process has died: what is in the ring is taken only as far as it is the end of
+    /// flows, and all connections are to be ended. Returns how many there are.
+    pub(crate) fn orphan_all(&mut self, channel: &mut NicChannel, clock: Clock<'_>) -> usize {
+        while let Ok(Some(command)) = channel.receive() {
+            let is_end = match &command {
+                Command::Acked { last, .. } => *last,
+                Command::PartGone { .. } => true,
+                _ => false,
+            };
+            if is_end {
+                self.command(&command, clock);
+            }
+        }
+        let flows = self.flow_keys.values().copied().map(Orphan::Flow);
+        let idle = self.orphans.idle.keys().copied().map(Orphan::Idle);
+        let parted = self.parted.keys().map(Orphan::Parted);
+        let spliced = self.spliced.keys().map(Orphan::Spliced);
+        let all = flows.chain(idle).chain(parted).chain(spliced).collect();
+        self.orphans.waiting = all;
+        self.orphans.waiting.len()
+    }
+
+    /// Ends at most so many connections, until the port is busy. True if some are left.
+    pub(crate) fn end_orphans(&mut self, count_max: usize, clock: Clock<'_>) -> bool {
+        for _ in 0..count_max {
+            if !self.send_orphan_packets() {
+                return true;
+            }
+            let Some(orphan) = self.orphans.waiting.pop_front() else {
+                return false;
+            };
+            match orphan {
+                Orphan::Flow(key) => self.end_flow(key),
+                Orphan::Idle(flow) => {
+                    if let Some(idle) = self.orphans.take(flow) {
+                        self.counters.orphans_reset += 1;
+                        let resets = idle.departed.resets(idle.acked_offset);
+                        self.orphans.packets.extend(resets.map(OrphanPacket::Tcp));
+                    }
+                }
+                Orphan::Parted(key) => {
+                    let packets = self.end_parted(key, clock());
+                    self.counters.orphans_reset += u64::from(!packets.is_empty());
+                    let packets = packets.into_iter().map(OrphanPacket::Tcp);
+                    self.orphans.packets.extend(packets);
+                }
+                Orphan::Spliced(key) => {
+                    let packets = self.spliced.resets(key);
+                    self.counters.orphans_reset += 2;
+                    let packets = packets.into_iter().map(OrphanPacket::Tcp);
+                    self.orphans.packets.extend(packets);
+                }
+            }
+        }
+        !self.send_orphan_packets() || !self.orphans.waiting.is_empty()
+    }
+
+    fn end_flow(&mut self, key: Key) {
+        let Some(flow) = self.flows.get_mut(key) else {
+            return;
+        };
+        if let Some(departed) = flow.departed() {
+            self.counters.orphans_reset += 1;
+            let resets = departed.resets(flow.acked_offset);
+            self.orphans.packets.extend(resets.map(OrphanPacket::Tcp));
+        }
+        if let Some((last, packet)) = flow.quic.as_deref_mut().and_then(|quic| quic.close())
+            && let Some((header, udp_offset, ipv6)) = last.header(packet.len())
+        {
+            self.counters.orphans_closed += 1;
+            self.orphans.packets.push_back(OrphanPacket::Datagram {
+                header,
+                offload: Offload::Udp {
+                    udp_offset: udp_offset as u16,
+                    payload_bytes: packet.len() as u16,
+                    ipv6,
+                },
+                payload: packet,
+            });
+        }
+    }
+
+    /// Sends packets until the port is busy. False if it is.
+    fn send_orphan_packets(&mut self) -> bool {
+        while let Some(packet) = self.orphans.packets.front() {
+            let sent = packet.send(&mut self.port);
+            if let Err(SendError::WouldBlock) = sent {
+                return false;
+            }
+            packet::has_left(&sent, &mut self.counters);
+            self.orphans.packets.pop_front();
+        }
+        true
+    }
+}
