@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use host::app::{AppEvent, Io, Owner, StreamId};
+use host::app::{AppEvent, ConnectError, Io, Owner, StreamId};
 use http_message::response;
 
 use crate::buffer::Buffer;
@@ -40,6 +40,11 @@ impl Checks {
                     let input = Buffer::default();
                     let backend = *backend;
                     self.running.insert(stream, Running { backend, input });
+                }
+                // It says nothing about the backend.
+                Err(ConnectError::NoPort) => {
+                    shared.on_no_port(io.now_us(), *backend);
+                    shared.pools.on_check_failed_here(*backend);
                 }
                 Err(_) => finish(shared, *backend, false),
             }
