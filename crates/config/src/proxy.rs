@@ -38,9 +38,9 @@ pub struct Proxy {
     /// Time in which no byte of a body may move or be acknowledged.
     pub idle_timeout: Text<Time>,
     /// Minimum rate at which a client must send the body of a request and receive that of a
-    /// response, averaged over `rate_period`, or `"off"`; a slower one gets 408, or a reset once its
-    /// response has begun. Only time in which the client alone delays the body counts; a client that
-    /// sends or receives nothing has the `idle_timeout`.
+    /// response, averaged over `rate_period`, or `"off"`; a slower one gets 408, or a reset once
+    /// its response has begun. Only time in which the client alone delays the body counts; a client
+    /// that sends or receives nothing has the `idle_timeout`.
     pub rate_min: Text<LeastRate>,
     /// Period over which `rate_min` is averaged.
     pub rate_period: Text<Time>,
@@ -133,8 +133,8 @@ pub struct ProxyPool {
     pub queue_max: u32,
     /// Time that a request may wait for a backend; after that, 503.
     pub queue_timeout: Text<Time>,
-    /// Bytes of a request's body to wait for before it takes a connection to a backend; of a shorter
-    /// body, all. With `"0"` it takes one as soon as its head has arrived, as requests with
+    /// Bytes of a request's body to wait for before it takes a connection to a backend; of a
+    /// shorter body, all. With `"0"` it takes one as soon as its head has arrived, as requests with
     /// `Expect: 100-continue` always do.
     pub request_buffer: Text<Size>,
     /// Time that a request waits for a backend before the slowest session that its client delays

@@ -1,5 +1,6 @@
 //! A body that is waited for before its request takes a connection to a backend, as with HAProxy's
-//! `http-buffer-request`: a short one to its end, a longer one until `request_buffer` of it is here.
+//! `http-buffer-request`: a short one to its end, a longer one until `request_buffer` of it is
+//! here.
 
 use crate::answer::Refusal;
 use crate::body::Decode;

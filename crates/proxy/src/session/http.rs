@@ -127,6 +127,17 @@ impl Session {
         let head = &self.input.bytes()[..request.head_bytes];
         let note = Note::new(shared, io.now_us(), head, pool_name);
         self.input.consume(request.head_bytes);
+        self.begin_exchange(io, shared, request, note)
+    }
+
+    fn begin_exchange(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        request: Request,
+        note: Note,
+    ) -> Step {
+        let config = shared.config.clone();
         let pool = request.pool;
         let settings = pool.map(|pool| &config.pools[pool]);
         let sends_proxy = settings.is_some_and(|pool| pool.send_proxy.is_some());
@@ -249,7 +260,10 @@ impl Session {
             },
             Some(_) => Look {
                 moved_bytes: io.acknowledged(client),
-                left_bytes: io.unacknowledged(client),
+                left_bytes: match self.output.is_empty() {
+                    true => io.unacknowledged(client),
+                    false => u64::MAX,
+                },
                 is_awaited: io.waits_for_peer(client),
             },
         }
