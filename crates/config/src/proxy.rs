@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::place::{Place, Problem};
 use super::text::{Text, Time};
+use crate::http::LeastRate;
 use crate::size::Size;
 use crate::socket_values::AddressRange;
 
@@ -36,6 +37,13 @@ pub struct Proxy {
     pub response_timeout: Text<Time>,
     /// Time in which no byte of a body may move or be acknowledged.
     pub idle_timeout: Text<Time>,
+    /// Minimum rate at which a client must send the body of a request and receive that of a
+    /// response, averaged over `rate_period`, or `"off"`; a slower one gets 408, or a reset once
+    /// its response has begun. Only time in which the client alone delays the body counts; a client
+    /// that sends or receives nothing has the `idle_timeout`.
+    pub rate_min: Text<LeastRate>,
+    /// Period over which `rate_min` is averaged.
+    pub rate_period: Text<Time>,
     /// Time that a tunnel may stall, in TCP mode and after an upgrade.
     pub tunnel_timeout: Text<Time>,
     /// Splice tunnels in the NIC stack, in TCP mode and after an upgrade, once they have moved 64
@@ -125,6 +133,13 @@ pub struct ProxyPool {
     pub queue_max: u32,
     /// Time that a request may wait for a backend; after that, 503.
     pub queue_timeout: Text<Time>,
+    /// Bytes of a request's body to wait for before it takes a connection to a backend; of a
+    /// shorter body, all. With `"0"` it takes one as soon as its head has arrived, as requests with
+    /// `Expect: 100-continue` always do.
+    pub request_buffer: Text<Size>,
+    /// Time that a request waits for a backend before the slowest session that its client delays
+    /// gives up its connection, one of the source with most connections; `"0s"`: none does.
+    pub evict_after: Text<Time>,
     /// Maximum further backends that a request may try before its response has begun.
     pub retries: u8,
     /// Failures of requests in a row that eject a backend; 0: none.
@@ -175,6 +190,8 @@ impl Default for Proxy {
             keepalive_timeout,
             response_timeout,
             idle_timeout,
+            bytes_per_second_min,
+            rate_period,
             tunnel_timeout,
             splice,
             backend_idle_timeout,
@@ -193,6 +210,8 @@ impl Default for Proxy {
             keepalive_timeout: time(keepalive_timeout),
             response_timeout: time(response_timeout),
             idle_timeout: time(idle_timeout),
+            rate_min: Text(LeastRate(bytes_per_second_min)),
+            rate_period: time(rate_period),
             tunnel_timeout: time(tunnel_timeout),
             splice,
             backend_idle_timeout: time(backend_idle_timeout),
@@ -218,6 +237,8 @@ impl Default for ProxyPool {
             idle_max: pool.idle_max,
             queue_max: pool.queue_max,
             queue_timeout: Text(Time(pool.queue_timeout)),
+            request_buffer: Text(Size(pool.request_buffer_bytes as u64)),
+            evict_after: Text(Time(pool.evict_after.unwrap_or_default())),
             retries: pool.retries,
             eject_failures: ejection.failures,
             eject_time: Text(Time(ejection.time)),
@@ -348,6 +369,9 @@ const TIMEOUT_MAX: Time = Time::from_secs(7 * 24 * 3600);
 /// Longest head, as that of the content server.
 const HEAD_MAX: Size = Size(1 << 20);
 
+/// Most of a body that is waited for, in the memory of the host process.
+const REQUEST_BUFFER_MAX: Size = Size(1 << 20);
+
 /// Pools, rules and backends of a pool: they are looked through, and told apart by number.
 const COUNT_MAX: usize = 4096;
 
@@ -435,6 +459,8 @@ impl Forwarding {
             keepalive_timeout: proxy.keepalive_timeout.0.0,
             response_timeout: proxy.response_timeout.0.0,
             idle_timeout: proxy.idle_timeout.0.0,
+            bytes_per_second_min: proxy.rate_min.0.0,
+            rate_period: proxy.rate_period.0.0,
             tunnel_timeout: proxy.tunnel_timeout.0.0,
             splice: proxy.splice,
             backend_idle_timeout: proxy.backend_idle_timeout.0.0,
@@ -466,6 +492,7 @@ impl Forwarding {
             ("keepalive_timeout", proxy.keepalive_timeout),
             ("response_timeout", proxy.response_timeout),
             ("idle_timeout", proxy.idle_timeout),
+            ("rate_period", proxy.rate_period),
             ("tunnel_timeout", proxy.tunnel_timeout),
             ("backend_idle_timeout", proxy.backend_idle_timeout),
         ] {
@@ -580,6 +607,14 @@ impl Forwarding {
         });
         check_time(place.key("queue_timeout"), pool.queue_timeout, problems);
         check_time(place.key("eject_time"), pool.eject_time, problems);
+        if !pool.evict_after.0.0.is_zero() {
+            check_time(place.key("evict_after"), pool.evict_after, problems);
+        }
+        let Text(request_buffer) = pool.request_buffer;
+        if request_buffer.0 > REQUEST_BUFFER_MAX.0 {
+            let why = format!("{request_buffer} is more than {REQUEST_BUFFER_MAX}");
+            problems.push(Problem::new(place.key("request_buffer"), why));
+        }
         let mut backends = Vec::new();
         for backend in &pool.backend {
             let name = backend.address.0.to_string();
@@ -613,6 +648,8 @@ impl Forwarding {
             idle_max: pool.idle_max,
             queue_max: pool.queue_max,
             queue_timeout: pool.queue_timeout.0.0,
+            request_buffer_bytes: pool.request_buffer.0.0 as usize,
+            evict_after: Some(pool.evict_after.0.0).filter(|after| !after.is_zero()),
             retries: pool.retries,
         }
     }
@@ -782,6 +819,16 @@ mod tests {
                 "eject_failures = 0",
                 "queue_timeout = '0s'",
                 "proxy.pool[1].queue_timeout",
+            ),
+            (
+                "eject_failures = 0",
+                "request_buffer = '2M'",
+                "proxy.pool[1].request_buffer",
+            ),
+            (
+                "eject_failures = 0",
+                "evict_after = '8d'",
+                "proxy.pool[1].evict_after",
             ),
         ] {
             let problems = Forwarding::problems(&proxy(&GOOD.replacen(from, to, 1)));

@@ -80,6 +80,8 @@ counters::counters! {
         listen_overflows: Counter,
         /// Connections that this side began to open.
         connections_opened: Counter,
+        /// Connections that this side could not open because no local port was left.
+        ports_exhausted: Counter,
         /// SYNs and handshake ACKs dropped because the connection table is full.
         connections_refused: Counter,
         /// Connections reset because too many have sent nothing yet: the oldest of the source with

@@ -67,4 +67,5 @@ pub use stack::{
     QuicListenError, QuicListener, QuicTraceEvent, QuicTraceRefusal, QuicTraceWanted, QuicTracer,
     Stack, TracedConnection, Usage, WorkerView,
 };
+pub use tables::sources::Source;
 pub use tcp::CongestionAlgorithm;

@@ -43,12 +43,10 @@ pub fn parse<T>(
     let bytes = &bytes[..bytes.len().min(head_bytes_max)];
     let mut fields = [const { MaybeUninit::uninit() }; HEADER_COUNT_MAX];
     let mut head = httparse::Response::new(&mut []);
-    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
-        &mut head,
-        bytes,
-        &mut fields,
-    );
-    match parsed {
+    let mut parser = httparse::ParserConfig::default();
+    // A proxy removes them, where a server refuses a request with them (RFC 9112 §5.1).
+    parser.allow_spaces_after_header_name_in_responses(true);
+    match parser.parse_response_with_uninit_headers(&mut head, bytes, &mut fields) {
         Ok(httparse::Status::Partial) if bytes.len() == head_bytes_max => {
             Err(ResponseError::TooLarge)
         }
@@ -83,6 +81,18 @@ mod tests {
     }
 
     #[test]
+    fn a_space_before_the_colon_is_no_part_of_the_name() {
+        let text = b"HTTP/1.1 200 OK\r\nA \t: b\r\nContent-Length : 3\r\n\r\n";
+        let fields = parse(text, 100, |head| {
+            let field = |it: &Header<'_>| (it.name.to_owned(), it.value.to_vec());
+            Ok(head.headers.iter().map(field).collect::<Vec<_>>())
+        });
+        let field = |name: &str, value: &[u8]| (name.to_owned(), value.to_vec());
+        let expected = vec![field("A", b"b"), field("Content-Length", b"3")];
+        assert_eq!(fields, Ok(Some(expected)));
+    }
+
+    #[test]
     fn heads_are_taken_whole_or_refused() {
         let text = "HTTP/1.1 204 No Content\r\nA: b\r\n\r\n";
         for end in 0..text.len() {
@@ -96,7 +106,8 @@ mod tests {
             "HTTP/2.0 200 OK\r\n\r\n",
             "HTTP/1.1 099 Low\r\n\r\n",
             "HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n",
-            "HTTP/1.1 200 OK\r\nA : b\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nA b: c\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n : b\r\n\r\n",
             "SSH-2.0-x\r\n",
         ] {
             assert_eq!(status(text), Err(ResponseError::Malformed), "{text}");

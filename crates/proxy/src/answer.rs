@@ -20,6 +20,10 @@ pub(crate) enum Refusal {
     /// Too many requests wait for one, or this one has waited for too long.
     QueueFull,
     QueueTimeout,
+    /// Others wait for the connection that it has to a backend, and its client delays it.
+    Evicted,
+    /// No port is left for a connection to a backend.
+    NoPort,
     /// No connection to a backend could be established.
     ConnectFailed,
     ConnectTimeout,
@@ -38,9 +42,11 @@ impl Refusal {
             Refusal::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
             Refusal::BrokenBody => StatusCode::BAD_REQUEST,
             Refusal::NoPool => StatusCode::NOT_FOUND,
-            Refusal::NoBackend | Refusal::QueueFull | Refusal::QueueTimeout => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Refusal::NoBackend
+            | Refusal::QueueFull
+            | Refusal::QueueTimeout
+            | Refusal::Evicted
+            | Refusal::NoPort => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::ConnectFailed | Refusal::NoResponse | Refusal::BadResponse => {
                 StatusCode::BAD_GATEWAY
             }
@@ -65,6 +71,8 @@ impl Refusal {
             Refusal::NoBackend => "no backend is available",
             Refusal::QueueFull => "too many requests wait for a backend",
             Refusal::QueueTimeout => "no backend has become free in time",
+            Refusal::Evicted => "the request is too slow while others wait",
+            Refusal::NoPort => "no port is left for a connection to a backend",
             Refusal::ConnectFailed => "no backend could be reached",
             Refusal::ConnectTimeout => "no backend could be reached in time",
             Refusal::NoResponse => "the backend has closed the connection without a response",

@@ -4,11 +4,25 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use host::app::{CloseReason, Io, Owner, StreamId};
+use host::app::{CloseReason, ConnectError, Io, Owner, StreamId};
 
 use crate::answer::Refusal;
 use crate::pools::{BackendId, Choice};
 use crate::shared::{Leave, Shared, Use};
+use crate::shares::{Holder, Queued, Waiting};
+
+/// A backend that has answered on a connection so short a time ago does not give it up for idle,
+/// save by chance: what cannot be sent twice may go there.
+const RECENT_US: u64 = 1_000_000;
+
+/// Which connections that wait to be used again will do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reuse {
+    Any,
+    /// Those whose last response has ended within a second.
+    Recent,
+    None,
+}
 
 /// A connection to a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +45,7 @@ enum State {
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    session: u64,
+    holder: Holder,
     /// The pool, by number; `None` if no configuration has it any more.
     pool: Option<usize>,
     key: u64,
@@ -39,12 +53,13 @@ pub(crate) struct Attempt {
     state: State,
     /// How often it was tried once more.
     retries: u8,
-    /// Only a connection of its own will do.
-    is_fresh: bool,
+    reuse: Reuse,
+    /// It has waited, and is next.
+    is_next: bool,
     /// Why the last one has failed.
     failure: Option<Refusal>,
-    /// When it has waited for a backend for too long, in microseconds.
-    queued_until_us: Option<u64>,
+    /// Since when it waits for a backend, in microseconds.
+    queued_since_us: Option<u64>,
 }
 
 /// What an attempt has come to.
@@ -58,24 +73,19 @@ pub(crate) enum Opening {
 }
 
 impl Attempt {
-    pub(crate) fn new(session: u64, pool: usize, key: u64) -> Self {
+    pub(crate) fn new(holder: Holder, pool: usize, key: u64, reuse: Reuse) -> Self {
         Attempt {
-            session,
+            holder,
             pool: Some(pool),
             key,
             tried: Vec::new(),
             state: State::Choosing,
             retries: 0,
-            is_fresh: false,
+            reuse,
+            is_next: false,
             failure: None,
-            queued_until_us: None,
+            queued_since_us: None,
         }
-    }
-
-    /// A connection that was there will not do.
-    pub(crate) fn fresh(mut self) -> Self {
-        self.is_fresh = true;
-        self
     }
 
     pub(crate) fn pool(&self) -> Option<usize> {
@@ -111,6 +121,13 @@ impl Attempt {
     /// It waits no more: a backend may have room, or none ever will.
     pub(crate) fn on_woken(&mut self) {
         if self.state == State::Queued {
+            (self.state, self.is_next) = (State::Choosing, true);
+        }
+    }
+
+    /// Its place in the queue is that of another.
+    pub(crate) fn on_displaced(&mut self) {
+        if self.state == State::Queued {
             self.state = State::Choosing;
         }
     }
@@ -140,16 +157,9 @@ impl Attempt {
             let keys = (self.key, io.now_us());
             match shared.pools.choose(&config, pool, keys, &self.tried) {
                 Choice::None => return Err(self.failure.unwrap_or(Refusal::NoBackend)),
-                Choice::Busy => {
-                    let is_choosy = !self.tried.is_empty();
-                    if !shared
-                        .pools
-                        .enqueue(&config, pool, (self.session, is_choosy))
-                    {
-                        return Err(Refusal::QueueFull);
-                    }
-                    self.state = State::Queued;
-                    return Ok(Opening::Waits(self.queue_time(io, shared, pool)));
+                Choice::Busy => return self.enqueue(io, shared, pool),
+                Choice::Backend(_) if !self.is_next && shared.pools.is_queue_ahead(pool) => {
+                    return self.enqueue(io, shared, pool);
                 }
                 Choice::Backend(backend) => {
                     if let Some(link) = self.connect(io, shared, backend) {
@@ -163,15 +173,32 @@ impl Attempt {
         }
     }
 
-    /// How long it may still wait for a backend. Being woken in vain gives it no more time.
-    fn queue_time(&mut self, io: &mut dyn Io, shared: &mut Shared, pool: usize) -> Duration {
-        let timeout_us = shared.config.pools[pool].queue_timeout.as_micros() as u64;
+    /// Waits for a backend. Being woken in vain gives it no more time.
+    fn enqueue(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        pool: usize,
+    ) -> Result<Opening, Refusal> {
         let now_us = io.now_us();
-        let until_us = *self.queued_until_us.get_or_insert_with(|| {
-            shared.counters.queued += 1;
-            now_us.saturating_add(timeout_us)
-        });
-        Duration::from_micros(until_us.saturating_sub(now_us))
+        let is_new = self.queued_since_us.is_none();
+        let since_us = *self.queued_since_us.get_or_insert(now_us);
+        let waiting = Waiting {
+            holder: self.holder,
+            is_choosy: !self.tried.is_empty(),
+            since_us,
+        };
+        self.is_next = false;
+        match shared.pools.enqueue(&shared.config, pool, waiting) {
+            Queued::Yes => {}
+            Queued::InsteadOf(session) => shared.on_queue_eviction(now_us, pool, session),
+            Queued::No => return Err(Refusal::QueueFull),
+        }
+        shared.counters.queued += u64::from(is_new);
+        self.state = State::Queued;
+        let timeout = shared.config.pools[pool].queue_timeout;
+        let waited = Duration::from_micros(now_us.saturating_sub(since_us));
+        Ok(Opening::Waits(timeout.saturating_sub(waited)))
     }
 
     /// `None` if the stack cannot open a connection.
@@ -185,16 +212,24 @@ impl Attempt {
             self.retries = self.retries.saturating_add(1);
             shared.counters.retries += 1;
         }
-        self.queued_until_us = None;
-        shared.pools.take(backend);
-        let idle = match self.is_fresh {
-            true => None,
-            false => shared.take_idle(io, backend),
+        self.queued_since_us = None;
+        shared
+            .pools
+            .take(self.pool.unwrap_or(usize::MAX), self.holder, backend);
+        let idle = match self.reuse {
+            Reuse::Any => shared.take_idle(io, backend, None),
+            Reuse::Recent => {
+                let since_us = io.now_us().saturating_sub(RECENT_US);
+                shared.take_idle(io, backend, Some(since_us))
+            }
+            Reuse::None => None,
         };
         if let Some(stream) = idle {
             shared.counters.backend_reuses += 1;
             shared.pools.on_request(backend);
-            shared.streams.insert(stream, Use::Backend(self.session));
+            shared
+                .streams
+                .insert(stream, Use::Backend(self.holder.session));
             io.set_idle(stream, false);
             io.set_timer(stream, None);
             let link = Link {
@@ -211,13 +246,21 @@ impl Attempt {
         let Some(Ok(stream)) = opened else {
             // It says nothing about the backend.
             shared.counters.backend_connect_failures += 1;
-            let (_, waiting) = shared.pools.release(&shared.config, backend, None);
-            shared.woken.extend(waiting);
+            self.failure = Some(match opened {
+                Some(Err(ConnectError::NoPort)) => {
+                    shared.on_no_port(io.now_us(), backend);
+                    Refusal::NoPort
+                }
+                _ => Refusal::ConnectFailed,
+            });
+            let slot = (self.pool, self.holder, backend);
+            shared.pools.release(&shared.config, slot, None);
             self.tried.push(backend);
-            self.failure = Some(Refusal::ConnectFailed);
             return None;
         };
-        shared.streams.insert(stream, Use::Backend(self.session));
+        shared
+            .streams
+            .insert(stream, Use::Backend(self.holder.session));
         let link = Link {
             stream,
             backend,
@@ -240,7 +283,7 @@ impl Attempt {
             return Err(why);
         };
         let was_connecting = self.is_connecting();
-        shared.leave(io, link.stream, link.backend, how);
+        shared.leave(io, link.stream, self.slot(link), how);
         self.state = State::Choosing;
         self.failure = Some(why);
         if was_connecting {
@@ -249,7 +292,7 @@ impl Attempt {
         // A backend may close a connection that waits, at any time.
         if link.is_reused && may_retry {
             shared.counters.retries += 1;
-            self.is_fresh = true;
+            self.reuse = Reuse::None;
             return Ok(());
         }
         shared.counters.backend_failures += u64::from(!was_connecting);
@@ -271,12 +314,16 @@ impl Attempt {
     pub(crate) fn leave(&mut self, io: &mut dyn Io, shared: &mut Shared, how: Leave) {
         match (self.state, self.pool) {
             (State::Connecting(link) | State::Established(link), _) => {
-                shared.leave(io, link.stream, link.backend, how);
+                shared.leave(io, link.stream, self.slot(link), how);
             }
-            (State::Queued, Some(pool)) => shared.pools.dequeue(pool, self.session),
+            (State::Queued, Some(pool)) => shared.pools.dequeue(pool, self.holder),
             (State::Queued | State::Choosing, _) => {}
         }
         self.state = State::Choosing;
+    }
+
+    fn slot(&self, link: Link) -> (Option<usize>, Holder, BackendId) {
+        (self.pool, self.holder, link.backend)
     }
 
     /// Name and address of the backend, if there is one.

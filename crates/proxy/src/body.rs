@@ -34,6 +34,8 @@ pub(crate) struct Relay {
     is_done: bool,
     /// Some of it was taken from the sender.
     has_begun: bool,
+    /// Bytes taken from the sender, of framing as well.
+    taken_bytes: u64,
     /// Bytes taken from the sender or by the receiver's stream, of framing as well.
     progress: u64,
     /// Bytes of content that the receiver's stream has taken, or will.
@@ -66,6 +68,7 @@ impl Relay {
             encode,
             is_done: false,
             has_begun: false,
+            taken_bytes: 0,
             progress: 0,
             content_bytes: 0,
         }
@@ -97,6 +100,10 @@ impl Relay {
 
     pub(crate) fn content_bytes(&self) -> u64 {
         self.content_bytes
+    }
+
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        self.taken_bytes
     }
 
     /// A number that grows with each byte that moves.
@@ -184,6 +191,7 @@ impl Relay {
             }
         }
         from.buffer.consume(consumed);
+        self.taken_bytes += consumed as u64;
         self.progress += consumed as u64;
         true
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use host::app::{AppEvent, Io, Owner, StreamId};
+use host::app::{AppEvent, ConnectError, Io, Owner, StreamId};
 use http_message::response;
 
 use crate::buffer::Buffer;
@@ -56,6 +56,11 @@ impl Checks {
                         has_connected: false,
                     };
                     self.running.insert(stream, running);
+                }
+                // It says nothing about the backend.
+                Err(ConnectError::NoPort) => {
+                    shared.on_no_port(io.now_us(), *backend);
+                    shared.pools.on_check_failed_here(*backend);
                 }
                 Err(error) => finish(shared, *backend, &Err(error.to_string())),
             }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -34,6 +34,11 @@ pub struct Config {
     pub response_timeout: Duration,
     /// How long no byte of a body may move. Default: 60 s.
     pub idle_timeout: Duration,
+    /// Bytes per second that a client must send of a body, or acknowledge, while it alone delays
+    /// that; a slower one gets 408, or a reset once its response has begun. Default: 500.
+    pub bytes_per_second_min: Option<NonZeroU64>,
+    /// The period over which that is averaged. Default: 30 s.
+    pub rate_period: Duration,
     /// The same of connections in TCP mode and after an upgrade. Default: 1 h.
     pub tunnel_timeout: Duration,
     /// Tunnels that have moved 64 KiB are joined in the NIC stack. Default: no.
@@ -59,6 +64,8 @@ impl Default for Config {
             keepalive_timeout: seconds(75),
             response_timeout: seconds(60),
             idle_timeout: seconds(60),
+            bytes_per_second_min: NonZeroU64::new(500),
+            rate_period: seconds(30),
             tunnel_timeout: seconds(3600),
             splice: false,
             backend_idle_timeout: seconds(30),
@@ -215,6 +222,12 @@ pub struct Pool {
     pub queue_max: u32,
     /// How long a request may wait for a backend; beyond: 503. Default: 10 s.
     pub queue_timeout: Duration,
+    /// A request with a body gets a connection when the body is there, or so many bytes of it; 0:
+    /// with its head. Default: 64 KiB.
+    pub request_buffer_bytes: usize,
+    /// For a request that has waited for so long, a session gives up its connection, if it waits
+    /// for its client; `None`: none does. Default: 50 ms.
+    pub evict_after: Option<Duration>,
     /// How many more backends a request may try. Default: 2.
     pub retries: u8,
 }
@@ -233,6 +246,8 @@ impl Pool {
             idle_max: 64,
             queue_max: 1024,
             queue_timeout: Duration::from_secs(10),
+            request_buffer_bytes: 64 << 10,
+            evict_after: Some(Duration::from_millis(50)),
             retries: 2,
         }
     }

@@ -42,10 +42,21 @@ counters::counters! {
         backend_failures: Counter,
         /// Requests retried, at another backend or on another connection.
         retries: Counter,
+        /// Requests whose body was waited for before a backend was chosen.
+        bodies_awaited: Counter,
         /// Requests that waited for a backend.
         queued: Counter,
         /// Requests that timed out waiting for a backend.
         queue_timeouts: Counter,
+        /// Requests dropped from a full queue for the request of a source with fewer places.
+        queue_evictions: Counter,
+        /// Requests and tunnels ended because their clients delayed them and others waited for a
+        /// connection to the backend.
+        evictions: Counter,
+        /// Requests ended because their clients sent or took less than `rate_min`.
+        rate_timeouts: Counter,
+        /// Connections to backends not begun because no local port was left.
+        backend_ports_exhausted: Counter,
         /// Connections without a valid PROXY protocol header where one is required.
         proxy_headers_invalid: Counter,
         /// Health checks passed by backends.

@@ -30,6 +30,8 @@ pub(crate) struct Request {
     pub(crate) persists: bool,
     /// It asks for another protocol.
     pub(crate) upgrades: bool,
+    /// The client sends the body when it has got 100 (Continue), or after a while.
+    pub(crate) expects_continue: bool,
     pub(crate) body: Body,
     /// The pool that it is for, by number.
     pub(crate) pool: Option<usize>,
@@ -148,6 +150,7 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
         is_idempotent: IDEMPOTENT.contains(&head.method),
         persists: framing.persists(head.is_http_1_0),
         upgrades,
+        expects_continue: expects,
         body,
         pool,
         key: pool.map_or(0, |pool| {
@@ -370,10 +373,6 @@ fn judge_response(
     request: &Request,
     closes: bool,
 ) -> Result<Response, ResponseError> {
-    let mut framing = Framing::default();
-    for header in head.headers {
-        framing.note(header).map_err(|_| ResponseError::Malformed)?;
-    }
     let kind = match head.status {
         // What was not asked for cannot be followed.
         101 if !request.upgrades => return Err(ResponseError::Malformed),
@@ -381,14 +380,21 @@ fn judge_response(
         100..=199 => Kind::Interim,
         _ => Kind::Final,
     };
+    // Such a response ends at its head, whatever its fields are (RFC 9112 §6.3).
     let has_body = kind == Kind::Final && !request.is_head && ![204, 304].contains(&head.status);
+    let mut framing = Framing::default();
+    let mut is_sound = true;
+    for header in head.headers {
+        is_sound &= framing.note(header).is_ok();
+    }
     let body = framing.body(head.is_http_1_0);
-    let body = body.map_err(|_| ResponseError::Malformed)?;
+    is_sound &= body.is_ok();
     let decode = match body {
         _ if !has_body => Decode::Length(0),
-        Some(Body::Bytes(count)) => Decode::Length(count),
-        Some(Body::Chunked) => Decode::Chunked(Default::default()),
-        None => Decode::UntilEnd,
+        _ if !is_sound => return Err(ResponseError::Malformed),
+        Ok(Some(Body::Bytes(count))) => Decode::Length(count),
+        Ok(Some(Body::Chunked)) => Decode::Chunked(Default::default()),
+        Ok(None) | Err(_) => Decode::UntilEnd,
     };
     let has_length = matches!(decode, Decode::Length(_));
     let encode = match has_length || request.is_http_1_0 {
@@ -396,7 +402,7 @@ fn judge_response(
         false => Encode::Chunked,
     };
     let closes = closes || !request.persists || (!has_length && request.is_http_1_0);
-    let persists = framing.persists(head.is_http_1_0) && decode != Decode::UntilEnd;
+    let persists = is_sound && framing.persists(head.is_http_1_0) && decode != Decode::UntilEnd;
     let mut out = Vec::with_capacity(head.head_bytes + 128);
     if kind != Kind::Interim || !request.is_http_1_0 {
         line(
@@ -409,7 +415,7 @@ fn judge_response(
         add_via(&mut out, head.headers, config, head.is_http_1_0);
         // Of HEAD and 304 it is the length of what would have come (RFC 9110 §8.6).
         let length = match kind {
-            Kind::Final if head.status != 204 => framing.content_length,
+            Kind::Final if head.status != 204 && is_sound => framing.content_length,
             _ => None,
         };
         if let Some(length) = length {
@@ -644,6 +650,32 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn responses_without_a_body_end_at_their_head_whatever_their_fields_are() {
+        for framing in [
+            "Content-Length: 5\r\n",
+            "Transfer-Encoding: chunked\r\n",
+            "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+            "Content-Length: x\r\n",
+            "Content-Length: 1\r\nContent-Length: 2\r\n",
+        ] {
+            let text = |status| format!("HTTP/1.1 {status} Text\r\nA: b\r\n{framing}\r\n");
+            for status in [100, 103, 199, 204, 304] {
+                let text = text(status);
+                let response = response(GET, &text).unwrap().unwrap();
+                assert_eq!(response.head_bytes, text.len(), "{text}");
+                assert_eq!(response.coding, (Decode::Length(0), Encode::Plain));
+            }
+            let early_hints = response(GET, &text(103)).unwrap().unwrap();
+            assert_eq!(early_hints.kind, Kind::Interim);
+            assert_eq!(early_hints.head, b"HTTP/1.1 103 Text\r\nA: b\r\n\r\n");
+            assert!(response(HEAD, &text(200)).is_ok(), "{framing}");
+        }
+        // A backend that contradicts itself gets no further request on this connection.
+        let both = "HTTP/1.1 204 No\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert!(!response(GET, both).unwrap().unwrap().persists);
     }
 
     #[test]

@@ -254,7 +254,7 @@ impl Joint {
     }
 
     /// Bytes that have gone either way.
-    fn copied_bytes(&self) -> u64 {
+    pub(crate) fn copied_bytes(&self) -> u64 {
         self.up.bytes + self.down.bytes
     }
 

@@ -19,6 +19,8 @@
 //! | `shared` | what all sessions have in common |
 //! | `attempt` | how a session comes to a connection to a backend |
 //! | `joint` | two streams, joined: the seam for splicing |
+//! | `shares` | who holds the connections of a pool and who waits for one, by source |
+//! | `pace` | whether a client sends or takes a body fast enough |
 //! | `body`, `buffer` | a message's body on its way; bytes that wait |
 //! | `forward` | which fields of a message go on, and in which words |
 //! | `answer` | answers of the proxy's own |
@@ -47,12 +49,14 @@ mod forward;
 mod health;
 mod joint;
 mod note;
+mod pace;
 mod pools;
 mod proxy;
 mod proxy_protocol;
 mod route;
 mod session;
 mod shared;
+mod shares;
 
 pub use balance::{Balance, BalanceError, HashOn};
 pub use config::{

@@ -1,9 +1,10 @@
 //! Pools and their backends at run time: which of them can be used, what each has in hand, and who
 //! waits for one.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use host::app::StreamId;
 
@@ -12,10 +13,16 @@ use crate::balance::{Balancer, Candidate};
 use crate::config::{Backend, Config, Pool};
 use crate::counters::{BackendCounters, Counters};
 use crate::health::{Change, Health};
+pub(crate) use crate::shares::BackendId;
+use crate::shares::{Holder, Queued, Shares, Waiting};
 
-/// A backend, for as long as anything refers to it. Never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct BackendId(u64);
+/// A connection that waits to be used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Idle {
+    stream: StreamId,
+    /// When its last response ended, in microseconds.
+    since_us: u64,
+}
 
 /// A backend at run time.
 #[derive(Debug)]
@@ -29,7 +36,7 @@ pub(crate) struct BackendState {
     /// Connections in use.
     active: u32,
     /// Connections that wait to be used again; the last one has waited for the shortest time.
-    idle: Vec<StreamId>,
+    idle: Vec<Idle>,
     next_check_us: u64,
     is_checking: bool,
     /// What only grows.
@@ -41,16 +48,9 @@ pub(crate) struct BackendState {
 struct PoolState {
     backends: Vec<BackendId>,
     balancer: Balancer,
-    /// Sessions that wait for a backend.
-    queue: VecDeque<Waiting>,
-}
-
-/// A session that waits for a backend.
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    session: u64,
-    /// It has tried some of the backends already: room at one of these is none to it.
-    is_choosy: bool,
+    shares: Shares,
+    /// When to look next for a session that gives up its slot, in microseconds.
+    relief_us: Option<u64>,
 }
 
 /// All pools.
@@ -59,6 +59,8 @@ pub(crate) struct Pools {
     pools: Vec<PoolState>,
     backends: HashMap<BackendId, BackendState>,
     last: u64,
+    /// Pools in which sessions wait that may find room.
+    changed: BTreeSet<usize>,
 }
 
 /// What a request gets.
@@ -102,18 +104,21 @@ impl Pools {
             let was = old.pools.iter().position(|it| it.name == pool.name);
             let known = was.and_then(|was| before.get_mut(was)).map(std::mem::take);
             let known = known.unwrap_or_default();
-            changes.waiting.extend(sessions(known.queue));
+            let mut shares = known.shares;
+            changes.waiting.extend(shares.take_waiting());
             let backends = pool.backends.iter();
             let backends = backends.map(|backend| self.adopt(&known.backends, backend, number));
             let backends = backends.collect();
             self.pools.push(PoolState {
                 backends,
+                shares,
                 ..PoolState::default()
             });
         }
-        changes
-            .waiting
-            .extend(before.into_iter().flat_map(|pool| sessions(pool.queue)));
+        self.changed.clear();
+        let gone = before.iter_mut();
+        let gone = gone.flat_map(|pool| pool.shares.take_waiting());
+        changes.waiting.extend(gone);
         for state in self.backends.values_mut() {
             let has_checks = state
                 .pool
@@ -122,7 +127,7 @@ impl Pools {
                 state.health.forget_checks();
             }
             if state.pool.is_none() || state.drains {
-                changes.idle.append(&mut state.idle);
+                changes.idle.extend(state.take_idle());
             }
         }
         self.backends.retain(|_, state| !state.is_forgotten());
@@ -183,9 +188,7 @@ impl Pools {
         // Where all that are up have been taken out because requests failed there, trying is better
         // than refusing.
         let is_any_whole = states.iter().any(|state| state.is_usable(now_us));
-        let could_be_used = |state: &BackendState| {
-            state.is_usable(now_us) || (!is_any_whole && state.health.is_up() && !state.drains)
-        };
+        let could_be_used = |state: &BackendState| state.could_be_used(is_any_whole, now_us);
         let connections_max = settings.connections_max.get();
         let (mut candidates, mut is_any) = (Vec::with_capacity(ids.len()), false);
         for (id, state) in ids.iter().zip(&states) {
@@ -209,82 +212,193 @@ impl Pools {
         }
     }
 
-    /// A connection to the backend is in use from now on.
-    pub(crate) fn take(&mut self, id: BackendId) {
+    /// A session uses a connection to a backend from now on.
+    pub(crate) fn take(&mut self, pool: usize, holder: Holder, id: BackendId) {
         if let Some(state) = self.backends.get_mut(&id) {
             state.active += 1;
         }
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.shares.take(holder, id);
+        }
     }
 
-    /// A connection to the backend that waits to be used again waits no more.
-    pub(crate) fn pop_idle(&mut self, id: BackendId) -> Option<StreamId> {
-        self.backends.get_mut(&id)?.idle.pop()
+    /// A connection to the backend that waits to be used again waits no more. With `since_us`, its
+    /// last response must not have ended before.
+    pub(crate) fn pop_idle(&mut self, id: BackendId, since_us: Option<u64>) -> Option<StreamId> {
+        let idle = &mut self.backends.get_mut(&id)?.idle;
+        let last = idle.last()?;
+        if since_us.is_some_and(|since_us| last.since_us < since_us) {
+            return None;
+        }
+        idle.pop().map(|idle| idle.stream)
     }
 
-    /// A connection to the backend is in use no more. It waits to be used again, if it is given
-    /// and may; otherwise it is given back. Sessions of which one may have the room are the second.
+    /// A session uses a connection to a backend no more; `pool` is that of its request, if there is
+    /// still one. The connection waits to be used again, if it is given and may; otherwise it is
+    /// given back.
     pub(crate) fn release(
         &mut self,
         config: &Config,
-        id: BackendId,
-        reusable: Option<StreamId>,
-    ) -> (Option<StreamId>, Vec<u64>) {
+        (pool, holder, id): (Option<usize>, Holder, BackendId),
+        reusable: Option<(StreamId, u64)>,
+    ) -> Option<StreamId> {
+        if let Some(pool) = pool.and_then(|pool| self.pools.get_mut(pool)) {
+            pool.shares.release(holder);
+        }
+        let given = reusable.map(|(stream, _)| stream);
         let Some(state) = self.backends.get_mut(&id) else {
-            return (reusable, Vec::new());
+            return given;
         };
         state.active = state.active.saturating_sub(1);
         let Some(pool) = state.pool else {
             if state.is_forgotten() {
                 self.backends.remove(&id);
             }
-            return (reusable, Vec::new());
+            return given;
         };
+        if self.pools[pool].shares.is_any_waiting() {
+            self.changed.insert(pool);
+        }
         let idle_max = config.pools[pool].idle_max as usize;
-        let given_back = match reusable {
-            Some(stream) if !state.drains && state.idle.len() < idle_max => {
-                state.idle.push(stream);
+        match reusable {
+            Some((stream, since_us)) if !state.drains && state.idle.len() < idle_max => {
+                state.idle.push(Idle { stream, since_us });
                 None
             }
-            other => other,
-        };
-        (given_back, self.pools[pool].take_waiting())
+            _ => given,
+        }
     }
 
     /// A connection that waited to be used again is gone.
     pub(crate) fn forget_idle(&mut self, id: BackendId, stream: StreamId) {
         if let Some(state) = self.backends.get_mut(&id) {
-            state.idle.retain(|known| *known != stream);
+            state.idle.retain(|known| known.stream != stream);
         }
     }
 
     /// All connections that wait to be used again.
     pub(crate) fn take_idle(&mut self) -> Vec<StreamId> {
         let states = self.backends.values_mut();
-        states
-            .flat_map(|state| std::mem::take(&mut state.idle))
-            .collect()
+        states.flat_map(BackendState::take_idle).collect()
     }
 
-    /// A session waits; false if too many do. `is_choosy`: not every backend will do.
-    pub(crate) fn enqueue(
-        &mut self,
-        config: &Config,
-        pool: usize,
-        (session, is_choosy): (u64, bool),
-    ) -> bool {
-        let queue = &mut self.pools[pool].queue;
-        let has_room = queue.len() < config.pools[pool].queue_max as usize;
-        if has_room {
-            queue.push_back(Waiting { session, is_choosy });
+    /// A session waits for a connection to a backend of a pool.
+    pub(crate) fn enqueue(&mut self, config: &Config, pool: usize, waiting: Waiting) -> Queued {
+        let settings = &config.pools[pool];
+        let state = &mut self.pools[pool];
+        let queued = state.shares.enqueue(waiting, settings.queue_max as usize);
+        if let Some(after) = settings.evict_after {
+            let due_us = waiting.since_us.saturating_add(after.as_micros() as u64);
+            state.relief_us.get_or_insert(due_us);
         }
-        has_room
+        // It may have passed room that others cannot use.
+        self.changed.insert(pool);
+        queued
     }
 
     /// A session does not wait any more.
-    pub(crate) fn dequeue(&mut self, pool: usize, session: u64) {
+    pub(crate) fn dequeue(&mut self, pool: usize, holder: Holder) {
         if let Some(pool) = self.pools.get_mut(pool) {
-            pool.queue.retain(|known| known.session != session);
+            pool.shares.dequeue(holder);
         }
+    }
+
+    /// A request of a session that has not waited would pass one that waits.
+    pub(crate) fn is_queue_ahead(&self, pool: usize) -> bool {
+        self.pools[pool].shares.has_unchoosy()
+    }
+
+    /// Sessions that wait may find room.
+    pub(crate) fn has_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// Where those stand in each queue that begin to wait from now on.
+    pub(crate) fn queue_ends(&self) -> Vec<u64> {
+        let pools = self.pools.iter();
+        pools.map(|pool| pool.shares.next_number()).collect()
+    }
+
+    /// A session that may have room now, of those that stand before the ends given; it waits no
+    /// more.
+    pub(crate) fn next_waiting(
+        &mut self,
+        config: &Config,
+        now_us: u64,
+        ends: &[u64],
+    ) -> Option<u64> {
+        while let Some(&number) = self.changed.first() {
+            let has_room = self.pools[number].shares.is_any_waiting()
+                && self.open_backends(number, config, now_us).next().is_some();
+            let end = ends.get(number).copied().unwrap_or(u64::MAX);
+            let shares = &mut self.pools[number].shares;
+            if let Some(session) = has_room.then(|| shares.take_next(end)).flatten() {
+                return Some(session);
+            }
+            self.changed.remove(&number);
+        }
+        None
+    }
+
+    /// Backends of a pool that can be used and have room.
+    fn open_backends(
+        &self,
+        pool: usize,
+        config: &Config,
+        now_us: u64,
+    ) -> impl Iterator<Item = BackendId> {
+        let connections_max = config.pools[pool].connections_max.get();
+        let usable = self.usable_backends(pool, now_us);
+        usable.filter(move |id| self.backends[id].active < connections_max)
+    }
+
+    fn usable_backends(&self, pool: usize, now_us: u64) -> impl Iterator<Item = BackendId> {
+        let ids = &self.pools[pool].backends;
+        let is_any_whole = ids.iter().any(|id| self.backends[id].is_usable(now_us));
+        let could_be_used =
+            move |id: &BackendId| self.backends[id].could_be_used(is_any_whole, now_us);
+        ids.iter().copied().filter(could_be_used)
+    }
+
+    /// When [`Pools::relief`] is due next.
+    pub(crate) fn next_relief_us(&self) -> Option<u64> {
+        self.pools.iter().filter_map(|pool| pool.relief_us).min()
+    }
+
+    /// Pools in which sessions may have waited long enough for others to give up their slots.
+    pub(crate) fn due_for_relief(&mut self, config: &Config, now_us: u64) -> Vec<usize> {
+        let mut due = Vec::new();
+        for (number, pool) in self.pools.iter_mut().enumerate() {
+            if pool.relief_us.is_none_or(|due_us| due_us > now_us) {
+                continue;
+            }
+            let after = config.pools[number].evict_after;
+            let after = after.filter(|_| pool.shares.is_any_waiting());
+            pool.relief_us = after.map(|after| now_us + relief_interval_us(after));
+            due.extend(after.map(|_| number));
+        }
+        due
+    }
+
+    /// Who may have to give up a slot for a session of a pool that has waited for long: a list of
+    /// sessions for each source with too many, and one of all; the slowest of the first list that
+    /// has any goes. `None` if no session has waited for so long.
+    pub(crate) fn relief(&self, config: &Config, pool: usize, now_us: u64) -> Option<Relief> {
+        let after_us = config.pools[pool].evict_after?.as_micros() as u64;
+        let shares = &self.pools[pool].shares;
+        let (slots, _) = shares.neediest(now_us.checked_sub(after_us)?)?;
+        let usable: BTreeSet<u64> = self.usable_backends(pool, now_us).map(|id| id.0).collect();
+        let holders = |source| {
+            let holders = shares.holders(source);
+            let holders = holders.filter(|(_, backend)| usable.contains(&backend.0));
+            holders.map(|(session, _)| session).collect::<Vec<_>>()
+        };
+        let large = shares.largest(slots + 2).map(holders);
+        let all = shares.largest(1).flat_map(holders);
+        Some(Relief {
+            large: large.take(SOURCES_MAX).collect(),
+            all: all.take(HOLDERS_MAX).collect(),
+        })
     }
 
     /// A request has a connection to the backend.
@@ -382,10 +496,24 @@ impl Pools {
                 tracing::warn!(pool = %name, %backend, "backend is down: {why}");
             }
         }
-        let pool = &mut self.pools[pool];
-        pool.balancer.reset();
+        self.pools[pool].balancer.reset();
+        if change == Some(Change::Up) {
+            self.changed.insert(pool);
+            return Vec::new();
+        }
         // If none is up any more, waiting is in vain.
-        sessions(std::mem::take(&mut pool.queue))
+        self.pools[pool].shares.take_waiting()
+    }
+
+    /// A check has ended without a verdict.
+    pub(crate) fn on_check_failed_here(&mut self, id: BackendId) {
+        let Some(state) = self.backends.get_mut(&id) else {
+            return;
+        };
+        state.is_checking = false;
+        if state.is_forgotten() {
+            self.backends.remove(&id);
+        }
     }
 
     /// The backends of each pool, by the pool's number, and what was counted of each.
@@ -418,28 +546,35 @@ impl Pools {
     }
 }
 
-fn sessions(queue: VecDeque<Waiting>) -> Vec<u64> {
-    queue.into_iter().map(|waiting| waiting.session).collect()
+/// Sources, and sessions of all sources, that are looked at for one that gives up its slot.
+const SOURCES_MAX: usize = 64;
+const HOLDERS_MAX: usize = 4096;
+
+/// How long after a look for sessions that give up slots the next one comes.
+fn relief_interval_us(after: Duration) -> u64 {
+    (after.as_micros() as u64 / 2).max(1000)
 }
 
-impl PoolState {
-    /// Sessions up to the first one to which any room will do: one before it that cannot use the
-    /// room must not keep it from the others.
-    fn take_waiting(&mut self) -> Vec<u64> {
-        let mut taken = Vec::new();
-        while let Some(waiting) = self.queue.pop_front() {
-            taken.push(waiting.session);
-            if !waiting.is_choosy {
-                break;
-            }
-        }
-        taken
-    }
+/// See [`Pools::relief`].
+#[derive(Debug)]
+pub(crate) struct Relief {
+    pub(crate) large: Vec<Vec<u64>>,
+    pub(crate) all: Vec<u64>,
 }
 
 impl BackendState {
     fn is_usable(&self, now_us: u64) -> bool {
         self.health.is_up() && !self.health.is_ejected(now_us) && !self.drains
+    }
+
+    /// Where all that are up have been taken out because requests failed there, they are used.
+    fn could_be_used(&self, is_any_whole: bool, now_us: u64) -> bool {
+        self.is_usable(now_us) || (!is_any_whole && self.health.is_up() && !self.drains)
+    }
+
+    fn take_idle(&mut self) -> impl Iterator<Item = StreamId> + use<> {
+        let idle = std::mem::take(&mut self.idle).into_iter();
+        idle.map(|idle| idle.stream)
     }
 
     fn is_checked(&self, config: &Config) -> bool {
@@ -492,28 +627,55 @@ mod tests {
         }
     }
 
+    fn holder(session: u64) -> Holder {
+        Holder {
+            session,
+            source: host::Source::V4(0),
+        }
+    }
+
+    fn waiting(session: u64, is_choosy: bool) -> Waiting {
+        Waiting {
+            holder: holder(session),
+            is_choosy,
+            since_us: 0,
+        }
+    }
+
+    /// The sessions that a release lets go on.
+    fn woken(pools: &mut Pools, config: &Config) -> Vec<u64> {
+        let ends = pools.queue_ends();
+        std::iter::from_fn(|| pools.next_waiting(config, 0, &ends)).collect()
+    }
+
     #[test]
     fn a_full_backend_is_busy_and_a_waiting_session_gets_its_room() {
         let config = config(&[("web", &[1, 2])]);
         let mut pools = Pools::default();
         pools.reconfigure(&Config::default(), &config);
-        let mut take = || match choose(&mut pools, &config, 0, &[]) {
+        let mut take = |session| match choose(&mut pools, &config, 0, &[]) {
             Choice::Backend(id) => {
-                pools.take(id);
-                assert_eq!(pools.pop_idle(id), None);
+                pools.take(0, holder(session), id);
+                assert_eq!(pools.pop_idle(id, None), None);
                 Some(id)
             }
             Choice::Busy => None,
             Choice::None => panic!("there are two"),
         };
-        let (one, two, third) = (take().unwrap(), take().unwrap(), take());
+        let (one, two, third) = (take(1).unwrap(), take(2).unwrap(), take(3));
         assert!(one != two && third.is_none());
-        assert!(pools.enqueue(&config, 0, (77, false)));
-        assert!(!pools.enqueue(&config, 0, (78, false)), "the queue is full");
-        let stream = StreamId(5);
-        assert_eq!(pools.release(&config, one, Some(stream)), (None, vec![77]));
-        pools.take(one);
-        assert_eq!(pools.pop_idle(one), Some(stream));
+        let queued = pools.enqueue(&config, 0, waiting(77, false));
+        assert_eq!(queued, Queued::Yes);
+        let queued = pools.enqueue(&config, 0, waiting(78, false));
+        assert_eq!(queued, Queued::No, "the queue is full");
+        assert_eq!(woken(&mut pools, &config), []);
+        let (stream, slot) = (StreamId(5), (Some(0), holder(1), one));
+        assert_eq!(pools.release(&config, slot, Some((stream, 10))), None);
+        assert!(pools.is_queue_ahead(0), "a newcomer passes no session");
+        assert_eq!(woken(&mut pools, &config), [77]);
+        pools.take(0, holder(77), one);
+        assert_eq!(pools.pop_idle(one, Some(11)), None);
+        assert_eq!(pools.pop_idle(one, Some(10)), Some(stream));
         assert_eq!(choose(&mut pools, &config, 0, &[]), Choice::Busy);
         assert_eq!(choose(&mut pools, &config, 0, &[one, two]), Choice::None);
     }
@@ -524,12 +686,23 @@ mod tests {
         config.pools[0].queue_max = 9;
         let mut pools = Pools::default();
         pools.reconfigure(&Config::default(), &config);
-        for waiting in [(1, true), (2, false), (3, false)] {
-            assert!(pools.enqueue(&config, 0, waiting));
+        let ids = pools.pools[0].backends.clone();
+        for (session, id) in [(8, ids[0]), (9, ids[1])] {
+            pools.take(0, holder(session), id);
         }
-        let one = pools.pools[0].backends[0];
-        assert_eq!(pools.release(&config, one, None).1, [1, 2]);
-        assert_eq!(pools.release(&config, one, None).1, [3]);
+        for (session, is_choosy) in [(1, true), (2, false), (3, false)] {
+            pools.enqueue(&config, 0, waiting(session, is_choosy));
+        }
+        pools.release(&config, (Some(0), holder(8), ids[0]), None);
+        let ends = pools.queue_ends();
+        assert_eq!(pools.next_waiting(&config, 0, &ends), Some(1));
+        // It cannot use the room, and waits again.
+        pools.enqueue(&config, 0, waiting(1, true));
+        assert_eq!(pools.next_waiting(&config, 0, &ends), Some(2));
+        pools.take(0, holder(2), ids[0]);
+        assert_eq!(pools.next_waiting(&config, 0, &ends), None);
+        pools.release(&config, (Some(0), holder(9), ids[1]), None);
+        assert_eq!(woken(&mut pools, &config), [3, 1]);
     }
 
     #[test]
@@ -540,13 +713,14 @@ mod tests {
         let Choice::Backend(one) = choose(&mut pools, &old, 0, &[]) else {
             panic!("there are two");
         };
-        pools.take(one);
+        pools.take(0, holder(1), one);
         let Choice::Backend(two) = choose(&mut pools, &old, 0, &[one]) else {
             panic!("there is another");
         };
-        pools.take(two);
-        pools.release(&old, two, Some(StreamId(9)));
-        pools.enqueue(&old, 1, (5, false));
+        pools.take(0, holder(2), two);
+        let slot = (Some(0), holder(2), two);
+        pools.release(&old, slot, Some((StreamId(9), 0)));
+        pools.enqueue(&old, 1, waiting(5, false));
         let new = config(&[("other", &[7]), ("web", &[2, 1000])]);
         let changes = pools.reconfigure(&old, &new);
         assert_eq!(changes.pools, [Some(1), None]);
@@ -554,12 +728,11 @@ mod tests {
         // The first has a connection in use, and is not chosen; one that drains neither.
         let choice = choose(&mut pools, &new, 1, &[]);
         assert_eq!(name(&pools, choice), "b2");
-        assert_eq!(pools.pop_idle(two), Some(StreamId(9)));
+        assert_eq!(pools.pop_idle(two, None), Some(StreamId(9)));
         assert!(pools.get(one).is_some());
-        assert_eq!(
-            pools.release(&new, one, Some(StreamId(8))),
-            (Some(StreamId(8)), vec![])
-        );
+        let slot = (Some(1), holder(1), one);
+        let given_back = pools.release(&new, slot, Some((StreamId(8), 0)));
+        assert_eq!(given_back, Some(StreamId(8)));
         assert!(pools.get(one).is_none(), "nothing refers to it any more");
     }
 

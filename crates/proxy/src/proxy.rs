@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use host::app::{AppEvent, Application, BindingId, Io, Owner, StreamId, StreamMemory};
@@ -49,6 +50,9 @@ enum Drain {
         told_us: u64,
     },
 }
+
+/// Most sessions that give up their connection to a backend of a pool in one turn.
+const RELIEVED_AT_ONCE_MAX: usize = 32;
 
 /// How often it says that no session is left, in microseconds: others may be on their way.
 const EMPTY_EVERY_US: u64 = 100_000;
@@ -197,7 +201,8 @@ impl Proxy {
             AppEvent::Readable if io.unread(stream) == 0 => return,
             // Nothing was asked for, or the time is over.
             AppEvent::Closed { .. } => {}
-            _ => io.close(stream),
+            AppEvent::PeerFinished => io.close(stream),
+            _ => Shared::end(io, stream),
         }
         self.shared.pools.forget_idle(backend, stream);
         self.shared.streams.remove(&stream);
@@ -218,15 +223,69 @@ impl Proxy {
 
     /// Sessions that have waited go on, one after the other.
     fn wake(&mut self, io: &mut dyn Io) {
-        while let Some(key) = self.shared.woken.pop_front() {
+        if !self.shared.has_work() {
+            return;
+        }
+        // A session that waits in vain again does not come twice.
+        let ends = self.shared.pools.queue_ends();
+        loop {
+            if let Some(key) = self.shared.displaced.pop_front() {
+                self.with(key, |session, shared| session.on_displaced(io, shared));
+                continue;
+            }
+            let woken = self.shared.woken.pop_front();
+            let next = woken.or_else(|| {
+                let (config, pools) = (&self.shared.config, &mut self.shared.pools);
+                pools.next_waiting(config, io.now_us(), &ends)
+            });
+            let Some(key) = next else { return };
             self.with(key, |session, shared| session.on_woken(io, shared));
         }
+    }
+
+    /// Sessions that delay others give up their connections, where those have waited for long.
+    fn relieve(&mut self, io: &mut dyn Io) {
+        let now_us = io.now_us();
+        let due = self
+            .shared
+            .pools
+            .due_for_relief(&self.shared.config, now_us);
+        for pool in due {
+            for _ in 0..RELIEVED_AT_ONCE_MAX {
+                let Some(session) = self.slowest(io, pool) else {
+                    break;
+                };
+                self.shared.on_eviction(now_us, pool);
+                self.with(session, |session, shared| session.evict(io, shared));
+                self.wake(io);
+            }
+        }
+    }
+
+    /// The session that has to give up its connection to a backend of a pool, if one has to.
+    fn slowest(&self, io: &dyn Io, pool: usize) -> Option<u64> {
+        let config = &self.shared.config;
+        let relief = self.shared.pools.relief(config, pool, io.now_us())?;
+        let rate = |key: &u64| {
+            let rate = self.sessions.get(key)?.rate_of_delay(io)?;
+            Some((rate, *key))
+        };
+        let slowest = |sessions: &Vec<u64>| sessions.iter().filter_map(rate).min();
+        let of_large = relief.large.iter().find_map(slowest);
+        let rate_min = config.bytes_per_second_min.map_or(0, NonZeroU64::get);
+        let is_tunnel = |key: &u64| self.sessions.get(key).is_some_and(|it| it.is_tunnel());
+        let of_all = || {
+            let all = relief.all.iter().filter(|key| !is_tunnel(key));
+            let slow = all.filter_map(rate).filter(|(rate, _)| *rate < rate_min);
+            slow.min()
+        };
+        of_large.or_else(of_all).map(|(_, key)| key)
     }
 
     fn close_unwanted(&mut self, io: &mut dyn Io) {
         for stream in std::mem::take(&mut self.shared.unwanted) {
             self.shared.streams.remove(&stream);
-            io.close(stream);
+            Shared::end(io, stream);
         }
     }
 
@@ -287,6 +346,7 @@ impl Application for Proxy {
                 has_begun = self.checks.begin_due(io, &mut self.shared);
             }
         }
+        self.relieve(io);
         self.wake(io);
         let Drain::Yes {
             on_empty,
@@ -318,9 +378,11 @@ impl Application for Proxy {
             false => self.shared.pools.next_check_us(&self.shared.config),
             true => None,
         };
+        let relief_us = self.shared.pools.next_relief_us();
         let log = self.shared.access_log.as_ref();
         let log_us = log.and_then(AccessLog::next_timeout_us);
-        empty_us.into_iter().chain(check_us).chain(log_us).min()
+        let times = empty_us.into_iter().chain(check_us).chain(relief_us);
+        times.chain(log_us).min()
     }
 }
 

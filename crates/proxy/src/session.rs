@@ -9,12 +9,15 @@
 //! Every event leads to [`Session::advance`], which goes as far as it can and may be called at any
 //! time; so no event is lost, and none must come in an order.
 
+mod eviction;
+mod gather;
 mod http;
 mod tunnel;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use host::Source;
 use host::app::{AppEvent, CloseReason, Io, StreamId, StreamMemory};
 
 use self::http::Exchange;
@@ -24,8 +27,10 @@ use crate::attempt::refusal_of;
 use crate::buffer::Buffer;
 use crate::config::{Listener, Mode};
 use crate::note::Outcome;
+use crate::pace;
 use crate::proxy_protocol;
 use crate::shared::{Leave, Shared};
+use crate::shares::Holder;
 
 /// After the last response, the client has so long to end its side.
 const LINGER: Duration = Duration::from_secs(30);
@@ -136,6 +141,14 @@ impl Session {
     /// The client's stream.
     pub(crate) fn client(&self) -> StreamId {
         self.client
+    }
+
+    /// Who takes a connection to a backend.
+    fn holder(&self) -> Holder {
+        Holder {
+            session: self.key,
+            source: Source::from(self.peer.ip().to_canonical()),
+        }
     }
 
     /// Nothing is left to be done: the session can be forgotten.
@@ -326,6 +339,13 @@ impl Session {
         self.arm(io, timeout);
     }
 
+    /// The same where a body moves, at which there are looks in between.
+    fn arm_body(&mut self, io: &mut dyn Io, shared: &Shared, backend: Option<StreamId>) {
+        let timeout = shared.config.idle_timeout;
+        let look = pace::look_interval(&shared.config);
+        self.arm_idle(io, timeout.min(look), backend);
+    }
+
     /// Bytes that the client, and a backend, have acknowledged.
     fn acknowledged_by(&self, io: &dyn Io, backend: Option<StreamId>) -> u64 {
         let streams = backend.into_iter().chain([self.client]);
@@ -342,10 +362,11 @@ impl Session {
     }
 
     /// True if no byte has moved for so long; otherwise the timer is set to when that would be so.
+    /// No later than `look` from now.
     fn is_idle_for(
         &mut self,
         io: &mut dyn Io,
-        timeout: Duration,
+        (timeout, look): (Duration, Duration),
         backend: Option<StreamId>,
     ) -> bool {
         if self.is_taking(io, backend) {
@@ -354,7 +375,7 @@ impl Session {
         let since = Duration::from_micros(io.now_us().saturating_sub(self.moved_us));
         let left = timeout.saturating_sub(since);
         if !left.is_zero() {
-            self.arm(io, left);
+            self.arm(io, left.min(look));
         }
         left.is_zero()
     }
@@ -389,8 +410,8 @@ impl Session {
                 }
             }
             Phase::Tunnel(tunnel) => {
-                let timeout = shared.config.tunnel_timeout;
-                match self.is_idle_for(io, timeout, Some(tunnel.backend())) {
+                let times = (shared.config.tunnel_timeout, Duration::MAX);
+                match self.is_idle_for(io, times, Some(tunnel.backend())) {
                     false => (Phase::Tunnel(tunnel), false),
                     true => {
                         self.break_tunnel(io, shared, *tunnel, Leave::Abort);

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use host::Episode;
 use host::app::{Io, StreamId};
 use http_message::access::AccessLog;
 
@@ -11,6 +12,7 @@ use crate::buffer::COPY_BYTES;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::pools::{BackendId, Pools};
+use crate::shares::Holder;
 
 /// What a stream is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,9 @@ pub(crate) struct Shared {
     pub(crate) streams: HashMap<StreamId, Use>,
     /// Sessions that have waited for a backend, and may try again, in their order.
     pub(crate) woken: VecDeque<u64>,
+    /// Sessions that have lost their place in a queue.
+    pub(crate) displaced: VecDeque<u64>,
+    episodes: Episodes,
     /// Connections to backends that are of no use any more.
     pub(crate) unwanted: Vec<StreamId>,
     /// Connections end after the response in hand.
@@ -43,12 +48,23 @@ pub(crate) struct Shared {
     pub(crate) scratch: Vec<u8>,
 }
 
+/// Bounds that act, each worth a line in the log when it begins to.
+#[derive(Debug, Default)]
+struct Episodes {
+    queue_evictions: Episode,
+    evictions: Episode,
+    slow_clients: Episode,
+    no_port: Episode,
+}
+
 /// What becomes of a connection to a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
     /// It may be used again.
     Reuse,
-    /// It ends in order.
+    /// All is said, and only this side closes.
+    End,
+    /// It ends in order: the backend has closed.
     Close,
     /// What is on its way is not wanted.
     Abort,
@@ -65,10 +81,18 @@ impl Shared {
             access_log: None,
             streams: HashMap::new(),
             woken: VecDeque::new(),
+            displaced: VecDeque::new(),
+            episodes: Episodes::default(),
             unwanted: Vec::new(),
             is_draining: false,
             scratch: vec![0; COPY_BYTES],
         }
+    }
+
+    /// Sessions may go on that have waited.
+    pub(crate) fn has_work(&self) -> bool {
+        let is_any_woken = !self.woken.is_empty() || !self.displaced.is_empty();
+        is_any_woken || self.pools.has_changed()
     }
 
     /// A client gets an answer of the proxy's own, or none.
@@ -79,16 +103,89 @@ impl Shared {
         }
     }
 
+    /// The place in the queue of a pool that this session had is another's.
+    pub(crate) fn on_queue_eviction(&mut self, now_us: u64, pool: usize, session: u64) {
+        self.counters.queue_evictions += 1;
+        self.displaced.push_back(session);
+        if self.episodes.queue_evictions.begins(now_us) {
+            let settings = &self.config.pools[pool];
+            tracing::warn!(
+                pool = %settings.name,
+                queue_max = settings.queue_max,
+                "the queue is full: the source with most places in it gives some up to others, by \
+                 503; later ones are only counted"
+            );
+        }
+    }
+
+    /// A session gives up its connection to a backend of a pool, for others.
+    pub(crate) fn on_eviction(&mut self, now_us: u64, pool: usize) {
+        self.counters.evictions += 1;
+        if self.episodes.evictions.begins(now_us) {
+            let settings = &self.config.pools[pool];
+            tracing::warn!(
+                pool = %settings.name,
+                connections_max = settings.connections_max,
+                "requests wait for a backend while clients delay others: the slowest of the \
+                 source with most connections ends; later ones are only counted"
+            );
+        }
+    }
+
+    /// A client has sent or taken less than the least rate.
+    pub(crate) fn on_slow_client(&mut self, now_us: u64, stream: StreamId) {
+        self.counters.rate_timeouts += 1;
+        if self.episodes.slow_clients.begins(now_us) {
+            tracing::warn!(
+                stream = stream.0,
+                "a client sends or takes less than proxy.rate_min: its request ends; later ones \
+                 are only counted"
+            );
+        }
+    }
+
+    /// All local ports have a connection to this backend, or had one a moment ago.
+    pub(crate) fn on_no_port(&mut self, now_us: u64, backend: BackendId) {
+        self.counters.backend_ports_exhausted += 1;
+        let Some(state) = self.pools.get(backend) else {
+            return;
+        };
+        if self.episodes.no_port.begins(now_us) {
+            tracing::warn!(
+                backend = %state.name,
+                address = %state.address,
+                "no local port is left for a connection to the backend: give the stack further \
+                 addresses, or the backend further addresses or ports; raise idle_max; and enable \
+                 TCP timestamps at the backend; later ones are only counted"
+            );
+        }
+    }
+
     /// A connection to the backend that waits to be used again, and on which nothing was said.
-    pub(crate) fn take_idle(&mut self, io: &mut dyn Io, backend: BackendId) -> Option<StreamId> {
-        while let Some(stream) = self.pools.pop_idle(backend) {
+    /// With `since_us`, its last response ended then or later.
+    pub(crate) fn take_idle(
+        &mut self,
+        io: &mut dyn Io,
+        backend: BackendId,
+        since_us: Option<u64>,
+    ) -> Option<StreamId> {
+        while let Some(stream) = self.pools.pop_idle(backend, since_us) {
             if io.unread(stream) == 0 {
                 return Some(stream);
             }
             self.streams.remove(&stream);
-            io.close(stream);
+            io.abort(stream);
         }
         None
+    }
+
+    /// Ends a connection to a backend that has not closed. If neither side has anything under way,
+    /// by a reset: after a FIN, this side would be in TIME-WAIT for a minute and keep its port.
+    pub(crate) fn end(io: &mut dyn Io, stream: StreamId) {
+        match io.unacknowledged(stream) == 0 || io.unread(stream) > 0 {
+            true => io.abort(stream),
+            false => io.close(stream),
+        }
     }
 
     /// A session does not use its connection to a backend any more.
@@ -96,23 +193,24 @@ impl Shared {
         &mut self,
         io: &mut dyn Io,
         stream: StreamId,
-        backend: BackendId,
+        slot: (Option<usize>, Holder, BackendId),
         how: Leave,
     ) {
         self.streams.remove(&stream);
         // What was said beyond the response would be taken for the next one.
         let may_reuse = how == Leave::Reuse && !self.is_draining && io.unread(stream) == 0;
-        let reusable = may_reuse.then_some(stream);
-        let (given_back, waiting) = self.pools.release(&self.config, backend, reusable);
-        self.woken.extend(waiting);
+        let reusable = may_reuse.then_some((stream, io.now_us()));
+        let given_back = self.pools.release(&self.config, slot, reusable);
         if reusable.is_some() && given_back.is_none() {
+            let (.., backend) = slot;
             self.streams.insert(stream, Use::Idle(backend));
             io.set_idle(stream, true);
             io.set_timer(stream, Some(self.config.backend_idle_timeout));
             return;
         }
         match how {
-            Leave::Reuse | Leave::Close => io.close(stream),
+            Leave::Reuse | Leave::End => Shared::end(io, stream),
+            Leave::Close => io.close(stream),
             Leave::Abort => {
                 // No event of it is wanted any more.
                 io.abort(stream);

@@ -49,6 +49,7 @@ mod players_long;
 mod programs;
 mod proxy;
 mod proxy_ends;
+mod proxy_shares;
 mod qlog;
 mod redbot_long;
 mod resets;

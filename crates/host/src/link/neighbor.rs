@@ -392,6 +392,18 @@ impl Neighbors {
             .or_else(|| self.addresses.iter().map(own).find(family))
     }
 
+    /// Our other addresses in the network of one of them.
+    pub(crate) fn in_network_of(&self, own: IpAddr) -> Vec<IpAddr> {
+        let mut addresses = self.addresses.iter();
+        let known = addresses.find(|(address, _)| *address == own);
+        let Some(&(_, prefix_len)) = known else {
+            return Vec::new();
+        };
+        let others = self.addresses.iter().map(|(address, _)| *address);
+        let is_near = |it: &IpAddr| *it != own && in_prefix(*it, prefix_len, own);
+        others.filter(is_near).collect()
+    }
+
     fn is_own(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|(own, _)| *own == address)
     }

@@ -30,14 +30,14 @@ impl Stack {
             return Err(ConnectError::TooManyConnections);
         }
         let now = Instant::from_us(now_us);
-        let tuple = |port| Tuple {
-            local: SocketAddr::new(ip, port),
-            remote,
-        };
-        let port = match local.map_or(0, |local| local.port()) {
-            0 => self.free_port(now, ip, remote)?,
+        let tuple = |local| Tuple { local, remote };
+        let local = match local.map_or(0, |local| local.port()) {
+            0 => {
+                let is_named = local.is_some_and(|local| !local.ip().is_unspecified());
+                self.free_place(now, ip, remote, is_named)?
+            }
             port => {
-                let tuple = tuple(port);
+                let tuple = tuple(SocketAddr::new(ip, port));
                 if self.bindings.is_taken(owner, tuple.local) {
                     return Err(ConnectError::PortInUse);
                 }
@@ -47,11 +47,10 @@ impl Stack {
                 if !is_free || is_elsewhere {
                     return Err(ConnectError::PortInUse);
                 }
-                port
+                tuple.local
             }
         };
-        let tuple = tuple(port);
-        let local = tuple.local;
+        let tuple = tuple(local);
         let isn = self.isn.isn(local, remote, now);
         let isn = match self.time_waits.take(&tuple) {
             Some(old) => old.isn_beyond(isn),
@@ -60,7 +59,7 @@ impl Stack {
         let ts_offset = self.isn.ts_offset(local, remote);
         let config = self.tcp_config(&tuple, None);
         let connection =
-            tcp::Connection::connect(&config, port, remote.port(), isn, ts_offset, now);
+            tcp::Connection::connect(&config, local.port(), remote.port(), isn, ts_offset, now);
         let route = self.neighbors.route(remote.ip());
         let handle = self
             .connections
@@ -104,12 +103,37 @@ impl Stack {
             .ok_or(ConnectError::NoAddress)
     }
 
-    fn free_port(
+    /// A free port of the own address `ip`; of another one in its network if there is none and the
+    /// address is not named by the application.
+    fn free_place(
         &mut self,
         now: Instant,
         ip: IpAddr,
         remote: SocketAddr,
-    ) -> Result<u16, ConnectError> {
+        is_named: bool,
+    ) -> Result<SocketAddr, ConnectError> {
+        let others = match is_named || self.loops(remote.ip()) {
+            true => Vec::new(),
+            false => self.neighbors.in_network_of(ip),
+        };
+        for ip in [ip].into_iter().chain(others) {
+            if let Some(port) = self.free_port(now, ip, remote) {
+                return Ok(SocketAddr::new(ip, port));
+            }
+        }
+        self.counters.ports_exhausted += 1;
+        if self.ephemeral_ports.is_news(now.as_us()) {
+            tracing::warn!(
+                %remote,
+                "no local port is left for a connection to this peer: they are in use, or in \
+                 TIME-WAIT for a minute; further addresses of the stack in the same network have \
+                 further ports; later connections are only counted"
+            );
+        }
+        Err(ConnectError::NoPort)
+    }
+
+    fn free_port(&mut self, now: Instant, ip: IpAddr, remote: SocketAddr) -> Option<u16> {
         let Stack {
             ephemeral_ports,
             bindings,
@@ -120,7 +144,7 @@ impl Stack {
             splicing,
             ..
         } = self;
-        let chosen = ephemeral_ports.choose(ip, remote, |port| {
+        ephemeral_ports.choose(ip, remote, |port| {
             let local = SocketAddr::new(ip, port);
             let tuple = Tuple { local, remote };
             // A program connects a port to itself only by binding it.
@@ -129,8 +153,7 @@ impl Stack {
                 && is_free(connections, gate, time_waits, now, &tuple)
                 && !teardown.parted.contains(&tuple)
                 && !splicing.splices.contains(&tuple)
-        });
-        chosen.ok_or(ConnectError::NoPort)
+        })
     }
 }
 

@@ -4,6 +4,7 @@ use std::hash::BuildHasher;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
+use crate::episode::Episode;
 use crate::tables::keyed_hash::KeyedHash;
 
 /// Counters; more of them make it harder to learn from one peer's ports how many connections there
@@ -17,6 +18,7 @@ pub(crate) struct EphemeralPorts {
     range: RangeInclusive<u16>,
     hash: KeyedHash,
     counters: Vec<u16>,
+    exhausted: Episode,
 }
 
 impl EphemeralPorts {
@@ -25,7 +27,13 @@ impl EphemeralPorts {
             range,
             hash: KeyedHash(secret),
             counters: vec![0; COUNTERS],
+            exhausted: Episode::default(),
         }
+    }
+
+    /// No port is left for a connection; true if that is worth a line in the log.
+    pub(crate) fn is_news(&mut self, now_us: u64) -> bool {
+        self.exhausted.begins(now_us)
     }
 
     /// A port for a connection from `local` to `remote` of which `is_free` is true; `None` if there

@@ -14,9 +14,11 @@ pub(crate) const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Who counts as one: an IPv4 address, or an IPv6 network of 64 bits, of which a single machine can
 /// use every address (RFC 6177).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// The address.
     V4(u32),
+    /// The first 64 bits of the address.
     V6(u64),
 }
 

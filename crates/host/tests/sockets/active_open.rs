@@ -104,6 +104,38 @@ fn ports_are_used_once_to_each_peer_and_again_after_time_wait() {
 }
 
 #[test]
+fn where_an_address_has_no_port_left_another_one_of_its_network_has() {
+    let mut pair = Pair::with_addresses(&["10.77.0.1", "10.99.0.1", "10.77.0.3"], 50_000..=50_001);
+    let server = "10.77.0.2:80";
+    for _ in 0..4 {
+        pair.connect(server).unwrap();
+    }
+    assert_eq!(pair.connect(server), Err(ConnectError::NoPort));
+    assert_eq!(pair.client.stack.counters().ports_exhausted, 1);
+    pair.run_until(|pair| pair.server.stack.counters().connections_accepted == 4);
+    let mut peers: Vec<String> = pair
+        .server
+        .app
+        .server
+        .events
+        .iter()
+        .filter_map(|(_, event)| match event {
+            AppEvent::Accepted { peer, .. } => Some(peer.ip().to_string()),
+            _ => None,
+        })
+        .collect();
+    peers.sort();
+    assert_eq!(peers, ["10.77.0.1", "10.77.0.1", "10.77.0.3", "10.77.0.3"]);
+    // An address that the application names is the only one.
+    let remote: SocketAddr = server.parse().unwrap();
+    let named = "10.77.0.1:0".parse().unwrap();
+    let now_us = pair.now_us;
+    let stack = &mut pair.client.stack;
+    let connected = stack.connect(now_us, Owner::SERVER, Some(named), remote);
+    assert_eq!(connected, Err(ConnectError::NoPort));
+}
+
+#[test]
 fn addresses_and_ports_that_are_named_are_used_or_refused() {
     let mut pair = Pair::new();
     let server: SocketAddr = "10.77.0.2:80".parse().unwrap();

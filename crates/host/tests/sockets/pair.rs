@@ -71,7 +71,7 @@ pub(crate) struct Node {
 
 impl Node {
     fn new(
-        address: &str,
+        addresses: &[&str],
         listen_ports: Vec<u16>,
         ephemeral_ports: RangeInclusive<u16>,
         port: MemoryPort,
@@ -80,9 +80,12 @@ impl Node {
         let config = StackConfig {
             ephemeral_ports,
             ..StackConfig::new(
-                vec![(address.parse().unwrap(), 24)],
+                addresses
+                    .iter()
+                    .map(|it| (it.parse().unwrap(), 24))
+                    .collect(),
                 listen_ports,
-                [address.len() as u8; 16],
+                [addresses[0].len() as u8; 16],
             )
         };
         let (host_channel, channel) = in_memory();
@@ -133,12 +136,17 @@ impl Pair {
     }
 
     pub(crate) fn with_ports(ports: RangeInclusive<u16>) -> Pair {
+        Pair::with_addresses(&[CLIENT], ports)
+    }
+
+    /// With a client that has these addresses.
+    pub(crate) fn with_addresses(addresses: &[&str], ports: RangeInclusive<u16>) -> Pair {
         let now_us = 1_000_000;
         let (client, server) = pair(memory::Link::default());
         let mut pair = Pair {
             now_us,
-            client: Node::new(CLIENT, vec![], ports.clone(), client, now_us),
-            server: Node::new(SERVER, vec![80], ports, server, now_us),
+            client: Node::new(addresses, vec![], ports.clone(), client, now_us),
+            server: Node::new(&[SERVER], vec![80], ports, server, now_us),
             lost: 0,
             is_cut: false,
         };

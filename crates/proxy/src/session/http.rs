@@ -4,15 +4,17 @@ use host::app::{CloseReason, Io, StreamId};
 use http_message::access::NO_RESPONSE;
 use http_message::request::{Parsed, without_empty_lines};
 
+use super::gather::{Gathered, Gathering};
 use super::tunnel::Tunnel;
 use super::{Phase, RESET, Session, Step};
 use crate::answer::{self, Refusal};
-use crate::attempt::{Attempt, Link, Opening, refusal_of};
+use crate::attempt::{Attempt, Link, Opening, Reuse, refusal_of};
 use crate::body::{End, Relay, Stop};
 use crate::buffer::Buffer;
 use crate::forward::{self, Context, Kind, Request, Response};
 use crate::joint::Joint;
 use crate::note::{Note, Outcome};
+use crate::pace::{self, Look, Pace, Since};
 use crate::proxy_protocol;
 use crate::shared::{Leave, Shared};
 
@@ -21,8 +23,14 @@ use crate::shared::{Leave, Shared};
 pub(crate) struct Exchange {
     pub(super) attempt: Attempt,
     request: Request,
+    /// The beginning of the body is waited for, without a backend.
+    pub(super) gathering: Option<Gathering>,
+    /// When it got its backend.
+    pub(super) since: Option<Since>,
+    /// How fast the client has been.
+    pace: Pace,
     /// The request's body.
-    upload: Relay,
+    pub(super) upload: Relay,
     /// What the backend's stream has not taken yet.
     up: Buffer,
     /// The head is on its way to the backend.
@@ -37,7 +45,7 @@ pub(crate) struct Exchange {
     is_answered: bool,
     /// All of the request is sent, and the time for the response runs.
     awaits_response: bool,
-    response: Option<Response>,
+    pub(super) response: Option<Response>,
     /// The response's body.
     download: Relay,
     note: Note,
@@ -57,6 +65,12 @@ impl Exchange {
         let up = self.up.memory_bytes() + self.request.head.capacity();
         let head = self.response.as_ref().map_or(0, |it| it.head.capacity());
         [up, self.down.memory_bytes() + head]
+    }
+
+    /// The client alone delays the request; `input` is what has come from it.
+    pub(super) fn awaits_body(&self, input: &Buffer) -> bool {
+        let is_taken = self.up.is_empty() && input.is_empty();
+        !self.upload.is_done() && (self.gathering.is_some() || is_taken)
     }
 
     /// The request may be sent once more (RFC 9110 §9.2.2): no response has begun, and all of the
@@ -120,17 +134,43 @@ impl Session {
         let head = &self.input.bytes()[..request.head_bytes];
         let note = Note::new(shared, io.now_us(), head, pool_name);
         self.input.consume(request.head_bytes);
+        self.begin_exchange(io, shared, request, note)
+    }
+
+    fn begin_exchange(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        request: Request,
+        note: Note,
+    ) -> Step {
+        let config = shared.config.clone();
         let pool = request.pool;
-        let mut attempt = Attempt::new(self.key, pool.unwrap_or(usize::MAX), request.key);
-        let sends_proxy = pool.is_some_and(|pool| config.pools[pool].send_proxy.is_some());
-        // A backend may close a connection that waits, and what cannot be sent twice would be lost
-        // with it; and the PROXY protocol names one client for all of a connection.
-        if !request.is_idempotent || request.has_body() || request.upgrades || sends_proxy {
-            attempt = attempt.fresh();
-        }
+        let settings = pool.map(|pool| &config.pools[pool]);
+        let sends_proxy = settings.is_some_and(|pool| pool.send_proxy.is_some());
+        let reuse = if request.upgrades || sends_proxy {
+            // The PROXY protocol names one client for all of a connection.
+            Reuse::None
+        } else if !request.is_idempotent || request.has_body() {
+            // A backend may close a connection that waits, and what cannot be sent twice would be
+            // lost with it.
+            Reuse::Recent
+        } else {
+            Reuse::Any
+        };
+        let pool_number = pool.unwrap_or(usize::MAX);
+        let attempt = Attempt::new(self.holder(), pool_number, request.key, reuse);
         let (decode, encode) = request.coding();
+        let gathering = settings.and_then(|pool| Gathering::new(&request, pool));
+        if gathering.is_some() {
+            shared.counters.bodies_awaited += 1;
+            self.arm_body(io, shared, None);
+        }
         let exchange = Box::new(Exchange {
             attempt,
+            gathering,
+            since: None,
+            pace: Pace::default(),
             upload: Relay::new(decode, encode),
             request,
             up: Buffer::default(),
@@ -156,6 +196,12 @@ impl Session {
         shared: &mut Shared,
         mut it: Box<Exchange>,
     ) -> Step {
+        match self.gather(io, shared, &mut it) {
+            Ok(Gathered::Enough) => {}
+            Ok(Gathered::TooLittle) => return (Phase::Exchange(it), false),
+            Ok(Gathered::CutShort) => return self.cut_short(io, shared, it),
+            Err(why) => return self.refuse(io, shared, it, why),
+        }
         let link = match it.attempt.advance(io, shared) {
             Ok(Opening::Established(link)) => link,
             Ok(Opening::Waits(time)) => {
@@ -183,6 +229,59 @@ impl Session {
         self.download(io, shared, it, link)
     }
 
+    /// Takes what the client has sent of a body that is waited for.
+    pub(super) fn gather(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        it: &mut Exchange,
+    ) -> Result<Gathered, Refusal> {
+        let Some(gathering) = &mut it.gathering else {
+            return Ok(Gathered::Enough);
+        };
+        let bytes_max = gathering.bytes_max;
+        let count = self
+            .input
+            .fill(io, self.client, &mut shared.scratch, bytes_max);
+        if count > 0 {
+            self.moved_us = io.now_us();
+        }
+        if gathering.is_whole(self.input.bytes())? || self.input.len() >= bytes_max {
+            it.gathering = None;
+            return Ok(Gathered::Enough);
+        }
+        Ok(match self.has_ended {
+            true => Gathered::CutShort,
+            false => Gathered::TooLittle,
+        })
+    }
+
+    /// How a client does that sends or takes a body.
+    pub(super) fn look(&self, io: &dyn Io, it: &Exchange) -> Look {
+        let client = self.client;
+        match it.response {
+            None => Look {
+                moved_bytes: it.upload.taken_bytes() + self.input.len() as u64,
+                left_bytes: u64::MAX,
+                is_awaited: it.awaits_body(&self.input),
+            },
+            Some(_) => Look {
+                moved_bytes: io.acknowledged(client),
+                left_bytes: match self.output.is_empty() {
+                    true => io.unacknowledged(client),
+                    false => u64::MAX,
+                },
+                is_awaited: io.waits_for_peer(client),
+            },
+        }
+    }
+
+    /// What has moved between the client and this side, in bytes.
+    pub(super) fn moved_bytes(&self, io: &dyn Io, it: &Exchange) -> u64 {
+        let sent = it.upload.taken_bytes() + self.input.len() as u64;
+        sent + io.acknowledged(self.client)
+    }
+
     fn send_head(&mut self, io: &mut dyn Io, shared: &Shared, it: &mut Exchange) {
         (it.is_sent, it.is_gone, it.has_ended) = (true, false, false);
         let pool = it.attempt.pool().map(|pool| &shared.config.pools[pool]);
@@ -192,7 +291,12 @@ impl Session {
         }
         it.up.tail().extend_from_slice(&it.request.head);
         let backend = it.attempt.link().map(|link| link.stream);
-        self.arm_idle(io, shared.config.idle_timeout, backend);
+        it.since = Some(Since {
+            at_us: io.now_us(),
+            moved_bytes: self.moved_bytes(io, it),
+        });
+        it.pace = Pace::default();
+        self.arm_body(io, shared, backend);
     }
 
     fn upload(
@@ -269,7 +373,8 @@ impl Session {
                     let (decode, encode) = response.coding.clone();
                     it.download = Relay::new(decode, encode);
                     it.response = Some(response);
-                    self.arm_idle(io, config.idle_timeout, Some(link.stream));
+                    it.pace = Pace::default();
+                    self.arm_body(io, shared, Some(link.stream));
                     return (Phase::Exchange(it), true);
                 }
             }
@@ -339,15 +444,19 @@ impl Session {
             });
         let is_whole = it.upload.is_done();
         let is_clean = it.down.is_empty() && !it.has_ended;
+        let pool = it.attempt.pool().map(|pool| &shared.config.pools[pool]);
+        let sends_proxy = pool.is_some_and(|pool| pool.send_proxy.is_some());
         let how = if it.is_gone {
             Leave::Gone
         } else if !is_whole || !it.up.is_empty() {
             // The rest of this request would be taken for part of the next one.
             Leave::Abort
-        } else if persists && is_clean && !shared.is_draining {
+        } else if persists && is_clean && !shared.is_draining && !sends_proxy {
             Leave::Reuse
-        } else {
+        } else if it.has_ended {
             Leave::Close
+        } else {
+            Leave::End
         };
         let backend = it.attempt.backend(shared);
         it.attempt.leave(io, shared, how);
@@ -382,7 +491,12 @@ impl Session {
     }
 
     /// What is missing will never come: the client must not take what it has for all.
-    fn cut_short(&mut self, io: &mut dyn Io, shared: &mut Shared, mut it: Box<Exchange>) -> Step {
+    pub(super) fn cut_short(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        mut it: Box<Exchange>,
+    ) -> Step {
         let backend = it.attempt.backend(shared);
         it.attempt.leave(io, shared, Leave::Abort);
         let name = backend.as_ref().map(|(name, _)| &**name);
@@ -460,7 +574,7 @@ impl Session {
         &mut self,
         io: &mut dyn Io,
         shared: &mut Shared,
-        it: Box<Exchange>,
+        mut it: Box<Exchange>,
     ) -> Step {
         if it.attempt.is_queued() {
             shared.counters.queue_timeouts += 1;
@@ -472,8 +586,20 @@ impl Session {
         if it.response.is_none() && it.awaits_response {
             return self.response_late(io, shared, it);
         }
+        let look = self.look(io, &it);
+        if it.pace.is_too_slow(io.now_us(), look, &shared.config) {
+            shared.on_slow_client(io.now_us(), self.client);
+            return match it.response {
+                None => self.refuse(io, shared, it, Refusal::RequestTimeout),
+                Some(_) => self.cut_short(io, shared, it),
+            };
+        }
         let backend = it.attempt.link().map(|link| link.stream);
-        if !self.is_idle_for(io, shared.config.idle_timeout, backend) {
+        let times = (
+            shared.config.idle_timeout,
+            pace::look_interval(&shared.config),
+        );
+        if !self.is_idle_for(io, times, backend) {
             return (Phase::Exchange(it), false);
         }
         match it.response {
@@ -497,7 +623,7 @@ impl Session {
     }
 
     /// Answers a request in the place of a backend.
-    fn refuse(
+    pub(super) fn refuse(
         &mut self,
         io: &mut dyn Io,
         shared: &mut Shared,

@@ -5,7 +5,7 @@ use host::splicing::SpliceEvent;
 
 use super::{Phase, RESET, Session, Step};
 use crate::answer::Refusal;
-use crate::attempt::{Attempt, Opening};
+use crate::attempt::{Attempt, Opening, Reuse};
 use crate::buffer::Buffer;
 use crate::client_hello::{self, HELLO_BYTES_MAX, Hello};
 use crate::forward::source_key;
@@ -31,6 +31,8 @@ pub(crate) struct Tunnel {
     status: u16,
     /// The backend's name.
     name: Option<String>,
+    /// When it was joined, in microseconds.
+    since_us: u64,
 }
 
 impl Tunnel {
@@ -47,7 +49,17 @@ impl Tunnel {
             note,
             status,
             name: backend.map(|(name, _)| name),
+            since_us: 0,
         }
+    }
+
+    pub(super) fn since_us(&self) -> u64 {
+        self.since_us
+    }
+
+    /// Bytes that have moved, in both directions.
+    pub(super) fn bytes(&self) -> u64 {
+        self.joint.copied_bytes()
     }
 
     pub(super) fn on_closed(&mut self, io: &mut dyn Io, stream: StreamId) {
@@ -93,7 +105,8 @@ impl Session {
         let pool_name = pool.map(|pool| &*config.pools[pool].name);
         let note = Note::of_host(shared, io.now_us(), name.as_deref(), pool_name);
         let key = source_key(self.peer);
-        let attempt = Attempt::new(self.key, pool.unwrap_or(usize::MAX), key).fresh();
+        let pool_number = pool.unwrap_or(usize::MAX);
+        let attempt = Attempt::new(self.holder(), pool_number, key, Reuse::None);
         let opened = Opened { attempt, note };
         match pool {
             Some(_) => (Phase::Opening(Box::new(opened)), true),
@@ -138,6 +151,7 @@ impl Session {
         if self.has_ended {
             it.on_peer_finished(self.client);
         }
+        it.since_us = io.now_us();
         let timeout = shared.config.tunnel_timeout;
         if shared.config.splice {
             it.joint.may_splice(timeout);
@@ -237,6 +251,7 @@ impl Session {
             note,
             status,
             name,
+            since_us: _,
         } = tunnel;
         note.end(
             shared,

@@ -93,7 +93,8 @@ fn chunked_bodies_are_framed_again_both_ways() {
     let request = world.take(backend);
     let (head, body) = request.split_once("\r\n\r\n").unwrap();
     assert!(head.ends_with("\r\nTransfer-Encoding: chunked"), "{head}");
-    assert_eq!(body, "3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n");
+    assert_eq!(body, "5\r\nhello\r\n0\r\n\r\n");
+    assert_eq!(world.counters().bodies_awaited, 1);
     world.send(
         backend,
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n003\r\nabc\r\n0\r\n\r\n",
@@ -185,6 +186,37 @@ fn interim_responses_go_first_and_not_to_http_1_0() {
         format!("HTTP/1.1 103 Early Hints\r\n\r\n{}", response("y")),
     );
     assert!(world.take(old).starts_with("HTTP/1.1 200 OK\r\n"));
+}
+
+#[test]
+fn a_103_with_framing_fields_ends_at_its_head() {
+    let mut world = World::new(config(&[9001]), &[9001]);
+    let client = world.client(GET);
+    let backend = world.backend(9001);
+    let hints = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n";
+    let framing = "Content-Length: 7\r\nTransfer-Encoding: chunked\r\n\r\n";
+    world.send(backend, format!("{hints}{framing}{}", response("y")));
+    let expected = format!("{hints}\r\n{}", response("y"));
+    assert_eq!(world.take(client), expected);
+    world.send(client, GET);
+    assert!(world.take(backend).starts_with("GET / "));
+}
+
+#[test]
+fn a_space_before_the_colon_of_a_response_field_goes_no_further() {
+    let mut world = World::new(config(&[9001]), &[9001]);
+    let client = world.client(GET);
+    let backend = world.backend(9001);
+    let text =
+        "HTTP/1.1 200 OK\r\nA : b\r\nConnection : X\r\nX\t: 1\r\nContent-Length : 1\r\n\r\ny";
+    world.send(backend, text);
+    let expected = "HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 1\r\n\r\ny";
+    assert_eq!(world.take(client), expected);
+    // Nor does it hide the second of two lengths.
+    world.send(client, GET);
+    let both = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding : chunked\r\n\r\n";
+    world.send(world.backend(9001), both);
+    assert!(world.take(client).starts_with("HTTP/1.1 502 "));
 }
 
 #[test]
@@ -288,12 +320,24 @@ fn a_chunk_in_doubt_ends_the_request() {
             answer.starts_with("HTTP/1.1 400 Bad Request\r\n"),
             "{chunk:?}: {answer}"
         );
-        let backend = world.backend(9001);
-        assert!(
-            world.heard(backend).closed.is_some(),
-            "it must not wait for the rest"
-        );
+        assert!(world.accepted(9001).is_empty(), "it is read before");
     }
+    // Beyond what is waited for, the backend has a part already.
+    let size = 100_000;
+    let body = [format!("{size:x}\r\n").into_bytes(), vec![b'x'; size]].concat();
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let client = world.client(head);
+    world.send(client, body);
+    let backend = world.backend(9001);
+    assert!(world.heard(backend).closed.is_none());
+    world.send(client, "X");
+    assert!(
+        world
+            .take(client)
+            .starts_with("HTTP/1.1 400 Bad Request\r\n")
+    );
+    let closed = world.heard(backend).closed;
+    assert!(closed.is_some(), "it must not wait for the rest");
 }
 
 #[test]

@@ -110,12 +110,28 @@ fn a_connection_that_was_closed_while_it_waited_costs_no_backend() {
     world.send(second, response("y"));
     assert!(world.take(client).ends_with("y"));
     assert_eq!(world.counters().backend_failures, 0);
-    // What cannot be sent twice gets a connection of its own.
-    world.send(
-        client,
-        "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
-    );
-    assert_ne!(world.backend(9001), second);
+}
+
+#[test]
+fn what_cannot_be_sent_twice_goes_only_where_a_response_has_just_ended() {
+    let mut world = World::new(config(&[9001]), &[9001]);
+    let client = world.client(GET);
+    let first = world.backend(9001);
+    world.send(first, response("x"));
+    let post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
+    world.pass(Duration::from_millis(500));
+    world.send(client, post);
+    assert_eq!(world.backend(9001), first);
+    world.send(first, response("y"));
+    world.pass(Duration::from_millis(1100));
+    world.send(client, post);
+    let second = world.backend(9001);
+    assert_ne!(second, first);
+    world.send(second, response("z"));
+    // A GET may be sent twice, and goes where any response has ended.
+    world.pass(Duration::from_millis(1100));
+    world.send(client, GET);
+    assert_eq!(world.accepted(9001).len(), 2);
 }
 
 #[test]

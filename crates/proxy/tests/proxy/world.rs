@@ -1,6 +1,6 @@
 //! One stack with a proxy, and peers of it that the test plays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,6 +14,9 @@ use netdev::memory::{self, MemoryPort, pair};
 use proxy::{Backend, BackendCounters, Config, Listener, Mode, Pool, Proxy};
 
 const ADDRESS: &str = "10.77.0.2";
+
+/// Further addresses, of clients.
+pub(crate) const OTHERS: [&str; 3] = ["10.77.0.3", "10.77.0.4", "10.77.0.5"];
 
 /// Clients and backends.
 const PEERS: Owner = Owner(7);
@@ -29,6 +32,21 @@ pub(crate) struct Heard {
     finishes: bool,
     pub(crate) has_finished: bool,
     pub(crate) closed: Option<CloseReason>,
+    /// Of a backend that answers by itself: lengths of the bodies that it still has to send.
+    owed: VecDeque<usize>,
+}
+
+/// Length of the first whole request in these bytes, and the number in its path.
+fn whole_request(bytes: &[u8]) -> Option<(usize, usize)> {
+    let end = bytes.windows(4).position(|it| it == b"\r\n\r\n")? + 4;
+    let head = std::str::from_utf8(&bytes[..end]).unwrap();
+    let number = |name: &str| {
+        let rest = head.split_once(name)?.1;
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse::<usize>().ok()
+    };
+    let whole = end + number("Content-Length: ").unwrap_or(0);
+    (bytes.len() >= whole).then(|| (whole, number(" /").unwrap_or(1)))
 }
 
 /// Clients and backends.
@@ -39,6 +57,10 @@ pub(crate) struct Peers {
     accepted: BTreeMap<u16, Vec<StreamId>>,
     /// What has arrived is left where it is.
     pub(crate) is_stalled: bool,
+    /// The same of these alone.
+    pub(crate) stalled: BTreeSet<StreamId>,
+    /// Backends answer by themselves after this time: `/N` with N bytes.
+    pub(crate) think: Option<Duration>,
 }
 
 impl Peers {
@@ -53,7 +75,7 @@ impl Peers {
 
     fn receive(&mut self, io: &mut dyn Io, stream: StreamId) {
         let mut buffer = [0; 4096];
-        while !self.is_stalled {
+        while !self.is_stalled && !self.stalled.contains(&stream) {
             let count = io.read(stream, &mut buffer);
             if count == 0 {
                 return;
@@ -61,6 +83,31 @@ impl Peers {
             let heard = self.heard.entry(stream).or_default();
             heard.received.extend_from_slice(&buffer[..count]);
         }
+    }
+}
+
+impl Peers {
+    /// A backend looks for requests in what it has received.
+    fn think(&mut self, io: &mut dyn Io, stream: StreamId) {
+        let port = io.addresses(stream).map(|(local, _)| local.port());
+        let is_backend = port.is_some_and(|port| self.accepted.contains_key(&port));
+        let Some(time) = self.think.filter(|_| is_backend) else {
+            return;
+        };
+        let heard = self.heard.entry(stream).or_default();
+        while let Some((bytes, body)) = whole_request(&heard.received) {
+            heard.received.drain(..bytes);
+            heard.owed.push_back(body);
+            io.set_timer(stream, Some(time));
+        }
+    }
+
+    fn answer(&mut self, io: &mut dyn Io, stream: StreamId) {
+        let heard = self.heard.entry(stream).or_default();
+        while let Some(bytes) = heard.owed.pop_front() {
+            heard.unsent.extend(response(&"x".repeat(bytes)).bytes());
+        }
+        self.send(io, stream);
     }
 }
 
@@ -72,7 +119,11 @@ impl Application for Peers {
                 self.accepted.entry(port).or_default().push(stream);
                 self.heard.entry(stream).or_default();
             }
-            AppEvent::Readable => self.receive(io, stream),
+            AppEvent::Readable => {
+                self.receive(io, stream);
+                self.think(io, stream);
+            }
+            AppEvent::Timer => self.answer(io, stream),
             AppEvent::Writable | AppEvent::Connected => self.send(io, stream),
             AppEvent::PeerFinished => {
                 self.receive(io, stream);
@@ -172,16 +223,17 @@ impl World {
         World::with(config, backends, |_| {})
     }
 
-    /// The same with other settings of the stack.
+    /// The same on a stack with other settings.
     pub(crate) fn with(
         config: Config,
         backends: &[u16],
-        configure: impl FnOnce(&mut StackConfig),
+        change: impl FnOnce(&mut StackConfig),
     ) -> World {
         let (port, wire) = pair(memory::Link::default());
-        let addresses = vec![(ADDRESS.parse().unwrap(), 24)];
-        let mut stack_config = StackConfig::new(addresses, Vec::new(), [3; 16]);
-        configure(&mut stack_config);
+        let addresses = [ADDRESS].into_iter().chain(OTHERS);
+        let addresses = addresses.map(|address| (address.parse().unwrap(), 24));
+        let mut stack_config = StackConfig::new(addresses.collect(), Vec::new(), [3; 16]);
+        change(&mut stack_config);
         let (host, nic) = in_memory();
         let now_us = 1_000_000;
         let mut stack = Stack::new(stack_config, Link::of(&port), vec![host], now_us);
@@ -241,8 +293,13 @@ impl World {
 
     /// A client that has connected.
     pub(crate) fn connect(&mut self) -> StreamId {
-        let to = address(PROXY_PORT);
-        let stream = self.stack.connect(self.now_us, PEERS, None, to);
+        self.connect_from(&format!("{ADDRESS}:0"))
+    }
+
+    /// The same from this address and port.
+    pub(crate) fn connect_from(&mut self, local: &str) -> StreamId {
+        let (local, to) = (local.parse().unwrap(), address(PROXY_PORT));
+        let stream = self.stack.connect(self.now_us, PEERS, Some(local), to);
         let stream = stream.unwrap();
         self.apps.others.heard.insert(stream, Heard::default());
         self.settle();
@@ -256,12 +313,65 @@ impl World {
         client
     }
 
+    /// Sends a request on a client's connection; status of the response and microseconds until all
+    /// of that is there, which has to be within `limit`.
+    #[track_caller]
+    pub(crate) fn exchange(&mut self, client: StreamId, text: &str, limit: Duration) -> (u16, u64) {
+        self.apps
+            .others
+            .heard
+            .entry(client)
+            .or_default()
+            .received
+            .clear();
+        let begun_us = self.now_us;
+        let act = |io: &mut dyn Io, peers: &mut Peers| {
+            let heard = peers.heard.entry(client).or_default();
+            heard.unsent.extend_from_slice(text.as_bytes());
+            peers.send(io, client);
+        };
+        let peers = &mut self.apps.others;
+        let act = |io: &mut dyn Io| act(io, peers);
+        self.stack.wake(self.now_us, &mut Once(Some(act)));
+        loop {
+            if let Some((bytes, _)) = whole_request(&self.heard(client).received) {
+                let received = &self.heard(client).received[..bytes];
+                let status = std::str::from_utf8(&received[9..12]).unwrap();
+                return (status.parse().unwrap(), self.now_us - begun_us);
+            }
+            let is_there = self.now_us - begun_us < limit.as_micros() as u64;
+            assert!(is_there, "no response: {:?}", self.apps.proxy);
+            self.step_or_wait(begun_us + limit.as_micros() as u64);
+        }
+    }
+
+    /// Takes a turn, or lets time pass to the next event if there is nothing to do.
+    fn step_or_wait(&mut self, end_us: u64) {
+        if self.step() {
+            return;
+        }
+        let timers = [self.stack.next_timeout_us(), self.apps.next_timeout_us()];
+        let next_us = timers.into_iter().flatten().min().unwrap_or(u64::MAX);
+        self.now_us = self.now_us.max(next_us.min(end_us));
+    }
+
     pub(crate) fn send(&mut self, stream: StreamId, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref().to_vec();
         self.act(|io, peers| {
             let heard = peers.heard.entry(stream).or_default();
             heard.unsent.extend_from_slice(&bytes);
             peers.send(io, stream);
+        });
+    }
+
+    /// Sends this on each of these connections at once.
+    pub(crate) fn send_on_all(&mut self, streams: &[StreamId], text: &str) {
+        self.act(|io, peers| {
+            for stream in streams {
+                let heard = peers.heard.entry(*stream).or_default();
+                heard.unsent.extend_from_slice(text.as_bytes());
+                peers.send(io, *stream);
+            }
         });
     }
 
