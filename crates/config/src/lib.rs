@@ -67,7 +67,7 @@ pub use self::network::{Listen, Network};
 pub use self::nic::Nic;
 pub use self::operation::Operation;
 pub use self::origin::Origin;
-pub use self::proxy::{Forwarding, Proxy};
+pub use self::proxy::{Answer, BackendAddress, Forwarding, Proxy};
 pub use self::quic::Quic;
 pub use self::site::Site;
 pub use self::sockets::{Allow, Offload, Sockets};

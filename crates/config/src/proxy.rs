@@ -6,9 +6,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::str::FromStr;
+use std::time::Duration;
 
 use ::proxy::{Balance, Forwarded, HostPattern, Mode, Version};
-use failure::Failure;
 use serde::{Deserialize, Serialize};
 
 use super::place::{Place, Problem};
@@ -43,6 +43,8 @@ pub struct Proxy {
     pub splice: bool,
     /// Time that an idle backend connection is kept for reuse.
     pub backend_idle_timeout: Text<Time>,
+    /// Time from one lookup of backends whose names have no address to the next.
+    pub resolve_interval: Text<Time>,
     /// Fields added to requests to name the client: `"x-forwarded-for"`, `"forwarded"`, `"both"` or
     /// `"off"`.
     pub forwarded: Text<Forwarded>,
@@ -158,7 +160,8 @@ pub struct ProxyPool {
 #[serde(deny_unknown_fields)]
 pub struct ProxyBackend {
     /// Address: `"192.0.2.7:8080"`, `"[2001:db8::7]:8080"`, or a name, `"app.internal:8080"`,
-    /// resolved at startup and at each reload; each address found is a backend.
+    /// resolved at startup and at each reload; each address found is a backend. A name without an
+    /// address is a backend that is down, and is looked up again every `resolve_interval`.
     pub address: Text<BackendAddress>,
     /// Send the backend nothing new; existing requests and connections continue.
     #[serde(default)]
@@ -196,6 +199,7 @@ impl Default for Proxy {
             tunnel_timeout: time(tunnel_timeout),
             splice,
             backend_idle_timeout: time(backend_idle_timeout),
+            resolve_interval: Text(RESOLVE_INTERVAL),
             forwarded: Text(forwarded),
             via,
             listen: Vec::new(),
@@ -303,6 +307,29 @@ pub struct BackendAddress {
     port: NonZeroU16,
 }
 
+impl BackendAddress {
+    /// An address, or a name to look up.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port.get()
+    }
+
+    /// None if it is a name.
+    fn address(&self) -> Option<SocketAddr> {
+        let ip = self.host.parse().ok()?;
+        Some(SocketAddr::new(ip, self.port()))
+    }
+
+    /// Stands for addresses that are not known.
+    fn placeholder(&self) -> SocketAddr {
+        SocketAddr::from(([0; 4], self.port()))
+    }
+}
+
 impl FromStr for BackendAddress {
     type Err = String;
 
@@ -342,6 +369,8 @@ impl fmt::Display for BackendAddress {
     }
 }
 
+const RESOLVE_INTERVAL: Time = Time::from_secs(10);
+
 /// Longest time of a limit.
 const TIMEOUT_MAX: Time = Time::from_secs(7 * 24 * 3600);
 
@@ -360,53 +389,110 @@ pub struct Forwarding {
     proxy: Proxy,
     /// Of each backend's host and port.
     addresses: BTreeMap<String, Vec<SocketAddr>>,
+    /// Why the last lookup of a backend's name failed. It may have addresses from before.
+    unresolved: BTreeMap<String, String>,
 }
 
+/// What came of a lookup: addresses, or why there are none.
+pub type Answer = Result<Vec<SocketAddr>, String>;
+
 impl Forwarding {
-    /// What a section says, with the addresses of all that it names, which `look_up` finds.
-    ///
-    /// # Errors
-    ///
-    /// A name has no address.
+    /// What a section says, with the addresses of all that it names, which `look_up` finds. A name
+    /// that cannot be resolved has those of `before`.
     pub fn read(
         proxy: &Proxy,
-        look_up: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
-    ) -> Result<Self, Failure> {
-        let mut addresses = BTreeMap::new();
+        before: Option<&Self>,
+        look_up: impl Fn(&BackendAddress) -> io::Result<Vec<SocketAddr>>,
+    ) -> Self {
+        let mut forwarding = Self {
+            proxy: proxy.clone(),
+            ..Self::default()
+        };
         let backends = proxy.pool.iter().flat_map(|pool| &pool.backend);
         for Text(backend) in backends.map(|backend| &backend.address) {
             let name = backend.to_string();
-            if addresses.contains_key(&name) {
+            if forwarding.is_known(&name) {
                 continue;
             }
-            let port = backend.port.get();
-            let found = match backend.host.parse() {
-                Ok(ip) => vec![SocketAddr::new(ip, port)],
-                Err(_) => look_up(&backend.host, port)
-                    .and_then(|found| match found.is_empty() {
-                        true => Err(io::Error::other("it has no address")),
-                        false => Ok(found),
-                    })
-                    .map_err(|error| {
-                        Failure::input(format!("looking up the backend {name}"), error)
-                            .remedy("Names are looked up at the start and at each reload.")
-                    })?,
-            };
-            addresses.insert(name, found);
+            if let Some(address) = backend.address() {
+                forwarding.addresses.insert(name, vec![address]);
+                continue;
+            }
+            if let Some(known) = before.and_then(|before| before.addresses.get(&name)) {
+                forwarding.addresses.insert(name.clone(), known.clone());
+            }
+            let answer = look_up(backend).map_err(|error| error.to_string());
+            forwarding.take(name, answer);
         }
-        Ok(Self {
-            proxy: proxy.clone(),
-            addresses,
-        })
+        forwarding
+    }
+
+    fn is_known(&self, name: &str) -> bool {
+        self.addresses.contains_key(name) || self.unresolved.contains_key(name)
+    }
+
+    fn take(&mut self, name: String, answer: Answer) {
+        match answer {
+            Ok(found) if !found.is_empty() => {
+                self.unresolved.remove(&name);
+                self.addresses.insert(name, found);
+            }
+            Ok(_) => {
+                self.unresolved
+                    .insert(name, "the name has no address".to_owned());
+            }
+            Err(why) => {
+                self.unresolved.insert(name, why);
+            }
+        }
+    }
+
+    /// Backends whose last lookup failed.
+    pub fn unresolved(&self) -> Vec<BackendAddress> {
+        let backends = self.proxy.pool.iter().flat_map(|pool| &pool.backend);
+        let backends = backends.map(|backend| &backend.address.0);
+        let mut unresolved: Vec<BackendAddress> = backends
+            .filter(|backend| self.unresolved.contains_key(&backend.to_string()))
+            .cloned()
+            .collect();
+        unresolved.dedup();
+        unresolved
+    }
+
+    /// What the operator has to know of them, each in a line.
+    pub fn warnings(&self) -> Vec<String> {
+        let unresolved = self.unresolved.iter();
+        let lines = unresolved.map(|(name, why)| {
+            let then = match self.addresses.contains_key(name) {
+                true => "the addresses from before stay in use",
+                false => "it is down",
+            };
+            format!("looking up the backend {name}: {why}; {then}")
+        });
+        lines.collect()
+    }
+
+    /// The same with answers to later lookups.
+    pub fn with(&self, answers: &[(BackendAddress, Answer)]) -> Self {
+        let mut forwarding = self.clone();
+        for (backend, answer) in answers {
+            let name = backend.to_string();
+            if forwarding.unresolved.contains_key(&name) {
+                forwarding.take(name, answer.clone());
+            }
+        }
+        forwarding
+    }
+
+    /// Time from one lookup of unresolved names to the next.
+    pub fn resolve_interval(&self) -> Duration {
+        self.proxy.resolve_interval.0.0
     }
 
     /// All that is wrong with a section, names not looked at.
     pub(super) fn problems(proxy: &Proxy) -> Vec<Problem> {
-        let known = Self::read(proxy, |_, port| Ok(vec![SocketAddr::from(([0; 4], port))]));
-        known.map_or_else(
-            |_| Vec::new(),
-            |known| known.proxy_config().err().unwrap_or_default(),
-        )
+        let known = Self::read(proxy, None, |backend| Ok(vec![backend.placeholder()]));
+        known.proxy_config().err().unwrap_or_default()
     }
 
     /// The same for the proxy; or all that is wrong with it.
@@ -468,6 +554,7 @@ impl Forwarding {
             ("idle_timeout", proxy.idle_timeout),
             ("tunnel_timeout", proxy.tunnel_timeout),
             ("backend_idle_timeout", proxy.backend_idle_timeout),
+            ("resolve_interval", proxy.resolve_interval),
         ] {
             check_time(here(key), time, problems);
         }
@@ -583,7 +670,9 @@ impl Forwarding {
         let mut backends = Vec::new();
         for backend in &pool.backend {
             let name = backend.address.0.to_string();
-            let addresses = self.addresses.get(&name).map_or(&[][..], Vec::as_slice);
+            let placeholder = [backend.address.0.placeholder()];
+            let found = self.addresses.get(&name).map(Vec::as_slice);
+            let addresses = found.unwrap_or(&placeholder);
             // One name may be several backends.
             let is_alone = addresses.len() == 1;
             backends.extend(addresses.iter().map(|&address| ::proxy::Backend {
@@ -593,6 +682,7 @@ impl Forwarding {
                 },
                 address,
                 drains: backend.drain,
+                is_unresolved: found.is_none(),
             }));
         }
         if backends.len() > COUNT_MAX {
@@ -705,9 +795,9 @@ mod tests {
         address = '192.0.2.7:443'
     ";
 
-    fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    fn look_up(backend: &BackendAddress) -> io::Result<Vec<SocketAddr>> {
         assert_eq!(
-            (host, port),
+            (backend.host(), backend.port()),
             ("app.internal", 8080),
             "addresses are not looked up"
         );
@@ -718,7 +808,8 @@ mod tests {
 
     #[test]
     fn names_become_backends_and_rules_go_to_their_ports() {
-        let forwarding = Forwarding::read(&proxy(GOOD), look_up).unwrap();
+        let forwarding = Forwarding::read(&proxy(GOOD), None, look_up);
+        assert!(forwarding.unresolved().is_empty());
         let config = forwarding.proxy_config().unwrap();
         let backends = |pool: usize| {
             let backends = config.pools[pool].backends.iter();
@@ -744,8 +835,45 @@ mod tests {
         assert_eq!((tls.pool, tls.rules.len(), tls.mode), (None, 1, Mode::Tcp));
         assert!(config.pools[0].check.is_some() && config.pools[1].check.is_none());
         assert!(config.pools[1].ejection.is_none());
-        let failed = Forwarding::read(&proxy(GOOD), |_, _| Ok(Vec::new())).unwrap_err();
-        assert!(failed.to_string().contains("app.internal:8080"), "{failed}");
+    }
+
+    #[test]
+    fn a_name_without_an_address_is_a_backend_that_is_down_until_it_has_one() {
+        let unknown = |_: &BackendAddress| Err(io::Error::other("no such name"));
+        let forwarding = Forwarding::read(&proxy(GOOD), None, unknown);
+        let backends = |forwarding: &Forwarding| {
+            let pool = forwarding.proxy_config().unwrap().pools.remove(0);
+            let backends = pool.backends.into_iter();
+            let backends = backends.map(|backend| (backend.name, backend.is_unresolved));
+            backends.collect::<Vec<_>>()
+        };
+        let other = ("[2001:db8::7]:8080".to_owned(), false);
+        let down = ("app.internal:8080".to_owned(), true);
+        assert_eq!(backends(&forwarding), [down, other.clone()]);
+        let [warning] = &forwarding.warnings()[..] else {
+            panic!("a warning");
+        };
+        assert!(
+            warning.contains("app.internal:8080: no such name; it is down"),
+            "{warning}"
+        );
+
+        let [name] = &forwarding.unresolved()[..] else {
+            panic!("a name");
+        };
+        let failed = [(name.clone(), Ok(Vec::new()))];
+        assert_eq!(forwarding.with(&failed).unresolved(), [name.clone()]);
+        let found = vec!["192.0.2.1:8080".parse().unwrap()];
+        let resolved = forwarding.with(&[(name.clone(), Ok(found))]);
+        let up = ("app.internal:8080".to_owned(), false);
+        assert_eq!(backends(&resolved), [up.clone(), other.clone()]);
+        assert!(resolved.unresolved().is_empty() && resolved.warnings().is_empty());
+
+        // A reload that does not find it again loses nothing.
+        let again = Forwarding::read(&proxy(GOOD), Some(&resolved), unknown);
+        assert_eq!(backends(&again), [up, other]);
+        assert_eq!(again.unresolved(), [name.clone()]);
+        assert!(again.warnings()[0].contains("from before stay in use"));
     }
 
     #[test]

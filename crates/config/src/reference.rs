@@ -448,6 +448,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("tunnel_timeout", &["'2d'"]),
             ("splice", &["true", "false"]),
             ("backend_idle_timeout", &["'2s'"]),
+            ("resolve_interval", &["'2s'"]),
             ("forwarded", &["'off'", "'forwarded'", "'both'"]),
             ("via", &["'edge'"]),
         ],

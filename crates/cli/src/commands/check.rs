@@ -12,7 +12,6 @@ use rustix::io::Errno;
 use crate::args::overlay;
 use crate::supervisor::broker;
 use crate::supervisor::origin_plan::OriginPlan;
-use crate::supervisor::resolver::Resolver;
 use crate::terminal::say;
 use config::certificates::CertificateSource;
 use config::control_link::NicPlace;
@@ -43,7 +42,6 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
         config.quic.secret().map(|_| ()),
         CertificateSource::check(&config, None).map(|_| ()),
         Content::read(&config, None).map(|_| ()),
-        Resolver::here().and_then(|resolver| resolver.read(&config).map(|_| ())),
         broker::settings(&config.sockets).map(|_| ()),
     ];
     let failures = failures.into_iter().filter_map(Result::err);

@@ -9,8 +9,10 @@ use crate::args::serve::ServeArgs;
 use crate::supervisor::announce::{AnnouncedNic, Started, announce};
 use crate::supervisor::attachment::Attachment;
 use crate::supervisor::broker::{BrokerPlan, BrokerSupervisor};
+use crate::supervisor::certificate_watch::CertificateWatch;
 use crate::supervisor::children::{Children, Role};
 use crate::supervisor::control_socket::Control;
+use crate::supervisor::directory_watch::DirectoryWatch;
 use crate::supervisor::drain::Drain;
 use crate::supervisor::exit_summary;
 use crate::supervisor::heartbeat::Heartbeat;
@@ -55,7 +57,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let content = Content::read(&config, origins.as_ref().map(|plan| &plan.place))?;
     let content = content.with_quic_secret(quic_secret.as_ref());
     let resolver = Resolver::here()?;
-    let forwarding = resolver.read(&config)?;
+    let forwarding = resolver.read(&config, None);
     kernel::require()?;
     // From here on Ctrl-C leads through the cleaning up.
     let is_link = config.nic.root.as_deref().is_some_and(root::is_link);
@@ -187,9 +189,12 @@ impl Server<'_> {
                 config.clone(),
                 self.certificates.cloned(),
                 self.quic_secret.clone(),
+                served.in_host.clone(),
                 self.attachment.ip_addresses(),
                 (resolver, to_host),
             ),
+            certificates: CertificateWatch::default(),
+            directories: DirectoryWatch::new()?,
             drain: Drain::new(config.operation.drain_timeout.0.0),
             rolling: Rolling::default(),
             signals,
