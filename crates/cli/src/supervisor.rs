@@ -21,6 +21,7 @@
 //! | `control_socket`, `pending_requests` | requests of operators, and those that wait for their answer |
 //! | `stat`, `capture`, `qlog` | what the commands of these names get |
 //! | `key_log` | the file for secrets of connections |
+//! | `site_directories` | directories of sites that are missing |
 //! | `service_manager` | notifications for systemd |
 //! | `cluster` | the supervisors of `splitway sockets-node` and `splitway sockets-gate` |
 //! | `standalone_nic`, `remote_nic` | the supervisors of `splitway nic` |
@@ -55,6 +56,7 @@ pub(crate) mod restart;
 pub(crate) mod rolling;
 pub(crate) mod root_link;
 pub(crate) mod service_manager;
+pub(crate) mod site_directories;
 pub(crate) mod standalone_nic;
 pub(crate) mod startup;
 pub(crate) mod stat;
@@ -185,9 +187,10 @@ impl Supervisor<'_> {
             let path = root.filter(|_| nic.root().is_some())?;
             directory_watch::watched("root", path, nic.root_in_use())
         });
-        let cache = self.fetcher.directory().and_then(|(path, used)| {
-            directory_watch::watched("cache directory", path, Some(used))
-        });
+        let cache = self
+            .fetcher
+            .directory()
+            .and_then(|(path, used)| directory_watch::watched("cache directory", path, Some(used)));
         self.directories.on_time(roots.chain(cache));
         self.observer.report_health(Health {
             nics: self.nics.iter().map(NicSupervisor::trouble).collect(),

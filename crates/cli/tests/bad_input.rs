@@ -378,6 +378,67 @@ fn a_configuration_that_makes_no_sense_is_shown_where_it_does_not() {
 }
 
 #[test]
+fn a_check_names_all_that_is_wrong_at_once() {
+    let text = "[nic]\nroot = \"nowhere\"\nworkers = 65\n[tcp]\necn = \"maybe\"\nkeepalive = 1\n\
+                [signing_keys]\nk = \"gone\"\nl = \"lost\"\n";
+    let outcome = check(text);
+    outcome.refused(&[
+        "splitway.toml:3:11: 65 is not from 1 to 64",
+        "splitway.toml:5:7: ",
+        "splitway.toml:6:13: ",
+        "root nowhere",
+        "signing key \"k\"",
+        "signing key \"l\"",
+    ]);
+    for once in ["65 is not", "root nowhere", "signing key \"k\""] {
+        assert_eq!(outcome.stderr.matches(once).count(), 1, "{outcome:?}");
+    }
+}
+
+#[test]
+fn what_is_odd_is_a_warning() {
+    let directory = directory_with_site();
+    certificate_in(directory.path(), "expired", 2020);
+    certificate_in(directory.path(), "other", 4096);
+    let check = |text: &str| {
+        fs::write(directory.path().join("splitway.toml"), text).unwrap();
+        splitway_in(directory.path(), &["check", "splitway.toml"])
+    };
+    let site = "listen = [{ port = 443, tls = true }]\n[nic]\nroot = \"site\"\n\
+                [[tls.certificate]]\nchain = \"expired.pem\"\nkey = \"expired.key\"\n\
+                [[tls.certificate]]\nchain = \"other.pem\"\nkey = \"other.key\"\n\
+                ocsp = \"gone\"\n[[site]]\nnames = [\"a.org\"]\n[[site.rule]]\npath = \"/a*\"\n\
+                redirect.to = \"/a/b\"\n[[site.rule]]\npath = \"/ab\"\n";
+    let proxy = "[[proxy.listen]]\nport = 80\npool = \"web\"\n[[proxy.pool]]\nname = \"web\"\n\
+                 [[proxy.pool]]\nname = \"named\"\n[[proxy.pool.backend]]\n\
+                 address = \"unknown.invalid:80\"\n";
+    for (text, warnings) in [
+        (
+            site,
+            &[
+                "expired.pem expired",
+                "other.pem is for localhost, and no site has such a name",
+                "OCSP response gone",
+                "splitway.toml:15:15: a client that requests /ax is redirected for ever",
+                "splitway.toml:17:8: it never matches: rule 1",
+            ][..],
+        ),
+        (
+            proxy,
+            &["the pool \"web\" has no backend", "unknown.invalid:80"],
+        ),
+    ] {
+        let outcome = check(text);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert!(outcome.stdout.contains("good"), "{outcome:?}");
+        for warning in warnings {
+            assert!(outcome.stderr.contains(warning), "{warning}: {outcome:?}");
+        }
+        assert!(outcome.stderr.contains("warning: "), "{outcome:?}");
+    }
+}
+
+#[test]
 fn roots_and_error_pages_of_sites_that_are_not_there() {
     let directory = directory_with_site();
     let site = directory.path().join("site");

@@ -14,7 +14,8 @@ use sandbox::lockdown;
 use tls::{CertificateError, Examined, Files, Standing};
 
 use crate::self_signed::{Fresh, SelfSigned};
-use crate::{Certificate, Config};
+use crate::warnings::covers_name;
+use crate::{Certificate, Config, Site};
 
 /// What failures are about.
 pub const WHAT: &str = "TLS certificates";
@@ -207,6 +208,30 @@ impl InUse {
     }
 }
 
+/// Certificates for names of which no site has any: clients of none ask for them. Without names of
+/// sites, all are served.
+pub fn without_site(in_use: &[InUse], sites: &[Site]) -> Vec<String> {
+    let names = sites.iter().flat_map(|site| &site.names);
+    let names: Vec<String> = names.map(|name| name.0.to_string()).collect();
+    let is_served = |own: &String| {
+        let mut names = names.iter();
+        names.any(|name| covers_name(own, name) || covers_name(name, own))
+    };
+    // The first also serves clients that ask for other names.
+    let others = in_use.iter().skip(1).filter(|known| {
+        let own = &known.examined.names;
+        !names.is_empty() && !own.is_empty() && !own.iter().any(is_served)
+    });
+    let lines = others.map(|known| {
+        format!(
+            "the certificate {} is for {}, and no site has such a name",
+            known.paths.chain.display(),
+            known.examined.names.join(", ")
+        )
+    });
+    lines.collect()
+}
+
 /// A certificate for trying out.
 fn make(made: &SelfSigned, addresses: &[IpAddr]) -> Result<Loaded, Failure> {
     let (files, fresh) = made.renew(addresses, unix_time())?;
@@ -319,6 +344,23 @@ mod tests {
         let loaded = source.read_again(&[], &before).unwrap();
         assert_eq!(chains(&loaded), [other.chain]);
         assert!(loaded.refused.is_empty());
+    }
+
+    #[test]
+    fn a_certificate_for_names_of_no_site_is_odd() {
+        let directory = tempfile::tempdir().unwrap();
+        let [one, other] = ["one", "other"].map(|name| certificate(directory.path(), name, 2999));
+        let source = CertificateSource::Files(vec![one, other]);
+        let in_use = source.read(&[]).unwrap().in_use;
+        let odd = |names: &str| {
+            let text = format!("[[site]]\nnames = [{names}]\n");
+            let config: Config = toml::from_str(&text).unwrap();
+            without_site(&in_use, &config.site)
+        };
+        assert!(odd("'a.org', 'one.example'")[0].contains("other.pem is for other.example"));
+        for names in ["", "'other.example'", "'*.example'"] {
+            assert_eq!(odd(names), [""; 0], "{names}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use ::proxy::{Balance, Forwarded, HostPattern, Mode, Version};
 use serde::{Deserialize, Serialize};
 
 use super::place::{Place, Problem};
+use super::ranges::{check_number, check_time};
 use super::text::{Text, Time};
 use crate::size::Size;
 use crate::socket_values::AddressRange;
@@ -249,26 +250,27 @@ pub enum CheckMode {
     Http,
 }
 
+impl CheckMode {
+    /// What people write.
+    pub(crate) const NAMES: [(Self, &str); 3] =
+        [(Self::Off, "off"), (Self::Tcp, "tcp"), (Self::Http, "http")];
+}
+
 impl FromStr for CheckMode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "off" => Ok(Self::Off),
-            "tcp" => Ok(Self::Tcp),
-            "http" => Ok(Self::Http),
-            _ => Err(format!("{text:?} is none of off, tcp, http")),
-        }
+        let found = Self::NAMES.iter().find(|(_, name)| *name == text);
+        found
+            .map(|(value, _)| *value)
+            .ok_or_else(|| "it is off, tcp or http".to_owned())
     }
 }
 
 impl fmt::Display for CheckMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Off => "off",
-            Self::Tcp => "tcp",
-            Self::Http => "http",
-        })
+        let found = Self::NAMES.iter().find(|(value, _)| value == self);
+        f.write_str(found.map_or("", |(_, name)| name))
     }
 }
 
@@ -371,9 +373,6 @@ impl fmt::Display for BackendAddress {
 
 const RESOLVE_INTERVAL: Time = Time::from_secs(10);
 
-/// Longest time of a limit.
-const TIMEOUT_MAX: Time = Time::from_secs(7 * 24 * 3600);
-
 /// Longest head, as that of the content server.
 const HEAD_MAX: Size = Size(1 << 20);
 
@@ -381,7 +380,7 @@ const HEAD_MAX: Size = Size(1 << 20);
 const COUNT_MAX: usize = 4096;
 
 /// Longest name of a pool, in bytes.
-const POOL_NAME_MAX: usize = 64;
+pub(crate) const POOL_NAME_MAX: usize = 64;
 
 /// What crosses to the host process, which can look up no name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -556,7 +555,7 @@ impl Forwarding {
             ("backend_idle_timeout", proxy.backend_idle_timeout),
             ("resolve_interval", proxy.resolve_interval),
         ] {
-            check_time(here(key), time, problems);
+            check_time(here(key), &format!("proxy.{key}"), time, problems);
         }
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         if let Some(via) = &proxy.via
@@ -665,8 +664,8 @@ impl Forwarding {
             problems.push(Problem::new(place.key("connections_max"), why));
             NonZeroU32::MIN
         });
-        check_time(place.key("queue_timeout"), pool.queue_timeout, problems);
-        check_time(place.key("eject_time"), pool.eject_time, problems);
+        check_of_pool(place, "queue_timeout", pool.queue_timeout, problems);
+        check_of_pool(place, "eject_time", pool.eject_time, problems);
         let mut backends = Vec::new();
         for backend in &pool.backend {
             let name = backend.address.0.to_string();
@@ -708,11 +707,8 @@ impl Forwarding {
     }
 }
 
-fn check_time(place: Place, Text(time): Text<Time>, problems: &mut Vec<Problem>) {
-    if time.0.is_zero() || time > TIMEOUT_MAX {
-        let why = format!("{time} is not from 1ms to {TIMEOUT_MAX}");
-        problems.push(Problem::new(place, why));
-    }
+fn check_of_pool(place: &Place, key: &str, time: Text<Time>, problems: &mut Vec<Problem>) {
+    check_time(place.key(key), &format!("proxy.pool.{key}"), time, problems);
 }
 
 fn lower_check(
@@ -720,15 +716,14 @@ fn lower_check(
     place: &Place,
     problems: &mut Vec<Problem>,
 ) -> Option<::proxy::Check> {
-    check_time(place.key("check_interval"), pool.check_interval, problems);
-    check_time(place.key("check_timeout"), pool.check_timeout, problems);
+    check_of_pool(place, "check_interval", pool.check_interval, problems);
+    check_of_pool(place, "check_timeout", pool.check_timeout, problems);
     for (key, count) in [
         ("check_rise", pool.check_rise),
         ("check_fall", pool.check_fall),
     ] {
-        if count == 0 {
-            problems.push(Problem::new(place.key(key), "it is at least 1"));
-        }
+        let name = format!("proxy.pool.{key}");
+        check_number(place.key(key), &name, count.into(), problems);
     }
     let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
     if !pool.check_path.starts_with('/') || !is_plain(&pool.check_path) {

@@ -173,7 +173,7 @@ fn reserve(
         .into_iter()
         .map(|port| WorkerResources::reserve(config, port));
     let reserved: Result<Vec<_>, _> = reserved.collect();
-    let reserved = reserved.map_err(|error| memory::refused(cache, &error))?;
+    let reserved = reserved.map_err(|error| memory::refused(cache, settings.is_first, &error))?;
     // Huge pages are there. The default is within all limits.
     let needs_ordinary = reserved.iter().any(|worker| !worker.has_huge_pages());
     if let Some(cache) = cache.filter(|_| needs_ordinary) {

@@ -22,7 +22,7 @@ use crate::supervisor::nic_source::NicSource;
 use crate::supervisor::observer::ObserverSupervisor;
 use crate::supervisor::origin_plan::OriginPlan;
 use crate::supervisor::pending_requests::PendingRequests;
-use crate::supervisor::reload::Reload;
+use crate::supervisor::reload::{Reload, odd};
 use crate::supervisor::resolver::Resolver;
 use crate::supervisor::rolling::Rolling;
 use crate::supervisor::service_manager::ServiceManager;
@@ -48,6 +48,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     if args.print_config {
         say(&config.to_toml()?);
         return Ok(());
+    }
+    for line in odd(&config) {
+        tracing::warn!("{line}");
     }
     let origins = OriginPlan::check(&config)?;
     let sources = NicSource::check_all(&config)?;

@@ -140,7 +140,7 @@ fn line(Watched { what, path, .. }: &Watched, state: &State) -> String {
     }
 }
 
-/// Looks until nobody waits for it.
+/// Looks as long as there is a watch.
 fn look_on(shared: &Weak<Shared>) {
     while let Some(shared) = shared.upgrade() {
         look(&shared);

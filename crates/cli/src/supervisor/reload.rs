@@ -18,6 +18,7 @@ use crate::args::overlay;
 use crate::args::serve::ServeArgs;
 use crate::supervisor::origin_plan::{CacheLimits, OriginPlan};
 use crate::supervisor::resolver::Resolver;
+use crate::supervisor::site_directories;
 use crate::terminal::say;
 use config::certificates::{CertificateSource, InUse, Loaded};
 use config::key_file::SecretBytes;
@@ -197,9 +198,7 @@ impl<'a> Reload<'a> {
         let (content, forwarding) = (self.served.content.clone(), self.served.forwarding.clone());
         let passed = source
             .read_again(&self.addresses, self.in_use())
-            .and_then(|loaded| {
-                pass((content, forwarding), &self.config, loaded, &self.to_host)
-            });
+            .and_then(|loaded| pass((content, forwarding), &self.config, loaded, &self.to_host));
         Some(passed.map(|passing| Passed {
             is_asked,
             occasion: Occasion::Renewal(why),
@@ -299,7 +298,8 @@ impl<'a> Reload<'a> {
         let loaded = loaded.map(|source| source.read_again(&self.addresses, self.in_use()));
         let loaded = loaded.transpose()?.unwrap_or_default();
         prepare(&config, plan.as_ref())?;
-        let passing = pass((content, forwarding), &config, loaded, &self.to_host)?;
+        let mut passing = pass((content, forwarding), &config, loaded, &self.to_host)?;
+        passing.warnings.extend(odd(&config));
         Ok(Passed {
             is_asked,
             occasion: Occasion::Reload,
@@ -314,8 +314,8 @@ impl<'a> Reload<'a> {
         })
     }
 
-    /// The host process uses what was passed to it first, with so many certificates. None: nobody
-    /// has asked for it.
+    /// The host process uses what was passed to it first, with so many certificates. None: it
+    /// was not asked for.
     pub(crate) fn on_used(&mut self, count: usize) -> Option<Outcome> {
         let mut passed = self.passed.pop_front()?;
         let is_tcp_new = self.config.tcp != passed.config.tcp;
@@ -392,7 +392,10 @@ impl<'a> Reload<'a> {
         }
         lines.extend(refused);
         if let Occasion::Renewal(why) = occasion {
-            let text = self.refused(is_asked, &why).result.unwrap_or_else(|text| text);
+            let text = self
+                .refused(is_asked, &why)
+                .result
+                .unwrap_or_else(|text| text);
             lines.push(text);
         }
         let text = lines.join("\n");
@@ -484,6 +487,17 @@ pub(crate) fn pass(
         refused,
         warnings,
     })
+}
+
+/// What is odd about a configuration, and what sites lack.
+pub(crate) fn odd(config: &Config) -> Vec<String> {
+    let warnings = config.warnings().into_iter();
+    let warnings = warnings.map(|problem| format!("{}: {}", problem.place, problem.why));
+    let root = config.nic.root.as_deref();
+    let missing = root.map(|root| site_directories::look(config, root));
+    let missing = missing.into_iter().flatten();
+    let missing = missing.map(|failure| failure.to_string());
+    warnings.chain(missing).collect()
 }
 
 /// What the host process is to send to the observer.

@@ -5,8 +5,8 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -90,7 +90,7 @@ impl Resolver {
                         let names = names.iter().cloned();
                         names.map(|name| (name, Err(why.clone()))).collect()
                     });
-                    // Without the supervisor, nobody waits for them.
+                    // It fails where the supervisor has ended.
                     let _ = to.send(answers);
                     let _ = rustix::io::write(&*is_done, &1u64.to_ne_bytes());
                 };

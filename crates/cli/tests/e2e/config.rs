@@ -323,7 +323,9 @@ fn a_root_that_another_directory_replaces_is_read_again_on_reload() {
         let replaced = format!("splitway_directory_replaced{{path=\"{}\"}}", root.display());
         let has = |value: &str| {
             let sample = format!("{replaced} {value}\n");
-            metrics::ask("GET /metrics HTTP/1.1\r\n\r\n").1.contains(&sample)
+            metrics::ask("GET /metrics HTTP/1.1\r\n\r\n")
+                .1
+                .contains(&sample)
         };
         let await_value = |value| {
             wait::until(SOON, "the metric", || has(value).then_some(())).unwrap();

@@ -226,7 +226,12 @@ fn memory_that_a_later_nic_process_cannot_have_is_named_until_it_can() {
     isolated(|site| {
         let file = site.file("file", 1000).unwrap();
         let socket = site.outside().join("control");
-        let options = ["--cache", "64M", "--control-socket", socket.to_str().unwrap()];
+        let options = [
+            "--cache",
+            "64M",
+            "--control-socket",
+            socket.to_str().unwrap(),
+        ];
         let mut splitway = serve_with(&site, &options);
         let supervisor = Some(splitway.supervisor());
         let limit = |bytes| {

@@ -552,7 +552,12 @@ fn a_certificate_that_expired_or_cannot_be_used_keeps_no_other_from_being_renewe
         let file = site.file("file", 5000).unwrap();
         let new = |name: &str| {
             let names = [format!("{name}.example")];
-            Certificate::new(site.outside(), name, "ec", &names.each_ref().map(|it| &**it))
+            Certificate::new(
+                site.outside(),
+                name,
+                "ec",
+                &names.each_ref().map(|it| &**it),
+            )
         };
         let [first, second, renewed] = ["first", "second", "renewed"].map(new);
         let expired = Certificate::expired(site.outside(), "expired");
@@ -592,7 +597,10 @@ fn a_certificate_that_expired_or_cannot_be_used_keeps_no_other_from_being_renewe
         fs::copy(&other.certificate, &second.certificate).unwrap();
         fs::copy(&other.key, &second.key).unwrap();
         let (done, said) = ctl("reload", None);
-        assert!(!done && said.contains("first.key does not belong"), "{said}");
+        assert!(
+            !done && said.contains("first.key does not belong"),
+            "{said}"
+        );
         assert!(said.contains("the one in use stays"), "{said}");
         assert!(said.contains("2 certificates read again"), "{said}");
         downloads("first.example", &kept);

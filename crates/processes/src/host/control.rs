@@ -276,8 +276,7 @@ impl HostControl {
             let files = configuration.certificates;
             let count = files.len();
             let checking = || {
-                tls::Checking::new(files)
-                    .map_err(|error| Failure::input(certificates::WHAT, error))
+                tls::Checking::new(files).map_err(|error| Failure::input(certificates::WHAT, error))
             };
             let certificates = if has_tls {
                 Some((count, checking()?))

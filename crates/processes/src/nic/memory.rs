@@ -14,8 +14,11 @@ pub fn check(cache: Size, is_first: bool) -> Result<(), Failure> {
     Limits::here(is_first).check(cache)
 }
 
-/// The kernel gives no memory.
-pub fn refused(cache: Option<Size>, error: &RunError) -> Failure {
+/// The kernel gives no memory: which limit that is, or its own words.
+pub fn refused(cache: Option<Size>, is_first: bool, error: &RunError) -> Failure {
+    if let Some(Err(failure)) = cache.map(|cache| check(cache, is_first)) {
+        return failure;
+    }
     let what = cache.map_or_else(|| "cache".to_owned(), |cache| format!("--cache {cache}"));
     Failure::input(what, error)
 }
