@@ -8,6 +8,7 @@
 //! | `nic_source`, `attachment` | where content comes from; the interface of the stack |
 //! | `initial_netns` | the network namespace of the user |
 //! | `announce`, `exit_summary` | what the user reads at the start and at the end |
+//! | `certificate_watch`, `directory_watch` | certificates that expire; directories that are replaced |
 //! | `children` | the processes: what they say, how they end |
 //! | `nic`, `fetcher`, `broker`, `observer` | keeping each of them at work |
 //! | `restart`, `backoff` | when to start one of them again |
@@ -20,6 +21,7 @@
 //! | `control_socket`, `pending_requests` | requests of operators, and those that wait for their answer |
 //! | `stat`, `capture`, `qlog` | what the commands of these names get |
 //! | `key_log` | the file for secrets of connections |
+//! | `site_directories` | directories of sites that are missing |
 //! | `service_manager` | notifications for systemd |
 //! | `cluster` | the supervisors of `splitway sockets-node` and `splitway sockets-gate` |
 //! | `standalone_nic`, `remote_nic` | the supervisors of `splitway nic` |
@@ -29,9 +31,11 @@ pub(crate) mod attachment;
 pub(crate) mod backoff;
 pub(crate) mod broker;
 pub(crate) mod capture;
+pub(crate) mod certificate_watch;
 pub(crate) mod children;
 pub(crate) mod cluster;
 pub(crate) mod control_socket;
+pub(crate) mod directory_watch;
 pub(crate) mod drain;
 pub(crate) mod executable;
 pub(crate) mod exit_summary;
@@ -52,6 +56,7 @@ pub(crate) mod restart;
 pub(crate) mod rolling;
 pub(crate) mod root_link;
 pub(crate) mod service_manager;
+pub(crate) mod site_directories;
 pub(crate) mod standalone_nic;
 pub(crate) mod startup;
 pub(crate) mod stat;
@@ -64,8 +69,10 @@ use failure::Failure;
 
 use crate::supervisor::attachment::Attachment;
 use crate::supervisor::broker::BrokerSupervisor;
+use crate::supervisor::certificate_watch::CertificateWatch;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::control_socket::{Control, Request};
+use crate::supervisor::directory_watch::DirectoryWatch;
 use crate::supervisor::drain::Drain;
 use crate::supervisor::fetcher::FetcherSupervisor;
 use crate::supervisor::heartbeat::{Due, Heartbeat};
@@ -109,6 +116,8 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) remote_nics: usize,
     pub(crate) host_heartbeat: Heartbeat,
     pub(crate) reload: Reload<'a>,
+    pub(crate) certificates: CertificateWatch,
+    pub(crate) directories: DirectoryWatch,
     pub(crate) drain: Drain,
     pub(crate) rolling: Rolling,
     pub(crate) signals: RequestSignals,
@@ -170,9 +179,24 @@ impl Supervisor<'_> {
             // The end of the host process is an event of its own.
             let _ = fd_passing::pass(self.to_host, &ToHost::Ping, None);
         }
+        let now = Instant::now();
+        self.reload.on_time(now);
+        self.certificates.on_time(now, self.reload.certificates());
+        let root = self.reload.root();
+        let roots = self.nics.iter().filter_map(|nic| {
+            let path = root.filter(|_| nic.root().is_some())?;
+            directory_watch::watched("root", path, nic.root_in_use())
+        });
+        let cache = self
+            .fetcher
+            .directory()
+            .and_then(|(path, used)| directory_watch::watched("cache directory", path, Some(used)));
+        self.directories.on_time(roots.chain(cache));
         self.observer.report_health(Health {
             nics: self.nics.iter().map(NicSupervisor::trouble).collect(),
             is_draining: self.drain.left().is_some(),
+            certificates: certificate_watch::reports(self.reload.certificates()),
+            directories: self.directories.reports(),
         });
     }
 
@@ -184,6 +208,8 @@ impl Supervisor<'_> {
             .iter()
             .filter_map(NicSupervisor::watch)
             .chain(control.and_then(Control::watch))
+            .chain(self.reload.watch())
+            .chain([self.directories.watch()])
             .chain(signals.hang_up.as_ref().map(AsFd::as_fd))
             .chain([signals.quit.as_fd(), signals.reopen.as_fd()])
             .collect();
@@ -196,6 +222,8 @@ impl Supervisor<'_> {
             .chain(self.fetcher.deadline())
             .chain(self.broker.as_ref().and_then(|broker| broker.deadline()))
             .chain(self.observer.deadline())
+            .chain(self.reload.deadline())
+            .chain(self.certificates.deadline())
             .min();
         self.children.next_or_readable(&watched, deadline)
     }
@@ -245,22 +273,25 @@ impl Supervisor<'_> {
         match message {
             FromHost::Reloaded { certificates } => {
                 let level = self.reload.log_level();
-                let mut outcome = self.reload.on_used(*certificates);
+                let Some(mut outcome) = self.reload.on_used(*certificates) else {
+                    return Turn::GoOn;
+                };
+                self.certificates.look_again();
                 let is_cache_below = self.fetcher.is_needed();
                 let root = self.reload.root();
                 let text = root_link::follow_again(root, self.nics, self.children, is_cache_below);
-                if let (Some(outcome), Some(text)) = (&mut outcome, text) {
+                if let Some(text) = text {
                     outcome.add(&text);
                 }
                 let config = self.reload.config();
                 let observed = self.observer.put_in_use(config, self.children);
-                if let (Some(outcome), Err(failure)) = (&mut outcome, observed) {
+                if let Err(failure) = observed {
                     outcome.add(&format!("the logs stay as they are: {failure}"));
                 }
                 if self.reload.log_level() != level {
                     self.set_log_level(self.reload.log_level());
                 }
-                self.pending.on_outcome(outcome);
+                self.pending.on_outcome(Some(outcome));
                 self.fetcher.limit(self.reload.cache_limits());
                 self.drain.set_timeout(self.reload.drain_timeout());
                 self.notify_end();

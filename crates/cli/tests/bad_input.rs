@@ -378,6 +378,67 @@ fn a_configuration_that_makes_no_sense_is_shown_where_it_does_not() {
 }
 
 #[test]
+fn a_check_names_all_that_is_wrong_at_once() {
+    let text = "[nic]\nroot = \"nowhere\"\nworkers = 65\n[tcp]\necn = \"maybe\"\nkeepalive = 1\n\
+                [signing_keys]\nk = \"gone\"\nl = \"lost\"\n";
+    let outcome = check(text);
+    outcome.refused(&[
+        "splitway.toml:3:11: 65 is not from 1 to 64",
+        "splitway.toml:5:7: ",
+        "splitway.toml:6:13: ",
+        "root nowhere",
+        "signing key \"k\"",
+        "signing key \"l\"",
+    ]);
+    for once in ["65 is not", "root nowhere", "signing key \"k\""] {
+        assert_eq!(outcome.stderr.matches(once).count(), 1, "{outcome:?}");
+    }
+}
+
+#[test]
+fn what_is_odd_is_a_warning() {
+    let directory = directory_with_site();
+    certificate_in(directory.path(), "expired", 2020);
+    certificate_in(directory.path(), "other", 4096);
+    let check = |text: &str| {
+        fs::write(directory.path().join("splitway.toml"), text).unwrap();
+        splitway_in(directory.path(), &["check", "splitway.toml"])
+    };
+    let site = "listen = [{ port = 443, tls = true }]\n[nic]\nroot = \"site\"\n\
+                [[tls.certificate]]\nchain = \"expired.pem\"\nkey = \"expired.key\"\n\
+                [[tls.certificate]]\nchain = \"other.pem\"\nkey = \"other.key\"\n\
+                ocsp = \"gone\"\n[[site]]\nnames = [\"a.org\"]\n[[site.rule]]\npath = \"/a*\"\n\
+                redirect.to = \"/a/b\"\n[[site.rule]]\npath = \"/ab\"\n";
+    let proxy = "[[proxy.listen]]\nport = 80\npool = \"web\"\n[[proxy.pool]]\nname = \"web\"\n\
+                 [[proxy.pool]]\nname = \"named\"\n[[proxy.pool.backend]]\n\
+                 address = \"unknown.invalid:80\"\n";
+    for (text, warnings) in [
+        (
+            site,
+            &[
+                "expired.pem expired",
+                "other.pem is for localhost, and no site has such a name",
+                "OCSP response gone",
+                "splitway.toml:15:15: a client that requests /ax is redirected for ever",
+                "splitway.toml:17:8: it never matches: rule 1",
+            ][..],
+        ),
+        (
+            proxy,
+            &["the pool \"web\" has no backend", "unknown.invalid:80"],
+        ),
+    ] {
+        let outcome = check(text);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert!(outcome.stdout.contains("good"), "{outcome:?}");
+        for warning in warnings {
+            assert!(outcome.stderr.contains(warning), "{warning}: {outcome:?}");
+        }
+        assert!(outcome.stderr.contains("warning: "), "{outcome:?}");
+    }
+}
+
+#[test]
 fn roots_and_error_pages_of_sites_that_are_not_there() {
     let directory = directory_with_site();
     let site = directory.path().join("site");
@@ -477,12 +538,27 @@ fn certificate_in(directory: &Path, name: &str, until: i32) {
 }
 
 #[test]
+fn memory_that_the_machine_does_not_have() {
+    isolated(|site| {
+        for arguments in [
+            &["serve", ".", "--cache", "100000G"][..],
+            &["nic", ".", "--dev", "lo", "--cache", "100000G"],
+        ] {
+            splitway_in(site.root(), arguments).refused(&[
+                "--cache 100000G",
+                "there is not so much memory",
+                "Give less",
+            ]);
+        }
+    });
+}
+
+#[test]
 fn certificates_and_keys_that_are_no_good() {
     let directory = directory_with_site();
     let place = |name: &str| directory.path().join(name);
     certificate_in(directory.path(), "good", 4096);
     certificate_in(directory.path(), "other", 4096);
-    certificate_in(directory.path(), "expired", 2020);
     fs::write(place("text"), "no PEM at all").unwrap();
     sh(&format!("chmod 600 {}", place("text").display()));
     fs::create_dir(place("directory")).unwrap();
@@ -507,11 +583,6 @@ fn certificates_and_keys_that_are_no_good() {
         ),
         ("text", "good.key", &["no certificate in text", "PEM"]),
         ("good.key", "good.key", &["no certificate in good.key"]),
-        (
-            "expired.pem",
-            "expired.key",
-            &["expired.pem expired", "renew it", "clock"],
-        ),
         ("good.pem", "nowhere", &["key nowhere", "No such file"]),
         ("good.pem", "text", &["no private key in text", "PEM"]),
         (
@@ -537,14 +608,12 @@ fn certificates_and_keys_that_are_no_good() {
         let options = [&options[..], &["--tls-key", key]].concat();
         splitway_in(directory.path(), &options).refused(complaints);
     }
-    let ocsp = |file: &str| {
-        let options =
-            "serve site --tls-listen 443 --tls-cert good.pem --tls-key good.key --tls-ocsp";
-        let options: Vec<&str> = options.split_whitespace().chain([file]).collect();
-        splitway_in(directory.path(), &options)
-    };
-    ocsp("nowhere").refused(&["OCSP response nowhere", "No such file"]);
-    ocsp("text").refused(&["text is not an OCSP response", "openssl ocsp"]);
+    // All at once.
+    let options = "serve site --tls-listen 443 --tls-cert good.pem --tls-key other.key --tls-cert \
+                   nowhere --tls-key good.key";
+    let options: Vec<&str> = options.split_whitespace().collect();
+    let complaints = ["other.key does not belong", "certificate nowhere"];
+    splitway_in(directory.path(), &options).refused(&complaints);
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Where the certificates of a server come from: the supervisor reads and checks them, at the start
 //! and whenever they are to be read again.
+//!
+//! One that cannot be used stops a start. On a reload, the one in use stays in its place, and the
+//! others are renewed. One that is not valid now can be used: that is a warning.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -8,13 +11,17 @@ use std::time::{Duration, SystemTime};
 
 use failure::Failure;
 use sandbox::lockdown;
-use tls::{Certificates, Files};
+use tls::{CertificateError, Examined, Files, Standing};
 
 use crate::self_signed::{Fresh, SelfSigned};
-use crate::{Certificate, Config};
+use crate::warnings::covers_name;
+use crate::{Certificate, Config, Site};
 
 /// What failures are about.
 pub const WHAT: &str = "TLS certificates";
+
+/// A certificate that expires in less is to be renewed.
+pub const EXPIRES_SOON: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// Where the certificates of a server come from.
 #[derive(Clone, Debug)]
@@ -25,10 +32,45 @@ pub enum CertificateSource {
     SelfSigned(Rc<SelfSigned>),
 }
 
+/// A certificate that the host process has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InUse {
+    /// Its files.
+    pub paths: Certificate,
+    /// When it is valid, and for which names.
+    pub examined: Examined,
+}
+
+/// What was read, and what could not be.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// For the host process.
+    pub files: Vec<Files>,
+    /// To be put in its place when the certificate is used.
+    pub fresh: Option<Fresh>,
+    /// Of each of the files.
+    pub in_use: Vec<InUse>,
+    /// How many of them stay as they are.
+    pub kept: usize,
+    /// Certificates that cannot be used, and what stays in their place.
+    pub refused: Vec<String>,
+    /// What does not keep a certificate from being used.
+    pub warnings: Vec<String>,
+}
+
 impl CertificateSource {
     /// What was asked for; `None` if TLS was not. Files have been read once, and found good. What
     /// is made for trying out lies where it has lain `before`.
     pub fn check(config: &Config, before: Option<&Self>) -> Result<Option<Self>, Failure> {
+        let source = Self::of(config, before)?;
+        if let Some(source @ Self::Files(_)) = &source {
+            source.read(&[])?;
+        }
+        Ok(source)
+    }
+
+    /// The same without a look at files.
+    pub fn of(config: &Config, before: Option<&Self>) -> Result<Option<Self>, Failure> {
         if config.ports(true).next().is_none() {
             return Ok(None);
         }
@@ -40,9 +82,7 @@ impl CertificateSource {
                 _ => Ok(Some(Self::SelfSigned(Rc::new(SelfSigned::new()?)))),
             };
         }
-        let source = Self::Files(config.tls.certificate.clone());
-        source.read(&[])?;
-        Ok(Some(source))
+        Ok(Some(Self::Files(config.tls.certificate.clone())))
     }
 
     /// The file that clients need who are to trust a certificate made for trying out.
@@ -53,27 +93,162 @@ impl CertificateSource {
         }
     }
 
-    /// Reads files, or makes a certificate for these addresses, and checks them. What has been made
-    /// for trying out is to be put in its place when it is used.
-    pub fn read(&self, addresses: &[IpAddr]) -> Result<(Vec<Files>, Option<Fresh>), Failure> {
-        let now = unix_time();
-        let (files, fresh) = match self {
-            Self::SelfSigned(made) => {
-                let (files, fresh) = made.renew(addresses, now)?;
-                (vec![files], Some(fresh))
-            }
-            Self::Files(paths) => {
-                let files = paths
-                    .iter()
-                    .map(|paths| Files::read(&paths.chain, &paths.key, paths.ocsp.as_deref()))
-                    .collect::<Result<_, _>>()
-                    .map_err(|error| Failure::input(WHAT, error))?;
-                (files, None)
-            }
+    /// Reads files, or makes a certificate for these addresses.
+    ///
+    /// # Errors
+    ///
+    /// All that cannot be used.
+    pub fn read(&self, addresses: &[IpAddr]) -> Result<Loaded, Failure> {
+        let paths = match self {
+            Self::Files(paths) => paths,
+            Self::SelfSigned(made) => return make(made, addresses),
         };
-        Certificates::new(&files, now).map_err(|error| Failure::input(WHAT, error))?;
-        Ok((files, fresh))
+        let mut loaded = Loaded::default();
+        let failures = paths.iter().filter_map(|paths| {
+            let error = loaded.add(paths).err()?;
+            Some(Failure::input(WHAT, error))
+        });
+        failures.reduce(Failure::and).map_or(Ok(loaded), Err)
     }
+
+    /// The same while the host process has certificates: of those that cannot be used, the ones in
+    /// use stay.
+    ///
+    /// # Errors
+    ///
+    /// No certificate can be made.
+    pub fn read_again(&self, addresses: &[IpAddr], in_use: &[InUse]) -> Result<Loaded, Failure> {
+        let paths = match self {
+            Self::Files(paths) => paths,
+            Self::SelfSigned(made) => return make(made, addresses),
+        };
+        let is_same = |one: &Certificate, other: &Certificate| {
+            (&one.chain, &one.key) == (&other.chain, &other.key)
+        };
+        let mut loaded = Loaded::default();
+        let mut is_any_missing = false;
+        for paths in paths {
+            let Err(error) = loaded.add(paths) else {
+                continue;
+            };
+            let known = in_use.iter().find(|known| is_same(&known.paths, paths));
+            let then = match known {
+                Some(known) => {
+                    loaded.keep(known);
+                    "the one in use stays"
+                }
+                None => {
+                    is_any_missing = true;
+                    "it is left out"
+                }
+            };
+            loaded.refused.push(format!("{error}; {then}"));
+        }
+        // It may have been to take the place of one of these.
+        let is_named = |known: &&InUse| paths.iter().any(|paths| is_same(&known.paths, paths));
+        for known in in_use.iter().filter(|known| !is_named(known)) {
+            if is_any_missing {
+                loaded.keep(known);
+                let path = known.paths.chain.display();
+                let text = format!("the certificate {path} stays in use until all can be used");
+                loaded.refused.push(text);
+            }
+        }
+        Ok(loaded)
+    }
+}
+
+impl Loaded {
+    /// All that are in use stay.
+    pub fn keep_all(in_use: &[InUse]) -> Self {
+        let mut loaded = Self::default();
+        for known in in_use {
+            loaded.keep(known);
+        }
+        loaded
+    }
+
+    fn add(&mut self, paths: &Certificate) -> Result<(), CertificateError> {
+        let mut files = Files::read(&paths.chain, &paths.key)?;
+        let examined = files.examine()?;
+        if let Some(Err(error)) = paths.ocsp.as_deref().map(|ocsp| files.staple(ocsp)) {
+            self.warnings
+                .push(format!("{error}; the certificate is used"));
+        }
+        self.files.push(files);
+        self.in_use.push(InUse {
+            paths: paths.clone(),
+            examined,
+        });
+        Ok(())
+    }
+
+    fn keep(&mut self, known: &InUse) {
+        let Certificate { chain, key, .. } = &known.paths;
+        self.files.push(Files::kept(chain, key));
+        self.in_use.push(known.clone());
+        self.kept += 1;
+    }
+}
+
+impl InUse {
+    /// What clients and the operator have to know, if anything.
+    pub fn warning(&self, unix_time: Duration) -> Option<String> {
+        let standing = self.examined.validity.at(unix_time);
+        let then = match standing {
+            Standing::Valid(left) if left >= EXPIRES_SOON => return None,
+            Standing::Valid(_) => "renew it in time",
+            Standing::Expired(_) => {
+                "clients refuse it: renew it, or check the clock of this machine"
+            }
+            Standing::NotYetValid(_) => "clients refuse it: check the clock of this machine",
+        };
+        let path = self.paths.chain.display();
+        Some(format!("the certificate {path} {standing}; {then}"))
+    }
+}
+
+/// Certificates for names of which no site has any: clients of none ask for them. Without names of
+/// sites, all are served.
+pub fn without_site(in_use: &[InUse], sites: &[Site]) -> Vec<String> {
+    let names = sites.iter().flat_map(|site| &site.names);
+    let names: Vec<String> = names.map(|name| name.0.to_string()).collect();
+    let is_served = |own: &String| {
+        let mut names = names.iter();
+        names.any(|name| covers_name(own, name) || covers_name(name, own))
+    };
+    // The first also serves clients that ask for other names.
+    let others = in_use.iter().skip(1).filter(|known| {
+        let own = &known.examined.names;
+        !names.is_empty() && !own.is_empty() && !own.iter().any(is_served)
+    });
+    let lines = others.map(|known| {
+        format!(
+            "the certificate {} is for {}, and no site has such a name",
+            known.paths.chain.display(),
+            known.examined.names.join(", ")
+        )
+    });
+    lines.collect()
+}
+
+/// A certificate for trying out.
+fn make(made: &SelfSigned, addresses: &[IpAddr]) -> Result<Loaded, Failure> {
+    let (files, fresh) = made.renew(addresses, unix_time())?;
+    let examined = files
+        .examine()
+        .map_err(|error| Failure::broken("making a certificate", error))?;
+    let paths = Certificate {
+        chain: made.path().to_owned(),
+        key: made.path().to_owned(),
+        ocsp: None,
+    };
+    Ok(Loaded {
+        files: vec![files],
+        fresh: Some(fresh),
+        in_use: vec![InUse { paths, examined }],
+        ..Loaded::default()
+    })
 }
 
 /// Now, for the validity of certificates.
@@ -81,4 +256,130 @@ pub fn unix_time() -> Duration {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    /// The files of a certificate that is valid until the end of a year.
+    fn certificate(directory: &Path, name: &str, year: i32) -> Certificate {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new([format!("{name}.example")]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2000, 1, 1);
+        params.not_after = rcgen::date_time_ymd(year, 12, 31);
+        let chain = directory.join(format!("{name}.pem"));
+        fs::write(&chain, params.self_signed(&key).unwrap().pem()).unwrap();
+        let key_path = directory.join(format!("{name}.key"));
+        fs::write(&key_path, key.serialize_pem()).unwrap();
+        fs::set_permissions(&key_path, Permissions::from_mode(0o600)).unwrap();
+        Certificate {
+            chain,
+            key: key_path,
+            ocsp: None,
+        }
+    }
+
+    fn chains(loaded: &Loaded) -> Vec<PathBuf> {
+        let in_use = loaded.in_use.iter();
+        in_use.map(|known| known.paths.chain.clone()).collect()
+    }
+
+    #[test]
+    fn one_that_has_expired_is_used_with_a_warning() {
+        let directory = tempfile::tempdir().unwrap();
+        let old = certificate(directory.path(), "old", 2001);
+        let good = certificate(directory.path(), "good", 2999);
+        let loaded = CertificateSource::Files(vec![old, good]).read(&[]).unwrap();
+        assert_eq!((loaded.files.len(), loaded.kept), (2, 0));
+        let now = unix_time();
+        let warning = loaded.in_use[0].warning(now).unwrap();
+        assert!(
+            warning.contains("old.pem expired") && warning.contains("days ago"),
+            "{warning}"
+        );
+        assert_eq!(loaded.in_use[1].warning(now), None);
+        let good = &loaded.in_use[1];
+        let end = Duration::from_secs(good.examined.validity.not_after_s);
+        let soon = good.warning(end - EXPIRES_SOON + Duration::from_secs(1));
+        assert!(soon.unwrap().contains("expires in 13 days"));
+        assert_eq!(good.warning(end - EXPIRES_SOON), None);
+    }
+
+    #[test]
+    fn on_a_reload_one_that_cannot_be_used_stays_as_it_was_and_the_others_are_renewed() {
+        let directory = tempfile::tempdir().unwrap();
+        let [one, other, third] =
+            ["one", "other", "third"].map(|name| certificate(directory.path(), name, 2999));
+        let source = CertificateSource::Files(vec![one.clone(), other.clone()]);
+        let before = source.read(&[]).unwrap().in_use;
+        fs::write(&one.chain, "no certificate").unwrap();
+        let refused = source.read(&[]).unwrap_err();
+        assert_eq!(refused.exit_code(), 2);
+        let loaded = source.read_again(&[], &before).unwrap();
+        assert_eq!((loaded.files.len(), loaded.kept), (2, 1));
+        assert_eq!(loaded.in_use, before);
+        assert_eq!(loaded.refused.len(), 1);
+        let refused = &loaded.refused[0];
+        assert!(
+            refused.contains("one.pem") && refused.ends_with("the one in use stays"),
+            "{refused}"
+        );
+
+        // One that was never in use takes the place of none.
+        fs::write(&third.key, "no key").unwrap();
+        let source = CertificateSource::Files(vec![third, other.clone()]);
+        let loaded = source.read_again(&[], &before).unwrap();
+        assert_eq!(chains(&loaded), [other.chain.clone(), one.chain.clone()]);
+        assert_eq!((loaded.kept, loaded.refused.len()), (1, 2));
+
+        // One that is not named any more goes with those that are good.
+        let source = CertificateSource::Files(vec![other.clone()]);
+        let loaded = source.read_again(&[], &before).unwrap();
+        assert_eq!(chains(&loaded), [other.chain]);
+        assert!(loaded.refused.is_empty());
+    }
+
+    #[test]
+    fn a_certificate_for_names_of_no_site_is_odd() {
+        let directory = tempfile::tempdir().unwrap();
+        let [one, other] = ["one", "other"].map(|name| certificate(directory.path(), name, 2999));
+        let source = CertificateSource::Files(vec![one, other]);
+        let in_use = source.read(&[]).unwrap().in_use;
+        let odd = |names: &str| {
+            let text = format!("[[site]]\nnames = [{names}]\n");
+            let config: Config = toml::from_str(&text).unwrap();
+            without_site(&in_use, &config.site)
+        };
+        assert!(odd("'a.org', 'one.example'")[0].contains("other.pem is for other.example"));
+        for names in ["", "'other.example'", "'*.example'"] {
+            assert_eq!(odd(names), [""; 0], "{names}");
+        }
+    }
+
+    #[test]
+    fn all_that_cannot_be_used_are_named_at_once_and_an_ocsp_response_is_no_reason() {
+        let directory = tempfile::tempdir().unwrap();
+        let [one, other, mut stapled] =
+            ["one", "other", "stapled"].map(|name| certificate(directory.path(), name, 2999));
+        stapled.ocsp = Some(directory.path().join("missing.ocsp"));
+        let source = CertificateSource::Files(vec![stapled]);
+        let loaded = source.read(&[]).unwrap();
+        assert!(loaded.warnings[0].contains("missing.ocsp"), "{loaded:?}");
+        for paths in [&one, &other] {
+            fs::write(&paths.key, "no key").unwrap();
+        }
+        let source = CertificateSource::Files(vec![one, other]);
+        let failure = source.read(&[]).unwrap_err().to_string();
+        assert!(
+            failure.contains("one.key") && failure.contains("other.key"),
+            "{failure}"
+        );
+    }
 }

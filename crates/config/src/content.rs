@@ -17,6 +17,7 @@ use server::{ExtraField, Pull, RulePull, SigningKeys};
 use zeroize::Zeroizing;
 
 use super::place::{Place, Problem};
+use super::ranges::{check_number, check_time};
 use super::site::{Cors, Pace, Redirect, Rule, Site};
 use super::text::{Text, Time};
 use super::{Config, Http, Origin, file};
@@ -66,9 +67,6 @@ const COUNT_MAX: usize = u16::MAX as usize;
 /// More than any request head has, and still little for a connection.
 const HEAD_MAX: Size = Size(1 << 20);
 
-/// Longest time of a limit.
-const TIMEOUT_MAX: Time = Time::from_secs(24 * 3600);
-
 impl Content {
     /// What this configuration says, with the secrets that are in files by now, and what there is
     /// to be fetched.
@@ -81,6 +79,21 @@ impl Content {
         // A secret may be no good.
         let problems = content.server_config().err().unwrap_or_default();
         file::failure(&problems).map_or(Ok(content), Err)
+    }
+
+    /// All keys for signed URLs that cannot be read or used.
+    pub fn wrong_secrets(config: &Config) -> Vec<Failure> {
+        let wrong = config.signing_keys.iter().filter_map(|(name, path)| {
+            let what = format!("signing key {name:?}");
+            match read_secret(path) {
+                Err(failure) => Some(Failure::input(what, failure)),
+                Ok(secret) => {
+                    let added = SigningKeys::default().add(name, &secret);
+                    added.err().map(|error| Failure::input(what, error))
+                }
+            }
+        });
+        wrong.collect()
     }
 
     /// The same without the secrets.
@@ -195,22 +208,17 @@ impl Content {
             ("ranges_max", http.ranges_max),
             ("responses_in_flight_max", http.responses_in_flight_max),
         ] {
-            if !(1..=1_000_000).contains(&number) {
-                let why = format!("{number} is not from 1 to 1000000");
-                problems.push(Problem::new(here(key), why));
-            }
+            let name = format!("http.{key}");
+            check_number(here(key), &name, number.into(), problems);
         }
-        for (key, Text(time)) in [
+        for (key, time) in [
             ("head_timeout", http.head_timeout),
             ("idle_timeout", http.idle_timeout),
             ("stall_timeout", http.stall_timeout),
             ("rate_period", http.rate_period),
             ("linger_timeout", http.linger_timeout),
         ] {
-            if time < Time::from_secs(1) || time > TIMEOUT_MAX {
-                let why = format!("{time} is not from 1s to {TIMEOUT_MAX}");
-                problems.push(Problem::new(here(key), why));
-            }
+            check_time(here(key), &format!("http.{key}"), time, problems);
         }
         check_index(&http.index, here("index"), problems);
     }

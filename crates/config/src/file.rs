@@ -1,12 +1,14 @@
 //! Reading a file, and telling what is wrong with it: where, in which line, and what was perhaps
 //! meant.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use toml::de::DeTable;
+use serde::Deserialize;
+use toml::de::{DeArray, DeTable, DeValue, Deserializer};
 
 use super::Config;
 use super::place::{Place, Problem};
@@ -14,6 +16,9 @@ use failure::Failure;
 
 /// Longest configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Values that cannot be read and are named at once.
+const FAILURES_MAX: usize = 64;
 
 /// Names that are less alike are no typing errors of each other.
 const ALIKE_MIN: f64 = 0.7;
@@ -52,14 +57,80 @@ impl ConfigFile {
     }
 
     /// What it says. Paths in it are relative to the directory in which it lies.
+    ///
+    /// # Errors
+    ///
+    /// All values that are none, and keys that there are not.
     pub fn parse(&self) -> Result<Config, Failure> {
-        let mut config: Config = toml::from_str(&self.text).map_err(|error| {
+        let Partial {
+            config, failures, ..
+        } = self.examine()?;
+        together(failures.into_iter()).map_or(Ok(config), Err)
+    }
+
+    /// What it says as far as it can be read, and all that cannot.
+    ///
+    /// # Errors
+    ///
+    /// It is no TOML.
+    pub fn examine(&self) -> Result<Partial, Failure> {
+        let (mut table, errors) = DeTable::parse_recoverable(&self.text);
+        let errors = errors.iter().take(FAILURES_MAX).map(|error| {
             let (why, remedy) = explain(error.message());
             self.failure_at(error.span(), &why, remedy.as_deref())
-        })?;
+        });
+        together(errors).map_or(Ok(()), Err)?;
+        let (mut failures, mut sections) = (Vec::new(), BTreeSet::new());
+        let mut taken: Vec<Cut> = Vec::new();
+        let mut config = loop {
+            let error = match Config::deserialize(Deserializer::from(table.clone())) {
+                Ok(config) => break config,
+                Err(error) => error,
+            };
+            if !self.is_of_cut(&error, &taken) {
+                let (why, remedy) = explain(error.message());
+                failures.push(self.failure_at(error.span(), &why, remedy.as_deref()));
+            }
+            // What is left may be wrong as well.
+            let span = error.span().unwrap_or_default();
+            let keys = cut(table.get_mut(), &span).filter(|_| failures.len() < FAILURES_MAX);
+            match keys.as_deref() {
+                Some([section, .., key]) => {
+                    sections.insert(section.clone());
+                    let (key, at) = (key.clone(), span.start);
+                    taken.push(Cut { key, at });
+                }
+                Some([section]) => {
+                    sections.insert(section.clone());
+                }
+                _ => {
+                    // Nothing can be said about the rest.
+                    sections.insert(String::new());
+                    break Config::default();
+                }
+            }
+        };
         let directory = self.path.parent().unwrap_or(Path::new(""));
         config.resolve_paths(directory);
-        Ok(config)
+        Ok(Partial {
+            config,
+            failures,
+            sections,
+        })
+    }
+
+    /// A key is missing only because its value was taken out of the same table.
+    fn is_of_cut(&self, error: &toml::de::Error, taken: &[Cut]) -> bool {
+        let missing = error.message().strip_prefix("missing field `");
+        let (Some(missing), Some(span)) = (missing, error.span()) else {
+            return false;
+        };
+        let missing = missing.trim_end().trim_end_matches('`');
+        taken.iter().any(|cut| {
+            let between = self.text.get(span.start..cut.at);
+            // Up to the next header.
+            cut.key == missing && between.is_some_and(|text| !text.contains("\n["))
+        })
     }
 
     /// All that is wrong with it, in one; what stands within `overridden` is not its own.
@@ -115,6 +186,100 @@ impl ConfigFile {
         }
         Failure::input(format!("{file}:{line_number}:{column}"), why).remedy(lines)
     }
+}
+
+/// What a file says as far as it can be read.
+#[derive(Debug)]
+pub struct Partial {
+    /// Without what cannot be read.
+    pub config: Config,
+    /// What cannot be read.
+    failures: Vec<Failure>,
+    /// Sections in which that stands.
+    sections: BTreeSet<String>,
+}
+
+impl Partial {
+    /// All that is wrong, with those of `problems` that do not come of values that were left out.
+    pub fn failure(self, file: &ConfigFile, problems: &[Problem]) -> Option<Failure> {
+        let is_sound = |problem: &&Problem| {
+            let section = problem.place.section();
+            !self.sections.iter().any(|cut| are_related(cut, section))
+        };
+        let sound: Vec<Problem> = problems.iter().filter(is_sound).cloned().collect();
+        together(self.failures.into_iter().chain(file.failure(&sound, &[])))
+    }
+}
+
+/// Sections of which each is checked against the others.
+const RELATED: [&[&str]; 4] = [
+    &["network", "listen", "tls", "quic", "proxy"],
+    &["nic", "network", "origin", "proxy"],
+    &["http", "site", "signing_keys", "origin"],
+    &["sockets", "nic"],
+];
+
+/// What is wrong with a section may come of what another lacks. One that there is not may have been
+/// meant for any.
+fn are_related(cut: &str, section: &str) -> bool {
+    let is_known = RELATED.iter().any(|group| group.contains(&cut))
+        || ["tcp", "logs", "operation"].contains(&cut);
+    let both = |group: &&[&str]| group.contains(&cut) && group.contains(&section);
+    !is_known || cut == section || RELATED.iter().any(both)
+}
+
+/// Takes what has this span out of a table: a key, a value, or the table around what is missing.
+/// Returns the keys on the way.
+fn cut(table: &mut DeTable<'_>, span: &Range<usize>) -> Option<Vec<String>> {
+    let mut found = None;
+    for (key, value) in table.iter_mut() {
+        let inner = match key.span() == *span {
+            true => None,
+            false => cut_within(value.get_mut(), span),
+        };
+        let is_here = inner.is_none() && (key.span() == *span || value.span() == *span);
+        if is_here || inner.is_some() {
+            found = Some((key.get_ref().to_string(), inner));
+            break;
+        }
+    }
+    let (key, inner) = found?;
+    if inner.is_none() {
+        table.remove(key.as_str());
+    }
+    let mut keys = vec![key];
+    keys.extend(inner.into_iter().flatten());
+    Some(keys)
+}
+
+fn cut_within(value: &mut DeValue<'_>, span: &Range<usize>) -> Option<Vec<String>> {
+    match value {
+        DeValue::Table(table) => cut(table, span),
+        DeValue::Array(array) => {
+            let mut keys = None;
+            let mut kept = DeArray::new();
+            for mut item in std::mem::replace(array, DeArray::new()) {
+                let was_cut = keys.is_some();
+                if !was_cut {
+                    keys = cut_within(item.get_mut(), span);
+                }
+                if was_cut || keys.is_some() || item.span() != *span {
+                    kept.push(item);
+                } else {
+                    keys = Some(Vec::new());
+                }
+            }
+            *array = kept;
+            keys
+        }
+        _ => None,
+    }
+}
+
+/// A value that was taken out.
+struct Cut {
+    key: String,
+    at: usize,
 }
 
 /// All that is wrong with what does not come from a file.
@@ -277,6 +442,50 @@ mod tests {
                 "{text}: {message}"
             );
         }
+    }
+
+    #[test]
+    fn all_that_cannot_be_read_is_named_at_once() {
+        let message = refused(
+            "[network]\nadresses = 1\nmtu = \"big\"\n[nonsense]\nx = 1\n[[listen]]\nport = 0\n\
+             [[listen]]\ntls = true\n[tls]\nversions = [\"1.1\", \"1.3\", \"1.0\"]\n[[site]]\n\
+             [[site.rule]]\npath = 1\n[[site.rule]]\npath = \"*\"\nexpires = \"soon\"\n",
+        );
+        for place in [
+            ":2:1: unknown key `adresses`",
+            ":3:7: ",
+            ":4:2: unknown key `nonsense`",
+            ":7:8: ",
+            ":8:1: the key `port` is missing",
+            ":11:13: ",
+            ":11:28: ",
+            ":14:8: ",
+            ":17:11: ",
+        ] {
+            assert_eq!(message.matches(place).count(), 1, "{place}: {message}");
+        }
+        assert_eq!(message.matches("splitway.toml:").count(), 9, "{message}");
+        let message = refused("[nic]\nroot = \"a\nworkers = = 1\n");
+        assert!(
+            message.contains(":2:") && message.contains(":3:"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named_beside_what_cannot_be_read() {
+        let text = "[http]\nidle_timeout = 1\nranges_max = 0\n[tcp]\necn = \"maybe\"\n\
+                    [network]\nmtu = 7\n[nic]\nroot = \"/srv\"\nworkers = 99\n";
+        let file = file(text);
+        let partial = file.examine().unwrap();
+        assert_eq!(partial.config.nic.workers, 99);
+        let problems = partial.config.problems();
+        let message = partial.failure(&file, &problems).unwrap().to_string();
+        for place in [":2:16: ", ":5:7: ", ":7:7: 7 is not", ":10:11: 99 is not"] {
+            assert!(message.contains(place), "{place}: {message}");
+        }
+        // It may come of what was left out.
+        assert!(!message.contains(":3:"), "{message}");
     }
 
     #[test]

@@ -12,7 +12,9 @@
 //! | `file` | reading a file; what is wrong with it, and where |
 //! | `place` | where in a file something stands |
 //! | `content` | the part that the host process gets about HTTP |
+//! | `ranges`, `forms` | bounds of numbers and times; forms of texts, for the schema |
 //! | `rules` | what makes no sense together |
+//! | `warnings` | what is probably not what was meant |
 //!
 //! Each section is a struct that knows its keys, so that a key which there is not is an error. To
 //! add a section: a struct with `#[serde(default, deny_unknown_fields)]`, whose comments become
@@ -40,6 +42,7 @@ pub mod origin_place;
 pub mod place;
 mod proxy;
 mod quic;
+mod ranges;
 pub mod root;
 mod rules;
 pub mod self_signed;
@@ -52,6 +55,7 @@ pub mod tcp_values;
 mod text;
 mod tls;
 pub mod tls_names;
+mod warnings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
@@ -67,7 +71,7 @@ pub use self::network::{Listen, Network};
 pub use self::nic::Nic;
 pub use self::operation::Operation;
 pub use self::origin::Origin;
-pub use self::proxy::{Forwarding, Proxy};
+pub use self::proxy::{Answer, BackendAddress, Forwarding, Proxy};
 pub use self::quic::Quic;
 pub use self::site::Site;
 pub use self::sockets::{Allow, Offload, Sockets};
@@ -296,5 +300,7 @@ fn differences(one: &toml::Table, other: &toml::Table) -> Vec<String> {
     found
 }
 
+#[cfg(test)]
+mod forms;
 #[cfg(test)]
 mod reference;

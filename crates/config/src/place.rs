@@ -38,6 +38,14 @@ impl Place {
         place
     }
 
+    /// The first key.
+    pub fn section(&self) -> &str {
+        match self.0.first() {
+            Some(Step::Key(key)) => key,
+            Some(Step::Index(_)) | None => "",
+        }
+    }
+
     /// It is `other`, or within that.
     pub fn is_within(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0)

@@ -6,12 +6,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::str::FromStr;
+use std::time::Duration;
 
 use ::proxy::{Balance, Forwarded, HostPattern, Mode, Version};
-use failure::Failure;
 use serde::{Deserialize, Serialize};
 
 use super::place::{Place, Problem};
+use super::ranges::{check_number, check_time};
 use super::text::{Text, Time};
 use crate::http::LeastRate;
 use crate::size::Size;
@@ -51,6 +52,8 @@ pub struct Proxy {
     pub splice: bool,
     /// Time that an idle backend connection is kept for reuse.
     pub backend_idle_timeout: Text<Time>,
+    /// Time from one lookup of backends whose names have no address to the next.
+    pub resolve_interval: Text<Time>,
     /// Fields added to requests to name the client: `"x-forwarded-for"`, `"forwarded"`, `"both"` or
     /// `"off"`.
     pub forwarded: Text<Forwarded>,
@@ -173,7 +176,8 @@ pub struct ProxyPool {
 #[serde(deny_unknown_fields)]
 pub struct ProxyBackend {
     /// Address: `"192.0.2.7:8080"`, `"[2001:db8::7]:8080"`, or a name, `"app.internal:8080"`,
-    /// resolved at startup and at each reload; each address found is a backend.
+    /// resolved at startup and at each reload; each address found is a backend. A name without an
+    /// address is a backend that is down, and is looked up again every `resolve_interval`.
     pub address: Text<BackendAddress>,
     /// Send the backend nothing new; existing requests and connections continue.
     #[serde(default)]
@@ -215,6 +219,7 @@ impl Default for Proxy {
             tunnel_timeout: time(tunnel_timeout),
             splice,
             backend_idle_timeout: time(backend_idle_timeout),
+            resolve_interval: Text(RESOLVE_INTERVAL),
             forwarded: Text(forwarded),
             via,
             listen: Vec::new(),
@@ -266,26 +271,27 @@ pub enum CheckMode {
     Http,
 }
 
+impl CheckMode {
+    /// What people write.
+    pub(crate) const NAMES: [(Self, &str); 3] =
+        [(Self::Off, "off"), (Self::Tcp, "tcp"), (Self::Http, "http")];
+}
+
 impl FromStr for CheckMode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "off" => Ok(Self::Off),
-            "tcp" => Ok(Self::Tcp),
-            "http" => Ok(Self::Http),
-            _ => Err(format!("{text:?} is none of off, tcp, http")),
-        }
+        let found = Self::NAMES.iter().find(|(_, name)| *name == text);
+        found
+            .map(|(value, _)| *value)
+            .ok_or_else(|| "it is off, tcp or http".to_owned())
     }
 }
 
 impl fmt::Display for CheckMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Off => "off",
-            Self::Tcp => "tcp",
-            Self::Http => "http",
-        })
+        let found = Self::NAMES.iter().find(|(value, _)| value == self);
+        f.write_str(found.map_or("", |(_, name)| name))
     }
 }
 
@@ -322,6 +328,29 @@ pub struct BackendAddress {
     /// An address, IPv6 without brackets, or a name.
     host: String,
     port: NonZeroU16,
+}
+
+impl BackendAddress {
+    /// An address, or a name to look up.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port.get()
+    }
+
+    /// None if it is a name.
+    fn address(&self) -> Option<SocketAddr> {
+        let ip = self.host.parse().ok()?;
+        Some(SocketAddr::new(ip, self.port()))
+    }
+
+    /// Stands for addresses that are not known.
+    fn placeholder(&self) -> SocketAddr {
+        SocketAddr::from(([0; 4], self.port()))
+    }
 }
 
 impl FromStr for BackendAddress {
@@ -363,8 +392,7 @@ impl fmt::Display for BackendAddress {
     }
 }
 
-/// Longest time of a limit.
-const TIMEOUT_MAX: Time = Time::from_secs(7 * 24 * 3600);
+const RESOLVE_INTERVAL: Time = Time::from_secs(10);
 
 /// Longest head, as that of the content server.
 const HEAD_MAX: Size = Size(1 << 20);
@@ -376,7 +404,7 @@ const REQUEST_BUFFER_MAX: Size = Size(1 << 20);
 const COUNT_MAX: usize = 4096;
 
 /// Longest name of a pool, in bytes.
-const POOL_NAME_MAX: usize = 64;
+pub(crate) const POOL_NAME_MAX: usize = 64;
 
 /// What crosses to the host process, which can look up no name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -384,53 +412,110 @@ pub struct Forwarding {
     proxy: Proxy,
     /// Of each backend's host and port.
     addresses: BTreeMap<String, Vec<SocketAddr>>,
+    /// Why the last lookup of a backend's name failed. It may have addresses from before.
+    unresolved: BTreeMap<String, String>,
 }
 
+/// What came of a lookup: addresses, or why there are none.
+pub type Answer = Result<Vec<SocketAddr>, String>;
+
 impl Forwarding {
-    /// What a section says, with the addresses of all that it names, which `look_up` finds.
-    ///
-    /// # Errors
-    ///
-    /// A name has no address.
+    /// What a section says, with the addresses of all that it names, which `look_up` finds. A name
+    /// that cannot be resolved has those of `before`.
     pub fn read(
         proxy: &Proxy,
-        look_up: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
-    ) -> Result<Self, Failure> {
-        let mut addresses = BTreeMap::new();
+        before: Option<&Self>,
+        look_up: impl Fn(&BackendAddress) -> io::Result<Vec<SocketAddr>>,
+    ) -> Self {
+        let mut forwarding = Self {
+            proxy: proxy.clone(),
+            ..Self::default()
+        };
         let backends = proxy.pool.iter().flat_map(|pool| &pool.backend);
         for Text(backend) in backends.map(|backend| &backend.address) {
             let name = backend.to_string();
-            if addresses.contains_key(&name) {
+            if forwarding.is_known(&name) {
                 continue;
             }
-            let port = backend.port.get();
-            let found = match backend.host.parse() {
-                Ok(ip) => vec![SocketAddr::new(ip, port)],
-                Err(_) => look_up(&backend.host, port)
-                    .and_then(|found| match found.is_empty() {
-                        true => Err(io::Error::other("it has no address")),
-                        false => Ok(found),
-                    })
-                    .map_err(|error| {
-                        Failure::input(format!("looking up the backend {name}"), error)
-                            .remedy("Names are looked up at the start and at each reload.")
-                    })?,
-            };
-            addresses.insert(name, found);
+            if let Some(address) = backend.address() {
+                forwarding.addresses.insert(name, vec![address]);
+                continue;
+            }
+            if let Some(known) = before.and_then(|before| before.addresses.get(&name)) {
+                forwarding.addresses.insert(name.clone(), known.clone());
+            }
+            let answer = look_up(backend).map_err(|error| error.to_string());
+            forwarding.take(name, answer);
         }
-        Ok(Self {
-            proxy: proxy.clone(),
-            addresses,
-        })
+        forwarding
+    }
+
+    fn is_known(&self, name: &str) -> bool {
+        self.addresses.contains_key(name) || self.unresolved.contains_key(name)
+    }
+
+    fn take(&mut self, name: String, answer: Answer) {
+        match answer {
+            Ok(found) if !found.is_empty() => {
+                self.unresolved.remove(&name);
+                self.addresses.insert(name, found);
+            }
+            Ok(_) => {
+                self.unresolved
+                    .insert(name, "the name has no address".to_owned());
+            }
+            Err(why) => {
+                self.unresolved.insert(name, why);
+            }
+        }
+    }
+
+    /// Backends whose last lookup failed.
+    pub fn unresolved(&self) -> Vec<BackendAddress> {
+        let backends = self.proxy.pool.iter().flat_map(|pool| &pool.backend);
+        let backends = backends.map(|backend| &backend.address.0);
+        let mut unresolved: Vec<BackendAddress> = backends
+            .filter(|backend| self.unresolved.contains_key(&backend.to_string()))
+            .cloned()
+            .collect();
+        unresolved.dedup();
+        unresolved
+    }
+
+    /// What the operator has to know of them, each in a line.
+    pub fn warnings(&self) -> Vec<String> {
+        let unresolved = self.unresolved.iter();
+        let lines = unresolved.map(|(name, why)| {
+            let then = match self.addresses.contains_key(name) {
+                true => "the addresses from before stay in use",
+                false => "it is down",
+            };
+            format!("looking up the backend {name}: {why}; {then}")
+        });
+        lines.collect()
+    }
+
+    /// The same with answers to later lookups.
+    pub fn with(&self, answers: &[(BackendAddress, Answer)]) -> Self {
+        let mut forwarding = self.clone();
+        for (backend, answer) in answers {
+            let name = backend.to_string();
+            if forwarding.unresolved.contains_key(&name) {
+                forwarding.take(name, answer.clone());
+            }
+        }
+        forwarding
+    }
+
+    /// Time from one lookup of unresolved names to the next.
+    pub fn resolve_interval(&self) -> Duration {
+        self.proxy.resolve_interval.0.0
     }
 
     /// All that is wrong with a section, names not looked at.
     pub(super) fn problems(proxy: &Proxy) -> Vec<Problem> {
-        let known = Self::read(proxy, |_, port| Ok(vec![SocketAddr::from(([0; 4], port))]));
-        known.map_or_else(
-            |_| Vec::new(),
-            |known| known.proxy_config().err().unwrap_or_default(),
-        )
+        let known = Self::read(proxy, None, |backend| Ok(vec![backend.placeholder()]));
+        known.proxy_config().err().unwrap_or_default()
     }
 
     /// The same for the proxy; or all that is wrong with it.
@@ -495,8 +580,9 @@ impl Forwarding {
             ("rate_period", proxy.rate_period),
             ("tunnel_timeout", proxy.tunnel_timeout),
             ("backend_idle_timeout", proxy.backend_idle_timeout),
+            ("resolve_interval", proxy.resolve_interval),
         ] {
-            check_time(here(key), time, problems);
+            check_time(here(key), &format!("proxy.{key}"), time, problems);
         }
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         if let Some(via) = &proxy.via
@@ -605,11 +691,9 @@ impl Forwarding {
             problems.push(Problem::new(place.key("connections_max"), why));
             NonZeroU32::MIN
         });
-        check_time(place.key("queue_timeout"), pool.queue_timeout, problems);
-        check_time(place.key("eject_time"), pool.eject_time, problems);
-        if !pool.evict_after.0.0.is_zero() {
-            check_time(place.key("evict_after"), pool.evict_after, problems);
-        }
+        check_of_pool(place, "queue_timeout", pool.queue_timeout, problems);
+        check_of_pool(place, "eject_time", pool.eject_time, problems);
+        check_of_pool(place, "evict_after", pool.evict_after, problems);
         let Text(request_buffer) = pool.request_buffer;
         if request_buffer.0 > REQUEST_BUFFER_MAX.0 {
             let why = format!("{request_buffer} is more than {REQUEST_BUFFER_MAX}");
@@ -618,7 +702,9 @@ impl Forwarding {
         let mut backends = Vec::new();
         for backend in &pool.backend {
             let name = backend.address.0.to_string();
-            let addresses = self.addresses.get(&name).map_or(&[][..], Vec::as_slice);
+            let placeholder = [backend.address.0.placeholder()];
+            let found = self.addresses.get(&name).map(Vec::as_slice);
+            let addresses = found.unwrap_or(&placeholder);
             // One name may be several backends.
             let is_alone = addresses.len() == 1;
             backends.extend(addresses.iter().map(|&address| ::proxy::Backend {
@@ -628,6 +714,7 @@ impl Forwarding {
                 },
                 address,
                 drains: backend.drain,
+                is_unresolved: found.is_none(),
             }));
         }
         if backends.len() > COUNT_MAX {
@@ -655,11 +742,8 @@ impl Forwarding {
     }
 }
 
-fn check_time(place: Place, Text(time): Text<Time>, problems: &mut Vec<Problem>) {
-    if time.0.is_zero() || time > TIMEOUT_MAX {
-        let why = format!("{time} is not from 1ms to {TIMEOUT_MAX}");
-        problems.push(Problem::new(place, why));
-    }
+fn check_of_pool(place: &Place, key: &str, time: Text<Time>, problems: &mut Vec<Problem>) {
+    check_time(place.key(key), &format!("proxy.pool.{key}"), time, problems);
 }
 
 fn lower_check(
@@ -667,15 +751,14 @@ fn lower_check(
     place: &Place,
     problems: &mut Vec<Problem>,
 ) -> Option<::proxy::Check> {
-    check_time(place.key("check_interval"), pool.check_interval, problems);
-    check_time(place.key("check_timeout"), pool.check_timeout, problems);
+    check_of_pool(place, "check_interval", pool.check_interval, problems);
+    check_of_pool(place, "check_timeout", pool.check_timeout, problems);
     for (key, count) in [
         ("check_rise", pool.check_rise),
         ("check_fall", pool.check_fall),
     ] {
-        if count == 0 {
-            problems.push(Problem::new(place.key(key), "it is at least 1"));
-        }
+        let name = format!("proxy.pool.{key}");
+        check_number(place.key(key), &name, count.into(), problems);
     }
     let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
     if !pool.check_path.starts_with('/') || !is_plain(&pool.check_path) {
@@ -742,9 +825,9 @@ mod tests {
         address = '192.0.2.7:443'
     ";
 
-    fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    fn look_up(backend: &BackendAddress) -> io::Result<Vec<SocketAddr>> {
         assert_eq!(
-            (host, port),
+            (backend.host(), backend.port()),
             ("app.internal", 8080),
             "addresses are not looked up"
         );
@@ -755,7 +838,8 @@ mod tests {
 
     #[test]
     fn names_become_backends_and_rules_go_to_their_ports() {
-        let forwarding = Forwarding::read(&proxy(GOOD), look_up).unwrap();
+        let forwarding = Forwarding::read(&proxy(GOOD), None, look_up);
+        assert!(forwarding.unresolved().is_empty());
         let config = forwarding.proxy_config().unwrap();
         let backends = |pool: usize| {
             let backends = config.pools[pool].backends.iter();
@@ -781,8 +865,45 @@ mod tests {
         assert_eq!((tls.pool, tls.rules.len(), tls.mode), (None, 1, Mode::Tcp));
         assert!(config.pools[0].check.is_some() && config.pools[1].check.is_none());
         assert!(config.pools[1].ejection.is_none());
-        let failed = Forwarding::read(&proxy(GOOD), |_, _| Ok(Vec::new())).unwrap_err();
-        assert!(failed.to_string().contains("app.internal:8080"), "{failed}");
+    }
+
+    #[test]
+    fn a_name_without_an_address_is_a_backend_that_is_down_until_it_has_one() {
+        let unknown = |_: &BackendAddress| Err(io::Error::other("no such name"));
+        let forwarding = Forwarding::read(&proxy(GOOD), None, unknown);
+        let backends = |forwarding: &Forwarding| {
+            let pool = forwarding.proxy_config().unwrap().pools.remove(0);
+            let backends = pool.backends.into_iter();
+            let backends = backends.map(|backend| (backend.name, backend.is_unresolved));
+            backends.collect::<Vec<_>>()
+        };
+        let other = ("[2001:db8::7]:8080".to_owned(), false);
+        let down = ("app.internal:8080".to_owned(), true);
+        assert_eq!(backends(&forwarding), [down, other.clone()]);
+        let [warning] = &forwarding.warnings()[..] else {
+            panic!("a warning");
+        };
+        assert!(
+            warning.contains("app.internal:8080: no such name; it is down"),
+            "{warning}"
+        );
+
+        let [name] = &forwarding.unresolved()[..] else {
+            panic!("a name");
+        };
+        let failed = [(name.clone(), Ok(Vec::new()))];
+        assert_eq!(forwarding.with(&failed).unresolved(), [name.clone()]);
+        let found = vec!["192.0.2.1:8080".parse().unwrap()];
+        let resolved = forwarding.with(&[(name.clone(), Ok(found))]);
+        let up = ("app.internal:8080".to_owned(), false);
+        assert_eq!(backends(&resolved), [up.clone(), other.clone()]);
+        assert!(resolved.unresolved().is_empty() && resolved.warnings().is_empty());
+
+        // A reload that does not find it again loses nothing.
+        let again = Forwarding::read(&proxy(GOOD), Some(&resolved), unknown);
+        assert_eq!(backends(&again), [up, other]);
+        assert_eq!(again.unresolved(), [name.clone()]);
+        assert!(again.warnings()[0].contains("from before stay in use"));
     }
 
     #[test]

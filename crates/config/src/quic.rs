@@ -5,7 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 use failure::Failure;
 use host::{CongestionAlgorithm, QuicPreferredAddress, QuicReceive, QuicSettings};
@@ -92,24 +91,26 @@ pub enum ReceiveOption {
     Nic,
 }
 
+impl ReceiveOption {
+    /// What people write.
+    pub(crate) const NAMES: [(Self, &str); 2] = [(Self::Host, "host"), (Self::Nic, "nic")];
+}
+
 impl FromStr for ReceiveOption {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<ReceiveOption, String> {
-        match text {
-            "host" => Ok(ReceiveOption::Host),
-            "nic" => Ok(ReceiveOption::Nic),
-            _ => Err("it is host or nic".to_owned()),
-        }
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::NAMES.iter().find(|(_, name)| *name == text);
+        found
+            .map(|(value, _)| *value)
+            .ok_or_else(|| "it is host or nic".to_owned())
     }
 }
 
 impl fmt::Display for ReceiveOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ReceiveOption::Host => "host",
-            ReceiveOption::Nic => "nic",
-        })
+        let found = Self::NAMES.iter().find(|(value, _)| value == self);
+        f.write_str(found.map_or("", |(_, name)| name))
     }
 }
 
@@ -135,9 +136,6 @@ impl Default for Quic {
 }
 
 impl Quic {
-    /// Bounds of `idle_timeout`.
-    pub const IDLE_TIMEOUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(600)];
-
     /// At the port of each endpoint.
     fn preferred_address(&self) -> QuicPreferredAddress {
         let mut preferred = QuicPreferredAddress::default();

@@ -10,6 +10,8 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::Config;
+use super::forms::time_above_zero;
+use super::ranges;
 
 /// What stands around the part of `docs/config.md` that is made here.
 const BEGIN: &str =
@@ -24,7 +26,50 @@ fn in_tree(path: &str) -> PathBuf {
 
 fn schema() -> Value {
     let schema = schemars::schema_for!(Config);
-    serde_json::to_value(schema).unwrap()
+    let mut schema = serde_json::to_value(schema).unwrap();
+    let (numbers, times) = ranges::all();
+    for (key, least, most) in numbers {
+        let property = property(&mut schema, key);
+        property.insert("minimum".to_owned(), (*least).into());
+        property.insert("maximum".to_owned(), (*most).into());
+    }
+    for (key, ..) in times {
+        property(&mut schema, key).insert("pattern".to_owned(), time_above_zero().into());
+    }
+    let statuses = ranges::REDIRECT_STATUSES.to_vec();
+    property(&mut schema, "site.rule.redirect.status").insert("enum".to_owned(), statuses.into());
+    for (key, pattern) in [
+        ("operation.admin", "^(\\[.+\\]|[0-9.]+):[0-9]+$"),
+        ("proxy.via", "^[A-Za-z0-9._-]+$"),
+        ("proxy.pool.check_path", "^/"),
+    ] {
+        property(&mut schema, key).insert("pattern".to_owned(), pattern.into());
+    }
+    let name = property(&mut schema, "proxy.pool.name");
+    name.insert("minLength".to_owned(), 1.into());
+    name.insert("maxLength".to_owned(), crate::proxy::POOL_NAME_MAX.into());
+    schema
+}
+
+/// What the schema says about a key.
+fn property<'a>(all: &'a mut Value, key: &str) -> &'a mut serde_json::Map<String, Value> {
+    let mut pointer = String::new();
+    for name in key.split('.') {
+        let next = format!("{pointer}/properties/{name}");
+        let found = all.pointer(&next).unwrap_or_else(|| panic!("{key}"));
+        let reference = [
+            &found["$ref"],
+            &found["items"]["$ref"],
+            &found["anyOf"][0]["$ref"],
+        ]
+        .into_iter()
+        .find_map(Value::as_str);
+        pointer = match reference {
+            Some(reference) => reference.trim_start_matches('#').to_owned(),
+            None => next,
+        };
+    }
+    all.pointer_mut(&pointer).unwrap().as_object_mut().unwrap()
 }
 
 /// Fails unless the file holds this; with `UPDATE_CONFIG`, it does then.
@@ -91,7 +136,8 @@ fn tables<'a>(all: &'a Value, path: &str, schema: &'a Value, found: &mut Vec<Tab
 
 fn kind(property: &Value) -> String {
     if let Some(values) = property["enum"].as_array() {
-        let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
+        let values = values.iter().filter(|value| !value.is_null());
+        let values: Vec<String> = values.map(|value| format!("`{value}`")).collect();
         return values.join(", ");
     }
     let named = match &property["type"] {
@@ -249,6 +295,144 @@ fn makes_sense(path: &str) {
     let all: Config = toml::from_str(&uncommented).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(all.problems(), []);
     assert_ne!(all, config);
+}
+
+/// What the schema complains of, of a text that is TOML.
+fn complaints(validator: &jsonschema::Validator, text: &str) -> Vec<String> {
+    let table: toml::Table = toml::from_str(text).unwrap_or_else(|error| panic!("{error}"));
+    let value = serde_json::to_value(table).unwrap();
+    let errors = validator.iter_errors(&value);
+    errors.map(|error| error.to_string()).collect()
+}
+
+/// Values that are none, or out of their bounds.
+const WRONG: &[&str] = &[
+    "network.mtu = 1279",
+    "network.mtu = 65536",
+    "network.addresses = ['192.0.2.1']",
+    "network.interfaces = 'eth0'",
+    "nic.workers = 0",
+    "nic.workers = 65",
+    "nic.workers = 'two'",
+    "nic.workers_min = 65",
+    "nic.cache = '1T'",
+    "nic.root = 7",
+    "listen = [{ port = 0 }]",
+    "listen = [{ port = 70000 }]",
+    "listen = [{ tls = true }]",
+    "tcp.congestion = 'vegas'",
+    "tcp.ecn = 'offer'",
+    "tcp.keepalive = '90'",
+    "tcp.pacing = 'maybe'",
+    "tcp.orphans = 0",
+    "tcp.connection_memory = '1.5G'",
+    "tls.versions = ['1.1']",
+    "tls.ciphers = ['3des']",
+    "tls.key_records = 15",
+    "quic.idle_timeout = '0s'",
+    "quic.receive = 'both'",
+    "quic.preferred_addresses = ['host']",
+    "http.ranges_max = 0",
+    "http.idle_timeout = 'soon'",
+    "http.head_timeout = '0ms'",
+    "http.rate_min = '5'",
+    "http.rate_per_source = '8mb'",
+    "http.precompressed = ['lzma']",
+    "origin.variants_max = 1025",
+    "origin.urls = ['ftp://a.example']",
+    "signing_keys.a = 1",
+    "site = [{ names = ['a b'] }]",
+    "site = [{ rule = [{ path = 'a' }] }]",
+    "site = [{ rule = [{ path = '/*/*' }] }]",
+    "site = [{ rule = [{ path = '*', redirect = { status = 200, to = '/' } }] }]",
+    "site = [{ rule = [{ path = '*', expires = '1' }] }]",
+    "site = [{ rule = [{ expires = '1s' }] }]",
+    "sockets.sockets_max = 0",
+    "sockets.applications_max = 4097",
+    "sockets.offload.setup = 'always'",
+    "sockets.allow = [{ listen = ['http'] }]",
+    "proxy.forwarded = 'yes'",
+    "proxy.connect_timeout = '0s'",
+    "proxy.via = ''",
+    "proxy.listen = [{ port = 80, mode = 'udp' }]",
+    "proxy.pool = [{ name = '' }]",
+    "proxy.pool = [{ name = 'a', balance = 'random' }]",
+    "proxy.pool = [{ name = 'a', check = 'ping' }]",
+    "proxy.pool = [{ name = 'a', check_rise = 0 }]",
+    "proxy.pool = [{ name = 'a', send_proxy = 'v3' }]",
+    "proxy.pool = [{ name = 'a', backend = [{ address = 'a' }] }]",
+    "logs.level = 'loud'",
+    "logs.access_format = 'clf'",
+    "operation.admin = 'localhost'",
+    "operation.drain_timeout = '5 min'",
+];
+
+#[test]
+fn the_schema_refuses_wrong_values_that_the_program_refuses() {
+    let validator = jsonschema::validator_for(&schema()).unwrap();
+    for text in WRONG {
+        // A proxy needs a port.
+        let port = match text.starts_with("proxy.") && !text.starts_with("proxy.listen") {
+            true => "proxy.listen = [{ port = 80 }]\n",
+            false => "",
+        };
+        let text = format!("{port}{text}\n");
+        assert!(!complaints(&validator, &text).is_empty(), "{text}");
+        let (key, _) = text[port.len()..].split_once(" =").unwrap();
+        let is_refused = match toml::from_str::<Config>(&text) {
+            Ok(config) => {
+                let problems = config.problems();
+                problems
+                    .iter()
+                    .any(|problem| problem.place.to_string().starts_with(key))
+            }
+            Err(_) => true,
+        };
+        assert!(is_refused, "{text}");
+    }
+}
+
+#[test]
+fn the_schema_accepts_all_that_the_program_accepts() {
+    let validator = jsonschema::validator_for(&schema()).unwrap();
+    // All values that each key may have, one after the other.
+    for decision in 0..8u8 {
+        let text = file(&[decision; 200]);
+        toml::from_str::<Config>(&text).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(complaints(&validator, &text), [""; 0], "{text}");
+    }
+    let examples = fs::read_dir(in_tree("deploy")).unwrap();
+    let paths = examples.map(|entry| entry.unwrap().path());
+    let mut count = 0;
+    for path in paths.filter(|path| path.extension().is_some_and(|it| it == "toml")) {
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(complaints(&validator, &text), [""; 0], "{}", path.display());
+        count += 1;
+    }
+    assert!(count > 0);
+    // What is printed is complete.
+    let printed = Config::default().to_toml().unwrap();
+    assert_eq!(complaints(&validator, &printed), [""; 0], "{printed}");
+}
+
+#[test]
+fn names_in_the_schema_are_those_that_are_read() {
+    use super::text::Form;
+    fn parse<T: Form + std::str::FromStr>() {
+        let form = T::form();
+        let names = form["enum"].as_array().into_iter().flatten();
+        for name in names.filter_map(Value::as_str) {
+            assert!(name.parse::<T>().is_ok(), "{name}");
+            assert!(format!("{name}x").parse::<T>().is_err(), "{name}");
+        }
+    }
+    parse::<::proxy::Mode>();
+    parse::<::proxy::Forwarded>();
+    parse::<::proxy::Version>();
+    parse::<observer::AccessFormat>();
+    parse::<host::CongestionAlgorithm>();
+    parse::<server::Coding>();
+    parse::<super::tls_names::VersionName>();
 }
 
 type Values = &'static [&'static str];
@@ -479,6 +663,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("tunnel_timeout", &["'2d'"]),
             ("splice", &["true", "false"]),
             ("backend_idle_timeout", &["'2s'"]),
+            ("resolve_interval", &["'2s'"]),
             ("forwarded", &["'off'", "'forwarded'", "'both'"]),
             ("via", &["'edge'"]),
         ],

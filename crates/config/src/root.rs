@@ -29,6 +29,25 @@ pub fn check_root(root: &Path) -> Result<(), Failure> {
     })
 }
 
+/// Which directory it is, whatever its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    /// That of the directory to which a path leads now. While a process has it open, no other has
+    /// the same.
+    pub fn of(path: &Path) -> Result<Self, Errno> {
+        let stat = rustix::fs::stat(path)?;
+        Ok(Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        })
+    }
+}
+
 /// The directory that a root leads to.
 pub fn follow(root: &Path) -> Result<PathBuf, Failure> {
     check_root(root)?;

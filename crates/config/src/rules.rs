@@ -7,22 +7,14 @@ use tls::Version;
 
 use super::content::Content;
 use super::place::{Place, Problem};
-use super::{Config, Forwarding, Network, Quic, Sockets, Text};
+use super::ranges::{self, check_number, check_time};
+use super::{Config, Forwarding, Network, Sockets, Text};
 use crate::control_link::NicPlace;
 use crate::origin_place::{CACHE_BYTES_MIN, ORIGINS_MAX};
 use crate::size::Size;
 
-/// NIC workers of a process.
-const WORKERS_MAX: u16 = 64;
-
-/// Variants of a target: each is looked for among all.
-const VARIANTS_MAX: u16 = 1024;
-
 /// Fewer bytes would not hold the fields of an ordinary answer.
 const ORIGIN_HEAD_BYTES_MIN: u64 = 1024;
-
-/// Sockets of an application: each has its record in the segment.
-const SOCKETS_MAX: u32 = 1 << 20;
 
 /// What each of them takes of the segment at the least, its record and bytes on their way, and what
 /// a segment has besides.
@@ -32,15 +24,9 @@ const SEGMENT_BYTES_BESIDES: u64 = 8 << 10;
 /// A segment's length: each process maps it.
 const SEGMENT_BYTES_MAX: u64 = 1 << 36;
 
-/// Applications, of one user and together, and processes of each.
-const APPLICATIONS_MAX: u32 = 4096;
-
 /// Rules of `[sockets]`, and ports and addresses of each: they cross in a packet.
 const ALLOW_MAX: usize = 256;
 const RANGES_MAX: usize = 64;
-
-const MTU_MIN: u32 = 1280;
-const MTU_MAX: u32 = 65_535;
 
 impl Config {
     /// All that is wrong with it.
@@ -101,10 +87,10 @@ impl Config {
                     without one";
                 problems.push(Problem::new(here("mtu"), why).option("--mtu"));
             }
-            if !(MTU_MIN..=MTU_MAX).contains(mtu) {
-                let why = format!("{mtu} is not from {MTU_MIN} to {MTU_MAX}");
-                problems.push(Problem::new(here("mtu"), why).option("--mtu"));
-            }
+            let of_option = |problem: Problem| problem.option("--mtu");
+            let mut found = Vec::new();
+            check_number(here("mtu"), "network.mtu", (*mtu).into(), &mut found);
+            problems.extend(found.into_iter().map(of_option));
         }
     }
 
@@ -142,12 +128,12 @@ impl Config {
     fn check_workers_min(&self, problems: &mut Vec<Problem>) {
         let nic = &self.nic;
         // NIC stacks that run already may have more.
-        let most = if nic.attach.is_empty() {
-            nic.workers.clamp(1, WORKERS_MAX)
-        } else {
-            WORKERS_MAX
+        let bounds = ranges::number("nic.workers_min");
+        let most = match nic.attach.is_empty() {
+            true => u64::from(nic.workers).clamp(1, *bounds.end()),
+            false => *bounds.end(),
         };
-        if !(1..=most).contains(&nic.workers_min) {
+        if !(*bounds.start()..=most).contains(&nic.workers_min.into()) {
             let why = format!("{} is not from 1 to {most}", nic.workers_min);
             let place = Place::of("nic").key("workers_min");
             let problem = Problem::new(place, why).option("--workers-min");
@@ -176,9 +162,11 @@ impl Config {
                     .remedy("Name the directory whose files are served: ROOT, or root in [nic]."),
             );
         }
-        if !(1..=WORKERS_MAX).contains(&nic.workers) {
-            let why = format!("{} is not from 1 to {WORKERS_MAX}", nic.workers);
-            problems.push(Problem::new(here("workers"), why).option("--workers"));
+        let mut found = Vec::new();
+        let workers = nic.workers.into();
+        check_number(here("workers"), "nic.workers", workers, &mut found);
+        if let Some(problem) = found.pop() {
+            problems.push(problem.option("--workers"));
         } else if let Some(size) = nic.cache
             && let Err((option, why, remedy)) = size.0.check_for(nic.workers)
         {
@@ -269,13 +257,11 @@ impl Config {
             let why = "it cannot be combined with certificates of your own";
             problems.push(Problem::new(here("self_signed"), why).option("--tls-self-signed"));
         }
-        let (least, most) = crate::tls_names::KEY_RECORDS;
-        if tls
-            .key_records
-            .is_some_and(|records| !(least..=most).contains(&records))
-        {
-            let why = format!("it is not from {least} to {most}");
-            problems.push(Problem::new(here("key_records"), why).option("--tls-key-records"));
+        if let Some(records) = tls.key_records {
+            let mut found = Vec::new();
+            check_number(here("key_records"), "tls.key_records", records, &mut found);
+            let found = found.into_iter();
+            problems.extend(found.map(|problem| problem.option("--tls-key-records")));
         }
     }
 
@@ -298,12 +284,9 @@ impl Config {
                     .remedy("Allow 1.3, or serve no HTTP/3."),
             );
         }
-        let timeout = self.quic.idle_timeout.0.0;
-        let [least, most] = Quic::IDLE_TIMEOUTS;
-        if !(least..=most).contains(&timeout) {
-            let why = format!("{} is not from 1s to 10m", self.quic.idle_timeout.0);
-            problems.push(Problem::new(Place::of("quic").key("idle_timeout"), why));
-        }
+        let place = Place::of("quic").key("idle_timeout");
+        let timeout = self.quic.idle_timeout;
+        check_time(place, "quic.idle_timeout", timeout, problems);
         self.check_preferred_addresses(problems);
     }
 
@@ -344,11 +327,13 @@ impl Config {
                     .remedy(format!("Give at least {CACHE_BYTES_MIN}.")),
             );
         }
-        let variants_max = self.origin.variants_max;
-        if !(1..=VARIANTS_MAX).contains(&variants_max) {
-            let why = format!("{variants_max} is not from 1 to {VARIANTS_MAX}");
-            problems.push(Problem::new(here("variants_max"), why));
-        }
+        let variants = self.origin.variants_max.into();
+        check_number(
+            here("variants_max"),
+            "origin.variants_max",
+            variants,
+            problems,
+        );
         let Text(head_max) = self.origin.head_max;
         if !(ORIGIN_HEAD_BYTES_MIN..=FieldLimits::BYTES_MAX as u64).contains(&head_max.0) {
             let most = Size(FieldLimits::BYTES_MAX as u64);
@@ -358,11 +343,8 @@ impl Config {
             );
             problems.push(Problem::new(here("head_max"), why));
         }
-        let fields_max = self.origin.fields_max;
-        if !(1..=FieldLimits::COUNT_MAX).contains(&fields_max.into()) {
-            let why = format!("{fields_max} is not from 1 to {}", FieldLimits::COUNT_MAX);
-            problems.push(Problem::new(here("fields_max"), why));
-        }
+        let fields = self.origin.fields_max.into();
+        check_number(here("fields_max"), "origin.fields_max", fields, problems);
         let origins = self.origins();
         if origins.len() > ORIGINS_MAX {
             let why = format!("{} origins; there may be {ORIGINS_MAX}", origins.len());
@@ -410,25 +392,18 @@ impl Config {
             offload: _,
         } = &self.sockets;
         let here = |key: &str| Place::of("sockets").key(key);
-        for (key, value, least, most) in [
-            ("sockets_max", *sockets_max, 1, SOCKETS_MAX),
-            ("listeners_max", *listeners_max, 0, SOCKETS_MAX),
-            ("bindings_max", *bindings_max, 0, SOCKETS_MAX),
-            ("files_max", *files_max, 0, SOCKETS_MAX),
-            ("messages_per_turn", *messages_per_turn, 1, u32::MAX),
-            ("applications_max", *applications_max, 1, APPLICATIONS_MAX),
-            (
-                "applications_per_user_max",
-                *applications_per_user_max,
-                1,
-                APPLICATIONS_MAX,
-            ),
-            ("processes_max", *processes_max, 1, APPLICATIONS_MAX),
+        for (key, value) in [
+            ("sockets_max", *sockets_max),
+            ("listeners_max", *listeners_max),
+            ("bindings_max", *bindings_max),
+            ("files_max", *files_max),
+            ("messages_per_turn", *messages_per_turn),
+            ("applications_max", *applications_max),
+            ("applications_per_user_max", *applications_per_user_max),
+            ("processes_max", *processes_max),
         ] {
-            if !(least..=most).contains(&value) {
-                let why = format!("{value} is not from {least} to {most}");
-                problems.push(Problem::new(here(key), why));
-            }
+            let name = format!("sockets.{key}");
+            check_number(here(key), &name, value.into(), problems);
         }
         let records = SEGMENT_BYTES_PER_SOCKET_MIN * u64::from(*sockets_max);
         let least = Size(records + SEGMENT_BYTES_BESIDES);
@@ -521,7 +496,7 @@ mod tests {
                 "tls = { self_signed = true, certificate = [{chain = \"a\", key = \"b\"}] }",
                 "tls.self_signed: it cannot be combined",
             ),
-            ("tls.key_records = 15", "tls.key_records: it is not from 16"),
+            ("tls.key_records = 15", "tls.key_records: 15 is not from 16"),
             (
                 "nic = { root = \"/\", workers = 65 }",
                 "nic.workers: 65 is not from 1 to 64",

@@ -12,6 +12,8 @@ pub struct Size(pub u64);
 
 const KIB: u64 = 1 << 10;
 
+pub(crate) const SIZE_UNITS: [(&str, u64); 3] = [("K", KIB), ("M", KIB << 10), ("G", KIB << 20)];
+
 impl FromStr for Size {
     type Err = String;
 
@@ -19,10 +21,11 @@ impl FromStr for Size {
         let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
         let unit = match &text[digits.len()..] {
             "" => 1,
-            "K" => KIB,
-            "M" => KIB << 10,
-            "G" => KIB << 20,
-            _ => return Err("a size is a number with K, M or G, such as 512M".to_owned()),
+            name => SIZE_UNITS
+                .iter()
+                .find(|(unit, _)| *unit == name)
+                .map(|(_, bytes)| *bytes)
+                .ok_or("a size is a number with K, M or G, such as 512M")?,
         };
         let number: Option<u64> = digits.parse().ok();
         let bytes = number.and_then(|number| number.checked_mul(unit));
@@ -37,7 +40,7 @@ impl FromStr for Size {
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Size(bytes) = *self;
-        for (unit, name) in [(KIB << 20, "G"), (KIB << 10, "M"), (KIB, "K")] {
+        for (name, unit) in SIZE_UNITS.into_iter().rev() {
             if bytes > 0 && bytes.is_multiple_of(unit) {
                 return write!(f, "{}{name}", bytes / unit);
             }

@@ -16,24 +16,26 @@ pub enum PacingOption {
     On,
 }
 
+impl PacingOption {
+    /// What people write.
+    pub(crate) const NAMES: [(Self, &str); 2] = [(Self::On, "on"), (Self::Off, "off")];
+}
+
 impl FromStr for PacingOption {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<PacingOption, String> {
-        match text {
-            "on" => Ok(PacingOption::On),
-            "off" => Ok(PacingOption::Off),
-            _ => Err("it is on or off".to_owned()),
-        }
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::NAMES.iter().find(|(_, name)| *name == text);
+        found
+            .map(|(value, _)| *value)
+            .ok_or_else(|| "it is on or off".to_owned())
     }
 }
 
 impl fmt::Display for PacingOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PacingOption::Off => "off",
-            PacingOption::On => "on",
-        })
+        let found = Self::NAMES.iter().find(|(value, _)| value == self);
+        f.write_str(found.map_or("", |(_, name)| name))
     }
 }
 
@@ -47,24 +49,26 @@ pub enum EcnOption {
     Off,
 }
 
+impl EcnOption {
+    /// What people write.
+    pub(crate) const NAMES: [(Self, &str); 2] = [(Self::Accept, "accept"), (Self::Off, "off")];
+}
+
 impl FromStr for EcnOption {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<EcnOption, String> {
-        match text {
-            "accept" => Ok(EcnOption::Accept),
-            "off" => Ok(EcnOption::Off),
-            _ => Err("it is accept or off".to_owned()),
-        }
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::NAMES.iter().find(|(_, name)| *name == text);
+        found
+            .map(|(value, _)| *value)
+            .ok_or_else(|| "it is accept or off".to_owned())
     }
 }
 
 impl fmt::Display for EcnOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            EcnOption::Accept => "accept",
-            EcnOption::Off => "off",
-        })
+        let found = Self::NAMES.iter().find(|(value, _)| value == self);
+        f.write_str(found.map_or("", |(_, name)| name))
     }
 }
 

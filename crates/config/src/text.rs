@@ -39,8 +39,15 @@ impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Parse<T> {
     }
 }
 
+/// A value whose text has a form, for the JSON schema.
 #[cfg(test)]
-impl<T> schemars::JsonSchema for Text<T> {
+pub(crate) trait Form {
+    /// The schema.
+    fn form() -> serde_json::Value;
+}
+
+#[cfg(test)]
+impl<T: Form> schemars::JsonSchema for Text<T> {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Text".into()
     }
@@ -50,7 +57,8 @@ impl<T> schemars::JsonSchema for Text<T> {
     }
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string" })
+        let form = T::form();
+        schemars::Schema::try_from(form).unwrap_or_default()
     }
 }
 
@@ -58,7 +66,7 @@ impl<T> schemars::JsonSchema for Text<T> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub Duration);
 
-const TIME_UNITS: [(&str, u64); 5] = [
+pub(crate) const TIME_UNITS: [(&str, u64); 5] = [
     ("d", 24 * 3600 * 1000),
     ("h", 3600 * 1000),
     ("m", 60 * 1000),
@@ -70,6 +78,9 @@ const TIME_UNITS: [(&str, u64); 5] = [
 const TIME_MS_MAX: u64 = 10 * 365 * 24 * 3600 * 1000;
 
 impl Time {
+    /// The least that is a time at all.
+    pub const LEAST: Self = Self(Duration::from_millis(1));
+
     pub const fn from_secs(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }

@@ -8,6 +8,9 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::{ClientConfig, RootCertStore};
 use tls::{Certificates, Cipher, Config, Connection, Files, Settings, Suite, Version};
 
+/// Name of the files of every [`Identity`].
+pub const FILES: &str = "test";
+
 /// Now, by the clock of these tests: certificates of rcgen are valid then.
 pub const UNIX_TIME: Duration = Duration::from_secs(1_800_000_000);
 
@@ -36,7 +39,7 @@ impl Identity {
 
     /// Certificate and key as files have them.
     pub fn files(&self) -> Files {
-        Files::from_pem("test", &self.certificate.pem(), &self.key.serialize_pem())
+        Files::from_pem(FILES, &self.certificate.pem(), &self.key.serialize_pem())
     }
 }
 
@@ -53,7 +56,7 @@ impl Site {
     /// A listener with these certificates, which clients trust.
     pub fn new(identities: &[Identity], settings: &Settings) -> Self {
         let files: Vec<_> = identities.iter().map(Identity::files).collect();
-        let certificates = Arc::new(Certificates::new(&files, UNIX_TIME).unwrap());
+        let certificates = Arc::new(Certificates::new(&files).unwrap());
         let config = Config::new(Arc::clone(&certificates), settings, UNIX_TIME).unwrap();
         let mut site = Self {
             config: Arc::new(config),

@@ -1,7 +1,6 @@
 //! What a worker is made of, apart from its channel.
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
 
 use contract::{Event, FileId, FlowId};
 use netdev::Port;
@@ -9,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::arrival::Arrivals;
 use crate::blocks::Blocks;
-use crate::buffer::{Arena, BLOCK_BYTES, Pages};
+use crate::buffer::{Arena, Pages};
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::files::{Files, OpenOutcome};
@@ -123,12 +122,12 @@ impl<P: Port> Engine<P> {
         config: &Config,
         port: P,
         mut reader: Box<dyn Reader>,
-    ) -> io::Result<Engine<P>> {
-        let arena = Arena::new(config.cache_bytes.max(Config::CACHE_BYTES_MIN) / BLOCK_BYTES)?;
+        arena: Arena,
+    ) -> Engine<P> {
         let pages = arena.pages();
         let too_few_huge_pages = arena.too_few_huge_pages();
         reader.prepare(arena.region());
-        Ok(Engine {
+        Engine {
             port,
             port_busy: false,
             reader,
@@ -169,7 +168,7 @@ impl<P: Port> Engine<P> {
             recent_blocks: RecentBlocks::default(),
             waiters: Vec::new(),
             due: Vec::new(),
-        })
+        }
     }
 
     /// Takes what the reader has completed. True if there was anything.

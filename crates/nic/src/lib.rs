@@ -103,6 +103,6 @@ pub use counters::Counters;
 pub use engine::Clock;
 pub use passed::{PassedFiles, Sources};
 pub use root::{RootDir, RootError, check_kernel};
-pub use run::{RunError, run};
+pub use run::{RunError, WorkerResources, run};
 pub use usage::Usage;
 pub use worker::{Corrupt, Progress, Sleep, Worker};

@@ -124,6 +124,12 @@ pub fn check_kernel() -> Result<(), RootError> {
     }
 }
 
+impl AsFd for RootDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+}
+
 impl RootDir {
     /// Opens the root. Later renames of it do not matter.
     pub fn open(path: &Path) -> Result<RootDir, RootError> {

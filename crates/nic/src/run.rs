@@ -17,7 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::set_current_timer_slack;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::buffer::Pages;
+use crate::buffer::{Arena, Pages};
 use crate::config::{Config, ReaderKind};
 use crate::counter_report::{CounterReporter, ReportCounters};
 use crate::counters::Counters;
@@ -28,7 +28,7 @@ use crate::reader::Reader;
 use crate::reader::delay::{DelayReader, ReadDelay};
 use crate::reader::pool::{Opener, PoolReader};
 use crate::reader::uring::UringReader;
-use crate::worker::{Corrupt, Progress, Sleep, Worker};
+use crate::worker::{Corrupt, Progress, Sleep, Worker, reserve};
 
 /// A busy worker looks this often, in microseconds, whether it is to end.
 const END_CHECK_US: u64 = 10_000;
@@ -84,6 +84,33 @@ pub enum RunError {
     },
 }
 
+/// A worker's port, and its memory for content: a process has both before it serves.
+#[derive(Debug)]
+pub struct WorkerResources<P> {
+    port: P,
+    memory: Arena,
+}
+
+impl<P: Port> WorkerResources<P> {
+    /// Reserves the memory for a worker with this port.
+    ///
+    /// # Errors
+    ///
+    /// There is not so much.
+    pub fn reserve(config: &Config, port: P) -> Result<Self, RunError> {
+        let memory = reserve(config).map_err(|error| RunError::Memory {
+            bytes: config.cache_bytes,
+            error,
+        })?;
+        Ok(Self { port, memory })
+    }
+
+    /// True if the memory consists of huge pages that the administrator has set aside.
+    pub fn has_huge_pages(&self) -> bool {
+        self.memory.pages() == Pages::Huge
+    }
+}
+
 /// Runs a session: one worker for each channel, each in a thread and with a port of its own; the
 /// first in the calling thread. Returns when the host is gone or when `stop` becomes readable.
 ///
@@ -94,7 +121,7 @@ pub fn run<P: Port + Send>(
     config: &Config,
     sources: impl Into<Sources>,
     session: NicSession,
-    ports: Vec<P>,
+    ports: Vec<WorkerResources<P>>,
     stop: BorrowedFd<'_>,
     ready: impl FnOnce() -> io::Result<()>,
     tell: Option<ReportCounters<'_>>,
@@ -236,7 +263,7 @@ fn live<P: Port>(
     config: &Config,
     opener: Opener,
     channel: NicChannel,
-    port: P,
+    port: WorkerResources<P>,
     (ends, tell): (&Ends<'_>, Option<ReportCounters<'_>>),
     may_work: impl FnOnce() -> bool,
 ) -> Result<Counters, RunError> {
@@ -257,7 +284,7 @@ fn start<P: Port>(
     config: &Config,
     opener: Opener,
     channel: NicChannel,
-    port: P,
+    WorkerResources { port, memory }: WorkerResources<P>,
 ) -> Result<Worker<P>, RunError> {
     wake_up_in_time();
     let mut reader = reader(config.reader, opener)?;
@@ -266,10 +293,7 @@ fn start<P: Port>(
         let delay = ReadDelay { seed, ..delay };
         reader = Box::new(DelayReader::new(reader, delay, Box::new(monotonic_us)));
     }
-    let worker = Worker::new(config, channel, port, reader).map_err(|error| RunError::Memory {
-        bytes: config.cache_bytes,
-        error,
-    })?;
+    let worker = Worker::with_memory(config, channel, port, reader, memory);
     tracing::info!(
         worker = number,
         bytes = config.cache_bytes,

@@ -7,7 +7,7 @@ use contract::{Event, FlowId, RejectReason};
 use netdev::Port;
 use rustix::event::{PollFd, PollFlags};
 
-use crate::buffer::Pages;
+use crate::buffer::{Arena, BLOCK_BYTES, Pages};
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::engine::{Clock, Engine};
@@ -55,6 +55,11 @@ pub enum Sleep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
+/// Memory for the content of a worker.
+pub(crate) fn reserve(config: &Config) -> io::Result<Arena> {
+    Arena::new(config.cache_bytes.max(Config::CACHE_BYTES_MIN) / BLOCK_BYTES)
+}
+
 impl<P: Port> Worker<P> {
     /// A worker with nothing to do. Fails if the kernel has no memory for [`Config::cache_bytes`].
     pub fn new(
@@ -63,10 +68,22 @@ impl<P: Port> Worker<P> {
         port: P,
         reader: Box<dyn Reader>,
     ) -> io::Result<Self> {
-        Ok(Worker {
+        let memory = reserve(config)?;
+        Ok(Worker::with_memory(config, channel, port, reader, memory))
+    }
+
+    /// The same with memory for content that was reserved before.
+    pub(crate) fn with_memory(
+        config: &Config,
+        channel: NicChannel,
+        port: P,
+        reader: Box<dyn Reader>,
+        memory: Arena,
+    ) -> Self {
+        Worker {
             channel,
-            engine: Engine::new(config, port, reader)?,
-        })
+            engine: Engine::new(config, port, reader, memory),
+        }
     }
 
     /// Does a bounded amount of work. `clock` is asked at each departure.

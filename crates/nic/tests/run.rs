@@ -14,7 +14,7 @@ use contract::control::{HostSession, host_hello, nic_hello};
 use contract::limits::LOAD_PERIOD_US;
 use contract::{Command, Event, FileId, FlowId, Growth, Segment, Segments, Send, SendId};
 use fakes::recording_port::{Recording, RecordingPort};
-use nic::{Config, Counters, ReaderKind, RootDir, RunError};
+use nic::{Config, Counters, ReaderKind, RootDir, RunError, WorkerResources};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use support::{MSS, content, header, range, small_config};
@@ -133,7 +133,8 @@ fn session(
             let ports = wires
                 .iter()
                 .map(|wire| RecordingPort::new(wire, 65_535))
-                .collect();
+                .map(|port| WorkerResources::reserve(config, port))
+                .collect::<Result<_, _>>()?;
             nic::run(config, root, session, ports, stop.as_fd(), || Ok(()), None)
         });
         let session = host_hello(host_end, 1).expect("a hello");
@@ -408,7 +409,8 @@ fn workers_and_ports_must_be_as_many() {
     let session = nic_hello(nic_end, 2).unwrap();
     host.join().unwrap().unwrap();
     let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-    let ports = vec![RecordingPort::new(&Recording::default(), 65_535)];
+    let port = RecordingPort::new(&Recording::default(), 65_535);
+    let ports = vec![WorkerResources::reserve(&small_config(), port).unwrap()];
     let root = RootDir::open(root.path()).unwrap();
     let ready = || Ok(());
     let result = nic::run(

@@ -12,6 +12,7 @@
 //! | `lines` | whole lines out of a pipe |
 //! | `metrics`, `catalog` | all that is known; which metric is which counter |
 //! | `exposition` | Prometheus' text format |
+//! | `supervised` | metrics of what the supervisor watches |
 //! | `top` | the files that are asked for most |
 //! | [`admin`] | HTTP for those who watch |
 //!
@@ -30,6 +31,7 @@ mod log_file;
 mod metrics;
 mod packet;
 mod report;
+mod supervised;
 mod top;
 
 pub use access_format::AccessFormat;
@@ -37,4 +39,7 @@ pub use intake::{Logs, receive_errors, receive_records, wait};
 pub use log_file::{LogCounters, LogFile};
 pub use metrics::Metrics;
 pub use packet::{PACKET_BYTES_MAX, Packet, SocketSink, backends, report};
-pub use report::{BackendReport, BrokerReport, FetcherReport, Health, Report, WorkerReport};
+pub use report::{
+    BackendReport, BrokerReport, CertificateReport, DirectoryReport, FetcherReport, Health, Report,
+    WorkerReport,
+};

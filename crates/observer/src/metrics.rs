@@ -13,6 +13,7 @@ use crate::exposition::{Exposition, Histogram, Labels, seconds};
 use crate::format::parts;
 use crate::log_file::LogCounters;
 use crate::report::{BackendReport, BrokerReport, FetcherReport, Health, Report, WorkerReport};
+use crate::supervised::Supervised;
 use crate::top::Top;
 
 /// A host process that has been silent for so long does not serve.
@@ -250,6 +251,7 @@ impl Metrics {
             text.single(&own.silence, host_at.elapsed().as_secs_f64());
         }
         state.processes(&own, &mut text);
+        Supervised::new().expose(&state.health, &mut text);
         if let Some(host) = &state.host {
             for counted in &self.host {
                 if let Some(value) = host.counter(&counted.counter) {
@@ -676,10 +678,11 @@ mod tests {
 
     #[test]
     fn the_page_about_metrics_lists_all_of_them() {
-        let own = own();
+        let (own, supervised) = (own(), Supervised::new());
         let metrics: Vec<Metric> = own
             .all()
             .into_iter()
+            .chain(supervised.all())
             .cloned()
             .chain(catalog::host().into_iter().map(|counted| counted.metric))
             .chain(

@@ -56,6 +56,30 @@ pub struct Health {
     pub nics: Vec<Option<String>>,
     /// The server takes no new connections and ends with its last response.
     pub is_draining: bool,
+    /// Certificates in use.
+    pub certificates: Vec<CertificateReport>,
+    /// Directories in use.
+    pub directories: Vec<DirectoryReport>,
+}
+
+/// A certificate in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateReport {
+    /// File of the chain.
+    pub certificate: String,
+    /// Seconds since the Unix epoch from which it is valid.
+    pub not_before_s: u64,
+    /// The last second in which it is valid.
+    pub not_after_s: u64,
+}
+
+/// A directory in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryReport {
+    /// Its path.
+    pub path: String,
+    /// The path leads elsewhere, or nowhere.
+    pub is_replaced: bool,
 }
 
 /// What a process did in its life.

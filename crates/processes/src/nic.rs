@@ -2,6 +2,7 @@
 //! descriptors that the broker passes (`door`).
 
 mod door;
+pub mod memory;
 
 use std::ffi::CStr;
 use std::io;
@@ -16,8 +17,7 @@ use failure::Failure;
 use netdev::packet::{OpenError, PacketPort};
 use netdev::steering::Target;
 use netsetup::device;
-use nic::{PassedFiles, Sources};
-use rustix::fs::{Mode, OFlags};
+use nic::{PassedFiles, Sources, WorkerResources};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::CapabilitySet;
 use sandbox::{lockdown, memory_limit, seccomp};
@@ -68,6 +68,9 @@ pub struct NicSettings {
     /// map is the last of the further descriptors. Empty: there is none.
     #[serde(default)]
     pub steered_to: Vec<IpAddr>,
+    /// No other NIC process has memory that this one takes the place of.
+    #[serde(default)]
+    pub is_first: bool,
     /// Switches for measurements.
     #[serde(default)]
     pub ablation: NicAblation,
@@ -93,8 +96,8 @@ pub fn run() -> Result<(), Failure> {
     let signals = Signals::catch_ends()?;
     let workers = usize::from(settings.workers);
     let (device, path) = (&settings.device, &settings.root);
-    let what = format!("root {}", path.display());
-    let root = nic::RootDir::open(path).map_err(|error| Failure::input(&what, error))?;
+    let root = nic::RootDir::open(path)
+        .map_err(|error| Failure::input(format!("root {}", path.display()), error))?;
     let map = map.as_ref();
     let ports = std::iter::repeat_with(|| open_port(device, map, &settings.steered_to))
         .take(workers)
@@ -106,13 +109,11 @@ pub fn run() -> Result<(), Failure> {
         }
     }
     let config = config(&settings);
+    let ports = reserve(&settings, &config, ports)?;
 
     // Everything that needs a privilege or another file is open now.
     lockdown::keep_capabilities(CAPABILITIES)?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(path, flags, Mode::empty())
-        .map_err(|errno| Failure::input(&what, errno))?;
-    lockdown::confine_to(directory.as_fd())?;
+    lockdown::confine_to(root.as_fd())?;
 
     let door = files.map(Door::new).transpose();
     let door = door.map_err(|error| Failure::broken("taking files of applications", error))?;
@@ -127,8 +128,8 @@ pub fn run() -> Result<(), Failure> {
         Err(HelloError::Closed) => return Ok(()),
         Err(error) => return Err(Failure::broken("connecting to the host process", error)),
     };
-    child::tell(FromNic::Ready { workers })?;
     let ready = || {
+        child::tell(FromNic::Ready { workers }).map_err(io::Error::other)?;
         heap::give_back_when_idle();
         nic_control::follow(control);
         if let Some(door) = &door {
@@ -159,6 +160,26 @@ pub fn run() -> Result<(), Failure> {
     )
     .map_err(|error| Failure::broken("NIC process", error))?;
     child::report(counter_names::nic(&counters))
+}
+
+/// Gets the workers their memory.
+fn reserve(
+    settings: &NicSettings,
+    config: &nic::Config,
+    ports: Vec<PacketPort>,
+) -> Result<Vec<WorkerResources<PacketPort>>, Failure> {
+    let cache = settings.cache.map(|size| size.0);
+    let reserved = ports
+        .into_iter()
+        .map(|port| WorkerResources::reserve(config, port));
+    let reserved: Result<Vec<_>, _> = reserved.collect();
+    let reserved = reserved.map_err(|error| memory::refused(cache, settings.is_first, &error))?;
+    // Huge pages are there. The default is within all limits.
+    let needs_ordinary = reserved.iter().any(|worker| !worker.has_huge_pages());
+    if let Some(cache) = cache.filter(|_| needs_ordinary) {
+        memory::check(cache, settings.is_first)?;
+    }
+    Ok(reserved)
 }
 
 /// The port of a worker. It receives what a steering map gives to it, if that can be.

@@ -262,6 +262,8 @@ pub struct Backend {
     pub address: SocketAddr,
     /// It gets nothing new; what it has goes on.
     pub drains: bool,
+    /// Its name has no address, and `address` only the port: it is down.
+    pub is_unresolved: bool,
 }
 
 /// How a backend is asked whether it works.

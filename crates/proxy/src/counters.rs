@@ -93,6 +93,8 @@ counters::counters! {
         connections_idle: Gauge,
         /// 1 while health checks report the backend up, or there are none; otherwise 0.
         up: Gauge,
+        /// 1 while the backend is down because its name has no address; otherwise 0.
+        unresolved: Gauge,
         /// 1 while the backend is ejected because requests failed; otherwise 0.
         ejected: Gauge,
         /// 1 while the configuration drains the backend; otherwise 0.

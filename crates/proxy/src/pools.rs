@@ -32,6 +32,7 @@ pub(crate) struct BackendState {
     /// Its pool, by number; `None` if no configuration names it any more.
     pub(crate) pool: Option<usize>,
     drains: bool,
+    is_unresolved: bool,
     health: Health,
     /// Connections in use.
     active: u32,
@@ -139,6 +140,7 @@ impl Pools {
             self.backends.get(id).is_some_and(|state| {
                 state.pool.is_none()
                     && state.address == backend.address
+                    && state.is_unresolved == backend.is_unresolved
                     && *state.name == *backend.name
             })
         };
@@ -157,6 +159,7 @@ impl Pools {
                 address: backend.address,
                 pool: Some(pool),
                 drains: backend.drains,
+                is_unresolved: backend.is_unresolved,
                 health: Health::default(),
                 active: 0,
                 idle: Vec::new(),
@@ -201,7 +204,7 @@ impl Pools {
         }
         let table = || {
             let up = states.iter().zip(0u16..);
-            let up = up.filter(|(state, _)| state.health.is_up() && !state.drains);
+            let up = up.filter(|(state, _)| state.is_up() && !state.drains);
             let up: Vec<(u16, &str)> = up.map(|(state, at)| (at, &*state.name)).collect();
             Table::new(&up)
         };
@@ -528,7 +531,8 @@ impl Pools {
             let counters = BackendCounters {
                 connections: u64::from(state.active),
                 connections_idle: state.idle.len() as u64,
-                up: u64::from(state.health.is_up()),
+                up: u64::from(state.is_up()),
+                unresolved: u64::from(state.is_unresolved),
                 ejected: u64::from(state.health.is_ejected(now_us)),
                 draining: u64::from(state.drains),
                 ..state.counters
@@ -540,7 +544,7 @@ impl Pools {
     /// Counts backends by their state.
     pub(crate) fn count(&self, counters: &mut Counters) {
         let known = self.backends.values().filter(|state| state.pool.is_some());
-        let (up, down): (Vec<_>, Vec<_>) = known.partition(|state| state.health.is_up());
+        let (up, down): (Vec<_>, Vec<_>) = known.partition(|state| state.is_up());
         counters.backends_up = up.len() as u64;
         counters.backends_down = down.len() as u64;
     }
@@ -563,13 +567,18 @@ pub(crate) struct Relief {
 }
 
 impl BackendState {
+    /// It has an address, and checks say that it works, or there are none.
+    fn is_up(&self) -> bool {
+        self.health.is_up() && !self.is_unresolved
+    }
+
     fn is_usable(&self, now_us: u64) -> bool {
-        self.health.is_up() && !self.health.is_ejected(now_us) && !self.drains
+        self.is_up() && !self.health.is_ejected(now_us) && !self.drains
     }
 
     /// Where all that are up have been taken out because requests failed there, they are used.
     fn could_be_used(&self, is_any_whole: bool, now_us: u64) -> bool {
-        self.is_usable(now_us) || (!is_any_whole && self.health.is_up() && !self.drains)
+        self.is_usable(now_us) || (!is_any_whole && self.is_up() && !self.drains)
     }
 
     fn take_idle(&mut self) -> impl Iterator<Item = StreamId> + use<> {
@@ -581,7 +590,7 @@ impl BackendState {
         let has_check = self
             .pool
             .is_some_and(|pool| config.pools[pool].check.is_some());
-        has_check && !self.is_checking
+        has_check && !self.is_checking && !self.is_unresolved
     }
 
     /// Nothing refers to it any more.
@@ -602,6 +611,7 @@ mod tests {
             name: format!("b{port}"),
             address: SocketAddr::from(([10, 0, 0, 1], *port)),
             drains: *port >= 1000,
+            is_unresolved: false,
         };
         let pool = |(name, ports): &(&str, &[u16])| Pool {
             backends: ports.iter().map(backend).collect(),
@@ -734,6 +744,33 @@ mod tests {
         let given_back = pools.release(&new, slot, Some((StreamId(8), 0)));
         assert_eq!(given_back, Some(StreamId(8)));
         assert!(pools.get(one).is_none(), "nothing refers to it any more");
+    }
+
+    #[test]
+    fn one_whose_name_has_no_address_is_down_until_it_has_one() {
+        let resolved = config(&[("web", &[1, 2])]);
+        let mut unresolved = resolved.clone();
+        for backend in &mut unresolved.pools[0].backends {
+            backend.is_unresolved = true;
+        }
+        unresolved.pools[0].check = Some(crate::config::Check::default());
+        let mut pools = Pools::default();
+        pools.reconfigure(&Config::default(), &unresolved);
+        assert_eq!(choose(&mut pools, &unresolved, 0, &[]), Choice::None);
+        assert_eq!(pools.begin_checks(&unresolved, 0), []);
+        let mut counters = Counters::default();
+        pools.count(&mut counters);
+        assert_eq!((counters.backends_up, counters.backends_down), (0, 2));
+        let states = |pools: &Pools| {
+            let all = pools.all(0);
+            let states = all.map(|(_, _, counted)| (counted.up, counted.unresolved));
+            states.collect::<Vec<_>>()
+        };
+        assert_eq!(states(&pools), [(0, 1), (0, 1)]);
+        pools.reconfigure(&unresolved, &resolved);
+        let choice = choose(&mut pools, &resolved, 0, &[]);
+        assert!(matches!(choice, Choice::Backend(_)));
+        assert_eq!(states(&pools), [(1, 0), (1, 0)]);
     }
 
     #[test]

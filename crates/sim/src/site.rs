@@ -60,7 +60,7 @@ fn identity() -> &'static Identity {
             .and_then(|params| params.self_signed(&key))
             .expect("a certificate");
         let files = Files::from_pem("simulation", &certificate.pem(), &key.serialize_pem());
-        let certificates = Certificates::new(&[files], unix_time(0)).expect("a valid certificate");
+        let certificates = Certificates::new(&[files]).expect("a valid certificate");
         Identity {
             certificates: Arc::new(certificates),
             der: certificate.der().clone(),

@@ -2,6 +2,7 @@
 //! losing a connection.
 
 mod bytes;
+mod validity;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -10,16 +11,17 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
-use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use webpki::{EndEntityCert, KeyUsage};
+use webpki::EndEntityCert;
 use zeroize::Zeroizing;
+
+pub use validity::{Standing, Validity};
 
 /// Longest file of a certificate chain, a key or an OCSP response, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -36,22 +38,12 @@ pub struct Files {
 }
 
 impl Files {
-    /// Reads a chain (PEM, the server's own certificate first), its key (PEM), and an OCSP response
-    /// (DER) to be stapled.
+    /// Reads a chain (PEM, the server's own certificate first) and its key (PEM).
     ///
     /// # Errors
     /// If one cannot be read, or is no regular file or absurdly long, or everybody may read the
     /// key.
-    pub fn read(
-        certificate: &Path,
-        key: &Path,
-        ocsp: Option<&Path>,
-    ) -> Result<Self, CertificateError> {
-        let read = |path: &Path, problem: fn(io::Error) -> Problem| {
-            open(path)
-                .and_then(|(file, metadata)| read_file(file, &metadata))
-                .map_err(|error| CertificateError::new(path, problem(error)))
-        };
+    pub fn read(certificate: &Path, key: &Path) -> Result<Self, CertificateError> {
         let of_key = |problem| CertificateError::new(key, problem);
         let unreadable = |error| of_key(Problem::KeyUnreadable(error));
         // The mode is that of the file that is read, whatever becomes of its name.
@@ -64,16 +56,69 @@ impl Files {
             let mode = metadata.mode() & 0o777;
             return Err(of_key(Problem::KeyOpen { mode }));
         }
-        let ocsp = ocsp.map(|path| {
-            let bytes = read(path, Problem::OcspUnreadable)?;
-            Ok((path.to_owned(), bytes))
-        });
+        let certificate_file = open(certificate);
+        let bytes = certificate_file
+            .and_then(|(file, metadata)| read_file(file, &metadata))
+            .map_err(|error| {
+                CertificateError::new(certificate, Problem::CertificateUnreadable(error))
+            })?;
         Ok(Self {
             certificate_path: certificate.to_owned(),
-            certificate: read(certificate, Problem::CertificateUnreadable)?,
+            certificate: bytes,
             key_path: key.to_owned(),
             key: key_bytes,
-            ocsp: ocsp.transpose()?,
+            ocsp: None,
+        })
+    }
+
+    /// Reads an OCSP response (DER) to be stapled. If it cannot be used, the response in use before
+    /// stays with the same certificate, and another certificate has none.
+    ///
+    /// # Errors
+    /// If it cannot be read, is no response, or is that of a responder that could not answer.
+    pub fn staple(&mut self, ocsp: &Path) -> Result<(), CertificateError> {
+        let bytes = open(ocsp)
+            .and_then(|(file, metadata)| read_file(file, &metadata))
+            .map_err(Problem::OcspUnreadable)
+            .and_then(|bytes| check_ocsp(&bytes).map(|()| bytes));
+        let (bytes, result) = match bytes {
+            Ok(bytes) => (bytes, Ok(())),
+            Err(problem) => (Vec::new(), Err(CertificateError::new(ocsp, problem))),
+        };
+        self.ocsp = Some((ocsp.to_owned(), bytes));
+        result
+    }
+
+    /// In the place of files that cannot be used: the certificate in use with these paths stays.
+    pub fn kept(certificate: &Path, key: &Path) -> Self {
+        Self {
+            certificate_path: certificate.to_owned(),
+            certificate: Vec::new(),
+            key_path: key.to_owned(),
+            key: Zeroizing::default(),
+            ocsp: None,
+        }
+    }
+
+    fn is_kept(&self) -> bool {
+        self.certificate.is_empty() && self.key.is_empty()
+    }
+
+    fn is_of(&self, other: &Paths) -> bool {
+        (&self.certificate_path, &self.key_path) == (&other.certificate, &other.key)
+    }
+
+    /// Checks that the certificate can be used with its key, whether or not it is valid now.
+    ///
+    /// # Errors
+    /// If it cannot be used.
+    pub fn examine(&self) -> Result<Examined, CertificateError> {
+        let certified = certified(self)?;
+        let unusable = |problem| CertificateError::new(&self.certificate_path, problem);
+        let own = parse(&certified.cert[0]).map_err(unusable)?;
+        Ok(Examined {
+            validity: Validity::of(&own).map_err(unusable)?,
+            names: names(&own).collect(),
         })
     }
 
@@ -88,6 +133,25 @@ impl Files {
             ocsp: None,
         }
     }
+}
+
+/// Without the key.
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Files")
+            .field("certificate_path", &self.certificate_path)
+            .field("key_path", &self.key_path)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A certificate that can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Examined {
+    /// When it is valid.
+    pub validity: Validity,
+    /// DNS names that it is for, in lower case.
+    pub names: Vec<String>,
 }
 
 /// Opens a regular file, without waiting: a pipe may never have a writer, and what it had could not
@@ -160,10 +224,6 @@ pub enum Problem {
         /// The certificate of the chain whose key it is, from 1.
         nth: Option<usize>,
     },
-    /// It has expired so many seconds ago.
-    Expired(u64),
-    /// It becomes valid in so many seconds.
-    NotYetValid(u64),
     /// It is not DER, or something is before or behind it.
     NotAnOcspResponse,
     /// It says that the responder could not answer, with this status.
@@ -242,16 +302,6 @@ impl fmt::Display for CertificateError {
                  issued for",
                 certificate.display()
             ),
-            Problem::Expired(seconds) => write!(
-                f,
-                "the certificate {path} expired {} ago: renew it, or check this machine's clock",
-                Ago(*seconds)
-            ),
-            Problem::NotYetValid(seconds) => write!(
-                f,
-                "the certificate {path} becomes valid only in {}: check this machine's clock",
-                Ago(*seconds)
-            ),
             Problem::NotAnOcspResponse => {
                 write!(f, "{path} is not an OCSP response in DER: {FETCH_OCSP}")
             }
@@ -281,33 +331,18 @@ fn ocsp_status_name(status: i64) -> &'static str {
     }
 }
 
-/// A number of seconds, for people.
-struct Ago(u64);
-
-impl fmt::Display for Ago {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (count, unit) = match self.0 {
-            0..120 => (self.0, "seconds"),
-            120..7200 => (self.0 / 60, "minutes"),
-            7200..172_800 => (self.0 / 3600, "hours"),
-            _ => (self.0 / 86_400, "days"),
-        };
-        write!(f, "{count} {unit}")
-    }
-}
-
 /// Certificates in use.
 #[derive(Debug)]
 pub struct Certificates(RwLock<Arc<Set>>);
 
 impl Certificates {
     /// Checks and takes certificates; the first serves clients that name no server, or an unknown
-    /// one.
+    /// one. Whether they are valid now is the operator's concern: [`Files::examine`].
     ///
     /// # Errors
-    /// If there is none, or one is not valid now, or does not go with its key.
-    pub fn new(files: &[Files], unix_time: Duration) -> Result<Self, CertificateError> {
-        let set = Set::new(files, unix_time)?;
+    /// If there is none, or one cannot be used.
+    pub fn new(files: &[Files]) -> Result<Self, CertificateError> {
+        let set = Set::new(files, &Set::default())?;
         Ok(Self(RwLock::new(Arc::new(set))))
     }
 
@@ -315,18 +350,27 @@ impl Certificates {
     ///
     /// # Errors
     /// As [`Certificates::new`]; then the old ones stay.
-    pub fn replace(&self, files: &[Files], unix_time: Duration) -> Result<(), CertificateError> {
-        self.take(Set::new(files, unix_time)?);
+    pub fn replace(&self, files: &[Files]) -> Result<(), CertificateError> {
+        self.take(Set::new(files, &self.set())?);
         Ok(())
     }
 
     /// Takes those that have been checked instead. True if they all are.
-    pub fn replace_by(&self, checking: &mut Checking) -> bool {
-        let all = checking.files.is_empty();
-        if all {
-            self.take(std::mem::take(&mut checking.set));
+    ///
+    /// # Errors
+    /// If there is none among them.
+    pub fn replace_by(&self, checking: &mut Checking) -> Result<bool, CertificateError> {
+        if !checking.files.is_empty() {
+            return Ok(false);
         }
-        all
+        some(&checking.set.certificates)?;
+        self.take(std::mem::take(&mut checking.set));
+        Ok(true)
+    }
+
+    fn set(&self) -> Arc<Set> {
+        let set = self.0.read().unwrap_or_else(|error| error.into_inner());
+        Arc::clone(&set)
     }
 
     fn take(&self, set: Set) {
@@ -339,7 +383,6 @@ impl Certificates {
 /// process that checks has connections to serve.
 pub struct Checking {
     files: VecDeque<Files>,
-    unix_time: Duration,
     set: Set,
 }
 
@@ -348,26 +391,22 @@ impl Checking {
     ///
     /// # Errors
     /// If there is none.
-    pub fn new(files: Vec<Files>, unix_time: Duration) -> Result<Self, CertificateError> {
+    pub fn new(files: Vec<Files>) -> Result<Self, CertificateError> {
         some(&files)?;
         let (files, set) = (files.into(), Set::default());
-        Ok(Self {
-            files,
-            unix_time,
-            set,
-        })
+        Ok(Self { files, set })
     }
 
-    /// Checks the next one; false if there was none.
+    /// Checks the next one; false if there was none. Those that are kept are taken from `current`.
     ///
     /// # Errors
-    /// If it is not valid now, or does not go with its key.
-    pub fn step(&mut self) -> Result<bool, CertificateError> {
+    /// If it cannot be used.
+    pub fn step(&mut self, current: &Certificates) -> Result<bool, CertificateError> {
         let Some(files) = self.files.front() else {
             return Ok(false);
         };
         // One that is no good stays, and with it all that follow.
-        self.set.add(files, self.unix_time)?;
+        self.set.add(files, &current.set())?;
         self.files.pop_front();
         Ok(true)
     }
@@ -382,8 +421,8 @@ impl fmt::Debug for Checking {
     }
 }
 
-fn some(files: &[Files]) -> Result<(), CertificateError> {
-    if files.is_empty() {
+fn some<T>(certificates: &[T]) -> Result<(), CertificateError> {
+    if certificates.is_empty() {
         Err(CertificateError::new(
             Path::new(""),
             Problem::NoCertificates,
@@ -395,40 +434,61 @@ fn some(files: &[Files]) -> Result<(), CertificateError> {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let set = self.0.read().unwrap_or_else(|error| error.into_inner());
-        set.resolve(&hello)
+        self.set().resolve(&hello)
     }
+}
+
+/// Files by which a certificate is known.
+#[derive(Clone, Debug)]
+struct Paths {
+    certificate: PathBuf,
+    key: PathBuf,
 }
 
 #[derive(Debug, Default)]
 struct Set {
     certificates: Vec<Arc<CertifiedKey>>,
+    /// Of each certificate.
+    paths: Vec<Paths>,
     /// Certificates that are good for a name. `*.` stands for one label.
     by_name: HashMap<String, Vec<usize>>,
 }
 
 impl Set {
-    fn new(files: &[Files], unix_time: Duration) -> Result<Self, CertificateError> {
-        some(files)?;
+    fn new(files: &[Files], current: &Self) -> Result<Self, CertificateError> {
         let mut set = Self::default();
         for files in files {
-            set.add(files, unix_time)?;
+            set.add(files, current)?;
         }
+        some(&set.certificates)?;
         Ok(set)
     }
 
-    fn add(&mut self, files: &Files, unix_time: Duration) -> Result<(), CertificateError> {
-        let certificate = certified(files, unix_time)?;
+    /// Adds a certificate, or the one of `current` that is to be kept, if it is there.
+    fn add(&mut self, files: &Files, current: &Self) -> Result<(), CertificateError> {
+        let before = current.find(files);
+        let certificate = match before {
+            Some(before) if files.is_kept() => Arc::clone(before),
+            None if files.is_kept() => return Ok(()),
+            before => Arc::new(renewed(certified(files)?, files, before)),
+        };
         let index = self.certificates.len();
-        let own = &certificate.cert[0];
-        if let Ok(own) = EndEntityCert::try_from(own) {
-            for name in own.valid_dns_names() {
-                let name = name.to_ascii_lowercase();
+        if let Ok(own) = EndEntityCert::try_from(&certificate.cert[0]) {
+            for name in names(&own) {
                 self.by_name.entry(name).or_default().push(index);
             }
         }
-        self.certificates.push(Arc::new(certificate));
+        self.certificates.push(certificate);
+        self.paths.push(Paths {
+            certificate: files.certificate_path.clone(),
+            key: files.key_path.clone(),
+        });
         Ok(())
+    }
+
+    fn find(&self, files: &Files) -> Option<&Arc<CertifiedKey>> {
+        let at = self.paths.iter().position(|paths| files.is_of(paths))?;
+        self.certificates.get(at)
     }
 
     /// Of the certificates for the name that the client asks for, the first with whose key it can
@@ -465,8 +525,28 @@ fn swapped(files: &Files) -> Option<String> {
     ))
 }
 
+/// DNS names that a certificate is for. `*.` stands for one label.
+fn names<'a>(certificate: &'a EndEntityCert<'_>) -> impl Iterator<Item = String> + 'a {
+    let names = certificate.valid_dns_names();
+    names.map(str::to_ascii_lowercase)
+}
+
+/// With the OCSP response in use before, if there is to be one, and the new one cannot be used.
+fn renewed(
+    mut certificate: CertifiedKey,
+    files: &Files,
+    before: Option<&Arc<CertifiedKey>>,
+) -> CertifiedKey {
+    let is_missing = files.ocsp.as_ref().is_some_and(|(_, der)| der.is_empty());
+    let before = before.filter(|before| is_missing && before.cert[0] == certificate.cert[0]);
+    if let Some(before) = before {
+        certificate.ocsp.clone_from(&before.ocsp);
+    }
+    certificate
+}
+
 /// Parses and checks one chain and its key.
-fn certified(files: &Files, unix_time: Duration) -> Result<CertifiedKey, CertificateError> {
+fn certified(files: &Files) -> Result<CertifiedKey, CertificateError> {
     let of_certificate = |problem| CertificateError::new(&files.certificate_path, problem);
     let of_key = |problem| CertificateError::new(&files.key_path, problem);
 
@@ -481,7 +561,9 @@ fn certified(files: &Files, unix_time: Duration) -> Result<CertifiedKey, Certifi
             }
         })
         .map_err(|error| of_certificate(Problem::NotACertificate(error)))?;
-    check_validity(&chain[0], unix_time).map_err(of_certificate)?;
+    parse(&chain[0])
+        .and_then(|own| Validity::of(&own))
+        .map_err(of_certificate)?;
 
     let key = PrivateKeyDer::from_pem_slice(&files.key)
         .map_err(|error| of_key(Problem::NotAKey(error.to_string())))?;
@@ -500,8 +582,7 @@ fn certified(files: &Files, unix_time: Duration) -> Result<CertifiedKey, Certifi
         let certificate = files.certificate_path.clone();
         return Err(of_key(Problem::KeyOfAnother { certificate, nth }));
     }
-    if let Some((path, ocsp)) = &files.ocsp {
-        check_ocsp(ocsp).map_err(|problem| CertificateError::new(path, problem))?;
+    if let Some((_, ocsp)) = files.ocsp.as_ref().filter(|(_, der)| !der.is_empty()) {
         certified.ocsp = Some(ocsp.clone());
     }
     Ok(certified)
@@ -525,30 +606,15 @@ fn check_ocsp(der: &[u8]) -> Result<(), Problem> {
     }
 }
 
-/// Checks that a certificate can be parsed, and is valid now. Whether it is trusted is the clients'
-/// decision, so other complaints of the verifier do not count.
-fn check_validity(certificate: &CertificateDer<'_>, unix_time: Duration) -> Result<(), Problem> {
-    let unusable = |error: webpki::Error| {
-        Problem::UnusableCertificate(match error {
-            webpki::Error::BadDer | webpki::Error::TrailingData(_) => {
-                "it is not valid DER".to_owned()
-            }
-            webpki::Error::InvalidCertValidity => "its validity ends before it begins".to_owned(),
-            other => other.to_string(),
-        })
-    };
-    let parsed = EndEntityCert::try_from(certificate).map_err(unusable)?;
-    let now = UnixTime::since_unix_epoch(unix_time);
-    match parsed.verify_for_usage(&[], &[], &[], now, KeyUsage::server_auth(), None, None) {
-        Err(webpki::Error::CertExpired { time, not_after }) => {
-            Err(Problem::Expired(time.as_secs() - not_after.as_secs()))
-        }
-        Err(webpki::Error::CertNotValidYet { time, not_before }) => {
-            Err(Problem::NotYetValid(not_before.as_secs() - time.as_secs()))
-        }
-        Err(error @ (webpki::Error::BadDer | webpki::Error::InvalidCertValidity)) => {
-            Err(unusable(error))
-        }
-        _ => Ok(()),
-    }
+/// Parses a certificate.
+fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<EndEntityCert<'a>, Problem> {
+    EndEntityCert::try_from(certificate).map_err(unusable)
+}
+
+fn unusable(error: webpki::Error) -> Problem {
+    Problem::UnusableCertificate(match error {
+        webpki::Error::BadDer | webpki::Error::TrailingData(_) => "it is not valid DER".to_owned(),
+        webpki::Error::InvalidCertValidity => "its validity ends before it begins".to_owned(),
+        other => other.to_string(),
+    })
 }

@@ -24,7 +24,9 @@ mod opener;
 mod run;
 mod traffic_secrets;
 
-pub use certificates::{CertificateError, Certificates, Checking, Files, Problem};
+pub use certificates::{
+    CertificateError, Certificates, Checking, Examined, Files, Problem, Standing, Validity,
+};
 pub use config::{Config, Limits, Settings};
 pub use connection::{Connection, Event, Transmit};
 pub use content_type::ContentType;

@@ -4,6 +4,8 @@ use clap::Args;
 use failure::Failure;
 
 use config::size::Size;
+use processes::nic::memory;
+use sandbox::memory_limit;
 
 /// The option, of `splitway serve` and of `splitway nic` alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
@@ -16,9 +18,17 @@ pub(crate) struct CacheOption {
 }
 
 impl CacheOption {
-    /// Fails if it is too little for so many workers.
+    /// Fails if it is too little for so many workers, or there is not so much memory.
     pub(crate) fn check(self, workers: u16) -> Result<(), Failure> {
-        let checked = self.cache.map_or(Ok(()), |size| size.check_for(workers));
-        checked.map_err(|(what, why, remedy)| Failure::input(what, why).remedy(remedy))
+        let Some(cache) = self.cache else {
+            return Ok(());
+        };
+        cache
+            .check_for(workers)
+            .map_err(|(what, why, remedy)| Failure::input(what, why).remedy(remedy))?;
+        if memory_limit::huge_bytes_set_aside() >= cache.0 {
+            return Ok(());
+        }
+        memory::check(cache, true)
     }
 }

@@ -71,6 +71,7 @@ impl NicArgs {
             reports_counters: false,
             awaits_files: false,
             steered_to: Vec::new(),
+            is_first: false,
             ablation: self.measuring.clone(),
         }
     }

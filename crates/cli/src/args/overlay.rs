@@ -47,12 +47,47 @@ pub(crate) fn load_file(path: &Path) -> Result<Config, Failure> {
     checked(file.parse()?, Some(&file), &[])
 }
 
+/// What a file says as far as it can be read, all that is wrong with it, and what is odd about it.
+#[derive(Debug)]
+pub(crate) struct Examined {
+    pub(crate) config: Config,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) warnings: Option<Failure>,
+}
+
+/// Examines a file alone.
+///
+/// # Errors
+///
+/// It cannot be read at all.
+pub(crate) fn examine_file(path: &Path) -> Result<Examined, Failure> {
+    let file = ConfigFile::read(path)?;
+    let mut partial = file.examine()?;
+    add_defaults(&mut partial.config);
+    let config = partial.config.clone();
+    Ok(Examined {
+        failure: partial.failure(&file, &config.problems()),
+        warnings: file.failure(&config.warnings(), &[]),
+        config,
+    })
+}
+
 /// What was not said is added, and what was said makes sense.
 fn checked(
     mut config: Config,
     file: Option<&ConfigFile>,
     overridden: &[Place],
 ) -> Result<Config, Failure> {
+    add_defaults(&mut config);
+    let problems = config.problems();
+    let failure = match file {
+        Some(file) => file.failure(&problems, overridden),
+        None => file::failure(&problems),
+    };
+    failure.map_or(Ok(config), Err)
+}
+
+fn add_defaults(config: &mut Config) {
     if config.listen.is_empty() && !config.is_proxy() {
         config.listen.push(Listen {
             port: HTTP_PORT,
@@ -65,12 +100,6 @@ fn checked(
     if !has_content && !config.origins().is_empty() {
         config.nic.root.clone_from(&config.origin.cache_dir);
     }
-    let problems = config.problems();
-    let failure = match file {
-        Some(file) => file.failure(&problems, overridden),
-        None => file::failure(&problems),
-    };
-    failure.map_or(Ok(config), Err)
 }
 
 /// Sets keys to what the command line says of them, if it does; returns the keys that were set.

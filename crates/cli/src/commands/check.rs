@@ -1,24 +1,22 @@
 //! `splitway check`: whether a server could be started with a configuration, as far as that can be
-//! told without starting it.
+//! told without starting it; all that is wrong, and all that is odd.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use failure::Failure;
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
-use rustix::io::Errno;
 
-use crate::args::overlay;
+use crate::args::overlay::{self, Examined};
 use crate::supervisor::broker;
 use crate::supervisor::origin_plan::OriginPlan;
 use crate::supervisor::resolver::Resolver;
-use crate::terminal::say;
-use config::certificates::CertificateSource;
+use crate::supervisor::site_directories;
+use crate::terminal::{complain, say};
+use config::certificates::{CertificateSource, unix_time, without_site};
 use config::control_link::NicPlace;
 use config::key_file;
 use config::root::check_root;
-use config::{Config, Content, Site, Text};
+use config::{Config, Content};
 
 /// The check of a configuration.
 #[derive(Clone, Debug, Args)]
@@ -31,23 +29,39 @@ pub(crate) struct CheckArgs {
 /// Checks a file and all that it names; says so if it is good.
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let file = &args.file;
-    let config = overlay::load_file(file)?;
+    let Examined {
+        config,
+        failure,
+        warnings,
+    } = overlay::examine_file(file)?;
     // One that is there for what comes from origins is made when it is needed.
     let root = config.nic.root.as_deref();
     let root = root.filter(|root| root.exists() || !OriginPlan::makes_root(&config));
-    let failures = [
-        root.map_or(Ok(()), check_root),
-        root.map_or(Ok(()), |_| OriginPlan::look(&config)),
-        root.map_or(Ok(()), |root| check_sites(&config, root)),
-        check_key_file(&config),
-        config.quic.secret().map(|_| ()),
-        CertificateSource::check(&config, None).map(|_| ()),
-        Content::read(&config, None).map(|_| ()),
-        Resolver::here().and_then(|resolver| resolver.read(&config).map(|_| ())),
-        broker::settings(&config.sockets).map(|_| ()),
-    ];
-    let failures = failures.into_iter().filter_map(Result::err);
-    let failure = failures.reduce(Failure::and);
+    let mut failures: Vec<Failure> = failure.into_iter().collect();
+    failures.extend(root.and_then(|root| check_root(root).err()));
+    failures.extend(root.and_then(|_| OriginPlan::look(&config).err()));
+    failures.extend(
+        root.into_iter()
+            .flat_map(|root| site_directories::look(&config, root)),
+    );
+    failures.extend(check_key_file(&config).err());
+    failures.extend(config.quic.secret().err());
+    failures.extend(Content::wrong_secrets(&config));
+    failures.extend(broker::settings(&config.sockets).err());
+    let mut lines: Vec<String> = warnings.iter().map(Failure::to_string).collect();
+    match look_at_certificates(&config) {
+        Ok(odd) => lines.extend(odd),
+        Err(failure) => failures.push(failure),
+    }
+    let forwarding = Resolver::here().map(|resolver| resolver.read(&config, None));
+    match forwarding {
+        Ok(forwarding) => lines.extend(forwarding.warnings()),
+        Err(failure) => failures.push(failure),
+    }
+    for line in lines {
+        complain(&format!("warning: {line}\n"));
+    }
+    let failure = failures.into_iter().reduce(Failure::and);
     failure.map_or_else(
         || {
             say(&format!("{}: good\n", file.display()));
@@ -55,6 +69,20 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
         },
         Err,
     )
+}
+
+/// What is odd about certificates.
+fn look_at_certificates(config: &Config) -> Result<Vec<String>, Failure> {
+    let Some(source @ CertificateSource::Files(_)) = CertificateSource::of(config, None)? else {
+        return Ok(Vec::new());
+    };
+    let loaded = source.read(&[])?;
+    let now = unix_time();
+    let mut lines = loaded.warnings;
+    let in_use = loaded.in_use.iter();
+    lines.extend(in_use.filter_map(|known| known.warning(now)));
+    lines.extend(without_site(&loaded.in_use, &config.site));
+    Ok(lines)
 }
 
 /// That of NIC stacks on other machines.
@@ -65,76 +93,4 @@ fn check_key_file(config: &Config) -> Result<(), Failure> {
         Some(path) if is_needed => key_file::read(path).map(|_| ()),
         _ => Ok(()),
     }
-}
-
-/// Roots and error pages of sites, below the root: opened as the NIC process opens them.
-fn check_sites(config: &Config, root: &Path) -> Result<(), Failure> {
-    let Ok(directory) = open(CWD, root, OFlags::DIRECTORY, ResolveFlags::empty()) else {
-        // `check_root` says why.
-        return Ok(());
-    };
-    let mut failures = Vec::new();
-    for (number, site) in config.site.iter().enumerate() {
-        if may_come_from_origin(config, site) {
-            continue;
-        }
-        let below = site.root.0.to_string();
-        let path = if below.is_empty() { "." } else { &below };
-        if let Err(errno) = open(&directory, path, OFlags::DIRECTORY, BELOW) {
-            let what = format!("site[{number}].root {below:?}");
-            failures.push(unreadable(what, errno, root));
-            continue;
-        }
-        for (status, Text(page)) in &site.error_pages {
-            let page = page.to_string();
-            // A link may lead out of the site's root, but not out of the root of all.
-            let opened = open(
-                &directory,
-                Path::new(path).join(&page),
-                OFlags::empty(),
-                BELOW,
-            );
-            let what = format!("site[{number}].error_pages.{status} {page:?}");
-            match opened.and_then(|file| rustix::fs::fstat(&file)) {
-                Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_file() => {}
-                Ok(_) => failures.push(Failure::input(what, "not a regular file")),
-                Err(errno) => failures.push(unreadable(what, errno, &root.join(&below))),
-            }
-        }
-    }
-    failures
-        .into_iter()
-        .reduce(Failure::and)
-        .map_or(Ok(()), Err)
-}
-
-/// As the NIC process resolves paths.
-const BELOW: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
-
-fn open(
-    directory: impl AsFd,
-    path: impl AsRef<Path>,
-    flags: OFlags,
-    resolve: ResolveFlags,
-) -> Result<OwnedFd, Errno> {
-    // A FIFO without a writer is not waited for.
-    let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    openat2(directory, path.as_ref(), flags, Mode::empty(), resolve)
-}
-
-fn unreadable(what: String, errno: Errno, root: &Path) -> Failure {
-    match errno {
-        Errno::NOENT => Failure::input(what, format!("it is not below {}", root.display())),
-        Errno::XDEV => Failure::input(what, format!("it leads out of {}", root.display()))
-            .remedy("Files outside the NIC stack's root are never served."),
-        errno => Failure::input(what, errno),
-    }
-}
-
-/// What a site lacks may come from an origin.
-fn may_come_from_origin(config: &Config, site: &Site) -> bool {
-    let by_rule = site.rule.iter().filter_map(|rule| rule.origin.as_ref());
-    let mut choices = site.origin.iter().chain(by_rule);
-    choices.any(|choice| choice.0.url().is_some())
-        || (site.origin.is_none() && !config.origin.urls.is_empty())
 }

@@ -9,8 +9,10 @@ use crate::args::serve::ServeArgs;
 use crate::supervisor::announce::{AnnouncedNic, Started, announce};
 use crate::supervisor::attachment::Attachment;
 use crate::supervisor::broker::{BrokerPlan, BrokerSupervisor};
+use crate::supervisor::certificate_watch::CertificateWatch;
 use crate::supervisor::children::{Children, Role};
 use crate::supervisor::control_socket::Control;
+use crate::supervisor::directory_watch::DirectoryWatch;
 use crate::supervisor::drain::Drain;
 use crate::supervisor::exit_summary;
 use crate::supervisor::heartbeat::Heartbeat;
@@ -20,7 +22,7 @@ use crate::supervisor::nic_source::NicSource;
 use crate::supervisor::observer::ObserverSupervisor;
 use crate::supervisor::origin_plan::OriginPlan;
 use crate::supervisor::pending_requests::PendingRequests;
-use crate::supervisor::reload::Reload;
+use crate::supervisor::reload::{Reload, odd};
 use crate::supervisor::resolver::Resolver;
 use crate::supervisor::rolling::Rolling;
 use crate::supervisor::service_manager::ServiceManager;
@@ -47,6 +49,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         say(&config.to_toml()?);
         return Ok(());
     }
+    for line in odd(&config) {
+        tracing::warn!("{line}");
+    }
     let origins = OriginPlan::check(&config)?;
     let sources = NicSource::check_all(&config)?;
     descriptors::require(sources.len(), config.nic.workers)?;
@@ -55,7 +60,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let content = Content::read(&config, origins.as_ref().map(|plan| &plan.place))?;
     let content = content.with_quic_secret(quic_secret.as_ref());
     let resolver = Resolver::here()?;
-    let forwarding = resolver.read(&config)?;
+    let forwarding = resolver.read(&config, None);
     kernel::require()?;
     // From here on Ctrl-C leads through the cleaning up.
     let is_link = config.nic.root.as_deref().is_some_and(root::is_link);
@@ -187,9 +192,12 @@ impl Server<'_> {
                 config.clone(),
                 self.certificates.cloned(),
                 self.quic_secret.clone(),
+                served.in_host.clone(),
                 self.attachment.ip_addresses(),
                 (resolver, to_host),
             ),
+            certificates: CertificateWatch::default(),
+            directories: DirectoryWatch::new()?,
             drain: Drain::new(config.operation.drain_timeout.0.0),
             rolling: Rolling::default(),
             signals,

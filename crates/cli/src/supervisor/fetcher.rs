@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use failure::Failure;
@@ -21,6 +22,7 @@ use crate::supervisor::origin_plan::{CacheLimits, OriginPlan};
 use crate::supervisor::restart::Restart;
 use config::log_level::LogLevel;
 use config::origin_place::ORIGINS_MAX;
+use config::root::Identity;
 use observer::Report;
 use processes::fetcher::FetcherSettings;
 use processes::ipc::fd_passing;
@@ -87,6 +89,8 @@ struct Process {
     ports: BTreeSet<u16>,
     /// It has roots of trust, and so can speak TLS.
     is_secure: bool,
+    /// The cache directory to which its path led.
+    directory: Option<Identity>,
     /// When a process that is being replaced is killed.
     retires_by: Option<Instant>,
     /// Set once the process takes orders.
@@ -205,8 +209,12 @@ impl FetcherSupervisor {
             && process.retires_by.is_none()
         {
             // One that is at work forgets none.
-            let can_go_on =
-                !is_any_forgotten && plan.origins.iter().all(|url| process.reaches(url));
+            let is_in_place = process
+                .directory
+                .is_none_or(|used| Identity::of(&plan.cache_dir) == Ok(used));
+            let can_go_on = !is_any_forgotten
+                && is_in_place
+                && plan.origins.iter().all(|url| process.reaches(url));
             if can_go_on {
                 send_all(process, plan)
             } else {
@@ -247,6 +255,8 @@ impl FetcherSupervisor {
         let failed = |errno| Failure::broken("making a socket for the fetcher", errno);
         let (to_fetcher, fetcher) = seqpacket::pair().map_err(failed)?;
         let (image, settings) = (self.program.image(), plan.settings());
+        // Before it is opened: if another takes its place meanwhile, that shows.
+        let directory = Identity::of(&plan.cache_dir).ok();
         let (child, orders) = self
             .initial_netns
             .run_in(|| launch::start(&image, &settings, self.log, &[&fetcher]))?;
@@ -259,11 +269,18 @@ impl FetcherSupervisor {
             receives_by: None,
             ports: plan.origins.iter().map(OriginUrl::port).collect(),
             is_secure: plan.origins.iter().any(OriginUrl::is_secure),
+            directory,
             retires_by: None,
             heartbeat: None,
         });
         fd_passing::pass(&self.host, &ToHost::Fetcher, Some(&to_fetcher))
             .map_err(|errno| Failure::broken("handing the fetcher to the host process", errno))
+    }
+
+    /// The cache directory that the fetcher has opened.
+    pub(crate) fn directory(&self) -> Option<(&Path, Identity)> {
+        let used = self.process.as_ref()?.directory?;
+        Some((&self.plan.as_ref()?.cache_dir, used))
     }
 
     /// Anything is to be fetched.
@@ -450,6 +467,7 @@ mod tests {
         )
         .unwrap();
         nic.process = Some(Process {
+            directory: None,
             orders,
             unsent: VecDeque::new(),
             receives_by: None,

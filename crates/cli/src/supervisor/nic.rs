@@ -27,6 +27,7 @@ use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
 use config::Text;
 use config::log_level::LogLevel;
+use config::root::Identity;
 use observer::{Report, WorkerReport};
 use processes::ipc::fd_passing;
 use processes::ipc::launch;
@@ -103,6 +104,8 @@ pub(crate) struct NicSupervisor {
     silent: Option<Failure>,
     /// Why the one before does not serve any more.
     loss: Option<Failure>,
+    /// The root that the one that serves has opened.
+    root_in_use: Option<Identity>,
 }
 
 /// The NIC process that is to serve.
@@ -129,6 +132,8 @@ enum Next {
 struct Fresh {
     program: Option<Program>,
     root: Option<PathBuf>,
+    /// The directory to which the root led.
+    identity: Option<Identity>,
 }
 
 /// What has come of it.
@@ -166,6 +171,7 @@ impl NicSupervisor {
             complaint: None,
             silent: None,
             loss: None,
+            root_in_use: None,
         }
     }
 
@@ -313,7 +319,7 @@ impl NicSupervisor {
         };
         let fresh = Fresh {
             program: Some(newest),
-            root: None,
+            ..Fresh::default()
         };
         self.start(children, fresh)
     }
@@ -329,6 +335,11 @@ impl NicSupervisor {
         }
     }
 
+    /// The directory that the NIC process has opened as its root, if it serves and has one.
+    pub(crate) fn root_in_use(&self) -> Option<Identity> {
+        self.root_in_use.filter(|_| self.serves.is_some())
+    }
+
     /// Starts one below this root, to replace the one there is.
     pub(crate) fn change_root(
         &mut self,
@@ -341,8 +352,8 @@ impl NicSupervisor {
         }
         if self.serves.is_some() {
             let fresh = Fresh {
-                program: None,
                 root: Some(new),
+                ..Fresh::default()
             };
             return self.start(children, fresh);
         }
@@ -376,7 +387,7 @@ impl NicSupervisor {
         }
     }
 
-    fn start(&mut self, children: &mut Children, fresh: Fresh) -> Result<(), Failure> {
+    fn start(&mut self, children: &mut Children, mut fresh: Fresh) -> Result<(), Failure> {
         let socket = match &self.origin {
             NicOrigin::Program {
                 program,
@@ -396,8 +407,11 @@ impl NicSupervisor {
                     NicProgram::Nic(settings) => {
                         let mut settings = settings.clone();
                         settings.root = fresh.root.clone().unwrap_or(settings.root);
+                        // Before it is opened: if another takes its place meanwhile, that shows.
+                        fresh.identity = Identity::of(&settings.root).ok();
                         // The first one finds no connections that send of any.
                         settings.awaits_files = self.takes_files && self.passed > 0;
+                        settings.is_first &= self.passed == 0;
                         let door = self.takes_files.then(pair).transpose()?;
                         let (broker_end, nic_end) = door.unzip();
                         self.door = broker_end;
@@ -673,6 +687,7 @@ impl NicSupervisor {
         if let Some(new) = fresh.root {
             self.set_root(new);
         }
+        self.root_in_use = fresh.identity;
         self.retire(children);
         children.change_role(Role::NextNic(self.number), Role::Nic(self.number));
         self.serves = Some(self.passed);
@@ -807,6 +822,7 @@ mod tests {
             reports_counters: false,
             awaits_files: false,
             steered_to: Vec::new(),
+            is_first: true,
             ablation: NicAblation::default(),
         };
         let origin = NicOrigin::Program {

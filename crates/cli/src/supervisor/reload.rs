@@ -2,13 +2,15 @@
 //! serves.
 //!
 //! All of it is read and checked before anything is changed; then the host process puts it in use
-//! at once, and says so. If anything is wrong, everything stays as it was.
+//! at once, and says so. If the configuration is wrong, it stays as it was, and certificates are
+//! renewed all the same; one that cannot be used stays alone. Names of backends that were not
+//! resolved are looked up later, and passed in the same way.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use failure::Failure;
 
@@ -16,11 +18,11 @@ use crate::args::overlay;
 use crate::args::serve::ServeArgs;
 use crate::supervisor::origin_plan::{CacheLimits, OriginPlan};
 use crate::supervisor::resolver::Resolver;
+use crate::supervisor::site_directories;
 use crate::terminal::say;
-use config::certificates::CertificateSource;
+use config::certificates::{CertificateSource, InUse, Loaded};
 use config::key_file::SecretBytes;
 use config::log_level::LogLevel;
-use config::root;
 use config::self_signed::Fresh;
 use config::{Config, Content, Forwarding};
 use processes::ipc::fd_passing;
@@ -29,13 +31,13 @@ use processes::ipc::messages::ToHost;
 
 /// What the host process uses, and what it is to use next.
 pub(crate) struct Reload<'a> {
-    /// The root was a link at the start, which may lead elsewhere now.
-    is_link: bool,
     args: &'a ServeArgs,
     config: Config,
     certificates: Option<CertificateSource>,
     /// The host process has it for as long as it lives.
     quic_secret: Option<SecretBytes>,
+    /// What the host process has besides.
+    served: Served,
     addresses: Vec<IpAddr>,
     resolver: Resolver,
     to_host: OwnedFd,
@@ -43,18 +45,46 @@ pub(crate) struct Reload<'a> {
     passed: VecDeque<Passed>,
 }
 
+/// What was read for the host process from files, or looked up.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    pub(crate) content: Content,
+    pub(crate) forwarding: Forwarding,
+    /// Certificates.
+    pub(crate) in_use: Vec<InUse>,
+}
+
+/// Why a configuration is passed.
+#[derive(Debug)]
+enum Occasion {
+    /// It was read again.
+    Reload,
+    /// It is wrong, in these words: certificates alone are renewed.
+    Renewal(String),
+    /// Names of backends were looked up.
+    Lookup,
+}
+
 /// A configuration on its way to be used.
 struct Passed {
     /// A client waits for the outcome of this one.
     is_asked: bool,
+    occasion: Occasion,
     config: Config,
     certificates: Option<CertificateSource>,
+    served: Served,
     fresh: Option<Fresh>,
+    /// Certificates that stay as they are.
+    kept: usize,
+    /// Why.
+    refused: Vec<String>,
+    /// What the operator has to know besides.
+    warnings: Vec<String>,
     /// What of it cannot be used before a restart.
     ignored: Vec<String>,
 }
 
-/// What has become of a request, and whether a client waits for the answer.
+/// What has become of a reload, and whether a client waits for the answer.
 pub(crate) struct Outcome {
     pub(crate) is_asked: bool,
     pub(crate) result: Result<String, String>,
@@ -77,15 +107,16 @@ impl<'a> Reload<'a> {
         config: Config,
         certificates: Option<CertificateSource>,
         quic_secret: Option<SecretBytes>,
+        served: Served,
         addresses: Vec<IpAddr>,
         (resolver, to_host): (Resolver, OwnedFd),
     ) -> Self {
         Self {
-            is_link: config.nic.root.as_deref().is_some_and(root::is_link),
             args,
             config,
             certificates,
             quic_secret,
+            served,
             addresses,
             resolver,
             to_host,
@@ -128,21 +159,117 @@ impl<'a> Reload<'a> {
         is_asked: bool,
         prepare: impl FnOnce(&Config, Option<&OriginPlan>) -> Result<(), Failure>,
     ) -> Option<Outcome> {
-        if self.args.config.is_none() && self.certificates.is_none() && !self.is_link {
-            let why = "this server has nothing to read again: it was started without --config and \
-                without --tls-listen";
+        let has_root = self.config.nic.root.is_some();
+        if self.args.config.is_none() && self.certificates.is_none() && !has_root {
+            let why = "this server has nothing to read again: it was started without --config, \
+                --tls-listen and ROOT";
             return Some(Outcome {
                 is_asked,
                 result: Err(why.to_owned()),
             });
         }
-        match self.read_again(is_asked, prepare) {
+        let passed = self.read_again(is_asked, prepare).or_else(|failure| {
+            // A renewed certificate does not wait for a configuration to be mended.
+            let renewed = self.renew(is_asked, failure.to_string());
+            renewed.unwrap_or(Err(failure))
+        });
+        match passed {
             Ok(passed) => {
                 self.passed.push_back(passed);
                 None
             }
             Err(failure) => Some(self.refused(is_asked, &failure.to_string())),
         }
+    }
+
+    /// Certificates in use when all that was passed is.
+    fn in_use(&self) -> &[InUse] {
+        let last = self.passed.back().map(|passed| &passed.served);
+        &last.unwrap_or(&self.served).in_use
+    }
+
+    /// Passes certificates alone, read again from the files in use, since the configuration is
+    /// wrong; `None` if there are none to be read.
+    fn renew(&self, is_asked: bool, why: String) -> Option<Result<Passed, Failure>> {
+        let source = self.certificates.as_ref()?;
+        if matches!(source, CertificateSource::SelfSigned(_)) || !self.passed.is_empty() {
+            return None;
+        }
+        let (content, forwarding) = (self.served.content.clone(), self.served.forwarding.clone());
+        let passed = source
+            .read_again(&self.addresses, self.in_use())
+            .and_then(|loaded| pass((content, forwarding), &self.config, loaded, &self.to_host));
+        Some(passed.map(|passing| Passed {
+            is_asked,
+            occasion: Occasion::Renewal(why),
+            config: self.config.clone(),
+            certificates: self.certificates.clone(),
+            served: passing.served,
+            fresh: passing.fresh,
+            kept: passing.kept,
+            refused: passing.refused,
+            warnings: passing.warnings,
+            ignored: Vec::new(),
+        }))
+    }
+
+    /// Readable when names of backends were looked up again.
+    pub(crate) fn watch(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.resolver.watch()
+    }
+
+    /// When to call [`Reload::on_time`] at the latest.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.resolver.deadline()
+    }
+
+    /// Certificates in use.
+    pub(crate) fn certificates(&self) -> &[InUse] {
+        &self.served.in_use
+    }
+
+    /// Names of backends may have been looked up again: passes those that have addresses now.
+    pub(crate) fn on_time(&mut self, now: Instant) {
+        let forwarding = &self.served.forwarding;
+        let Some(answers) = self.resolver.on_time(now, forwarding) else {
+            return;
+        };
+        if !self.passed.is_empty() {
+            self.resolver.postpone(now);
+            return;
+        }
+        let resolved = forwarding.with(&answers);
+        if resolved.unresolved() == forwarding.unresolved() {
+            // Another reason may be worth knowing.
+            self.served.forwarding = resolved;
+            return;
+        }
+        if let Err(failure) = self.pass_looked_up(resolved) {
+            tracing::error!("{failure}");
+        }
+    }
+
+    fn pass_looked_up(&mut self, forwarding: Forwarding) -> Result<(), Failure> {
+        let served = &self.served;
+        let passing = pass(
+            (served.content.clone(), forwarding),
+            &self.config,
+            Loaded::keep_all(&served.in_use),
+            &self.to_host,
+        )?;
+        self.passed.push_back(Passed {
+            is_asked: false,
+            occasion: Occasion::Lookup,
+            config: self.config.clone(),
+            certificates: self.certificates.clone(),
+            served: passing.served,
+            fresh: None,
+            kept: passing.kept,
+            refused: Vec::new(),
+            warnings: Vec::new(),
+            ignored: Vec::new(),
+        });
+        Ok(())
     }
 
     fn read_again(
@@ -164,40 +291,45 @@ impl<'a> Reload<'a> {
         if next.secret_file == config.quic.secret_file && secret != self.quic_secret {
             ignored.push("what is in quic.secret_file".to_owned());
         }
-        let forwarding = self.resolver.read(&config)?;
+        let forwarding = self.resolver.read(&config, Some(&self.served.forwarding));
         let before = self.certificates.as_ref();
-        let certificates = CertificateSource::check(&config, before)?;
+        let certificates = CertificateSource::of(&config, before)?;
+        let loaded = certificates.as_ref();
+        let loaded = loaded.map(|source| source.read_again(&self.addresses, self.in_use()));
+        let loaded = loaded.transpose()?.unwrap_or_default();
         prepare(&config, plan.as_ref())?;
-        let fresh = pass(
-            (content, forwarding),
-            &config,
-            certificates.as_ref(),
-            &self.addresses,
-            &self.to_host,
-        )?;
+        let mut passing = pass((content, forwarding), &config, loaded, &self.to_host)?;
+        passing.warnings.extend(odd(&config));
         Ok(Passed {
             is_asked,
+            occasion: Occasion::Reload,
             config,
             certificates,
-            fresh,
+            served: passing.served,
+            fresh: passing.fresh,
+            kept: passing.kept,
+            refused: passing.refused,
+            warnings: passing.warnings,
             ignored,
         })
     }
 
-    /// The host process uses what was passed to it first, with so many certificates.
+    /// The host process uses what was passed to it first, with so many certificates. None: it
+    /// was not asked for.
     pub(crate) fn on_used(&mut self, count: usize) -> Option<Outcome> {
-        let Passed {
-            is_asked,
-            config,
-            certificates,
-            fresh,
-            ignored,
-        } = self.passed.pop_front()?;
-        let is_tcp_new = self.config.tcp != config.tcp;
-        let is_receive_new = self.config.quic.receive() != config.quic.receive()
-            && config.http3_ports().next().is_some();
-        self.config = config;
-        self.certificates = certificates;
+        let mut passed = self.passed.pop_front()?;
+        let is_tcp_new = self.config.tcp != passed.config.tcp;
+        let is_receive_new = self.config.quic.receive() != passed.config.quic.receive()
+            && passed.config.http3_ports().next().is_some();
+        let fresh = passed.fresh.take();
+        let before = std::mem::replace(&mut self.served, passed.served.clone());
+        self.config = passed.config.clone();
+        self.certificates.clone_from(&passed.certificates);
+        if matches!(passed.occasion, Occasion::Lookup) {
+            report_resolved(&before.forwarding, &self.served.forwarding);
+            return None;
+        }
+        let is_asked = passed.is_asked;
         if let Some(Err(failure)) = fresh.map(Fresh::put_in_place) {
             let text = format!("{failure}; clients cannot trust the new one, which is used");
             tracing::error!("{text}");
@@ -207,7 +339,7 @@ impl<'a> Reload<'a> {
             });
         }
         let mut lines = Vec::new();
-        if self.args.config.is_some() {
+        if let (Occasion::Reload, Some(_)) = (&passed.occasion, &self.args.config) {
             lines.push("configuration read again, for requests from now on".to_owned());
         }
         if is_tcp_new {
@@ -218,35 +350,66 @@ impl<'a> Reload<'a> {
             let line = "QUIC: quic.receive applies to all connections now";
             lines.push(line.to_owned());
         }
-        if self.certificates.is_some() {
-            let certificates = match count {
+        let read = count.saturating_sub(passed.kept);
+        if self.certificates.is_some() && read > 0 {
+            let certificates = match read {
                 1 => "certificate",
                 _ => "certificates",
             };
             lines.push(format!(
-                "{count} {certificates} read again, for connections from now on"
+                "{read} {certificates} read again, for connections from now on"
             ));
         }
-        if lines.is_empty() {
+        if lines.is_empty() && passed.refused.is_empty() {
             lines.push("the root is followed again".to_owned());
         }
+        Some(self.outcome(passed, lines))
+    }
+
+    /// What is said of a configuration in use: these lines, and what is wrong besides.
+    fn outcome(&self, passed: Passed, mut lines: Vec<String>) -> Outcome {
+        let Passed {
+            is_asked,
+            occasion,
+            refused,
+            mut warnings,
+            ignored,
+            ..
+        } = passed;
         if !ignored.is_empty() {
-            let line = format!("not before a restart: {}", ignored.join(", "));
+            warnings.push(format!("not before a restart: {}", ignored.join(", ")));
+        }
+        for line in &warnings {
             tracing::warn!("{line}");
-            lines.push(line);
+        }
+        for line in &refused {
+            tracing::error!("{line}");
+        }
+        let is_good = refused.is_empty() && matches!(occasion, Occasion::Reload);
+        lines.extend(warnings);
+        if !lines.is_empty() {
+            say(&format!("{}\n", lines.join("\n")));
+        }
+        lines.extend(refused);
+        if let Occasion::Renewal(why) = occasion {
+            let text = self
+                .refused(is_asked, &why)
+                .result
+                .unwrap_or_else(|text| text);
+            lines.push(text);
         }
         let text = lines.join("\n");
-        say(&format!("{text}\n"));
-        Some(Outcome {
+        Outcome {
             is_asked,
-            result: Ok(text),
-        })
+            result: if is_good { Ok(text) } else { Err(text) },
+        }
     }
 
     /// The host process does not use what was passed to it first, for this reason.
     pub(crate) fn on_refused(&mut self, why: &str) -> Option<Outcome> {
-        let Passed { is_asked, .. } = self.passed.pop_front()?;
-        Some(self.refused(is_asked, why))
+        let passed = self.passed.pop_front()?;
+        let outcome = self.refused(passed.is_asked, why);
+        (!matches!(passed.occasion, Occasion::Lookup)).then_some(outcome)
     }
 
     fn refused(&self, is_asked: bool, why: &str) -> Outcome {
@@ -264,19 +427,47 @@ impl<'a> Reload<'a> {
     }
 }
 
-/// Reads certificates, checks them, and passes to the host process their contents, what HTTP serves
-/// or the proxy forwards, and the rest of `config` that it uses; returns what is to be put in place
-/// when they are used.
+/// Backends whose names have addresses now.
+fn report_resolved(before: &Forwarding, now: &Forwarding) {
+    let unresolved = now.unresolved();
+    for backend in before.unresolved() {
+        if !unresolved.contains(&backend) {
+            tracing::warn!(%backend, "the name of the backend is resolved");
+        }
+    }
+}
+
+/// A configuration that was passed to the host process.
+pub(crate) struct Passing {
+    pub(crate) served: Served,
+    /// To be put in its place when the host process uses it.
+    pub(crate) fresh: Option<Fresh>,
+    kept: usize,
+    refused: Vec<String>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Passes to the host process what HTTP serves or the proxy forwards, certificates, and the rest of
+/// `config` that it uses.
 pub(crate) fn pass(
     (content, forwarding): (Content, Forwarding),
     config: &Config,
-    certificates: Option<&CertificateSource>,
-    addresses: &[IpAddr],
+    loaded: Loaded,
     to_host: &OwnedFd,
-) -> Result<Option<Fresh>, Failure> {
-    let (certificates, fresh) = match certificates {
-        Some(source) => source.read(addresses)?,
-        None => (Vec::new(), None),
+) -> Result<Passing, Failure> {
+    let Loaded {
+        files,
+        fresh,
+        in_use,
+        kept,
+        refused,
+        mut warnings,
+    } = loaded;
+    warnings.extend(forwarding.warnings());
+    let served = Served {
+        content: content.clone(),
+        forwarding: forwarding.clone(),
+        in_use,
     };
     let configuration = HostConfiguration {
         content,
@@ -284,12 +475,29 @@ pub(crate) fn pass(
         tcp: config.tcp.clone(),
         quic: config.quic.without_files(),
         observed: observed(config),
-        certificates,
+        certificates: files,
     };
     let message = configuration.message()?;
     fd_passing::pass(to_host, &ToHost::Configure, Some(&message))
         .map_err(|errno| Failure::broken("handing the configuration to the host process", errno))?;
-    Ok(fresh)
+    Ok(Passing {
+        served,
+        fresh,
+        kept,
+        refused,
+        warnings,
+    })
+}
+
+/// What is odd about a configuration, and what sites lack.
+pub(crate) fn odd(config: &Config) -> Vec<String> {
+    let warnings = config.warnings().into_iter();
+    let warnings = warnings.map(|problem| format!("{}: {}", problem.place, problem.why));
+    let root = config.nic.root.as_deref();
+    let missing = root.map(|root| site_directories::look(config, root));
+    let missing = missing.into_iter().flatten();
+    let missing = missing.map(|failure| failure.to_string());
+    warnings.chain(missing).collect()
 }
 
 /// What the host process is to send to the observer.
@@ -329,12 +537,20 @@ mod tests {
         let certificates = CertificateSource::check(&config, None).unwrap();
         let quic_secret = config.quic.secret().unwrap();
         let (to_host, host) = seqpacket::pair().unwrap();
+        let loaded = certificates.as_ref();
+        let loaded = loaded.map(|source| source.read(&[]).unwrap());
+        let served = Served {
+            content: Content::read(&config, None).unwrap(),
+            forwarding: Forwarding::default(),
+            in_use: loaded.unwrap_or_default().in_use,
+        };
         (
             Reload::new(
                 args,
                 config,
                 certificates,
                 quic_secret,
+                served,
                 Vec::new(),
                 (Resolver::here().unwrap(), to_host),
             ),
@@ -486,7 +702,7 @@ mod tests {
 
     #[test]
     fn a_server_that_was_told_nothing_in_files_has_nothing_to_read() {
-        let args = args("splitway serve site");
+        let args = args("splitway serve --nic /nowhere --dev eth0 --addr 192.0.2.1/24");
         let (mut reload, _host) = started(&args);
         let (_, text) = said(reload.begin(true, |_, _| Ok(())));
         assert!(

@@ -29,6 +29,7 @@ use processes::relay::nic_side::NicRelaySettings;
 /// Runs until the user ends it.
 pub(crate) fn run(args: &NicArgs, control: &ControlLink, log: LogLevel) -> Result<(), Failure> {
     check_root(args.root())?;
+    args.cache.check(args.workers)?;
     let Some(key_file) = &args.key_file else {
         return Err(Failure::input("--control", "--key-file is missing"));
     };

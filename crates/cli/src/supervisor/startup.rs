@@ -66,6 +66,8 @@ pub(crate) struct Served {
     pub(crate) missing: Vec<Option<Failure>>,
     /// Leads to the host process.
     pub(crate) to_host: OwnedFd,
+    /// What it was given.
+    pub(crate) in_host: reload::Served,
     pub(crate) fetcher: FetcherSupervisor,
     pub(crate) broker: Option<BrokerSupervisor>,
 }
@@ -96,15 +98,14 @@ impl Startup<'_> {
         let (program, map) = (Program::own()?, map.as_ref());
         let (host, to_host) = launch::start(&program.image(), &settings, log, map.as_slice())?;
         children.add(Role::Host, host);
-        let fresh = reload::pass(
-            (content, forwarding),
-            config,
-            certificates,
-            &attachment.ip_addresses(),
-            &to_host,
-        )?;
+        let loaded = certificates.map(|source| source.read(&attachment.ip_addresses()));
+        let loaded = loaded.transpose()?.unwrap_or_default();
+        let passing = reload::pass((content, forwarding), config, loaded, &to_host)?;
+        for line in &passing.warnings {
+            tracing::warn!("{line}");
+        }
         // Clients cannot trust a certificate that is not in its place.
-        fresh.map_or(Ok(()), Fresh::put_in_place)?;
+        passing.fresh.map_or(Ok(()), Fresh::put_in_place)?;
         fd_passing::pass(&to_host, &ToHost::Observer, Some(observer.host_socket()))
             .map_err(|errno| Failure::broken("handing a socket to the host process", errno))?;
         let heartbeat = config.operation.heartbeat.0.0;
@@ -148,6 +149,7 @@ impl Startup<'_> {
             locked_out,
             missing: starting.missing,
             to_host,
+            in_host: passing.served,
             fetcher,
             broker,
         })
@@ -264,6 +266,7 @@ impl NicStarter<'_> {
                         Some(_) => self.attachment.ip_addresses(),
                         None => Vec::new(),
                     },
+                    is_first: true,
                     ablation: self.args.nic_ablation.clone(),
                 });
                 (self.program(settings)?, None)

@@ -17,8 +17,9 @@ use testbed::splitway::{HTTP_V4, Splitway};
 use testbed::wait;
 
 use crate::deaths::host_counter;
+use crate::metrics::{self, ADMIN};
 use crate::restart::serving;
-use crate::support::{SOON, ctl, program, started};
+use crate::support::{SOON, ctl, program, sh, started};
 
 /// A configuration that serves this site and says this besides, in a file beside it.
 pub(crate) fn configuration(site: &Site, more: &str) -> PathBuf {
@@ -221,6 +222,20 @@ fn a_limit_of_tcp_changes_in_the_midst_of_downloads_and_ends_none() {
     });
 }
 
+/// The file `page`, which has three bytes.
+fn page() -> String {
+    let mut connection = Connection::open(HTTP_V4).unwrap();
+    connection.send_get("page").unwrap();
+    connection.read_head().unwrap();
+    let mut page = Vec::new();
+    let collect = |_, bytes: &[u8]| {
+        page.extend_from_slice(bytes);
+        Ok(())
+    };
+    connection.read_body(3, collect).unwrap();
+    String::from_utf8(page).unwrap()
+}
+
 /// Points a link elsewhere at once, as tools that deploy releases do.
 fn point(link: &Path, to: &str) {
     let new = link.with_extension("new");
@@ -241,18 +256,6 @@ fn a_root_that_is_a_link_is_followed_at_the_start_and_on_reload_only() {
         let link = site.outside().join("current");
         point(&link, "one");
         let mut splitway = Splitway::serve(program(), &link, ["--report-json"]).unwrap();
-        let page = || {
-            let mut connection = Connection::open(HTTP_V4).unwrap();
-            connection.send_get("page").unwrap();
-            connection.read_head().unwrap();
-            let mut page = Vec::new();
-            let collect = |_, bytes: &[u8]| {
-                page.extend_from_slice(bytes);
-                Ok(())
-            };
-            connection.read_body(3, collect).unwrap();
-            String::from_utf8(page).unwrap()
-        };
         assert_eq!(page(), "one");
         let mut download = started(HTTP_V4, &same);
         download.read_file_part(&same, 0..5_000_000).unwrap();
@@ -288,5 +291,60 @@ fn a_root_that_is_a_link_is_followed_at_the_start_and_on_reload_only() {
         assert_eq!(page(), "two");
         let rest = 13_000_000..same.size();
         download.read_file_part(&same, rest).unwrap();
+    });
+}
+
+#[test]
+fn a_root_that_another_directory_replaces_is_read_again_on_reload() {
+    isolated(|site| {
+        sh("ip link set lo up");
+        let same = site.file("same", 20_000_000).unwrap();
+        let [root, new, old] = ["root", "new", "old"].map(|name| site.outside().join(name));
+        for (directory, text) in [(&root, "one"), (&new, "two")] {
+            fs::create_dir(directory).unwrap();
+            fs::write(directory.join("page"), text).unwrap();
+            fs::hard_link(site.root().join("same"), directory.join("same")).unwrap();
+        }
+        let options = ["--report-json", "--admin", ADMIN];
+        let mut splitway = Splitway::serve(program(), &root, options).unwrap();
+        assert_eq!(page(), "one");
+        // Nothing has changed, and nothing is started.
+        let nic = splitway.nic();
+        let (done, said) = ctl("reload", None);
+        assert!(done && said == "the root is followed again\n", "{said}");
+        assert_eq!(splitway.nic(), nic);
+        let mut download = started(HTTP_V4, &same);
+        download.read_file_part(&same, 0..5_000_000).unwrap();
+
+        fs::rename(&root, &old).unwrap();
+        fs::rename(&new, &root).unwrap();
+        let is_warning = |line: &str| line.contains("another directory has taken its place");
+        splitway.line(is_warning).unwrap();
+        let replaced = format!("splitway_directory_replaced{{path=\"{}\"}}", root.display());
+        let has = |value: &str| {
+            let sample = format!("{replaced} {value}\n");
+            metrics::ask("GET /metrics HTTP/1.1\r\n\r\n")
+                .1
+                .contains(&sample)
+        };
+        let await_value = |value| {
+            wait::until(SOON, "the metric", || has(value).then_some(())).unwrap();
+        };
+        await_value("1");
+        assert_eq!(page(), "one", "it is still in use");
+
+        let (done, said) = ctl("reload", None);
+        assert!(done && said.contains("is another directory now"), "{said}");
+        let is_later = |pid: Pid| pid.as_raw_nonzero() > nic.as_raw_nonzero();
+        splitway
+            .line(|line| serving(line).is_some_and(is_later))
+            .unwrap();
+        assert_eq!(page(), "two");
+        await_value("0");
+        let warnings = splitway.output().iter().filter(|line| is_warning(line));
+        assert_eq!(warnings.count(), 1);
+        let rest = 5_000_000..same.size();
+        download.read_file_part(&same, rest).unwrap();
+        download.finish().unwrap();
     });
 }

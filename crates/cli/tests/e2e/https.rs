@@ -105,6 +105,17 @@ impl Certificate {
         made
     }
 
+    /// One that expired with the year 2019.
+    pub(crate) fn expired(directory: &Path, name: &str) -> Self {
+        let made = Self::new(directory, name, "ec", &[]);
+        let key = KeyPair::from_pem(&fs::read_to_string(&made.key).unwrap()).unwrap();
+        let mut params = CertificateParams::new([format!("{name}.example")]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2019, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+        fs::write(&made.certificate, params.self_signed(&key).unwrap().pem()).unwrap();
+        made
+    }
+
     /// The options that have a server use it.
     pub(crate) fn options(&self) -> [String; 4] {
         let path = |path: &Path| path.to_str().unwrap().to_owned();

@@ -16,8 +16,9 @@ use testbed::splitway::HTTP_V4;
 use testbed::wait;
 
 use crate::deaths::host_counter;
+use crate::metrics::{ADMIN, ask};
 use crate::proxy::{exchange, listen, pool, started, written};
-use crate::support::{SOON, ctl, on_threads, program};
+use crate::support::{SOON, ctl, on_threads, program, sh};
 
 #[test]
 fn a_backend_that_dies_and_comes_back_costs_no_request_that_can_be_repeated() {
@@ -126,15 +127,6 @@ fn another_configuration_takes_over_under_load() {
                 !done && said.contains("there is no pool \"nowhere\""),
                 "{said}"
             );
-            fs::write(
-                &path,
-                listen(80, "web", "")
-                    + &pool("web", "", &[])
-                    + "[[proxy.pool.backend]]\naddress = \"gone.test:1\"\n",
-            )
-            .unwrap();
-            let (done, said) = ctl("reload", None);
-            assert!(!done && said.contains("gone.test:1"), "{said}");
             is_over.store(true, Ordering::Relaxed);
         });
     });
@@ -293,5 +285,74 @@ fn what_is_forwarded_is_logged_with_its_backend() {
             let sample = format!("splitway_proxy_backend_{metric}{labels} {value}\n");
             assert!(text.contains(&sample), "{sample}{text}");
         }
+    });
+}
+
+#[test]
+fn a_backend_whose_name_is_unknown_is_down_until_it_is_known_and_others_go_on() {
+    isolated(|site| {
+        sh("ip link set lo up");
+        let names = site.outside().join("hosts");
+        fs::write(&names, "").unwrap();
+        let mount = format!("mount --bind {} /etc/hosts", names.display());
+        run(&mut tool(&mount)).unwrap();
+        let known = Backend::new(9001, Speech::Http);
+        let named = Backend::new(9002, Speech::Http);
+        let text = |port: u16| {
+            format!(
+                "operation.admin = \"{ADMIN}\"\nproxy.resolve_interval = \"100ms\"\n{}{}{}{}",
+                listen(80, "web", ""),
+                listen(81, "named", ""),
+                pool("web", "", &[9001]),
+                pool("named", "", &[])
+            ) + &format!("[[proxy.pool.backend]]\naddress = \"app.test:{port}\"\n")
+        };
+        let path = written(&site, &text(9002));
+        let mut proxy = started(&path);
+        proxy
+            .line(|line| line.contains("app.test:9002") && line.contains("it is down"))
+            .unwrap();
+        let mut connection = Connection::open(HTTP_V4).unwrap();
+        exchange(&mut connection, "/3000").unwrap();
+        let other = std::net::SocketAddr::new(HTTP_V4.ip(), 81);
+        let status = || {
+            let mut connection = Connection::open(other).unwrap();
+            connection
+                .send(b"GET /3000 HTTP/1.1\r\nHost: test\r\n\r\n")
+                .unwrap();
+            connection.read_head().unwrap().status
+        };
+        assert_eq!(status(), 503);
+        let await_metric = |value: u8| {
+            let name = "splitway_proxy_backend_unresolved";
+            let labels = "{pool=\"named\",backend=\"app.test:9002\"}";
+            let sample = format!("{name}{labels} {value}\n");
+            wait::until(SOON, "the metric", || {
+                let (_, metrics) = ask("GET /metrics HTTP/1.1\r\n\r\n");
+                metrics.contains(&sample).then_some(())
+            })
+            .unwrap();
+        };
+        await_metric(1);
+        // A reload that does not find it either is one all the same.
+        let (done, said) = ctl("reload", None);
+        assert!(done && said.contains("app.test:9002"), "{said}");
+
+        fs::write(&names, "10.77.0.1 app.test\n").unwrap();
+        proxy
+            .line(|line| line.contains("the name of the backend is resolved"))
+            .unwrap();
+        await_metric(0);
+        assert_eq!(status(), 200);
+        assert!(named.requests() > 0);
+
+        // One that is unknown again keeps its address.
+        fs::write(&names, "").unwrap();
+        let (done, said) = ctl("reload", None);
+        let keeps = said.contains("the addresses from before stay in use");
+        assert!(done && keeps, "{said}");
+        assert_eq!(status(), 200);
+        exchange(&mut connection, "/3000").unwrap();
+        assert!(known.requests() >= 2);
     });
 }

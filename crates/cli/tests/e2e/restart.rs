@@ -222,6 +222,52 @@ fn what_keeps_a_nic_process_from_serving_is_logged_once_and_answered_every_time(
 }
 
 #[test]
+fn memory_that_a_later_nic_process_cannot_have_is_named_until_it_can() {
+    isolated(|site| {
+        let file = site.file("file", 1000).unwrap();
+        let socket = site.outside().join("control");
+        let options = [
+            "--cache",
+            "64M",
+            "--control-socket",
+            socket.to_str().unwrap(),
+        ];
+        let mut splitway = serve_with(&site, &options);
+        let supervisor = Some(splitway.supervisor());
+        let limit = |bytes| {
+            let now = rustix::process::prlimit(
+                supervisor,
+                rustix::process::Resource::As,
+                rustix::process::Rlimit {
+                    current: bytes,
+                    maximum: None,
+                },
+            );
+            now.unwrap()
+        };
+        limit(Some(48 << 20));
+        let nic = splitway.nic();
+        // It is asked for while the one that serves goes on.
+        let (done, said) = restart_nic(&socket);
+        assert!(!done && said.contains("--cache 64M"), "{said}");
+        assert!(said.contains("ulimit -v"), "{said}");
+        download(HTTP_V4, &file).unwrap();
+        assert_eq!(splitway.nic(), nic);
+
+        signal(nic, Signal::KILL).unwrap();
+        let said = wait::until(SOON, "the reason", || {
+            let said = the_nic(&socket);
+            said.contains("--cache 64M").then_some(said)
+        });
+        let said = said.unwrap();
+        assert!(said.contains("missing for"), "{said}");
+        limit(None);
+        another_nic(&mut splitway, nic);
+        download(HTTP_V4, &file).unwrap();
+    });
+}
+
+#[test]
 fn a_nic_process_is_replaced_in_the_middle_of_downloads() {
     isolated(|site| {
         let file = site.file("file", 80_000_000).unwrap();

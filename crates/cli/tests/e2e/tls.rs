@@ -18,6 +18,7 @@ use crate::https::{
     Certificate, Choice, Client, HTTPS, SUITES, Suite, Tool, curl, finish, gnutls, openssl,
     serve_and_trust, serve_tls,
 };
+use crate::metrics::{ADMIN, ask};
 use crate::restart::{restart_nic, serving};
 use crate::support::{FAMILIES, Random, SOON, ctl, on_threads, serve_with, sh, started};
 
@@ -504,7 +505,7 @@ fn certificates_are_reloaded_and_connections_go_on() {
         fs::copy(&second.certificate, &used.certificate).unwrap();
         let (done, said) = ctl("reload", None);
         assert!(!done && said.contains("does not belong"), "{said}");
-        assert!(said.contains("that were there stay"), "{said}");
+        assert!(said.contains("the one in use stays"), "{said}");
         // Lines come when they come: one of each request is awaited, or the next would pass for
         // nothing.
         await_lines(&mut splitway, "does not belong", 1);
@@ -545,12 +546,105 @@ fn certificates_are_reloaded_and_connections_go_on() {
 }
 
 #[test]
-fn without_tls_there_is_nothing_to_reload_and_sighup_ends_it() {
+fn a_certificate_that_expired_or_cannot_be_used_keeps_no_other_from_being_renewed() {
+    isolated(|site| {
+        sh("ip link set lo up");
+        let file = site.file("file", 5000).unwrap();
+        let new = |name: &str| {
+            let names = [format!("{name}.example")];
+            Certificate::new(
+                site.outside(),
+                name,
+                "ec",
+                &names.each_ref().map(|it| &**it),
+            )
+        };
+        let [first, second, renewed] = ["first", "second", "renewed"].map(new);
+        let expired = Certificate::expired(site.outside(), "expired");
+        let served = [&expired, &first, &second];
+        let options = ["--listen", "80", "--admin", ADMIN];
+        let mut splitway = serve_tls(&site, &served, &options);
+        let is_warned = |line: &str| line.contains("expired.pem expired");
+        splitway.line(is_warned).unwrap();
+        let metrics = wait::until(SOON, "the metric", || {
+            let (_, metrics) = ask("GET /metrics HTTP/1.1\r\n\r\n");
+            metrics.contains("certificate_not_after").then_some(metrics)
+        });
+        let name = "splitway_tls_certificate_not_after_seconds";
+        let path = expired.certificate.display();
+        let sample = format!("{name}{{certificate=\"{path}\"}} 1577836800\n");
+        let metrics = metrics.unwrap();
+        assert!(metrics.contains(&sample), "{metrics}");
+        testbed::http::download(HTTP_V4, &file).unwrap();
+        let downloads = |name: &str, trusted: &Certificate| {
+            let client = Client::new(&[trusted], Choice::Any);
+            let mut connection = client.open_named(HTTPS[0], name).unwrap();
+            connection.get(&file).unwrap();
+            finish(connection).unwrap();
+        };
+        downloads("first.example", &first);
+        downloads("second.example", &second);
+
+        // One loses its key, while the other is renewed.
+        let kept = site.outside().join("kept.pem");
+        fs::copy(&first.certificate, &kept).unwrap();
+        let kept = Certificate {
+            certificate: kept,
+            key: PathBuf::new(),
+        };
+        fs::copy(&renewed.key, &first.key).unwrap();
+        let other = Certificate::new(site.outside(), "other", "ec", &["second.example"]);
+        fs::copy(&other.certificate, &second.certificate).unwrap();
+        fs::copy(&other.key, &second.key).unwrap();
+        let (done, said) = ctl("reload", None);
+        assert!(
+            !done && said.contains("first.key does not belong"),
+            "{said}"
+        );
+        assert!(said.contains("the one in use stays"), "{said}");
+        assert!(said.contains("2 certificates read again"), "{said}");
+        downloads("first.example", &kept);
+        downloads("second.example", &other);
+        testbed::http::download(HTTP_V4, &file).unwrap();
+    });
+}
+
+#[test]
+fn a_configuration_that_is_wrong_keeps_no_certificate_from_being_renewed() {
+    isolated(|site| {
+        let file = site.file("file", 5000).unwrap();
+        let used = Certificate::new(site.outside(), "used", "ec", &["localhost"]);
+        let tls = format!(
+            "listen = [{{ port = 443, tls = true }}]\n[[tls.certificate]]\nchain = {:?}\nkey = \
+             {:?}\n",
+            used.certificate, used.key
+        );
+        let write = |first: &str| {
+            let path = site.outside().join("splitway.toml");
+            let text = format!("nic.root = {:?}\n{first}\n{tls}", site.root());
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let _splitway = crate::config::serve_configured(&write(""));
+        let other = Certificate::new(site.outside(), "other", "ec", &["localhost"]);
+        fs::copy(&other.certificate, &used.certificate).unwrap();
+        fs::copy(&other.key, &used.key).unwrap();
+        write("http.ranges_maximum = 1");
+        let (done, said) = ctl("reload", None);
+        assert!(!done && said.contains("1 certificate read again"), "{said}");
+        assert!(said.contains("unknown key `ranges_maximum`"), "{said}");
+        let client = Client::new(&[&other], Choice::Any);
+        client.download(HTTPS[0], &file).unwrap();
+    });
+}
+
+#[test]
+fn without_files_to_read_a_reload_follows_the_root_and_sighup_ends_the_server() {
     isolated(|site| {
         let file = site.file("file", 5000).unwrap();
         let mut splitway = crate::support::serve(&site);
         let (done, said) = ctl("reload", None);
-        assert!(!done && said.contains("without --tls-listen"), "{said}");
+        assert!(done && said == "the root is followed again\n", "{said}");
         testbed::http::download(HTTP_V4, &file).unwrap();
         assert!(splitway.end_with(Signal::HUP).unwrap().success());
     });

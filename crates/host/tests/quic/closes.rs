@@ -1,7 +1,7 @@
 //! How connections end: by the application, the client, a limit, and the end of the stack.
 
 use contract::tls::Cipher;
-use fakes::site::{Identity, UNIX_TIME};
+use fakes::site::Identity;
 use host::QuicSettings;
 use host::app::{AppEvent, CloseReason, QuicCloseReason, QuicEvent};
 use std::time::Duration;
@@ -106,7 +106,7 @@ fn certificates_are_replaced_for_the_handshakes_that_follow() {
     let mut world = World::new(&mut random);
     let before = world.connected();
     let other = Identity::ecdsa(&["localhost"]);
-    let replaced = world.site.certificates.replace(&[other.files()], UNIX_TIME);
+    let replaced = world.site.certificates.replace(&[other.files()]);
     assert!(replaced.is_ok());
     // It does not trust the other certificate.
     let client = world.connect(Cipher::Aes128Gcm, false);

@@ -206,8 +206,7 @@ impl HostControl {
                 quic_secret: configuration.content.quic_secret(),
             };
             if with_tls {
-                let now = certificates::unix_time();
-                let certificates = tls::Certificates::new(&configuration.certificates, now)
+                let certificates = tls::Certificates::new(&configuration.certificates)
                     .map_err(|error| Failure::input(certificates::WHAT, error))?;
                 self.certificates = Some(Arc::new(certificates));
             }
@@ -277,8 +276,7 @@ impl HostControl {
             let files = configuration.certificates;
             let count = files.len();
             let checking = || {
-                tls::Checking::new(files, certificates::unix_time())
-                    .map_err(|error| Failure::input(certificates::WHAT, error))
+                tls::Checking::new(files).map_err(|error| Failure::input(certificates::WHAT, error))
             };
             let certificates = if has_tls {
                 Some((count, checking()?))
@@ -570,10 +568,10 @@ fn check_one(
     else {
         return Ok(true);
     };
-    checking
-        .step()
-        .map_err(|error| Failure::input(certificates::WHAT, error))?;
-    Ok(certificates.replace_by(checking))
+    let is_checked = checking.step(certificates);
+    is_checked
+        .and_then(|_| certificates.replace_by(checking))
+        .map_err(|error| Failure::input(certificates::WHAT, error))
 }
 
 fn report_nic(nic: usize, generation: u64, fate: NicFate) {
@@ -689,8 +687,7 @@ mod tests {
             others: Sockets::without_descriptors(),
         };
         let mut stack = stack();
-        let now = certificates::unix_time();
-        let first = tls::Certificates::new(&files[..1], now).unwrap();
+        let first = tls::Certificates::new(&files[..1]).unwrap();
         supervisor.certificates = Some(Arc::new(first));
         assert!(!is_awake(&supervisor));
         // All are good; then some that are no good.

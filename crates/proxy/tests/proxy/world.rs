@@ -178,6 +178,7 @@ pub(crate) fn pool(name: &str, ports: &[u16]) -> Pool {
         name: format!("b{port}"),
         address: address(*port),
         drains: false,
+        is_unresolved: false,
     };
     Pool {
         backends: ports.iter().map(backend).collect(),

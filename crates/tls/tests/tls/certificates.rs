@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
-use tls::{Certificates, Checking, Files, Problem, Settings};
+use tls::{CertificateError, Certificates, Checking, Files, Problem, Settings, Standing};
 
 use fakes::keys::SUITES;
-use fakes::site::{Identity, Site, UNIX_TIME};
+use fakes::site::{Identity, Site};
 use fakes::tls_pair::Pair;
 
 /// A folder with a good certificate and key.
@@ -39,18 +39,20 @@ impl Folder {
         fs::set_permissions(self.path(name), Permissions::from_mode(mode)).unwrap();
     }
 
+    fn read(&self, certificate: &str, key: &str) -> Result<Files, CertificateError> {
+        Files::read(&self.path(certificate), &self.path(key))
+    }
+
     /// What is wrong, in words. The message must name the file.
-    fn message(&self, names: &str, unix_time: Duration) -> String {
+    fn message(&self, names: &str) -> String {
         let names: Vec<&str> = names.split(' ').collect();
-        let ocsp = names.get(2).map(|name| self.path(name));
-        let files = Files::read(
-            &self.path(names[0]),
-            &self.path(names[1]),
-            ocsp.as_deref().map(Path::new),
-        );
-        let error = files
-            .and_then(|files| Certificates::new(&[files], unix_time))
-            .unwrap_err();
+        let files = self.read(names[0], names[1]);
+        let error = match names.get(2) {
+            Some(ocsp) => files.unwrap().staple(&self.path(ocsp)).unwrap_err(),
+            None => files
+                .and_then(|files| Certificates::new(&[files]))
+                .unwrap_err(),
+        };
         let message = error.to_string();
         let named = names.iter().any(|name| {
             let path = self.path(name);
@@ -66,8 +68,8 @@ fn good_files_are_taken() {
     let folder = Folder::new();
     folder.write("group.pem", &folder.identity.key.serialize_pem(), 0o640);
     for key in ["key.pem", "group.pem"] {
-        let files = Files::read(&folder.path("cert.pem"), &folder.path(key), None).unwrap();
-        Certificates::new(&[files], UNIX_TIME).unwrap();
+        let files = folder.read("cert.pem", key).unwrap();
+        Certificates::new(&[files]).unwrap();
     }
 }
 
@@ -139,63 +141,108 @@ fn bad_files_are_refused_with_what_to_do() {
         ("cert.pem key.pem no-status.ocsp", "openssl ocsp -issuer"),
         ("cert.pem key.pem later.ocsp", "there is none (tryLater)"),
     ] {
-        let message = folder.message(names, UNIX_TIME);
+        let message = folder.message(names);
         assert!(message.contains(expected), "{names}: {message}");
     }
 }
 
-#[test]
-fn certificates_out_of_their_time_are_refused() {
-    let folder = Folder::new();
-    let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+/// A certificate for January 2020, and its end.
+fn of_january(folder: &Folder) -> Duration {
+    let mut params = rcgen::CertificateParams::new(vec!["Localhost".to_owned()]).unwrap();
     params.not_before = rcgen::date_time_ymd(2020, 1, 1);
     params.not_after = rcgen::date_time_ymd(2020, 2, 1);
     let certificate = params.self_signed(&folder.identity.key).unwrap();
     folder.write("old.pem", &certificate.pem(), 0o644);
-    let february = Duration::from_secs(1_580_515_200);
+    Duration::from_secs(1_580_515_200)
+}
+
+#[test]
+fn certificates_out_of_their_time_can_be_used_and_say_so() {
+    let folder = Folder::new();
+    let february = of_january(&folder);
+    let files = folder.read("old.pem", "key.pem").unwrap();
+    let examined = files.examine().unwrap();
+    assert_eq!(examined.names, ["localhost"]);
     let day = Duration::from_secs(86_400);
-    assert!(
-        folder
-            .message("old.pem key.pem", february + 10 * day)
-            .contains("expired 10 days ago")
-    );
-    assert!(
-        folder
-            .message("old.pem key.pem", february - 41 * day)
-            .contains("becomes valid only in 10 days")
-    );
-    let files = Files::read(&folder.path("old.pem"), &folder.path("key.pem"), None).unwrap();
-    Certificates::new(&[files], february - day).unwrap();
+    for (at, standing, text) in [
+        (
+            february + 10 * day,
+            Standing::Expired(10 * day),
+            "expired 10 days ago",
+        ),
+        (
+            february - 41 * day,
+            Standing::NotYetValid(10 * day),
+            "becomes valid only in 10 days",
+        ),
+        (
+            february - 3 * day,
+            Standing::Valid(3 * day),
+            "expires in 3 days",
+        ),
+    ] {
+        let found = examined.validity.at(at);
+        assert_eq!(found, standing);
+        assert_eq!(found.to_string(), text);
+    }
+    assert_eq!(examined.validity.not_after_s, february.as_secs());
+    Certificates::new(&[files]).unwrap();
 }
 
 #[test]
 fn no_certificate_at_all_is_an_error() {
-    let error = Certificates::new(&[], UNIX_TIME).unwrap_err();
-    assert!(matches!(error.problem(), Problem::NoCertificates));
+    let none = Path::new("none");
+    for files in [vec![], vec![Files::kept(none, none)]] {
+        let error = Certificates::new(&files).unwrap_err();
+        assert!(matches!(error.problem(), Problem::NoCertificates));
+    }
 }
 
 #[test]
 fn certificates_that_are_checked_one_after_the_other_are_used_when_all_are_good() {
     let site = Site::plain();
-    let read = |folder: &Folder| {
-        Files::read(&folder.path("cert.pem"), &folder.path("key.pem"), None).unwrap()
-    };
+    let read = |folder: &Folder| folder.read("cert.pem", "key.pem").unwrap();
     let (folder, bad) = (Folder::new(), Folder::new());
     bad.write("key.pem", &folder.identity.key.serialize_pem(), 0o600);
-    let mut checking = Checking::new(vec![read(&folder), read(&bad)], UNIX_TIME).unwrap();
-    assert!(checking.step().unwrap());
-    assert!(!site.certificates.replace_by(&mut checking));
-    checking.step().unwrap_err();
-    assert!(!site.certificates.replace_by(&mut checking));
+    let current = &site.certificates;
+    let mut checking = Checking::new(vec![read(&folder), read(&bad)]).unwrap();
+    assert!(checking.step(current).unwrap());
+    assert!(!current.replace_by(&mut checking).unwrap());
+    checking.step(current).unwrap_err();
+    assert!(!current.replace_by(&mut checking).unwrap());
 
-    let mut checking = Checking::new(vec![read(&folder), read(&folder)], UNIX_TIME).unwrap();
-    assert!(checking.step().unwrap() && checking.step().unwrap());
-    assert!(!checking.step().unwrap());
+    let mut checking = Checking::new(vec![read(&folder), read(&folder)]).unwrap();
+    assert!(checking.step(current).unwrap() && checking.step(current).unwrap());
+    assert!(!checking.step(current).unwrap());
     // A client that trusts the old one alone finds another.
     let trusting = |site: &Site| Pair::new(site, Arc::new(site.client_config(SUITES[0])));
     trusting(&site).pump().unwrap();
-    assert!(site.certificates.replace_by(&mut checking));
+    assert!(current.replace_by(&mut checking).unwrap());
     trusting(&site).pump().unwrap_err();
+}
+
+#[test]
+fn one_that_is_kept_stays_while_others_are_renewed() {
+    let kept = Identity::ecdsa(&["localhost"]);
+    let site = Site::new(&[kept], &Settings::default());
+    let client = Arc::new(site.client_config(SUITES[0]));
+    let other = Folder::new();
+    let renewed = other.read("cert.pem", "key.pem").unwrap();
+    // Files that are not in use are left out.
+    let unknown = Files::kept(Path::new("unknown"), Path::new("unknown"));
+    let name = Path::new(fakes::site::FILES);
+    let files = vec![Files::kept(name, name), unknown, renewed];
+    let mut checking = Checking::new(files).unwrap();
+    while checking.step(&site.certificates).unwrap() {}
+    assert!(site.certificates.replace_by(&mut checking).unwrap());
+    let mut pair = Pair::new(&site, client);
+    pair.pump().unwrap();
+    pair.download(1, 1000);
+    // Without any, those in use stay.
+    let unknown = Files::kept(Path::new("unknown"), Path::new("unknown"));
+    let mut checking = Checking::new(vec![unknown]).unwrap();
+    while checking.step(&site.certificates).unwrap() {}
+    site.certificates.replace_by(&mut checking).unwrap_err();
 }
 
 #[test]
@@ -203,7 +250,7 @@ fn a_reload_that_fails_leaves_everything_as_it_was() {
     let site = Site::plain();
     let client = Arc::new(site.client_config(SUITES[0]));
     let broken = Files::from_pem("broken", "broken", "broken");
-    site.certificates.replace(&[broken], UNIX_TIME).unwrap_err();
+    site.certificates.replace(&[broken]).unwrap_err();
     let mut pair = Pair::new(&site, client);
     pair.pump().unwrap();
     pair.download(1, 1000);
@@ -255,22 +302,26 @@ fn an_ocsp_response_is_stapled() {
 
     let folder = Folder::new();
     fs::write(folder.path("ocsp"), RESPONSE).unwrap();
-    let files = Files::read(
-        &folder.path("cert.pem"),
-        &folder.path("key.pem"),
-        Some(&folder.path("ocsp")),
-    );
+    let mut files = folder.read("cert.pem", "key.pem").unwrap();
+    files.staple(&folder.path("ocsp")).unwrap();
     let site = Site::new(&[Identity::ecdsa(&["localhost"])], &Settings::default());
-    site.certificates
-        .replace(&[files.unwrap()], UNIX_TIME)
-        .unwrap();
-    for suite in SUITES {
-        let mut client = site.client_config(suite);
-        client
-            .dangerous()
-            .set_certificate_verifier(Arc::new(Expects));
-        let mut pair = Pair::new(&site, Arc::new(client));
-        pair.pump().unwrap();
-        pair.download(1, 1000);
-    }
+    let is_stapled = || {
+        for suite in SUITES {
+            let mut client = site.client_config(suite);
+            client
+                .dangerous()
+                .set_certificate_verifier(Arc::new(Expects));
+            let mut pair = Pair::new(&site, Arc::new(client));
+            pair.pump().unwrap();
+            pair.download(1, 1000);
+        }
+    };
+    site.certificates.replace(&[files]).unwrap();
+    is_stapled();
+    // The same certificate keeps its response when there is no new one.
+    let mut again = folder.read("cert.pem", "key.pem").unwrap();
+    again.staple(&folder.path("missing")).unwrap_err();
+    let again = Files::from_bytes(&Files::to_bytes(&[again])).unwrap();
+    site.certificates.replace(&again).unwrap();
+    is_stapled();
 }

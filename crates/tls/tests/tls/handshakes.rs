@@ -84,9 +84,7 @@ fn a_session_of_the_old_certificate_is_resumed_after_a_reload() {
 
     let renewed = Identity::ecdsa(&["localhost"]);
     let files = [renewed.files()];
-    site.certificates
-        .replace(&files, fakes::site::UNIX_TIME)
-        .unwrap();
+    site.certificates.replace(&files).unwrap();
     site.trust(&renewed);
     before.download(2, RESPONSE_BYTES);
     let mut resumed = Pair::new(&site, client);

@@ -1,0 +1,220 @@
+//! Directories in use whose paths lead elsewhere by now, as after a deployment that renames a new
+//! directory into the place of the old: processes go on with the directory that they have opened.
+//! The log says so once, and a metric.
+//!
+//! A thread looks once a second: a path on a network file system may take long.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use failure::Failure;
+use rustix::event::{EventfdFlags, eventfd};
+
+use config::root::Identity;
+use observer::DirectoryReport;
+
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// A directory in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Watched {
+    /// As people call it.
+    pub(crate) what: &'static str,
+    pub(crate) path: PathBuf,
+    /// The one that processes have opened.
+    pub(crate) used: Identity,
+}
+
+/// Where a path leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    InUse,
+    Elsewhere,
+    /// Nowhere, for this reason.
+    Gone(String),
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct DirectoryWatch {
+    shared: Arc<Shared>,
+    /// What was logged of each.
+    logged: Vec<(Watched, State)>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    watched: Mutex<Vec<(Watched, State)>>,
+    /// Readable when a state has changed.
+    changed: OwnedFd,
+}
+
+impl DirectoryWatch {
+    /// Watches nothing yet.
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let failed = |error| Failure::broken("watching directories", error);
+        let changed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| failed(errno.into()))?;
+        let shared = Arc::new(Shared {
+            watched: Mutex::default(),
+            changed,
+        });
+        let seen = Arc::downgrade(&shared);
+        thread::Builder::new()
+            .name("directories".to_owned())
+            .spawn(move || look_on(&seen))
+            .map_err(failed)?;
+        Ok(Self {
+            shared,
+            logged: Vec::new(),
+        })
+    }
+
+    /// Logs what has changed about the directories in use.
+    pub(crate) fn on_time(&mut self, in_use: impl Iterator<Item = Watched>) {
+        // What has changed meanwhile is read below.
+        let _ = rustix::io::read(&self.shared.changed, &mut [0u8; 8]);
+        for line in self.news(in_use.collect()) {
+            tracing::warn!("{line}");
+        }
+    }
+
+    fn news(&mut self, in_use: Vec<Watched>) -> Vec<String> {
+        let known = self.shared.lock().clone();
+        let state_of = |watched: &Watched, of: &[(Watched, State)]| {
+            let found = of.iter().find(|(other, _)| other == watched);
+            found.map(|(_, state)| state.clone())
+        };
+        let now = in_use.into_iter().map(|watched| {
+            let state = state_of(&watched, &known).unwrap_or(State::InUse);
+            (watched, state)
+        });
+        let now: Vec<_> = now.collect();
+        let mut lines = Vec::new();
+        for (watched, state) in &now {
+            let before = state_of(watched, &self.logged).unwrap_or(State::InUse);
+            if *state != before {
+                lines.push(line(watched, state));
+            }
+        }
+        if self.logged != now {
+            *self.shared.lock() = now.clone();
+            self.logged = now;
+        }
+        lines
+    }
+
+    /// For metrics.
+    pub(crate) fn reports(&self) -> Vec<DirectoryReport> {
+        let reports = self.logged.iter().map(|(watched, state)| DirectoryReport {
+            path: watched.path.display().to_string(),
+            is_replaced: *state != State::InUse,
+        });
+        reports.collect()
+    }
+
+    /// Readable when a directory has been replaced.
+    pub(crate) fn watch(&self) -> BorrowedFd<'_> {
+        self.shared.changed.as_fd()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Watched, State)>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn line(Watched { what, path, .. }: &Watched, state: &State) -> String {
+    let path = path.display();
+    match state {
+        State::InUse => format!("{what} {path}: the directory in use is in its place again"),
+        State::Elsewhere => format!(
+            "{what} {path}: another directory has taken its place; the one from before stays in \
+             use until `splitway ctl reload`"
+        ),
+        State::Gone(why) => format!("{what} {path}: {why}; the directory stays in use"),
+    }
+}
+
+/// Looks as long as there is a watch.
+fn look_on(shared: &Weak<Shared>) {
+    while let Some(shared) = shared.upgrade() {
+        look(&shared);
+        drop(shared);
+        thread::sleep(PERIOD);
+    }
+}
+
+fn look(shared: &Shared) {
+    let before = shared.lock().clone();
+    let states = before.iter().map(|(watched, _)| look_at(watched));
+    let states: Vec<State> = states.collect();
+    let mut watched = shared.lock();
+    let mut has_changed = false;
+    for ((looked_at, _), found) in before.into_iter().zip(states) {
+        let known = watched.iter_mut().find(|(other, _)| *other == looked_at);
+        if let Some((_, state)) = known.filter(|(_, state)| *state != found) {
+            *state = found;
+            has_changed = true;
+        }
+    }
+    if has_changed {
+        let _ = rustix::io::write(&shared.changed, &1u64.to_ne_bytes());
+    }
+}
+
+fn look_at(watched: &Watched) -> State {
+    match Identity::of(&watched.path) {
+        Ok(found) if found == watched.used => State::InUse,
+        Ok(_) => State::Elsewhere,
+        Err(errno) => State::Gone(errno.to_string()),
+    }
+}
+
+/// The directory that processes opened at `path`, if they have.
+pub(crate) fn watched(what: &'static str, path: &Path, used: Option<Identity>) -> Option<Watched> {
+    Some(Watched {
+        what,
+        path: path.to_owned(),
+        used: used?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_replaced_is_reported_once_each_time() {
+        let place = tempfile::tempdir().unwrap();
+        let [root, new, old] = ["root", "new", "old"].map(|name| place.path().join(name));
+        fs::create_dir(&root).unwrap();
+        fs::create_dir(&new).unwrap();
+        let used = Identity::of(&root).unwrap();
+        let mut watch = DirectoryWatch::new().unwrap();
+        let mut news = |used| {
+            let in_use: Vec<_> = watched("root", &root, Some(used)).into_iter().collect();
+            watch.news(in_use.clone());
+            look(&watch.shared);
+            let lines = watch.news(in_use).join("\n");
+            (lines, watch.reports()[0].is_replaced)
+        };
+        assert_eq!(news(used), (String::new(), false));
+        fs::rename(&root, &old).unwrap();
+        let (lines, is_replaced) = news(used);
+        assert!(is_replaced && lines.contains("stays in use"), "{lines}");
+        fs::rename(&new, &root).unwrap();
+        let (lines, is_replaced) = news(used);
+        assert!(is_replaced && lines.contains("ctl reload"), "{lines}");
+        assert_eq!(news(used), (String::new(), true));
+        // It is in use from now on.
+        let used = Identity::of(&root).unwrap();
+        assert_eq!(news(used), (String::new(), false));
+    }
+}

@@ -1,0 +1,104 @@
+//! Bounds of numbers and times, key by key: the program checks values by them, and the JSON schema
+//! has them.
+
+use std::ops::RangeInclusive;
+
+use super::place::{Place, Problem};
+use super::text::{Text, Time};
+use crate::tls_names::KEY_RECORDS;
+
+/// Least and most of a number.
+const NUMBERS: &[(&str, u64, u64)] = &[
+    ("network.mtu", 1280, 65_535),
+    ("nic.workers", 1, 64),
+    ("nic.workers_min", 1, 64),
+    ("tls.key_records", KEY_RECORDS.0, KEY_RECORDS.1),
+    ("http.ranges_max", 1, 1_000_000),
+    ("http.responses_in_flight_max", 1, 1_000_000),
+    // Each is looked for among all.
+    ("origin.variants_max", 1, 1024),
+    // Each has its record in the segment.
+    ("sockets.sockets_max", 1, 1 << 20),
+    ("sockets.listeners_max", 0, 1 << 20),
+    ("sockets.bindings_max", 0, 1 << 20),
+    ("sockets.files_max", 0, 1 << 20),
+    ("sockets.messages_per_turn", 1, u32::MAX as u64),
+    ("sockets.applications_max", 1, 4096),
+    ("sockets.applications_per_user_max", 1, 4096),
+    ("sockets.processes_max", 1, 4096),
+    ("proxy.pool.connections_max", 1, u32::MAX as u64),
+    ("proxy.pool.check_rise", 1, u32::MAX as u64),
+    ("proxy.pool.check_fall", 1, u32::MAX as u64),
+];
+
+const SECOND: Time = Time::from_secs(1);
+const TEN_MINUTES: Time = Time::from_secs(600);
+const DAY: Time = Time::from_secs(24 * 3600);
+const WEEK: Time = Time::from_secs(7 * 24 * 3600);
+
+/// Least and most of a time.
+const TIMES: &[(&str, Time, Time)] = &[
+    ("quic.idle_timeout", SECOND, TEN_MINUTES),
+    ("http.head_timeout", SECOND, DAY),
+    ("http.idle_timeout", SECOND, DAY),
+    ("http.stall_timeout", SECOND, DAY),
+    ("http.rate_period", SECOND, DAY),
+    ("http.linger_timeout", SECOND, DAY),
+    ("proxy.connect_timeout", Time::LEAST, WEEK),
+    ("proxy.head_timeout", Time::LEAST, WEEK),
+    ("proxy.keepalive_timeout", Time::LEAST, WEEK),
+    ("proxy.response_timeout", Time::LEAST, WEEK),
+    ("proxy.idle_timeout", Time::LEAST, WEEK),
+    ("proxy.tunnel_timeout", Time::LEAST, WEEK),
+    ("proxy.backend_idle_timeout", Time::LEAST, WEEK),
+    ("proxy.resolve_interval", Time::LEAST, WEEK),
+    ("proxy.pool.queue_timeout", Time::LEAST, WEEK),
+    ("proxy.pool.eject_time", Time::LEAST, WEEK),
+    ("proxy.pool.check_interval", Time::LEAST, WEEK),
+    ("proxy.pool.check_timeout", Time::LEAST, WEEK),
+];
+
+/// Statuses of redirects, which `server::Redirect` checks.
+#[cfg(test)]
+pub(crate) const REDIRECT_STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
+
+/// Bounds of a number, by the key without indices.
+pub(crate) fn number(key: &str) -> RangeInclusive<u64> {
+    let found = NUMBERS.iter().find(|(known, ..)| *known == key);
+    found.map_or(0..=u64::MAX, |(_, least, most)| *least..=*most)
+}
+
+/// Complains of a number out of its bounds.
+pub(crate) fn check_number(place: Place, key: &str, value: u64, problems: &mut Vec<Problem>) {
+    let range = number(key);
+    if !range.contains(&value) {
+        let why = format!("{value} is not from {} to {}", range.start(), range.end());
+        problems.push(Problem::new(place, why));
+    }
+}
+
+/// Complains of a time out of its bounds.
+pub(crate) fn check_time(
+    place: Place,
+    key: &str,
+    Text(time): Text<Time>,
+    problems: &mut Vec<Problem>,
+) {
+    let found = TIMES.iter().find(|(known, ..)| *known == key);
+    let Some((_, least, most)) = found else {
+        return;
+    };
+    if !(*least..=*most).contains(&time) {
+        let why = format!("{time} is not from {least} to {most}");
+        problems.push(Problem::new(place, why));
+    }
+}
+
+/// All numbers and times, for the schema.
+#[cfg(test)]
+pub(crate) fn all() -> (
+    &'static [(&'static str, u64, u64)],
+    &'static [(&'static str, Time, Time)],
+) {
+    (NUMBERS, TIMES)
+}

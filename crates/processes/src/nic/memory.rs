@@ -1,0 +1,110 @@
+//! Memory for content: whether it can be had is known before the process serves. Memory is taken
+//! from the machine as it is used, so a mapping alone says nothing.
+
+use failure::Failure;
+use nic::RunError;
+use rustix::process::{Resource, getrlimit};
+use sandbox::memory_limit;
+
+use config::size::Size;
+
+/// Fails unless so much can be had that was asked for as `--cache`, in ordinary memory. `is_first`:
+/// no other process has it that this one takes the place of.
+pub fn check(cache: Size, is_first: bool) -> Result<(), Failure> {
+    Limits::here(is_first).check(cache)
+}
+
+/// The kernel gives no memory: which limit that is, or its own words.
+pub fn refused(cache: Option<Size>, is_first: bool, error: &RunError) -> Failure {
+    if let Some(Err(failure)) = cache.map(|cache| check(cache, is_first)) {
+        return failure;
+    }
+    let what = cache.map_or_else(|| "cache".to_owned(), |cache| format!("--cache {cache}"));
+    Failure::input(what, error)
+}
+
+/// Limits on memory, in bytes, each with what it is.
+struct Limits(Vec<(u64, &'static str)>);
+
+impl Limits {
+    fn here(is_first: bool) -> Self {
+        let address_space = getrlimit(Resource::As).current;
+        let machine = memory_limit::machine();
+        let mut limits = vec![
+            (
+                machine.map(|machine| machine.total_bytes),
+                "the machine has only",
+            ),
+            (
+                memory_limit::limit_bytes(),
+                "the memory limit of the control group is",
+            ),
+            (
+                address_space,
+                "the limit on the address space (ulimit -v) is",
+            ),
+        ];
+        if is_first {
+            limits.push((
+                machine.map(|machine| machine.available_bytes),
+                "the machine has only free or reclaimable",
+            ));
+            limits.push((
+                memory_limit::left_bytes(),
+                "the control group has only left of its memory limit",
+            ));
+        }
+        let known = limits.into_iter();
+        Self(
+            known
+                .filter_map(|(bytes, what)| Some((bytes?, what)))
+                .collect(),
+        )
+    }
+
+    fn check(&self, cache: Size) -> Result<(), Failure> {
+        let least = self.0.iter().min_by_key(|(bytes, _)| *bytes);
+        let Some((bytes, what)) = least.filter(|(bytes, _)| *bytes < cache.0) else {
+            return Ok(());
+        };
+        // Whole megabytes are enough for people.
+        let bytes = Size(bytes >> 20 << 20);
+        let why = format!("there is not so much memory: {what} {bytes}");
+        Err(Failure::input(format!("--cache {cache}"), why).remedy(
+            "Give less with --cache, or cache in [nic]; or raise the limit, free memory, or set \
+             huge pages aside\n(vm.nr_hugepages).",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_limit_decides_and_is_named() {
+        let limits = Limits(vec![
+            (8 << 30, "the machine has only"),
+            ((2 << 30) + 77, "the control group has only"),
+        ]);
+        limits.check(Size(2 << 30)).unwrap();
+        let failure = limits.check(Size(4 << 30)).unwrap_err();
+        assert_eq!(failure.exit_code(), 2);
+        let text = failure.to_string();
+        assert!(
+            text.starts_with(
+                "--cache 4G: there is not so much memory: the control group has only 2G"
+            ),
+            "{text}"
+        );
+        Limits(Vec::new()).check(Size(1 << 40)).unwrap();
+    }
+
+    #[test]
+    fn no_machine_has_a_hundred_terabytes() {
+        for is_first in [false, true] {
+            check(Size(100 << 40), is_first).unwrap_err();
+            check(Size(1 << 20), is_first).unwrap();
+        }
+    }
+}
