@@ -3,6 +3,8 @@
 
 use std::ops::RangeInclusive;
 
+use origin::FieldLimits;
+
 use super::place::{Place, Problem};
 use super::text::{Text, Time};
 use crate::tls_names::KEY_RECORDS;
@@ -17,6 +19,7 @@ const NUMBERS: &[(&str, u64, u64)] = &[
     ("http.responses_in_flight_max", 1, 1_000_000),
     // Each is looked for among all.
     ("origin.variants_max", 1, 1024),
+    ("origin.fields_max", 1, FieldLimits::COUNT_MAX as u64),
     // Each has its record in the segment.
     ("sockets.sockets_max", 1, 1 << 20),
     ("sockets.listeners_max", 0, 1 << 20),
@@ -49,10 +52,12 @@ const TIMES: &[(&str, Time, Time)] = &[
     ("proxy.keepalive_timeout", Time::LEAST, WEEK),
     ("proxy.response_timeout", Time::LEAST, WEEK),
     ("proxy.idle_timeout", Time::LEAST, WEEK),
+    ("proxy.rate_period", Time::LEAST, WEEK),
     ("proxy.tunnel_timeout", Time::LEAST, WEEK),
     ("proxy.backend_idle_timeout", Time::LEAST, WEEK),
     ("proxy.resolve_interval", Time::LEAST, WEEK),
     ("proxy.pool.queue_timeout", Time::LEAST, WEEK),
+    ("proxy.pool.evict_after", Time::from_secs(0), WEEK),
     ("proxy.pool.eject_time", Time::LEAST, WEEK),
     ("proxy.pool.check_interval", Time::LEAST, WEEK),
     ("proxy.pool.check_timeout", Time::LEAST, WEEK),

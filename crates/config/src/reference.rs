@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::Config;
 use super::forms::time_above_zero;
 use super::ranges;
+use super::text::Time;
 
 /// What stands around the part of `docs/config.md` that is made here.
 const BEGIN: &str =
@@ -33,8 +34,10 @@ fn schema() -> Value {
         property.insert("minimum".to_owned(), (*least).into());
         property.insert("maximum".to_owned(), (*most).into());
     }
-    for (key, ..) in times {
-        property(&mut schema, key).insert("pattern".to_owned(), time_above_zero().into());
+    for (key, least, _) in times {
+        if *least >= Time::LEAST {
+            property(&mut schema, key).insert("pattern".to_owned(), time_above_zero().into());
+        }
     }
     let statuses = ranges::REDIRECT_STATUSES.to_vec();
     property(&mut schema, "site.rule.redirect.status").insert("enum".to_owned(), statuses.into());

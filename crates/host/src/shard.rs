@@ -256,8 +256,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         loop {
             let now_us = monotonic_us();
             // The NIC stack ends with the host: CONNECTION_CLOSE must depart before that.
-            let is_quiet =
-                now_us - heard_us > silence_us && self.stack.sends_outstanding() == 0;
+            let is_quiet = now_us - heard_us > silence_us && self.stack.sends_outstanding() == 0;
             if now_us - begun_us > PARTING_US_MAX || is_quiet {
                 return;
             }

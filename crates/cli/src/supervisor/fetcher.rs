@@ -485,6 +485,8 @@ mod tests {
         CacheLimits {
             bytes,
             variants: 16,
+            head_bytes: Size(16 << 10),
+            fields: 100,
         }
     }
 

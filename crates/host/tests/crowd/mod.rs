@@ -117,6 +117,15 @@ impl Crowd {
     pub(crate) fn with(configure: impl FnOnce(&mut StackConfig)) -> Crowd {
         Crowd::of(Responder, configure)
     }
+
+    /// Where a client is.
+    #[allow(
+        dead_code,
+        reason = "some users of this file have clients that only connect"
+    )]
+    pub(crate) fn address(client: usize) -> SocketAddr {
+        address(client)
+    }
 }
 
 impl<A: Application> Crowd<A> {
@@ -156,15 +165,6 @@ impl<A: Application> Crowd<A> {
         crowd.hear(&request.to_frame(mac));
         crowd.turn();
         crowd
-    }
-
-    /// Where a client is.
-    #[allow(
-        dead_code,
-        reason = "some users of this file have clients that only connect"
-    )]
-    pub(crate) fn address(client: usize) -> SocketAddr {
-        address(client)
     }
 
     /// A frame of a client's segment.
