@@ -57,27 +57,18 @@ impl<V: Version> Exchange<V> {
         let Some((media_type, request, wanted)) = self.request_awaiting(file) else {
             return io.close_file(file);
         };
-        let now = io.unix_time();
-        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
-        let common = Common {
-            passed: self.held.as_ref().and_then(|held| held.passed.as_deref()),
-            ..common(&mut shared.date, &shared.config, &request, head, now)
-        };
-        let out = &mut shared.out;
         let attempt = match wanted {
             OpenPurpose::Content(attempt) => attempt,
             OpenPurpose::ErrorPage(status) => {
-                response::error_with_file(out, &common, status, meta.size, media_type);
-                let is_empty = request.head_only() || meta.size == 0;
-                let body = if is_empty {
-                    io.close_file(file);
-                    None
-                } else {
-                    Some(Body::one(Content::File(file), 0..meta.size))
+                let page = ErrorPage {
+                    file,
+                    size_bytes: meta.size,
+                    media_type,
                 };
-                return self.send_content(io, shared, request, status, body);
+                return self.send_error_page(io, shared, request, status, page);
             }
         };
+        let now = io.unix_time();
         let coding = attempt.coding();
         let is_anywhere = shared.config.roots_are_replicas;
         let found = Found {
@@ -88,6 +79,37 @@ impl<V: Version> Exchange<V> {
             coding,
         };
         self.answer(io, shared, request, found);
+    }
+
+    /// Answers with a refusal or failure, and the page that the site has for it.
+    #[cold]
+    fn send_error_page(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        request: Request<V>,
+        status: StatusCode,
+        page: ErrorPage,
+    ) {
+        let ErrorPage {
+            file,
+            size_bytes,
+            media_type,
+        } = page;
+        let now = io.unix_time();
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
+        let common = Common {
+            passed: self.held.as_ref().and_then(|held| held.passed.as_deref()),
+            ..common(&mut shared.date, &shared.config, &request, head, now)
+        };
+        response::error_with_file(&mut shared.out, &common, status, size_bytes, media_type);
+        let body = if request.head_only() || size_bytes == 0 {
+            io.close_file(file);
+            None
+        } else {
+            Some(Body::one(Content::File(file), 0..size_bytes))
+        };
+        self.send_content(io, shared, request, status, body);
     }
 
     /// Answers with content that has been found, or what of it is asked for.
@@ -174,7 +196,23 @@ impl<V: Version> Exchange<V> {
     }
 
     /// Which of its content the request gets.
+    #[inline]
     fn decide(&self, io: &dyn Io, shared: &Shared, request: &Request<V>, found: &Found) -> Answer {
+        if !request.present.has_conditions() {
+            return Answer::Whole;
+        }
+        self.decide_by_fields(io, shared, request, found)
+    }
+
+    /// The same if the request has conditions or ranges.
+    #[inline(never)]
+    fn decide_by_fields(
+        &self,
+        io: &dyn Io,
+        shared: &Shared,
+        request: &Request<V>,
+        found: &Found,
+    ) -> Answer {
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
         let passed = match &found.content {
             Content::File(_) => None,
@@ -406,7 +444,7 @@ impl<V: Version> Exchange<V> {
         self.refuse(io, shared, request, status);
     }
 
-    /// Answers with a refusal or failure, and the page that the site has for it.
+    /// Answers with a refusal or failure: opens the page that the site has for it.
     pub(super) fn refuse(
         &mut self,
         io: &mut dyn Io,
@@ -565,6 +603,13 @@ struct Found {
     media_type: &'static str,
     validators: Validators,
     coding: Option<Coding>,
+}
+
+/// The page of a refusal or failure, which is open.
+struct ErrorPage {
+    file: FileHandle,
+    size_bytes: u64,
+    media_type: &'static str,
 }
 
 /// True if the bytes of some content are coded: no field tells whether a coding is that of a part
