@@ -10,13 +10,14 @@
 //! acknowledgments have stopped. A RST stands at each. Between the two, a loss leaves the peer to
 //! the next server.
 
+mod ends;
 mod run;
 
 use std::collections::{HashMap, VecDeque};
 
 use contract::FlowId;
 
-use self::run::{Orphan, OrphanPacket};
+use self::ends::{Orphan, OrphanPacket};
 use crate::departed::Departed;
 use crate::flow::Flow;
 use crate::shrink;

@@ -1,55 +1,13 @@
 //! What a worker does when the host process has died.
 
-use std::io::IoSlice;
-
+use contract::Command;
 use contract::channel::NicChannel;
-use contract::{Command, FlowId};
-use netdev::{Offload, Port, SendError, Superpacket};
+use netdev::{Offload, Port, SendError};
 
+use super::ends::{Orphan, OrphanPacket};
 use crate::engine::{Clock, Engine};
-use crate::packet::{self, PacketHeader};
+use crate::packet;
 use crate::slab::Key;
-
-/// A connection to end.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Orphan {
-    /// A flow with something queued or pinned, or with keys.
-    Flow(Key),
-    /// A flow without.
-    Idle(FlowId),
-    /// A connection that the host has parted with.
-    Parted(Key),
-    /// A splice.
-    Spliced(Key),
-}
-
-/// A packet that waits for the port.
-#[derive(Debug)]
-pub(super) enum OrphanPacket {
-    Tcp(PacketHeader),
-    Datagram {
-        header: Vec<u8>,
-        payload: Vec<u8>,
-        offload: Offload,
-    },
-}
-
-impl OrphanPacket {
-    fn send<P: Port>(&self, port: &mut P) -> Result<(), SendError> {
-        match self {
-            OrphanPacket::Tcp(header) => header.send(port, &[]),
-            OrphanPacket::Datagram {
-                header,
-                payload,
-                offload,
-            } => port.send(&Superpacket {
-                header,
-                payload: &[IoSlice::new(payload)],
-                offload: *offload,
-            }),
-        }
-    }
-}
 
 impl<P: Port> Engine<P> {
     /// The host process has died: what is in the ring is taken only as far as it is the end of
