@@ -1,65 +1,76 @@
 //! How far a stream has departed, and the resets that stand there when the host process has died.
 
-use contract::limits::HEADER_BYTES_MAX;
 use wire::frame::{HeaderMut, TcpTemplate};
-use wire::tcp::{Flags, Header};
+use wire::tcp::{self, Flags, Header};
+use wire::{ethernet, ip};
 
 use crate::job::Job;
 use crate::packet::PacketHeader;
 
+/// Ethernet, IPv6 and TCP header without options, which a reset has none of.
+const KEPT_BYTES: usize = ethernet::HEADER_BYTES + ip::IPV6_HEADER_BYTES + tcp::HEADER_BYTES_MIN;
+
 /// The SEND that has departed furthest in its stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Departed {
-    header: [u8; HEADER_BYTES_MAX],
-    header_bytes: u8,
-    stream_offset: u64,
+    /// The start of its header. Whether that is of IPv4 or IPv6 is found out when it is needed: a
+    /// copy of a known length is a few instructions.
+    header: [u8; KEPT_BYTES],
     /// How much of it has departed, in bytes.
     bytes: u32,
+    /// Where that ends in the stream.
+    end_offset: u64,
 }
-
-const _: () = assert!(
-    HEADER_BYTES_MAX <= u8::MAX as usize,
-    "the length of a header is a byte"
-);
 
 impl Departed {
     /// `bytes` of a SEND have departed.
     pub(crate) fn of(job: &Job, bytes: u32) -> Departed {
-        let (header, header_bytes) = job.header_and_room();
         Departed {
-            header: *header,
-            header_bytes: header_bytes as u8,
-            stream_offset: job.stream_offset,
+            header: *job.header_start(),
             bytes,
+            end_offset: job.stream_offset.wrapping_add(bytes.into()),
         }
     }
 
     pub(crate) fn end_offset(&self) -> u64 {
-        self.stream_offset.wrapping_add(self.bytes.into())
+        self.end_offset
     }
 
     /// All of a SEND has departed. A retransmission changes nothing.
     #[inline]
     pub(crate) fn advance(&mut self, job: &Job) {
         let bytes = job.payload_len as u32;
-        if job.stream_offset.wrapping_add(bytes.into()) >= self.end_offset() {
-            let (header, header_bytes) = job.header_and_room();
-            self.header = *header;
-            self.header_bytes = header_bytes as u8;
-            self.stream_offset = job.stream_offset;
+        let end_offset = job.stream_offset.wrapping_add(bytes.into());
+        if end_offset >= self.end_offset {
+            self.header = *job.header_start();
             self.bytes = bytes;
+            self.end_offset = end_offset;
         }
+    }
+
+    /// The header without options.
+    fn header(&mut self) -> Option<HeaderMut<'_>> {
+        let (link, _) = ethernet::Header::parse(&self.header)?;
+        let ip_bytes = match link.ether_type {
+            ethernet::IPV6 => ip::IPV6_HEADER_BYTES,
+            _ => ip::IPV4_HEADER_BYTES,
+        };
+        let tcp_offset = ethernet::HEADER_BYTES + ip_bytes;
+        let bytes = &mut self.header[..tcp_offset + tcp::HEADER_BYTES_MIN];
+        // The data offset (RFC 9293 §3.1).
+        bytes[tcp_offset + 12] = (tcp::HEADER_BYTES_MIN as u8 / 4) << 4;
+        HeaderMut::parse(bytes).ok()
     }
 
     /// Resets for the peer: behind all that has departed, and where acknowledgments have stopped,
     /// which is at `acked_offset` of the stream.
     pub(crate) fn resets(&self, acked_offset: u64) -> impl Iterator<Item = PacketHeader> {
-        let mut header = self.header;
-        let bytes = &mut header[..usize::from(self.header_bytes)];
-        let sent = HeaderMut::parse(bytes).ok();
-        let sent = sent.map(|sent| (sent.seq(), sent.ack(), sent.flags()));
-        let template = TcpTemplate::parse(&self.header[..usize::from(self.header_bytes)]);
-        let (Some((seq, ack, flags)), Some(mut template)) = (sent, template) else {
+        let mut copy = self.clone();
+        let sent = copy.header().and_then(|sent| {
+            let template = TcpTemplate::parse(sent.bytes())?;
+            Some((sent.seq(), sent.ack(), sent.flags(), template))
+        });
+        let Some((seq, ack, flags, mut template)) = sent else {
             return [None, None].into_iter().flatten();
         };
         // Not ECN-capable (RFC 3168 §6.1.5).
@@ -69,7 +80,7 @@ impl Departed {
         let end = seq
             .wrapping_add(one_if(Flags::SYN))
             .wrapping_add(self.bytes);
-        let in_flight = self.end_offset().saturating_sub(acked_offset);
+        let in_flight = self.end_offset.saturating_sub(acked_offset);
         let acked = end.wrapping_sub(u32::try_from(in_flight).unwrap_or(0));
         let end = end.wrapping_add(one_if(Flags::FIN));
         let reset = |seq| {
@@ -87,8 +98,7 @@ impl Departed {
 
     /// FIN is on the last packet, which has not departed.
     pub(crate) fn without_fin(mut self) -> Departed {
-        let bytes = &mut self.header[..usize::from(self.header_bytes)];
-        if let Ok(mut header) = HeaderMut::parse(bytes) {
+        if let Some(mut header) = self.header() {
             header.set_flags(header.flags().without(Flags::FIN));
         }
         self

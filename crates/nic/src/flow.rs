@@ -218,8 +218,14 @@ impl Flow {
         match &mut self.departed {
             _ if job.kind != JobKind::Stream => {}
             Some(departed) => departed.advance(job),
-            None => self.departed = Some(Box::new(Departed::of(job, job.payload_len as u32))),
+            None => self.on_first_departed(job),
         }
+    }
+
+    #[cold]
+    fn on_first_departed(&mut self, job: &Job) {
+        let departed = Departed::of(job, job.payload_len as u32);
+        self.departed = Some(Box::new(departed));
     }
 
     /// How far the stream has departed, the SEND included that is departing. `None` if nothing has.

@@ -253,6 +253,13 @@ impl Job {
         (&self.header, self.header_len)
     }
 
+    /// The start of the header as the host sent it, with room behind it if it is shorter.
+    #[inline]
+    pub(crate) fn header_start<const BYTES: usize>(&self) -> &[u8; BYTES] {
+        const { assert!(BYTES <= HEADER_BYTES_MAX) };
+        self.header.first_chunk().expect("it is no longer")
+    }
+
     /// The header as the host sent it.
     pub(crate) fn header(&self) -> &[u8] {
         &self.header[..self.header_len]
