@@ -175,7 +175,10 @@ fn finish(shared: &mut Shared, backend: BackendId, verdict: &Verdict) {
         Ok(()) => shared.counters.checks_passed += 1,
         Err(_) => shared.counters.checks_failed += 1,
     }
-    let verdict = verdict.as_ref().map(|()| ()).map_err(String::as_str);
+    let verdict = match verdict {
+        Ok(()) => Ok(()),
+        Err(why) => Err(why.as_str()),
+    };
     let waiting = shared.pools.on_check(&shared.config, backend, verdict);
     shared.woken.extend(waiting);
     shared.pools.count(&mut shared.counters);

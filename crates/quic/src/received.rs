@@ -55,7 +55,7 @@ impl Received {
                     read: 0,
                     packet_bytes,
                 };
-                self.streams.insert(at, stream);
+                self.insert(at, stream);
             }
             // It is over.
             Err(_) => {}
@@ -73,8 +73,16 @@ impl Received {
                 read: 0,
                 packet_bytes: 0,
             };
-            self.streams.insert(at, stream);
+            self.insert(at, stream);
         }
+    }
+
+    /// Most connections have one or two: room grows by one at first.
+    fn insert(&mut self, at: usize, stream: Stream) {
+        if self.streams.len() < 4 {
+            self.streams.reserve_exact(1);
+        }
+        self.streams.insert(at, stream);
     }
 
     /// So many more bytes were read.

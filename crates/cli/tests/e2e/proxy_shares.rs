@@ -6,11 +6,13 @@ use testbed::Result;
 use testbed::backend::{Backend, Speech};
 use testbed::http::Connection;
 use testbed::namespace::isolated;
+use testbed::site::Site;
 use testbed::splitway::{HTTP_V4, HTTP_V6};
 use testbed::wait;
 
 use crate::deaths::counted;
 use crate::proxy::{exchange, listen, pool, started, written};
+use crate::stat::json;
 use crate::support::SOON;
 
 const SLOTS: usize = 8;
@@ -40,66 +42,63 @@ fn post(connection: &mut Connection, body: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// The attack holds all connections to the backend.
+fn holds_all(backend: &Backend) -> bool {
+    backend.connections() == SLOTS
+}
+
 /// A proxy beside which `attack` holds connections; clients over IPv4 get all their responses.
 /// Returns what was counted of `counters`.
 fn beside<const N: usize>(
-    attack: impl Fn() -> Vec<Connection>,
+    site: &Site,
+    attack: &[u8],
     is_under_way: impl Fn(&Backend) -> bool,
     counters: [&'static str; N],
-    check: impl Fn([u64; N]),
-) {
-    isolated(move |site| {
-        let backend = Backend::new(9001, Speech::Http);
-        let bounds = format!("connections_max = {SLOTS}\nqueue_max = {SLOTS}");
-        let text = listen(80, "web", "") + &pool("web", &bounds, &[9001]);
-        let proxy = started(&written(&site, &text));
-        let attackers = attack();
-        let begun = || is_under_way(&backend).then_some(());
-        wait::until(SOON, "the attack", begun).unwrap();
-        let mut client = Connection::open(HTTP_V4).unwrap();
-        for number in 0..100 {
-            exchange(&mut client, "/2000").unwrap();
-            post(&mut client, &[number; 3000]).unwrap();
-        }
-        drop(attackers);
-        check(counted(proxy, counters));
-    });
+) -> [u64; N] {
+    let backend = Backend::new(9001, Speech::Http);
+    let bounds = format!("connections_max = {SLOTS}\nqueue_max = {SLOTS}");
+    let text = listen(80, "web", "") + &pool("web", &bounds, &[9001]);
+    let proxy = started(&written(site, &text));
+    let attackers = attackers(attack);
+    let begun = || is_under_way(&backend).then_some(());
+    wait::until(SOON, "the attack", begun).unwrap();
+    let mut client = Connection::open(HTTP_V4).unwrap();
+    for number in 0..100 {
+        exchange(&mut client, "/2000").unwrap();
+        post(&mut client, &[number; 3000]).unwrap();
+    }
+    drop(attackers);
+    counted(proxy, counters)
 }
 
 #[test]
 fn short_bodies_that_do_not_end_hold_no_connection() {
     let head = "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 1000\r\n\r\nx";
-    beside(
-        move || attackers(head.as_bytes()),
-        |_| true,
-        ["proxy_evictions", "proxy_bodies_awaited"],
-        |[evictions, awaited]| {
-            assert_eq!(evictions, 0);
-            assert!(awaited >= 4 * SLOTS as u64);
-        },
-    );
+    isolated(|site| {
+        let counters = ["proxy_evictions", "proxy_bodies_awaited"];
+        let [evictions, awaited] = beside(&site, head.as_bytes(), |_| true, counters);
+        assert_eq!(evictions, 0);
+        assert!(awaited >= 4 * SLOTS as u64);
+    });
 }
 
 #[test]
 fn long_bodies_that_do_not_end_give_way() {
     let head = "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 1000000\r\n\r\n";
-    beside(
-        move || attackers(&[head.as_bytes(), &[b'x'; 100_000]].concat()),
-        |backend| backend.connections() == SLOTS,
-        ["proxy_evictions"],
-        |[evictions]| assert!(evictions > 0),
-    );
+    isolated(|site| {
+        let attack = [head.as_bytes(), &[b'x'; 100_000]].concat();
+        let [evictions] = beside(&site, &attack, holds_all, ["proxy_evictions"]);
+        assert!(evictions > 0);
+    });
 }
 
 #[test]
 fn readers_that_take_nothing_give_way() {
     let head = "GET /50000000 HTTP/1.1\r\nHost: test\r\n\r\n";
-    beside(
-        move || attackers(head.as_bytes()),
-        |backend| backend.connections() == SLOTS,
-        ["proxy_evictions"],
-        |[evictions]| assert!(evictions > 0),
-    );
+    isolated(|site| {
+        let [evictions] = beside(&site, head.as_bytes(), holds_all, ["proxy_evictions"]);
+        assert!(evictions > 0);
+    });
 }
 
 #[test]
@@ -115,7 +114,10 @@ fn posts_to_a_backend_without_timestamps_leave_no_port_in_time_wait() {
         }
         assert_eq!(backend.connections(), 256);
         // The client's own connection may end in order.
-        let [time_waits] = counted(proxy, ["connections_time_wait"]);
+        drop(client);
+        let usage = &json(&["--summary"])["host"]["usage"];
+        let time_waits = usage["time_waits"].as_u64().unwrap();
         assert!(time_waits <= 1, "{time_waits}");
+        drop(proxy);
     });
 }

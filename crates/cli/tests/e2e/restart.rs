@@ -228,7 +228,7 @@ fn memory_that_a_later_nic_process_cannot_have_is_named_until_it_can() {
         let socket = site.outside().join("control");
         let options = [
             "--cache",
-            "64M",
+            "1G",
             "--control-socket",
             socket.to_str().unwrap(),
         ];
@@ -245,11 +245,12 @@ fn memory_that_a_later_nic_process_cannot_have_is_named_until_it_can() {
             );
             now.unwrap()
         };
-        limit(Some(48 << 20));
+        // More than the supervisor needs, and less than the cache.
+        limit(Some(512 << 20));
         let nic = splitway.nic();
         // It is asked for while the one that serves goes on.
         let (done, said) = restart_nic(&socket);
-        assert!(!done && said.contains("--cache 64M"), "{said}");
+        assert!(!done && said.contains("--cache 1G"), "{said}");
         assert!(said.contains("ulimit -v"), "{said}");
         download(HTTP_V4, &file).unwrap();
         assert_eq!(splitway.nic(), nic);
@@ -257,7 +258,7 @@ fn memory_that_a_later_nic_process_cannot_have_is_named_until_it_can() {
         signal(nic, Signal::KILL).unwrap();
         let said = wait::until(SOON, "the reason", || {
             let said = the_nic(&socket);
-            said.contains("--cache 64M").then_some(said)
+            said.contains("--cache 1G").then_some(said)
         });
         let said = said.unwrap();
         assert!(said.contains("missing for"), "{said}");

@@ -37,8 +37,8 @@ pub(super) const KEPT_ACKS_MAX: u32 = 8192;
 #[derive(Clone, Debug)]
 pub(super) struct Allowance {
     most: u32,
-    interval: Duration,
     left: u32,
+    interval_us: u32,
     /// When the last interval began.
     counted: Instant,
 }
@@ -47,8 +47,8 @@ impl Allowance {
     pub(super) const fn new(most: u32, interval: Duration) -> Self {
         Self {
             most,
-            interval,
             left: most,
+            interval_us: interval.as_micros() as u32,
             counted: Instant::from_us(0),
         }
     }
@@ -56,11 +56,12 @@ impl Allowance {
     /// How many are left.
     pub(super) fn left(&mut self, now: Instant) -> u32 {
         let elapsed = now.since(self.counted).as_micros();
-        let intervals = elapsed / self.interval.as_micros();
+        let intervals = elapsed / u128::from(self.interval_us);
         match u32::try_from(intervals) {
             Ok(intervals) if intervals < self.most - self.left => {
                 self.left += intervals;
-                self.counted = self.counted + self.interval * intervals;
+                let elapsed_us = u64::from(self.interval_us) * u64::from(intervals);
+                self.counted = self.counted + Duration::from_micros(elapsed_us);
             }
             _ => (self.left, self.counted) = (self.most, now),
         }

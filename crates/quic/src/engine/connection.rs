@@ -53,7 +53,7 @@ pub(super) struct Connection {
     /// The worker in which its SENDs wait.
     pub(super) worker: usize,
     /// When the packets were sent that may have been lost with a NIC stack, the last time.
-    lost_with_nic: Option<Excused>,
+    lost_with_nic: Option<Box<Excused>>,
     /// The next datagrams are probes: no window holds them back (RFC 9002 §7.5).
     pub(super) is_probing: bool,
     /// How long the last departed SEND took to depart.
@@ -211,7 +211,8 @@ impl Connection {
     }
 
     fn hand_in(&mut self, remote: SocketAddr, bytes: usize, event: quinn_proto::ConnectionEvent) {
-        let (current, excused) = (self.quinn.remote_address(), self.lost_with_nic);
+        let current = self.quinn.remote_address();
+        let excused = self.lost_with_nic.as_deref().copied();
         let Some(preferred) = &mut self.preferred else {
             return excusing(excused, || self.quinn.handle_event(event));
         };
@@ -449,7 +450,7 @@ impl Connection {
     /// A timer is due.
     pub(super) fn on_timeout(&mut self, at: std::time::Instant) {
         self.amplification.on_timeout();
-        let excused = self.lost_with_nic;
+        let excused = self.lost_with_nic.as_deref().copied();
         excusing(excused, || self.quinn.handle_timeout(at));
     }
 
@@ -461,7 +462,8 @@ impl Connection {
         if let Some(first) = self.undeparted.front()
             && !self.quinn.is_closed()
         {
-            self.lost_with_nic = Some((first.issued, now.max(self.made_until)));
+            let excused = (first.issued, now.max(self.made_until));
+            self.lost_with_nic = Some(Box::new(excused));
             self.is_probing = true;
             self.quinn.ping();
         }

@@ -165,7 +165,7 @@ mod tests {
         fn the_length_of_a_body_is_known_in_advance(
             ranges in vec((0..u64::MAX - 300, 1..300u64), 1..20),
             boundary in any::<[u64; 2]>(),
-            content_type in vec(b'a'..b'z', 0..80),
+            content_type in vec(b'a'..=b'z', 0..80),
         ) {
             let ranges: Vec<_> = ranges.iter().map(|&(at, len)| at..at + len).collect();
             let body = Multipart::new(ranges, boundary, content_type.into(), u64::MAX);

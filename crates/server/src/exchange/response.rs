@@ -65,7 +65,7 @@ pub(crate) struct Entity<'a> {
     pub(crate) coding: Option<Coding>,
     /// The client cannot get a part of these bytes, unless it has another one.
     pub(crate) is_indivisible: bool,
-    /// How it has come from its origin, if clients are told.
+    /// How it has come from its origin, if responses state that.
     pub(crate) how: Option<CacheStatus>,
 }
 
@@ -130,8 +130,8 @@ pub(crate) fn part_head_bytes_max(
 pub(crate) fn whole<V: Version>(out: &mut Vec<u8>, common: &Common<'_, V>, entity: &Entity<'_>) {
     // Clients that ask for a length before they ask for parts would take this one for that of the
     // parts' file. RFC 9110 §9.3.2 lets a response to HEAD do without.
-    let is_told = !(common.head_only && entity.is_indivisible);
-    let size_bytes = is_told.then_some(entity.size_bytes);
+    let has_length = !(common.head_only && entity.is_indivisible);
+    let size_bytes = has_length.then_some(entity.size_bytes);
     begin(out, common, StatusCode::OK, size_bytes);
     entity.content_type(out, common);
     entity.fields(out, common.version);

@@ -169,6 +169,8 @@ impl Stack {
             if is_request && connection.requests == 0 && !connection.is_over {
                 let idle = &mut quic.listeners[connection.listener].idle;
                 idle.add(connection.remote.ip(), connection.handle);
+                connection.writing.shrink_to_fit();
+                connection.prepares.shrink_to_fit();
             }
         }
         // One that waited for a file of another stream may go on.
