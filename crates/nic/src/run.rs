@@ -45,6 +45,9 @@ const NO_TIME: Timespec = Timespec {
 /// hundred packets, which any link takes.
 const ORPHANS_PER_MS: usize = 128;
 
+/// A packet may be lost, and nobody answers the peer any more: all go again, after these pauses.
+const ORPHANS_REPEATED_AFTER_MS: [u64; 2] = [50, 200];
+
 /// The others are left to the next server after so long, in microseconds. The supervisor kills a
 /// NIC process that takes five seconds to end.
 const ORPHANS_US_MAX: u64 = 2_000_000;
@@ -394,10 +397,15 @@ fn end<P: Port>(number: usize, mut worker: Worker<P>, ends: &Ends<'_>) -> Counte
     let until_us = monotonic_us().saturating_add(ORPHANS_US_MAX);
     let connections = worker.orphan_all(&monotonic_us);
     let mut is_any_left = connections > 0;
+    let mut pauses = ORPHANS_REPEATED_AFTER_MS.iter();
     while is_any_left && monotonic_us() < until_us {
         is_any_left = worker.end_orphans(ORPHANS_PER_MS, &monotonic_us);
         if is_any_left {
             thread::sleep(Duration::from_millis(1));
+        } else if let Some(pause_ms) = pauses.next() {
+            thread::sleep(Duration::from_millis(*pause_ms));
+            worker.repeat_orphans();
+            is_any_left = true;
         }
     }
     let counters = worker.counters();

@@ -247,6 +247,11 @@ impl<P: Port> Worker<P> {
         self.engine.end_orphans(count_max, clock)
     }
 
+    /// Queues the last packets of connections once more, for [`Worker::end_orphans`].
+    pub fn repeat_orphans(&mut self) {
+        self.engine.repeat_orphans();
+    }
+
     /// What has been done so far.
     pub fn counters(&self) -> Counters {
         let mut counters = self.engine.counters;

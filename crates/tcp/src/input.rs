@@ -22,7 +22,7 @@ impl Connection {
             return;
         }
         match self.state {
-            State::Closed => {}
+            State::Closed => self.on_segment_in_closed(&segment.header),
             State::SynSent => self.on_segment_in_syn_sent(now, segment),
             State::TimeWait => self.on_segment_in_time_wait(now, segment),
             _ => self.on_segment_otherwise(now, segment),
@@ -72,6 +72,20 @@ impl Connection {
             // is not kept; the peer sends it again.
             self.state = State::SynReceived;
             self.sent.lose_positions(0..1);
+        }
+    }
+
+    /// §3.10.7.1: RST where the peer expects more. It may have nothing further to send, so the answer
+    /// cannot wait until the owner has forgotten the connection.
+    #[cold]
+    fn on_segment_in_closed(&mut self, header: &Header) {
+        if header.flags.contains(Flags::RST) || !header.flags.contains(Flags::ACK) {
+            return;
+        }
+        match self.reset.as_deref_mut() {
+            Some(Reset::Abort(boundaries)) => boundaries.add(header.ack),
+            Some(Reset::UnacceptableAck { .. }) => {}
+            None => self.reset = Some(Box::new(Reset::UnacceptableAck { seq: header.ack })),
         }
     }
 

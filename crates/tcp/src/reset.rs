@@ -26,18 +26,27 @@ pub(crate) struct Boundaries {
 }
 
 impl Boundaries {
-    const MAX: usize = 3;
+    const MAX: usize = 4;
 
     /// At least the first of `seqs`; the others as far as they differ.
-    pub(crate) fn new(seqs: [u32; Boundaries::MAX]) -> Boundaries {
-        let mut boundaries = Boundaries { seqs, count: 0 };
-        for (index, seq) in seqs.iter().enumerate() {
-            if !seqs[..index].contains(seq) {
-                boundaries.seqs[usize::from(boundaries.count)] = *seq;
-                boundaries.count += 1;
-            }
+    pub(crate) fn new(seqs: [u32; 3]) -> Boundaries {
+        let mut boundaries = Boundaries {
+            seqs: [seqs[0]; Boundaries::MAX],
+            count: 1,
+        };
+        for seq in &seqs[1..] {
+            boundaries.add(*seq);
         }
         boundaries
+    }
+
+    /// One more, if it differs and there is room.
+    pub(crate) fn add(&mut self, seq: u32) {
+        let count = usize::from(self.count);
+        if count < Boundaries::MAX && !self.seqs[..count].contains(&seq) {
+            self.seqs[count] = seq;
+            self.count += 1;
+        }
     }
 
     /// The first, and the others if there are any.

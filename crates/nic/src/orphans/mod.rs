@@ -39,9 +39,26 @@ pub(crate) struct Orphans {
     waiting: VecDeque<Orphan>,
     /// For the port, as soon as it takes them.
     packets: VecDeque<OrphanPacket>,
+    /// Sent once, to be repeated: the network, or a full socket of the peer, may lose a packet.
+    sent: Vec<OrphanPacket>,
 }
 
+/// Packets that are repeated; each takes some hundred bytes of memory.
+const REPEATED_MAX: usize = 16_384;
+
 impl Orphans {
+    /// A packet has gone to the port.
+    fn on_sent(&mut self, packet: OrphanPacket) {
+        if self.sent.len() < REPEATED_MAX {
+            self.sent.push(packet);
+        }
+    }
+
+    /// All packets that were sent go once more.
+    fn repeat(&mut self) {
+        self.packets.extend(self.sent.drain(..));
+    }
+
     /// Idle flows.
     pub(crate) fn idle(&self) -> usize {
         self.idle.len()

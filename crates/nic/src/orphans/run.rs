@@ -67,6 +67,11 @@ impl<P: Port> Engine<P> {
         !self.send_orphan_packets() || !self.orphans.waiting.is_empty()
     }
 
+    /// Queues the last packets of connections once more.
+    pub(crate) fn repeat_orphans(&mut self) {
+        self.orphans.repeat();
+    }
+
     fn end_flow(&mut self, key: Key) {
         let Some(flow) = self.flows.get_mut(key) else {
             return;
@@ -100,7 +105,9 @@ impl<P: Port> Engine<P> {
                 return false;
             }
             packet::has_left(&sent, &mut self.counters);
-            self.orphans.packets.pop_front();
+            if let Some(packet) = self.orphans.packets.pop_front() {
+                self.orphans.on_sent(packet);
+            }
         }
         true
     }

@@ -156,7 +156,11 @@ fn a_check_reads_its_answer_before_it_closes() {
         host: String::new(),
         statuses: 200..=299,
     };
-    let mut world = World::new(checked(kind), &[9001, 9002]);
+    let mut config = checked(kind);
+    if let Some(check) = &mut config.pools[0].check {
+        check.timeout = Duration::from_secs(10);
+    }
+    let mut world = World::new(config, &[9001, 9002]);
     world.settle();
     let backends = [world.backend(9001), world.backend(9002)];
     for backend in backends {

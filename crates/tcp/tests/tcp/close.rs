@@ -456,7 +456,7 @@ fn a_peer_that_has_closed_is_reset_if_it_may_lack_data_or_fin() {
 
 /// Covers: RFC 9293 §3.10.7.1
 #[test]
-fn closed_ignores_everything() {
+fn closed_answers_what_carries_an_acknowledgment_with_rst() {
     let mut script = Script::in_state("Established");
     script.trace(
         "
@@ -464,7 +464,9 @@ fn closed_ignores_everything() {
         > RST ACK 1 ack 1
         ! Closed(Aborted)
         < ACK 1..100 ack 1 win 10000
+        > RST 1
         < FIN ACK 1 ack 1 win 10000
+        > RST 1
         < RST 1
         < SYN 1
         abort
