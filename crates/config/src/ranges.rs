@@ -99,11 +99,14 @@ pub(crate) fn check_time(
     }
 }
 
+/// Keys with the least and the most of a number, or of a time.
+#[cfg(test)]
+type Numbers = &'static [(&'static str, u64, u64)];
+#[cfg(test)]
+type Times = &'static [(&'static str, Time, Time)];
+
 /// All numbers and times, for the schema.
 #[cfg(test)]
-pub(crate) fn all() -> (
-    &'static [(&'static str, u64, u64)],
-    &'static [(&'static str, Time, Time)],
-) {
+pub(crate) fn all() -> (Numbers, Times) {
     (NUMBERS, TIMES)
 }

@@ -25,6 +25,9 @@ use crate::support::{FAMILIES, SOON, program, serve};
 /// Clients of each kind.
 const CLIENTS: usize = 4;
 
+/// What happens to a file, and how.
+type Change = (&'static str, fn(&Path));
+
 /// A client that has read the head of a response, with a receive buffer of so many bytes, or that
 /// of the kernel's choice.
 fn downloading(server: SocketAddr, file: &KnownFile, buffer_bytes: Option<usize>) -> Connection {
@@ -70,7 +73,7 @@ fn assert_reset(client: &Connection) {
 fn a_client_with_a_full_window_takes_the_reset_of_a_response_that_cannot_go_on() {
     isolated(|site| {
         let _splitway = serve(&site);
-        let changes: [(&str, fn(&Path)); 4] = [
+        let changes: [Change; 4] = [
             ("touched", |path| {
                 let file = File::options().write(true).open(path).unwrap();
                 file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
