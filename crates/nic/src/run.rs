@@ -45,7 +45,8 @@ const NO_TIME: Timespec = Timespec {
 /// hundred packets, which any link takes.
 const ORPHANS_PER_MS: usize = 128;
 
-/// A packet may be lost, and nobody answers the peer any more: all go again, after these pauses.
+/// A packet may be lost, and no process answers the peer any more: all go again, after these
+/// pauses.
 const ORPHANS_REPEATED_AFTER_MS: [u64; 2] = [50, 200];
 
 /// The others are left to the next server after so long, in microseconds. The supervisor kills a

@@ -75,8 +75,8 @@ impl Connection {
         }
     }
 
-    /// §3.10.7.1: RST where the peer expects more. It may have nothing further to send, so the answer
-    /// cannot wait until the owner has forgotten the connection.
+    /// §3.10.7.1: RST where the peer expects more. It may have nothing further to send, so the
+    /// answer cannot wait until the owner has forgotten the connection.
     #[cold]
     fn on_segment_in_closed(&mut self, header: &Header) {
         if header.flags.contains(Flags::RST) || !header.flags.contains(Flags::ACK) {
