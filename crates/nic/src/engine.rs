@@ -90,7 +90,7 @@ pub(crate) struct Engine<P> {
     /// Connections that the host has joined.
     pub(crate) spliced: Spliced,
     /// What ends connections when the host process has died.
-    pub(crate) orphans: Orphans,
+    pub(crate) orphans: Box<Orphans>,
     /// Frames that arrive.
     pub(crate) arrivals: Arrivals,
     /// Packets of QUIC connections that arrive.
@@ -149,7 +149,7 @@ impl<P: Port> Engine<P> {
             prepares: 0,
             parted: Parted::new(config),
             spliced: Spliced::new(config),
-            orphans: Orphans::default(),
+            orphans: Box::default(),
             arrivals: Arrivals::default(),
             receiving: Receiving::new(config.reorder),
             syn_answers: None,

@@ -12,6 +12,8 @@ use crate::slab::Key;
 impl<P: Port> Engine<P> {
     /// The host process has died: what is in the ring is taken only as far as it is the end of
     /// flows, and all connections are to be ended. Returns how many there are.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn orphan_all(&mut self, channel: &mut NicChannel, clock: Clock<'_>) -> usize {
         while let Ok(Some(command)) = channel.receive() {
             let is_end = match &command {
@@ -33,6 +35,8 @@ impl<P: Port> Engine<P> {
     }
 
     /// Ends at most so many connections, until the port is busy. True if some are left.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn end_orphans(&mut self, count_max: usize, clock: Clock<'_>) -> bool {
         for _ in 0..count_max {
             if !self.send_orphan_packets() {
@@ -68,10 +72,14 @@ impl<P: Port> Engine<P> {
     }
 
     /// Queues the last packets of connections once more.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn repeat_orphans(&mut self) {
         self.orphans.repeat();
     }
 
+    #[cold]
+    #[inline(never)]
     fn end_flow(&mut self, key: Key) {
         let Some(flow) = self.flows.get_mut(key) else {
             return;
@@ -98,6 +106,8 @@ impl<P: Port> Engine<P> {
     }
 
     /// Sends packets until the port is busy. False if it is.
+    #[cold]
+    #[inline(never)]
     fn send_orphan_packets(&mut self) -> bool {
         while let Some(packet) = self.orphans.packets.front() {
             let sent = packet.send(&mut self.port);
