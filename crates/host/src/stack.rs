@@ -785,7 +785,10 @@ impl Stack {
         if let Some(mut entry) = self.connections.remove(handle) {
             self.memory.release(entry.charged_bytes);
             unreserve(&mut self.bindings, &mut entry);
-            if !entry.is_active {
+            if entry.is_active {
+                let crate::tables::tuple::Tuple { local, remote } = entry.tuple;
+                self.ephemeral_ports.on_freed(local, remote);
+            } else {
                 let unheard = entry.unheard.take();
                 self.gate.on_forgotten(entry.source(), unheard);
             }

@@ -158,6 +158,7 @@ impl Stack {
         while let Some(record) = self.teardown.parted.take_overdue(now_us) {
             self.counters.parted_overdue += 1;
             self.clear_flow(&record.tuple());
+            self.free_local_port(&record.tuple());
             self.nics[record.worker()].send_or_defer(Deferred::PartGone { flow: record.flow });
         }
     }
@@ -292,6 +293,7 @@ impl Stack {
                 continue;
             };
             self.clear_flow(&record.tuple());
+            self.free_local_port(&record.tuple());
             match end.reason {
                 PartEndReason::Finished | PartEndReason::Replaced => {
                     self.counters.parted_finished += 1;
@@ -310,6 +312,10 @@ impl Stack {
             }
         }
         true
+    }
+
+    fn free_local_port(&mut self, tuple: &Tuple) {
+        self.ephemeral_ports.on_freed(tuple.local, tuple.remote);
     }
 
     /// Continues a connection here that was parted with.

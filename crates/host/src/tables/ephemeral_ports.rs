@@ -1,5 +1,6 @@
 //! Local ports of connections that this side opens (RFC 6056).
 
+use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -11,6 +12,19 @@ use crate::tables::keyed_hash::KeyedHash;
 /// are to others (RFC 6056 §3.3.4).
 const COUNTERS: usize = 1024;
 
+/// Most ports that are looked at for a peer to which there was none: each takes a look at all
+/// tables of connections.
+const SCARCE_LOOKS_MAX: u32 = 256;
+
+/// Of these, ports of connections that have ended since; some may be in TIME-WAIT.
+const FREED_LOOKS_MAX: usize = 16;
+
+/// With so many of them, ports are scarce no more.
+const FREED_MAX: usize = 1024;
+
+/// Peers to which ports are known to be scarce. Only with few ports can there be more.
+const SCARCE_MAX: usize = 64;
+
 /// Chooses ports by double hash (RFC 6056 §3.3.4, algorithm 4): to one peer, ports are used in
 /// turn, so that the one that was free for longest comes next; nothing tells where they begin.
 #[derive(Debug)]
@@ -18,6 +32,9 @@ pub(crate) struct EphemeralPorts {
     range: RangeInclusive<u16>,
     hash: KeyedHash,
     counters: Vec<u16>,
+    /// By own address and peer to which no port was free: the ports of connections that have ended
+    /// since.
+    scarce: HashMap<(IpAddr, SocketAddr), VecDeque<u16>, KeyedHash>,
     exhausted: Episode,
 }
 
@@ -27,6 +44,7 @@ impl EphemeralPorts {
             range,
             hash: KeyedHash(secret),
             counters: vec![0; COUNTERS],
+            scarce: HashMap::with_hasher(KeyedHash(secret)),
             exhausted: Episode::default(),
         }
     }
@@ -36,19 +54,46 @@ impl EphemeralPorts {
         self.exhausted.begins(now_us)
     }
 
-    /// A port for a connection from `local` to `remote` of which `is_free` is true; `None` if there
-    /// is none.
+    /// A port for a connection from `local` to `remote` of which `is_free` is true. `None` if there
+    /// is none; after that, a port whose connection did not end by [`EphemeralPorts::on_freed`] may
+    /// take some calls to be found, so that no call looks at all ports again.
     pub(crate) fn choose(
         &mut self,
         local: IpAddr,
         remote: SocketAddr,
         mut is_free: impl FnMut(u16) -> bool,
     ) -> Option<u16> {
+        let count = u32::from(self.range.end().checked_sub(*self.range.start())?) + 1;
+        let Some(freed) = self.scarce.get_mut(&(local, remote)) else {
+            let found = self.look(local, remote, count, is_free);
+            if found.is_none() && count > SCARCE_LOOKS_MAX {
+                self.note_scarce(local, remote);
+            }
+            return found;
+        };
+        for _ in 0..freed.len().min(FREED_LOOKS_MAX) {
+            let port = freed.pop_front()?;
+            if is_free(port) {
+                return Some(port);
+            }
+            freed.push_back(port);
+        }
+        self.look(local, remote, SCARCE_LOOKS_MAX, is_free)
+    }
+
+    /// The next port that is free, of so many.
+    fn look(
+        &mut self,
+        local: IpAddr,
+        remote: SocketAddr,
+        looks: u32,
+        mut is_free: impl FnMut(u16) -> bool,
+    ) -> Option<u16> {
         let hash = |part: u8| self.hash.hash_one((local, remote, part));
         let (offset, counter) = (hash(0), hash(1) as usize % COUNTERS);
         let first = *self.range.start();
         let count = u32::from(self.range.end().checked_sub(first)?) + 1;
-        for _ in 0..count {
+        for _ in 0..looks {
             let next = u64::from(self.counters[counter]).wrapping_add(offset);
             self.counters[counter] = self.counters[counter].wrapping_add(1);
             let port = first + (next % u64::from(count)) as u16;
@@ -57,6 +102,35 @@ impl EphemeralPorts {
             }
         }
         None
+    }
+
+    fn note_scarce(&mut self, local: IpAddr, remote: SocketAddr) {
+        if self.scarce.len() >= SCARCE_MAX {
+            self.scarce.clear();
+        }
+        self.scarce.insert((local, remote), VecDeque::new());
+    }
+
+    /// A connection has ended, or the part of it that a NIC stack kept.
+    #[inline]
+    pub(crate) fn on_freed(&mut self, local: SocketAddr, remote: SocketAddr) {
+        if !self.scarce.is_empty() {
+            self.note_freed(local, remote);
+        }
+    }
+
+    #[cold]
+    fn note_freed(&mut self, local: SocketAddr, remote: SocketAddr) {
+        let peer = (local.ip(), remote);
+        let Some(freed) = self.scarce.get_mut(&peer) else {
+            return;
+        };
+        if self.range.contains(&local.port()) {
+            freed.push_back(local.port());
+        }
+        if freed.len() >= FREED_MAX {
+            self.scarce.remove(&peer);
+        }
     }
 }
 
@@ -100,6 +174,44 @@ mod tests {
         assert_eq!(none, None);
         let other = ports.choose(LOCAL, remote(2), |port| port == 65_533);
         assert_eq!(other, Some(65_533));
+    }
+
+    #[test]
+    fn a_peer_without_a_free_port_costs_few_looks_until_one_is_free() {
+        let mut ports = ports(32_768..=60_999);
+        let looks = std::cell::Cell::new(0);
+        let choose = |ports: &mut EphemeralPorts, free: &[u16]| {
+            looks.set(0);
+            let port = ports.choose(LOCAL, remote(2), |port| {
+                looks.set(looks.get() + 1);
+                free.contains(&port)
+            });
+            (port, looks.get())
+        };
+        assert_eq!(choose(&mut ports, &[]), (None, 28_232));
+        assert_eq!(choose(&mut ports, &[]), (None, SCARCE_LOOKS_MAX));
+        // Others are not concerned.
+        assert!(ports.choose(LOCAL, remote(3), |_| true).is_some());
+        ports.on_freed(SocketAddr::new(LOCAL, 50_000), remote(3));
+        assert_eq!(choose(&mut ports, &[]), (None, SCARCE_LOOKS_MAX));
+        // One that is freed comes at once, after others that are in TIME-WAIT still.
+        ports.on_freed(SocketAddr::new(LOCAL, 40_000), remote(2));
+        ports.on_freed(SocketAddr::new(LOCAL, 50_000), remote(2));
+        assert_eq!(choose(&mut ports, &[50_000]), (Some(50_000), 2));
+        assert_eq!(choose(&mut ports, &[40_000]), (Some(40_000), 1));
+        // One of which nothing is known is found in time.
+        let calls = (1..).find(|_| choose(&mut ports, &[45_000]).0.is_some());
+        assert!(calls.unwrap() <= 28_232 / SCARCE_LOOKS_MAX + 1);
+    }
+
+    #[test]
+    fn ports_are_scarce_no_more_when_many_are_freed() {
+        let mut ports = ports(32_768..=60_999);
+        assert_eq!(ports.choose(LOCAL, remote(2), |_| false), None);
+        for port in 0..FREED_MAX as u16 {
+            ports.on_freed(SocketAddr::new(LOCAL, 32_768 + port), remote(2));
+        }
+        assert!(ports.scarce.is_empty());
     }
 
     #[test]

@@ -136,6 +136,22 @@ fn where_an_address_has_no_port_left_another_one_of_its_network_has() {
 }
 
 #[test]
+fn a_port_that_is_freed_is_used_at_once_where_there_was_none() {
+    let mut pair = Pair::with_ports(50_000..=50_999);
+    let server = "10.77.0.2:80";
+    let streams: Vec<StreamId> = (0..1_000).map(|_| pair.connect(server).unwrap()).collect();
+    for place in [700, 3] {
+        for _ in 0..3 {
+            assert_eq!(pair.connect(server), Err(ConnectError::NoPort));
+        }
+        let now_us = pair.now_us;
+        pair.client.act(now_us, |io| io.abort(streams[place]));
+        pair.run_until(|pair| pair.client.stack.connections() == 999);
+        pair.connect(server).unwrap();
+    }
+}
+
+#[test]
 fn addresses_and_ports_that_are_named_are_used_or_refused() {
     let mut pair = Pair::new();
     let server: SocketAddr = "10.77.0.2:80".parse().unwrap();
