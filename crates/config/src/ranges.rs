@@ -26,6 +26,7 @@ const NUMBERS: &[(&str, u64, u64)] = &[
     ("sockets.bindings_max", 0, 1 << 20),
     ("sockets.files_max", 0, 1 << 20),
     ("sockets.messages_per_turn", 1, u32::MAX as u64),
+    ("sockets.turn_us_max", 1, 1_000_000),
     ("sockets.applications_max", 1, 4096),
     ("sockets.applications_per_user_max", 1, 4096),
     ("sockets.processes_max", 1, 4096),

@@ -628,6 +628,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("segment", &["'64M'", "'1G'"]),
             ("files_max", &["0", "7"]),
             ("messages_per_turn", &["1"]),
+            ("turn_us_max", &["50"]),
             ("applications_max", &["1"]),
             ("applications_per_user_max", &["1"]),
             ("processes_max", &["1"]),

@@ -30,6 +30,9 @@ pub struct Sockets {
     pub files_max: u32,
     /// Messages that the host stack takes from an application per turn, at least 1; others wait.
     pub messages_per_turn: u32,
+    /// Time that the host stack spends on messages of an application per turn, in microseconds, 1 to
+    /// 1,000,000; others wait.
+    pub turn_us_max: u32,
     /// Maximum applications.
     pub applications_max: u32,
     /// Maximum applications per user.
@@ -86,6 +89,7 @@ impl Default for Sockets {
             segment: Text(Size(256 << 20)),
             files_max: 1024,
             messages_per_turn: 256,
+            turn_us_max: 200,
             applications_max: 64,
             applications_per_user_max: 16,
             processes_max: 256,

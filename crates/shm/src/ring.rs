@@ -464,6 +464,18 @@ impl Consumer {
         Ok(Some(&self.copy[..message_bytes]))
     }
 
+    /// Where the messages end that the producer has published, for [`Consumer::has_read_to`].
+    /// Not checked: it may lie where no message ever ends.
+    pub fn published(&self) -> u64 {
+        self.shared.word(TAIL).load(Ordering::Acquire)
+    }
+
+    /// True if all messages before `end` have been read, a result of [`Consumer::published`].
+    #[inline]
+    pub fn has_read_to(&self, end: u64) -> bool {
+        self.head >= end
+    }
+
     /// Answers the heartbeat that the producer has asked for last, if there is a new one.
     #[inline]
     pub fn answer_heartbeat(&mut self) {

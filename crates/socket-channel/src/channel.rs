@@ -192,6 +192,17 @@ impl HostEnd {
         }
     }
 
+    /// Where the commands end that the application has sent so far, for [`HostEnd::has_read_to`].
+    /// The application may have written anything there.
+    pub fn published(&self) -> u64 {
+        self.end.incoming.published()
+    }
+
+    /// True if all commands before `end` have been received, a result of [`HostEnd::published`].
+    pub fn has_read_to(&self, end: u64) -> bool {
+        self.end.incoming.has_read_to(end)
+    }
+
     /// Arms the wake-up: for commands or, if there was no room when asked, for room for any event
     /// alone, since a host stack that cannot answer leaves commands where they are. False if it has
     /// come meanwhile: do not sleep. Flushes.

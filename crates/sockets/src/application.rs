@@ -15,7 +15,9 @@ use socket_channel::{
 };
 
 use crate::broker::{Arrivals, First, Identity, NewHandles};
+use crate::budget::{Clock, Spent};
 use crate::counters::{Counters, Traffic};
+use crate::endings::Endings;
 use crate::grant::Grant;
 use crate::place::Places;
 use crate::state::passed::Passed;
@@ -31,6 +33,8 @@ pub(crate) struct Context<'a> {
     pub(crate) counters: &'a mut Counters,
     pub(crate) arrivals: &'a mut Arrivals,
     pub(crate) waker: Option<&'a Waker>,
+    pub(crate) clock: Clock,
+    pub(crate) spent: &'a mut Spent,
 }
 
 /// The channel of one process.
@@ -43,6 +47,10 @@ pub(crate) struct Channel {
     /// The broker that has brought it is gone, and its process has not come to another one, which
     /// would report its end.
     pub(crate) is_orphaned: bool,
+    /// Ends wait until the commands before this have been taken.
+    mark: Option<u64>,
+    /// Nothing more is to be taken in this turn.
+    pub(crate) is_done: bool,
     outbox: Outbox,
 }
 
@@ -57,13 +65,40 @@ impl Channel {
             uid,
             end,
             is_orphaned: false,
+            mark: None,
+            is_done: false,
             outbox: Outbox::default(),
         }
     }
 
-    /// True if a command may be taken: its answer finds room, if only to wait for room in the ring.
-    pub(crate) fn may_answer(&mut self, waits: bool) -> bool {
-        self.outbox.has_room(&mut self.end) || waits && self.outbox.unsent() < UNSENT_MAX
+    /// True if a command may be taken: its answer finds room, if only to wait for room in the ring
+    /// while ends wait for the commands before them.
+    pub(crate) fn may_answer(&mut self) -> bool {
+        self.outbox.has_room(&mut self.end)
+            || self.mark.is_some() && self.outbox.unsent() < UNSENT_MAX
+    }
+
+    /// Ends wait for the commands that the process has sent until now.
+    pub(crate) fn set_mark(&mut self) {
+        let end = self.end.published();
+        self.mark = (!self.end.has_read_to(end)).then_some(end);
+    }
+
+    /// A command was taken.
+    pub(crate) fn on_taken(&mut self) {
+        if self.mark.is_some_and(|end| self.end.has_read_to(end)) {
+            self.mark = None;
+        }
+    }
+
+    /// No further command can be taken now: no end waits for any.
+    pub(crate) fn on_none_left(&mut self) {
+        self.mark = None;
+    }
+
+    /// True if no end waits for commands of this process.
+    pub(crate) fn is_caught_up(&self) -> bool {
+        self.mark.is_none()
     }
 
     /// Answers, as soon as there is room.
@@ -138,6 +173,11 @@ pub(crate) struct App {
     pub(crate) unmarked: HashMap<SocketId, u64>,
     /// Of what processes that have ended did without a word.
     pub(crate) search: Search,
+    pub(crate) endings: Endings,
+    /// Microseconds that its commands have taken of the last turns, the latest counting most.
+    pub(crate) load_us: u64,
+    /// Turns of which it has used up its share.
+    pub(crate) turns_used_up: u64,
     /// Where bytes are on their way from TCP to a FIFO.
     pub(crate) step: Vec<u8>,
     /// It is served no more.
@@ -177,6 +217,9 @@ impl App {
             unadopted: HashMap::new(),
             unmarked: HashMap::new(),
             search: Search::default(),
+            endings: Endings::default(),
+            load_us: 0,
+            turns_used_up: 0,
             step: Vec::new(),
             is_detached: false,
         }

@@ -41,6 +41,10 @@ counters::counters! {
         spliced_bytes: Counter,
         /// Commands refused: not allowed, or invalid.
         commands_refused: Counter,
+        /// Turns of which an application has used up its share, so that its other commands waited.
+        turns_used_up: Counter,
+        /// Turns used up by all applications together, so that some waited for the next.
+        turns_full: Counter,
         /// Sockets reset because their records were invalid.
         sockets_nonsense: Counter,
         /// Channels closed because their rings were corrupt.

@@ -16,6 +16,9 @@ pub struct Grant {
     pub files_max: u32,
     /// Most commands in a turn, of all its processes together.
     pub messages_per_turn: u32,
+    /// Most time that its commands take of a turn, in microseconds, but for the one that is being
+    /// carried out.
+    pub turn_us_max: u32,
     /// Where it may listen, and whether it may connect.
     pub rules: Rules,
 }
@@ -28,6 +31,7 @@ impl Default for Grant {
             bindings_max: 4096,
             files_max: 1024,
             messages_per_turn: 256,
+            turn_us_max: 200,
             rules: Rules::default(),
         }
     }

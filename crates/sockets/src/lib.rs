@@ -13,6 +13,8 @@
 //! |---|---|
 //! | `sockets` | all applications, as an application of the shard |
 //! | `application`, `turn` | one of them: its sockets, handles and channels; its turns and its end |
+//! | `budget` | how much of a turn applications may take |
+//! | `endings` | ends of descriptors and processes, which wait for the commands before them |
 //! | `broker` | processes that attach, their handles and ends |
 //! | `grant` | what it may do and use |
 //! | `place` | from streams, listeners and look-ups to sockets |
@@ -34,10 +36,12 @@
 
 mod application;
 mod broker;
+mod budget;
 mod commands;
 mod connect;
 mod counters;
 mod disconnect;
+mod endings;
 mod errno;
 mod file;
 mod grant;

@@ -5,12 +5,15 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use host::app::{AppEvent, Application, FileHandle, FileMeta, Io, StreamId};
+use host::{Episode, monotonic_us};
 use rustix::io::Errno;
 use socket_channel::{AppId, ChannelId, HandleId};
 
 use crate::application::{App, Channel, Context};
 use crate::broker::{Arrivals, Arrived, Attachment, Broker, Known, NewHandles};
+use crate::budget::{Clock, Spent};
 use crate::counters::Counters;
+use crate::endings::Ending;
 use crate::place::Places;
 use crate::view::ApplicationView;
 use crate::waker::{EVENTS_MAX, Waker, Woken};
@@ -36,6 +39,13 @@ pub struct Sockets {
     is_watched_for_room: bool,
     /// Applications that are to be served no more.
     detaching: Vec<AppId>,
+    /// What a turn is measured by. `None` in a simulation, whose turns take no time.
+    clock: Clock,
+    /// What was taken of this turn.
+    spent: Spent,
+    /// The turn before was used up.
+    was_full: bool,
+    full: Episode,
 }
 
 impl Sockets {
@@ -46,6 +56,7 @@ impl Sockets {
     pub fn new() -> io::Result<Sockets> {
         Ok(Sockets {
             waker: Some(Waker::new()?),
+            clock: Some(monotonic_us),
             ..Sockets::without_descriptors()
         })
     }
@@ -60,6 +71,10 @@ impl Sockets {
             arrivals: Arrivals::default(),
             is_watched_for_room: false,
             detaching: Vec::new(),
+            clock: None,
+            spent: Spent::default(),
+            was_full: false,
+            full: Episode::default(),
         }
     }
 
@@ -181,7 +196,7 @@ impl Sockets {
     }
 
     /// Deals with what the broker has brought.
-    fn take_arrivals(&mut self, io: &mut dyn Io) {
+    fn take_arrivals(&mut self) {
         while let Some(arrived) = self.arrivals.queue.pop_front() {
             match arrived {
                 Arrived::Process(attachment) => {
@@ -194,7 +209,11 @@ impl Sockets {
                     self.answer(app, channel, attached);
                 }
                 Arrived::Handles(new) => self.take_handles(new),
-                Arrived::Gone { app, channel } => self.end_process(io, app, channel),
+                Arrived::Gone { app, channel } => {
+                    if let Some(app) = self.apps.get_mut(&app) {
+                        app.endings.push(Ending::Process(channel));
+                    }
+                }
             }
         }
     }
@@ -256,6 +275,8 @@ impl Sockets {
             counters: &mut self.counters,
             arrivals: &mut self.arrivals,
             waker: self.waker.as_ref(),
+            clock: self.clock,
+            spent: &mut self.spent,
         };
         let result = act(found, &mut cx);
         found.release_passed(&mut cx);
@@ -269,19 +290,20 @@ impl Sockets {
         Some(result)
     }
 
-    /// A process has ended.
+    /// A process has ended. If it has sent more commands than a turn takes, its end waits for them.
     pub fn end_process(&mut self, io: &mut dyn Io, app: AppId, channel: ChannelId) {
         self.with(io, app, |app, cx| {
-            app.take_last_commands(cx);
-            app.end_channel(cx, channel);
+            app.endings.push(Ending::Process(channel));
+            app.turn(cx);
         });
     }
 
-    /// The last copy of a descriptor of an application is closed.
+    /// The last copy of a descriptor of an application is closed. If the application has sent more
+    /// commands than a turn takes, the end waits for them.
     pub fn close_handle(&mut self, io: &mut dyn Io, app: AppId, handle: HandleId) {
         self.with(io, app, |app, cx| {
-            app.take_last_commands(cx);
-            app.close_handle(cx, handle);
+            app.endings.push(Ending::Handle(handle));
+            app.turn(cx);
         });
     }
 
@@ -305,16 +327,17 @@ impl Sockets {
 
     /// Deals with what the waker has seen.
     fn take_woken(&mut self, io: &mut dyn Io) {
+        let mut ended = BTreeSet::new();
         for _ in 0..LOOKS_MAX {
-            // The commands before all that this look finds closed are taken once, though a process
-            // goes on to send more: a turn has its bound.
-            let mut caught_up = BTreeSet::new();
             let all = self.waker.as_ref().map(Waker::look).unwrap_or_default();
             let may_be_more = all.len() == EVENTS_MAX;
             for woken in all {
                 match woken {
                     Woken::Broker => self.arrivals.hear(),
-                    Woken::HungUp(app, handle) => self.hang_up(io, &mut caught_up, app, handle),
+                    Woken::HungUp(app, handle) => {
+                        self.hang_up(app, handle);
+                        ended.insert(app);
+                    }
                     // Channels are looked at in each turn.
                     Woken::Bell => {}
                 }
@@ -323,35 +346,56 @@ impl Sockets {
                 break;
             }
         }
-    }
-
-    /// The last copy of a descriptor is closed. Its application is caught up with before, unless it
-    /// was already.
-    fn hang_up(
-        &mut self,
-        io: &mut dyn Io,
-        caught_up: &mut BTreeSet<AppId>,
-        app: AppId,
-        handle: HandleId,
-    ) {
-        self.with(io, app, |app, cx| {
-            if caught_up.insert(app.id) {
-                app.take_last_commands(cx);
+        for app in ended {
+            if self.spent.is_used_up() {
+                // The next turn has a share for them.
+                break;
             }
-            app.close_handle(cx, handle);
-        });
-    }
-
-    /// Deals with hang-ups that were seen amid a command.
-    fn take_hung_up(&mut self, io: &mut dyn Io) {
-        let mut caught_up = BTreeSet::new();
-        for (app, handle) in std::mem::take(&mut self.arrivals.hung_up) {
-            self.hang_up(io, &mut caught_up, app, handle);
+            self.with(io, app, |app, cx| app.turn(cx));
         }
     }
 
-    fn ids(&self) -> Vec<AppId> {
-        self.apps.keys().copied().collect()
+    /// The last copy of a descriptor is closed.
+    fn hang_up(&mut self, app: AppId, handle: HandleId) {
+        if let Some(app) = self.apps.get_mut(&app) {
+            app.endings.push(Ending::Handle(handle));
+        }
+    }
+
+    /// Applications, in the order of their turns: after a turn that was used up, those that took
+    /// least of the last ones come first.
+    fn order(&self) -> Vec<AppId> {
+        let mut order: Vec<(u64, AppId)> = self
+            .apps
+            .iter()
+            .map(|(id, app)| (app.load_us, *id))
+            .collect();
+        if self.was_full {
+            order.sort_unstable();
+        }
+        order.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Applications have used up a turn, and others wait for the next.
+    #[cold]
+    fn note_full(&mut self, now_us: u64) {
+        self.counters.turns_full += 1;
+        if !self.full.begins(now_us) {
+            return;
+        }
+        let busiest = self.apps.values().max_by_key(|app| app.load_us);
+        let (app, pid) = busiest.map_or((0, 0), |app| {
+            (
+                app.id.0,
+                app.channels.first().map_or(0, |channel| channel.pid),
+            )
+        });
+        tracing::warn!(
+            app,
+            pid,
+            "the commands of applications take all of a turn, and some wait for the next; the \
+             busiest application is named"
+        );
     }
 }
 
@@ -400,8 +444,11 @@ impl Application for Sockets {
     }
 
     fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) -> bool {
-        self.take_arrivals(io);
-        self.take_hung_up(io);
+        self.spent = Spent::default();
+        self.take_arrivals();
+        for (app, handle) in std::mem::take(&mut self.arrivals.hung_up) {
+            self.hang_up(app, handle);
+        }
         for passed in io.take_released_passed() {
             self.with(io, AppId::of_passed(passed.0), |app, cx| {
                 app.on_passed_unused(cx, passed)
@@ -411,7 +458,15 @@ impl Application for Sockets {
             self.with(io, app, |app, cx| app.detach(cx));
         }
         let mut busy = false;
-        for id in self.ids() {
+        let order = self.order();
+        self.was_full = false;
+        for id in order {
+            if self.spent.is_used_up() {
+                self.was_full = true;
+                busy = true;
+                self.note_full(now_us);
+                break;
+            }
             let turned = self.with(io, id, |app, cx| {
                 app.on_time(cx, now_us);
                 app.end_orphaned_channels(cx);

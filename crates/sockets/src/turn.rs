@@ -1,18 +1,21 @@
 //! The turns of an application: commands in, hints out; and how its processes end.
 
 use rustix::io::Errno;
-use socket_channel::channel::{COMMAND_RING_BYTES, ReceiveError};
+use socket_channel::channel::ReceiveError;
 use socket_channel::record::Wanted;
 use socket_channel::{ChannelId, Event, Flags, HandleId, SocketId};
 
 use crate::application::{App, Channel, Context};
+use crate::budget::Budget;
 use crate::commands::Outcome;
 use crate::counters::Counters;
+use crate::endings::Ending;
+use crate::grant::Grant;
 use crate::state::socket::{Kind, Socket};
 use crate::waker::{Waker, Woken};
 
-/// A command ring holds no more commands than this.
-const LAST_COMMANDS_MAX: u32 = (COMMAND_RING_BYTES / 16) as u32;
+/// Most commands of one process before those of another are looked at.
+const COMMANDS_IN_A_ROW_MAX: u32 = 16;
 
 /// A connection that a process has taken out of an accept queue is adopted so soon after, in
 /// microseconds, or its process has ended before it could.
@@ -20,6 +23,16 @@ const ADOPTION_US_MAX: u64 = 1_000_000;
 
 /// Most sockets that a turn looks at because processes have ended.
 const SEARCHED_MAX: usize = 256;
+
+/// What was taken of one process.
+enum Taken {
+    /// Commands, and there may be more.
+    Some,
+    /// Commands, if any, and there are no more that can be taken.
+    All { any: bool },
+    /// The ring makes no sense.
+    Corrupt,
+}
 
 impl App {
     /// The last copy of a descriptor is closed, or the application says so.
@@ -41,12 +54,20 @@ impl App {
     /// such sockets; true if there were any. Connections have to wait for commands of other
     /// processes.
     pub(crate) fn close_hung_up(&mut self, cx: &mut Context<'_>) -> bool {
-        let mut has_closed = false;
         for woken in cx.waker.map(Waker::look).unwrap_or_default() {
             let Woken::HungUp(app, handle) = woken else {
                 continue;
             };
-            let found = self.handles.get(&handle).filter(|_| app == self.id);
+            if app == self.id {
+                self.endings.push(Ending::Handle(handle));
+            } else {
+                cx.arrivals.hung_up.push((app, handle));
+            }
+        }
+        let hung_up: Vec<HandleId> = self.endings.handles().collect();
+        let mut has_closed = false;
+        for handle in hung_up {
+            let found = self.handles.get(&handle);
             let id = found.and_then(|handle| handle.socket);
             let holds_address = |socket: &mut Socket| {
                 matches!(socket.kind, Kind::Unconnected(_) | Kind::Listener(_))
@@ -55,54 +76,68 @@ impl App {
             if socket.is_some_and(holds_address) {
                 self.close_handle(cx, handle);
                 has_closed = true;
-            } else {
-                cx.arrivals.hung_up.push((app, handle));
             }
         }
         has_closed
     }
 
-    /// Takes commands, as many as a turn may, and carries them out. True if there were any.
+    /// Takes commands, as many as a turn may, and carries them out; then as many ends that waited for
+    /// them.
+    /// True if something was done, or is left to do.
     pub(crate) fn turn(&mut self, cx: &mut Context<'_>) -> bool {
-        self.take_commands(cx, self.grant.messages_per_turn, false)
+        if self.endings.begin() {
+            for channel in &mut self.channels {
+                channel.set_mark();
+            }
+        }
+        let Grant {
+            messages_per_turn,
+            turn_us_max,
+            ..
+        } = self.grant;
+        let mut budget = Budget::new(messages_per_turn, turn_us_max, cx.clock);
+        let has_taken = self.take_commands(cx, &mut budget);
+        // Of their own: commands may use up theirs in each turn.
+        let mut for_ends = Budget::new(messages_per_turn, turn_us_max, cx.clock);
+        self.end_caught_up(cx, &mut for_ends);
+        let spent_us = budget.spent_us() + for_ends.spent_us();
+        cx.spent.add(spent_us);
+        self.load_us = self.load_us / 2 + spent_us;
+        if budget.is_used_up() {
+            self.turns_used_up += 1;
+            cx.counters.turns_used_up += 1;
+        }
+        has_taken || !self.endings.is_empty()
     }
 
-    /// Takes what a process has asked for before it ended, or closed a descriptor: its commands are
-    /// in the ring, though the kernel was faster. Answers that find no room wait for it.
-    pub(crate) fn take_last_commands(&mut self, cx: &mut Context<'_>) {
-        // Of each process: another one's may fill the ring.
-        let processes = u32::try_from(self.channels.len()).unwrap_or(u32::MAX);
-        self.take_commands(cx, LAST_COMMANDS_MAX.saturating_mul(processes), true);
-    }
-
-    fn take_commands(&mut self, cx: &mut Context<'_>, budget_max: u32, answers_wait: bool) -> bool {
-        let mut budget = budget_max;
+    /// Takes commands of all processes in turn, some of each. True if there were any.
+    fn take_commands(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> bool {
         let mut channels = std::mem::take(&mut self.channels);
         let count = channels.len();
         let mut corrupt = Vec::new();
-        for step in 0..count {
-            let channel = &mut channels[(self.first + step) % count];
-            while budget > 0 && channel.may_answer(answers_wait) {
-                let outcome = match channel.end.receive() {
-                    Ok(Some(command)) => self.execute(cx, &command),
-                    Ok(None) => break,
-                    Err(ReceiveError::Malformed) => Outcome::Malformed,
-                    Err(ReceiveError::Corrupt) => {
-                        cx.counters.channels_corrupt += 1;
+        let mut has_taken = false;
+        let mut left = count;
+        for channel in &mut channels {
+            channel.is_done = false;
+        }
+        while left > 0 && !budget.is_used_up() {
+            for step in 0..count {
+                let channel = &mut channels[(self.first + step) % count];
+                if channel.is_done || budget.is_used_up() {
+                    continue;
+                }
+                match self.take_some(cx, channel, budget) {
+                    Taken::Some => has_taken = true,
+                    Taken::All { any } => {
+                        has_taken |= any;
+                        channel.is_done = true;
+                        left -= 1;
+                    }
+                    Taken::Corrupt => {
                         corrupt.push(channel.id);
-                        break;
+                        channel.is_done = true;
+                        left -= 1;
                     }
-                };
-                budget -= 1;
-                cx.counters.commands += 1;
-                match outcome {
-                    Outcome::None => {}
-                    Outcome::Answer(event) => {
-                        channel.answer(event);
-                        cx.counters.events += 1;
-                    }
-                    Outcome::Closed(handle) => self.close_handle(cx, handle),
-                    Outcome::Malformed => cx.counters.commands_refused += 1,
                 }
             }
         }
@@ -117,7 +152,71 @@ impl App {
             }
             self.detach(cx);
         }
-        budget < budget_max
+        has_taken
+    }
+
+    /// Takes commands of one process, as many as it may send before others are looked at.
+    fn take_some(
+        &mut self,
+        cx: &mut Context<'_>,
+        channel: &mut Channel,
+        budget: &mut Budget,
+    ) -> Taken {
+        for taken in 0..COMMANDS_IN_A_ROW_MAX {
+            if budget.is_used_up() {
+                return Taken::Some;
+            }
+            if !channel.may_answer() {
+                channel.on_none_left();
+                return Taken::All { any: taken > 0 };
+            }
+            let outcome = match channel.end.receive() {
+                Ok(Some(command)) => {
+                    budget.take();
+                    self.execute(cx, &command)
+                }
+                Ok(None) => {
+                    channel.on_none_left();
+                    return Taken::All { any: taken > 0 };
+                }
+                Err(ReceiveError::Malformed) => {
+                    budget.take();
+                    Outcome::Malformed
+                }
+                Err(ReceiveError::Corrupt) => {
+                    cx.counters.channels_corrupt += 1;
+                    return Taken::Corrupt;
+                }
+            };
+            channel.on_taken();
+            cx.counters.commands += 1;
+            match outcome {
+                Outcome::None => {}
+                Outcome::Answer(event) => {
+                    channel.answer(event);
+                    cx.counters.events += 1;
+                }
+                Outcome::Closed(handle) => self.close_handle(cx, handle),
+                Outcome::Malformed => cx.counters.commands_refused += 1,
+            }
+        }
+        Taken::Some
+    }
+
+    /// Carries out ends whose commands before them have all been taken.
+    fn end_caught_up(&mut self, cx: &mut Context<'_>, budget: &mut Budget) {
+        if !self.channels.iter().all(Channel::is_caught_up) {
+            return;
+        }
+        while !budget.is_used_up()
+            && let Some(ending) = self.endings.next()
+        {
+            budget.take();
+            match ending {
+                Ending::Handle(handle) => self.close_handle(cx, handle),
+                Ending::Process(channel) => self.end_channel(cx, channel),
+            }
+        }
     }
 
     /// Sends hints of what has changed, and wakes processes that sleep.

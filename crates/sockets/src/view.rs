@@ -35,6 +35,8 @@ pub struct ApplicationView {
     pub file_bytes: u64,
     /// Bytes handed to it.
     pub received_bytes: u64,
+    /// Turns of the host stack of which it has used up its share, so that its other commands waited.
+    pub turns_used_up: u64,
     /// It is served no more, and goes when its processes have ended.
     pub is_detached: bool,
 }
@@ -63,6 +65,7 @@ impl ApplicationView {
             sent_bytes: app.traffic.sent_bytes,
             file_bytes: app.traffic.file_bytes,
             received_bytes: app.traffic.received_bytes,
+            turns_used_up: app.turns_used_up,
             is_detached: app.is_detached,
         }
     }

@@ -69,6 +69,7 @@ pub(crate) fn settings(sockets: &Sockets) -> Result<BrokerSettings, Failure> {
             bindings_max: sockets.bindings_max,
             files_max: sockets.files_max,
             messages_per_turn: sockets.messages_per_turn,
+            turn_us_max: sockets.turn_us_max,
         },
         rules: rules?,
     })

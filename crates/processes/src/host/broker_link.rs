@@ -232,6 +232,7 @@ fn grant(application: &NewApplication) -> Grant {
         bindings_max: limits.bindings_max,
         files_max: limits.files_max,
         messages_per_turn: limits.messages_per_turn,
+        turn_us_max: limits.turn_us_max,
         rules: Rules {
             ports: rights
                 .listen
@@ -265,6 +266,7 @@ mod tests {
                 bindings_max: 2,
                 files_max: 1,
                 messages_per_turn: 1,
+                turn_us_max: 200,
             },
             rights: SocketRights {
                 listen: Vec::new(),

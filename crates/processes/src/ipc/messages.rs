@@ -454,6 +454,8 @@ pub struct SocketLimits {
     pub files_max: u32,
     /// Messages that the host stack takes in a turn.
     pub messages_per_turn: u32,
+    /// Time that the host stack spends on messages in a turn, in microseconds.
+    pub turn_us_max: u32,
 }
 
 impl SocketLimits {

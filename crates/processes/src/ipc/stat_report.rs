@@ -215,6 +215,8 @@ pub struct Application {
     pub received_bytes: u64,
     /// `file_bytes` as a part of what it has sent, from 0 to 1; `null`: nothing was sent.
     pub offloaded_share: Option<f64>,
+    /// Turns of the host stack of which it has used up its share, so that its other commands waited.
+    pub turns_used_up: u64,
 }
 
 /// A connection.
@@ -516,6 +518,7 @@ impl Application {
             file_bytes: view.file_bytes,
             received_bytes: view.received_bytes,
             offloaded_share: view.offloaded_share(),
+            turns_used_up: view.turns_used_up,
         }
     }
 }

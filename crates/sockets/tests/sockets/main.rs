@@ -17,5 +17,6 @@ mod offloads;
 mod passed;
 mod program;
 mod splices;
+mod turns;
 mod views;
 mod world;

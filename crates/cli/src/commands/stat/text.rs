@@ -180,6 +180,10 @@ fn application_cells(application: &Application, rates: &Rates) -> [String; 13] {
     if !application.has_default_modes() {
         let _ = write!(offloaded, "  modes {}", modes(&application.modes));
     }
+    if application.turns_used_up > 0 {
+        let turns = grouped(application.turns_used_up);
+        let _ = write!(offloaded, "  turns_used_up {turns}");
+    }
     if application.is_detached {
         offloaded.push_str("  detached");
     }
@@ -632,6 +636,7 @@ pub(super) mod tests {
             file_bytes: 970_000,
             received_bytes: 4_500,
             offloaded_share: Some(0.97),
+            turns_used_up: 0,
         }
     }
 
