@@ -91,8 +91,14 @@ counters::counters! {
         refused: Counter,
         /// Descriptors for sockets passed to processes.
         handles: Counter,
+        /// Descriptors for sockets refused, because an application or its user holds as many as it may.
+        handles_refused: Counter,
+        /// Descriptors of the host process held by applications.
+        descriptors_held: Gauge,
         /// Open files passed to NIC processes.
         files: Counter,
+        /// Of these, files held now.
+        files_held: Gauge,
         /// Connections to the broker closed because their process violated the protocol.
         cut_off: Counter,
     }

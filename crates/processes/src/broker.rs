@@ -12,6 +12,7 @@
 //! | `absent` | processes that earlier brokers attached |
 //! | `applications` | applications and users, their bounds and numbers |
 //! | `rules` | rights of users and groups |
+//! | `shares` | what users hold of descriptors |
 //! | `token_bucket` | rates |
 
 mod absent;
@@ -21,6 +22,7 @@ mod doors;
 mod host_link;
 mod rules;
 mod service;
+mod shares;
 mod token_bucket;
 
 #[cfg(test)]
@@ -111,7 +113,8 @@ fn service(
         limits,
         layout,
     };
-    let applications = Applications::new(settings.applications, settings.first_number);
+    let descriptors = u32::try_from(descriptors::for_applications()).unwrap_or(u32::MAX);
+    let applications = Applications::new(settings.applications, descriptors, settings.first_number);
     Service::new(terms, applications, listener, host, closer, Instant::now())
         .map_err(|errno| Failure::broken("watching applications", errno))
 }

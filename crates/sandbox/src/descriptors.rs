@@ -24,6 +24,13 @@ pub fn raise() {
     }
 }
 
+/// How many applications may hold of this process's, all together; and a process of the same limit
+/// likewise. A sixteenth, and at least 256, is for the server itself.
+pub fn for_applications() -> u64 {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    limit - (limit / 16).max(256).min(limit / 2)
+}
+
 /// Closes every descriptor but standard input, output and error: Landlock governs opening, not what
 /// is open already. Call it before anything is opened.
 pub fn close_inherited() {

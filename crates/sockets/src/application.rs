@@ -148,6 +148,8 @@ pub(crate) struct App {
     /// How many of them were given to each process, if any.
     pub(crate) handles_of: HashMap<ChannelId, usize>,
     pub(crate) next_handle: HandleId,
+    /// Handles closed that no broker knows of.
+    pub(crate) unreported_handles: u32,
     pub(crate) channels: Vec<Channel>,
     /// The channel whose commands come first in the next turn.
     pub(crate) first: usize,
@@ -203,6 +205,7 @@ impl App {
             handles: HashMap::new(),
             handles_of: HashMap::new(),
             next_handle: HandleId(0),
+            unreported_handles: 0,
             channels: Vec::new(),
             first: 0,
             listeners: 0,
@@ -259,6 +262,7 @@ impl App {
 
     /// A handle that was given to this process is closed.
     pub(crate) fn count_closed(&mut self, channel: ChannelId) {
+        self.unreported_handles += 1;
         if let Entry::Occupied(mut handles) = self.handles_of.entry(channel) {
             *handles.get_mut() -= 1;
             if *handles.get() == 0 {
@@ -276,6 +280,7 @@ impl App {
             if let Some(Err(error)) = watched {
                 // The descriptor closes, so that the application sees its own hang up.
                 tracing::warn!(%error, "a descriptor of an application is not watched");
+                self.unreported_handles += 1;
                 continue;
             }
             self.add_handle(handle, channel, Some(fd));

@@ -62,6 +62,8 @@ pub enum Known {
         uid: u32,
         /// Number of its next handle.
         next_handle: HandleId,
+        /// Its handles that are open.
+        handles: u32,
         /// How brokers know it.
         identity: Identity,
     },
@@ -134,6 +136,8 @@ pub trait Broker: fmt::Debug {
     fn refused(&mut self, app: AppId, channel: ChannelId, errno: Errno);
     /// A process of [`Known::Process`] has ended.
     fn ended(&mut self, app: AppId, channel: ChannelId);
+    /// So many handles of an application have been closed since the last such message.
+    fn handles_closed(&mut self, app: AppId, count: u32);
     /// Nothing is left of an application.
     fn detached(&mut self, app: AppId);
     /// Nothing will be sent any more of the file of which an application has passed a descriptor

@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use host::app::{AppEvent, Application, FileHandle, FileMeta, Io, StreamId};
 use host::{Episode, monotonic_us};
 use rustix::io::Errno;
+use socket_channel::attach::HANDLES_MAX;
 use socket_channel::{AppId, ChannelId, HandleId};
 
 use crate::application::{App, Channel, Context};
@@ -130,10 +131,12 @@ impl Sockets {
             return;
         };
         for app in self.apps.values_mut() {
+            app.unreported_handles = 0;
             broker.inform(Known::Application {
                 app: app.id,
                 uid: app.uid,
                 next_handle: app.next_handle,
+                handles: u32::try_from(app.handles()).unwrap_or(u32::MAX),
                 identity: app.identity.clone(),
             });
             for channel in &mut app.channels {
@@ -281,6 +284,11 @@ impl Sockets {
         let result = act(found, &mut cx);
         found.release_passed(&mut cx);
         found.traffic.add(&before, &self.counters);
+        if found.unreported_handles >= HANDLES_MAX
+            && let Some(broker) = &mut self.arrivals.broker
+        {
+            broker.handles_closed(app, std::mem::take(&mut found.unreported_handles));
+        }
         if found.is_over() {
             self.apps.remove(&app);
             if let Some(broker) = &mut self.arrivals.broker {

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use socket_channel::attach::Key;
+use rustix::io::Errno;
+use socket_channel::attach::{HANDLES_MAX, Key};
 
+use crate::broker::shares::Shares;
 use crate::broker::token_bucket::{Rate, TokenBucket};
 use crate::ipc::messages::KnownApplication;
 
@@ -23,6 +25,14 @@ const HANDLES: Rate = Rate {
 
 /// How often they may pass files.
 const FILES: Rate = HANDLES;
+
+/// Descriptors of the host process that a process of an application takes: two bells, and its part
+/// of the application's segment.
+const OF_PROCESS: u32 = 3;
+
+/// Handles of a process without sockets: those that it keeps for the next ones, and those that it
+/// has closed and the host process has not reported.
+const SPARE_HANDLES: u32 = 3 * HANDLES_MAX;
 
 /// Users beyond this number are forgotten while they use nothing.
 const IDLE_USERS_MAX: usize = 4096;
@@ -51,6 +61,10 @@ pub(crate) struct Application {
     /// Its segment. Without a process, one may still come that has got a descriptor.
     pub(crate) segment: Option<OwnedFd>,
     next_handle: u32,
+    /// Handles that are open, as far as the host process has said.
+    handles: u32,
+    /// Files that it has passed.
+    files: u32,
 }
 
 /// A bound is reached.
@@ -76,12 +90,19 @@ pub(crate) struct Applications {
     next: u32,
     applications: HashMap<u32, Application>,
     users: HashMap<u32, User>,
+    /// Descriptors of the host process.
+    descriptors: Shares,
+    /// Files that NIC processes and the broker have open.
+    files: Shares,
 }
 
 impl Applications {
-    /// None yet; numbers are counted from `first`.
-    pub(crate) fn new(limits: ApplicationLimits, first: u32) -> Self {
+    /// None yet; numbers are counted from `first`. They may hold so many descriptors of the host
+    /// process, and a quarter as many files.
+    pub(crate) fn new(limits: ApplicationLimits, descriptors: u32, first: u32) -> Self {
         Self {
+            descriptors: Shares::of(descriptors),
+            files: Shares::of(descriptors / 4),
             limits,
             next: first,
             applications: HashMap::new(),
@@ -148,7 +169,10 @@ impl Applications {
             processes: 0,
             segment,
             next_handle: known.next_handle,
+            handles: known.handles,
+            files: 0,
         };
+        self.descriptors.take(known.uid, known.handles);
         self.applications.insert(known.app, application);
     }
 
@@ -159,10 +183,12 @@ impl Applications {
     /// Adds a process to an application.
     pub(crate) fn add_process(&mut self, app: u32) -> Result<(), TooMany> {
         let application = self.applications.get_mut(&app).ok_or(TooMany)?;
-        if application.processes >= self.limits.processes_max {
+        let is_full = application.processes >= self.limits.processes_max;
+        if is_full || self.descriptors.room(application.uid) < OF_PROCESS {
             return Err(TooMany);
         }
         application.processes += 1;
+        self.descriptors.take(application.uid, OF_PROCESS);
         Ok(())
     }
 
@@ -170,15 +196,94 @@ impl Applications {
     pub(crate) fn add_known_process(&mut self, app: u32) {
         if let Some(application) = self.applications.get_mut(&app) {
             application.processes = application.processes.saturating_add(1);
+            self.descriptors.take(application.uid, OF_PROCESS);
         }
     }
 
     /// Takes a process from an application. The application stays until the host stack has nothing
     /// of it any more.
     pub(crate) fn remove_process(&mut self, app: u32) {
-        if let Some(application) = self.applications.get_mut(&app) {
-            application.processes = application.processes.saturating_sub(1);
+        if let Some(application) = self.applications.get_mut(&app)
+            && application.processes > 0
+        {
+            application.processes -= 1;
+            self.descriptors.give_back(application.uid, OF_PROCESS);
         }
+    }
+
+    /// How many more handles an application may have, up to `wanted`; why it gets no more, if that
+    /// is less. An application's bound is that on its sockets.
+    pub(crate) fn handle_room(&self, app: u32, wanted: u32, sockets_max: u32) -> (u32, Errno) {
+        let Some(application) = self.applications.get(&app) else {
+            return (0, Errno::MFILE);
+        };
+        let spare = self.limits.processes_max.saturating_mul(SPARE_HANDLES);
+        let most = sockets_max.saturating_add(spare);
+        let own = most.saturating_sub(application.handles);
+        let room = self.descriptors.room(application.uid);
+        let why = if own <= room {
+            Errno::MFILE
+        } else {
+            Errno::NFILE
+        };
+        (wanted.min(own).min(room), why)
+    }
+
+    /// The host process has closed so many handles of an application.
+    pub(crate) fn on_handles_closed(&mut self, app: u32, count: u32) {
+        if let Some(application) = self.applications.get_mut(&app) {
+            let count = count.min(application.handles);
+            application.handles -= count;
+            self.descriptors.give_back(application.uid, count);
+        }
+    }
+
+    /// True if an application may pass another file, but for its own bound.
+    pub(crate) fn may_pass_file(&self, app: u32) -> bool {
+        let application = self.applications.get(&app);
+        application.is_some_and(|application| self.files.room(application.uid) > 0)
+    }
+
+    /// An application has passed a file.
+    pub(crate) fn on_file_passed(&mut self, app: u32) {
+        if let Some(application) = self.applications.get_mut(&app) {
+            application.files += 1;
+            self.files.take(application.uid, 1);
+        }
+    }
+
+    /// A file of an application is kept no more.
+    pub(crate) fn on_file_released(&mut self, app: u32) {
+        if let Some(application) = self.applications.get_mut(&app)
+            && application.files > 0
+        {
+            application.files -= 1;
+            self.files.give_back(application.uid, 1);
+        }
+    }
+
+    /// Descriptors of the host process, and files, that applications hold.
+    pub(crate) fn held(&self) -> (u32, u32) {
+        (self.descriptors.held(), self.files.held())
+    }
+
+    /// A line for the log, when four fifths of the descriptors or files are held.
+    pub(crate) fn news(&mut self) -> Option<String> {
+        let all = [
+            (&mut self.descriptors, "descriptors of the host process"),
+            (&mut self.files, "files that may be passed to NIC processes"),
+        ];
+        let (shares, of) = all.into_iter().find_map(|(shares, of)| {
+            let is_news = shares.is_news();
+            is_news.then_some((shares, of))
+        })?;
+        let (user, most) = shares.largest()?;
+        let (held, total) = (shares.held(), shares.total());
+        Some(format!(
+            "programs hold {held} of {total} {of}, and user {user} {most} of them; each user may \
+             have three quarters of all that others leave; a higher limit on open files \
+             (LimitNOFILE, ulimit -n) gives more"
+        ))
     }
 
     /// Numbers for handles: the first of them. They follow each other, and begin again at 0 when
@@ -190,6 +295,8 @@ impl Applications {
             None => (0, count),
         };
         application.next_handle = next;
+        application.handles = application.handles.saturating_add(count);
+        self.descriptors.take(application.uid, count);
         Some(first)
     }
 
@@ -198,6 +305,12 @@ impl Applications {
         let Some(application) = self.applications.remove(&app) else {
             return false;
         };
+        let of_processes = application.processes.saturating_mul(OF_PROCESS);
+        self.descriptors.give_back(
+            application.uid,
+            application.handles.saturating_add(of_processes),
+        );
+        self.files.give_back(application.uid, application.files);
         if let Some(user) = self.users.get_mut(&application.uid) {
             user.applications = user.applications.saturating_sub(1);
         }
@@ -226,6 +339,7 @@ mod tests {
             uid,
             modes: 0,
             next_handle: 0,
+            handles: 0,
             key: Key::new([7; Key::BYTES]),
         };
         applications.add(&known, None, now);
@@ -235,7 +349,7 @@ mod tests {
     #[test]
     fn numbers_begin_again_without_those_that_are_used() {
         let now = Instant::now();
-        let mut applications = Applications::new(LIMITS, u32::MAX - 1);
+        let mut applications = Applications::new(LIMITS, 10_000, u32::MAX - 1);
         let next = |applications: &mut Applications| applications.next_number(|it| it == 2);
         let first = next(&mut applications);
         assert_eq!(first, u32::MAX - 1);
@@ -245,9 +359,69 @@ mod tests {
     }
 
     #[test]
+    fn handles_are_bounded_by_application_and_by_user() {
+        let now = Instant::now();
+        let mut applications = Applications::new(LIMITS, 1_000, 1);
+        add(&mut applications, 1, 100, now);
+        add(&mut applications, 2, 200, now);
+        let bound = 16 + LIMITS.processes_max * SPARE_HANDLES;
+        assert_eq!(take_all(&mut applications, 1, 16), (bound, Errno::MFILE));
+        applications.on_handles_closed(1, 100);
+        assert_eq!(applications.handle_room(1, 64, 16), (64, Errno::MFILE));
+        applications.on_handles_closed(1, 10_000);
+        // Of 1,000, three are of the process of the other user.
+        let most = 1_000 - OF_PROCESS - (1_000 - OF_PROCESS) / 4 - OF_PROCESS;
+        assert_eq!(
+            take_all(&mut applications, 1, u32::MAX),
+            (most, Errno::NFILE)
+        );
+        let (left, why) = take_all(&mut applications, 2, u32::MAX);
+        assert!(left > 100 && why == Errno::NFILE, "{left}");
+        assert!(applications.news().unwrap().contains("user 100"));
+        assert_eq!(applications.news(), None);
+        // A third one can attach.
+        add(&mut applications, 3, 300, now);
+        for app in 1..=3 {
+            assert!(applications.remove(app));
+        }
+        assert_eq!(applications.held(), (0, 0));
+    }
+
+    fn take_all(applications: &mut Applications, app: u32, sockets_max: u32) -> (u32, Errno) {
+        let mut taken = 0;
+        loop {
+            let (room, why) = applications.handle_room(app, 64, sockets_max);
+            applications.take_handles(app, room);
+            taken += room;
+            if room < 64 {
+                return (taken, why);
+            }
+        }
+    }
+
+    #[test]
+    fn files_are_bounded_by_user_and_come_back() {
+        let now = Instant::now();
+        let mut applications = Applications::new(LIMITS, 400, 1);
+        add(&mut applications, 1, 100, now);
+        add(&mut applications, 2, 200, now);
+        let mut passed = 0;
+        while applications.may_pass_file(1) {
+            applications.on_file_passed(1);
+            passed += 1;
+        }
+        assert_eq!((passed, applications.held().1), (75, 75));
+        assert!(applications.may_pass_file(2));
+        applications.on_file_released(1);
+        assert!(applications.may_pass_file(1));
+        applications.remove(1);
+        assert_eq!(applications.held().1, 0);
+    }
+
+    #[test]
     fn handles_of_a_packet_have_numbers_that_follow_each_other() {
         let now = Instant::now();
-        let mut applications = Applications::new(LIMITS, 1);
+        let mut applications = Applications::new(LIMITS, 10_000, 1);
         add(&mut applications, 1, 7, now);
         assert_eq!(applications.take_handles(1, 64), Some(0));
         assert_eq!(applications.take_handles(1, u32::MAX - 100), Some(64));
@@ -259,7 +433,7 @@ mod tests {
     #[test]
     fn one_user_leaves_room_for_others_and_all_together_have_an_end() {
         let now = Instant::now();
-        let mut applications = Applications::new(LIMITS, 1);
+        let mut applications = Applications::new(LIMITS, 10_000, 1);
         for app in [1, 2] {
             assert_eq!(applications.check_room(7, now), Ok(()));
             add(&mut applications, app, 7, now);
@@ -277,7 +451,7 @@ mod tests {
     #[test]
     fn users_who_use_nothing_are_forgotten_when_there_are_many() {
         let now = Instant::now();
-        let mut applications = Applications::new(LIMITS, 1);
+        let mut applications = Applications::new(LIMITS, 10_000, 1);
         applications.user(0, now).attach.take(now).unwrap();
         applications.user(1, now).strangers = 1;
         for uid in 2..10_000 {

@@ -240,7 +240,12 @@ impl Service {
     }
 
     pub(crate) fn counters(&self) -> BrokerCounters {
-        self.counters
+        let (descriptors, files) = self.applications.held();
+        BrokerCounters {
+            descriptors_held: descriptors.into(),
+            files_held: files.into(),
+            ..self.counters
+        }
     }
 
     /// Serves all that is ready, and waits for nothing.
@@ -250,6 +255,9 @@ impl Service {
                 break;
             };
             self.on_host(message, descriptor, now);
+        }
+        if let Some(line) = self.applications.news() {
+            self.complain(format_args!("{line}"), now);
         }
         if !self.is_informed {
             return Ok(());
@@ -502,6 +510,8 @@ impl Service {
                     Err(Errno::OPNOTSUPP)
                 } else if self.doors.kept_of(app) >= files_max {
                     Err(Errno::MFILE)
+                } else if !self.applications.may_pass_file(app) {
+                    Err(Errno::NFILE)
                 } else {
                     check_file(&descriptor)
                 };
@@ -528,6 +538,7 @@ impl Service {
         let is_kept = |number| doors.keeps(app, number);
         let file = self.applications.next_number(is_kept);
         self.doors.pass(app, file, descriptor);
+        self.applications.on_file_passed(app);
         self.counters.files += 1;
         file
     }
@@ -597,10 +608,15 @@ impl Service {
             uid,
             modes: modes & MODES_ALL,
             next_handle: 0,
+            handles: 0,
             key,
         };
         self.applications.add(&known, Some(segment), now);
-        self.applications.add_known_process(known.app);
+        if let Err(TooMany) = self.applications.add_process(known.app) {
+            self.applications.remove(known.app);
+            self.refuse(token, Errno::USERS);
+            return Ok(());
+        }
         let application = NewApplication {
             limits: self.terms.limits,
             rights,
@@ -700,8 +716,11 @@ impl Service {
     ) -> Result<(), HostGone> {
         let Member { app, channel, .. } = of;
         let mut ends = (Vec::new(), Vec::new());
-        let mut why = None;
-        while ends.0.len() < count as usize {
+        let sockets_max = self.terms.limits.sockets_max;
+        let (room, no_room) = self.applications.handle_room(app, count, sockets_max);
+        let mut why = (room < count).then_some(no_room);
+        self.counters.handles_refused += u64::from(count - room);
+        while ends.0.len() < room as usize {
             match handle(nonblocking) {
                 Ok((host, own)) => {
                     ends.0.push(host);
@@ -756,7 +775,10 @@ impl Service {
                 self.applications.add_known_process(known.app);
                 self.absent.add(&known);
             }
-            HostToBroker::File { app, file } => self.doors.expect(app, file),
+            HostToBroker::File { app, file } => {
+                self.applications.on_file_passed(app);
+                self.doors.expect(app, file);
+            }
             HostToBroker::Known => {
                 self.is_informed = true;
                 self.doors.ask_for_expected();
@@ -787,7 +809,15 @@ impl Service {
                     self.forget(token);
                 }
             }
-            HostToBroker::Released { app, file } => self.doors.release(app, file),
+            HostToBroker::HandlesClosed { app, count } => {
+                self.applications.on_handles_closed(app, count);
+            }
+            HostToBroker::Released { app, file } => {
+                if self.doors.keeps(app, file) {
+                    self.applications.on_file_released(app);
+                }
+                self.doors.release(app, file);
+            }
         }
     }
 

@@ -370,6 +370,41 @@ fn handles_are_numbered_and_live_as_long_as_the_applications_end() {
 }
 
 #[test]
+fn an_application_gets_handles_again_for_those_that_were_closed() {
+    let mut between = Between::new(settings());
+    let (client, process) = between.attached();
+    let mut given = 0;
+    let why = loop {
+        ask(&client, more_handles(HANDLES_MAX));
+        between.settle();
+        let Some((Reply::Handles { count, errno, .. }, _)) = reply(&client) else {
+            panic!("no handles");
+        };
+        given += count;
+        if count < HANDLES_MAX {
+            break Errno::from_raw_os_error(errno.cast_signed());
+        }
+    };
+    assert_eq!(why, Errno::MFILE);
+    assert!(given >= LIMITS.sockets_max + 3 * HANDLES_MAX, "{given}");
+    assert_eq!(
+        between.service.counters().handles_refused,
+        u64::from(HANDLES_MAX - given % HANDLES_MAX)
+    );
+    let (app, count) = (process.app, 2 * HANDLES_MAX);
+    between.host_says(HostToBroker::HandlesClosed { app, count });
+    ask(&client, more_handles(HANDLES_MAX));
+    between.settle();
+    let Some((Reply::Handles { count, errno, .. }, _)) = reply(&client) else {
+        panic!("no handles");
+    };
+    assert_eq!((count, errno), (HANDLES_MAX, 0));
+    between.host_says(HostToBroker::Detached { app });
+    between.settle();
+    assert_eq!(between.service.counters().descriptors_held, 0);
+}
+
+#[test]
 fn handles_block_unless_the_application_wants_others() {
     let mut between = Between::new(settings());
     let (client, _process) = between.attached();

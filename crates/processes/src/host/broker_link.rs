@@ -131,6 +131,7 @@ impl Broker for BrokerLink {
                 app,
                 uid,
                 next_handle,
+                handles,
                 identity,
             } => {
                 let application = KnownApplication {
@@ -138,6 +139,7 @@ impl Broker for BrokerLink {
                     uid,
                     modes: identity.modes,
                     next_handle: next_handle.0,
+                    handles,
                     key: identity.key,
                 };
                 let message = HostToBroker::Application(application);
@@ -177,6 +179,10 @@ impl Broker for BrokerLink {
             app: app.0,
             channel: channel.0,
         });
+    }
+
+    fn handles_closed(&mut self, app: AppId, count: u32) {
+        self.send(HostToBroker::HandlesClosed { app: app.0, count });
     }
 
     fn detached(&mut self, app: AppId) {
@@ -374,6 +380,7 @@ mod tests {
                 app: AppId(app),
                 uid: 7,
                 next_handle: HandleId(app * 10),
+                handles: app * 5,
                 identity: Identity {
                     key: KEY,
                     modes: 30,
@@ -409,6 +416,7 @@ mod tests {
                 uid: 7,
                 modes: 30,
                 next_handle: app * 10,
+                handles: app * 5,
                 key: KEY,
             };
             assert_eq!(pair[0].0, HostToBroker::Application(application));

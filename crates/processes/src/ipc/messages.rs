@@ -352,6 +352,13 @@ pub enum HostToBroker {
         /// Why: an `errno`, never 0.
         errno: u32,
     },
+    /// So many handles of an application have been closed since the last such message.
+    HandlesClosed {
+        /// The application.
+        app: u32,
+        /// How many.
+        count: u32,
+    },
     /// The host stack has nothing of the application any more. If it still has processes, they are
     /// cut off.
     Detached {
@@ -378,6 +385,8 @@ pub struct KnownApplication {
     pub modes: u32,
     /// Number of its next handle.
     pub next_handle: u32,
+    /// Its handles that are open.
+    pub handles: u32,
     /// Its secret.
     #[serde(with = "key_bytes")]
     pub key: Key,

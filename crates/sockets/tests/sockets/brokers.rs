@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use host::app::Application;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use socket_channel::attach::HANDLES_MAX;
 use socket_channel::channel::{self, AppEnd, in_memory};
 use socket_channel::message::BindFlags;
 use socket_channel::{AppId, ChannelId, HandleId};
@@ -47,6 +48,9 @@ struct Shared {
     brings: VecDeque<Arrived>,
     heard: Vec<Heard>,
     is_behind: bool,
+    /// Open handles of the application that was named last.
+    handles: u32,
+    handles_closed: u32,
 }
 
 /// A broker that brings what it is given, and notes what it hears; clones are the same one.
@@ -111,8 +115,10 @@ impl Broker for PlayedBroker {
                 app,
                 uid,
                 next_handle,
+                handles,
                 identity,
             } => {
+                self.shared.lock().unwrap().handles = handles;
                 assert_eq!((identity.key, identity.modes), (KEY, modes::modes()));
                 Heard::Application {
                     app,
@@ -134,6 +140,12 @@ impl Broker for PlayedBroker {
             Known::File { app, file } => Heard::File { app, file },
             Known::All => Heard::All,
         });
+    }
+
+    fn handles_closed(&mut self, app: AppId, count: u32) {
+        let mut shared = self.shared.lock().unwrap();
+        assert!(app != AppId(0) && count >= HANDLES_MAX);
+        shared.handles_closed += count;
     }
 
     fn attached(&mut self, app: AppId, channel: ChannelId) {
@@ -264,6 +276,7 @@ fn a_broker_learns_what_the_one_before_has_attached_and_told() {
             Heard::All,
         ]
     );
+    assert_eq!(broker.shared.lock().unwrap().handles, HANDLES + 1);
     world.run_for_us(1_000);
     assert_eq!(broker.heard(), [Heard::Ended(one.app, one.channel)]);
     assert_eq!(world.sockets().processes(), 2);
@@ -368,6 +381,12 @@ fn a_thousand_descriptors_that_hang_up_together_are_noticed_at_once_and_let_go_i
         let closed = before - handles(&world);
         assert!((1..=256).contains(&closed), "{closed} in a turn");
     }
+    // Some wait for more.
+    let reported = broker.shared.lock().unwrap().handles_closed;
+    assert!(
+        (1200 - HANDLES_MAX..=1200).contains(&reported),
+        "{reported}"
+    );
 }
 
 #[test]

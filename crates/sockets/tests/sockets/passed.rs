@@ -55,6 +55,8 @@ impl Broker for Notes {
 
     fn ended(&mut self, _: AppId, _: ChannelId) {}
 
+    fn handles_closed(&mut self, _: AppId, _: u32) {}
+
     fn file_released(&mut self, app: AppId, file: u32) {
         self.told.lock().unwrap().released.push((app, file));
     }

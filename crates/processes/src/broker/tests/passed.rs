@@ -157,6 +157,7 @@ fn files_of_an_earlier_broker_count_and_come_back_from_nic_processes() {
         uid: 0,
         modes: 0,
         next_handle: 0,
+        handles: 0,
         key: Key::new([7; Key::BYTES]),
     };
     between.host_says(HostToBroker::Application(application));

@@ -25,6 +25,7 @@ fn application(app: u32, uid: u32) -> HostToBroker {
         uid,
         modes: 30,
         next_handle: NEXT_HANDLE,
+        handles: 0,
         key: KEY,
     })
 }
