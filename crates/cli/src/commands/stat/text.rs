@@ -1,9 +1,10 @@
 //! What people read: as `ss -ti` writes it, as far as that has words for it.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use super::rates::Rates;
 use crate::terminal::grouped;
+use netem::conditions::Rate;
 use processes::ipc::stat_report::{
     Application, Connection, Document, Fetcher, Host, Nic, Process, QuicConnection, Tcp,
 };
@@ -175,7 +176,7 @@ fn application_cells(application: &Application, rates: &Rates) -> [String; 13] {
     let share = application.offloaded_share.map(percent);
     let mut offloaded = share.unwrap_or_else(|| "-".to_owned());
     if let Some(rate) = rates.sent(application.application) {
-        let _ = write!(offloaded, "  sent_rate {}", bits_per_second(rate));
+        let _ = write!(offloaded, "  sent_rate {}", bit_rate(rate));
     }
     if !application.has_default_modes() {
         let _ = write!(offloaded, "  modes {}", modes(&application.modes));
@@ -274,7 +275,7 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
     if let Some(rates) = rates.server {
         lines.push(format!(
             "per second: {} handed down, {} requests, {} connections",
-            bits_per_second(rates.bytes),
+            bit_rate(rates.bytes),
             grouped(rates.requests),
             grouped(rates.connections),
         ));
@@ -478,10 +479,10 @@ fn details(connection: &Connection, acked_rate: Option<u64>) -> String {
         }
     }
     if let Some(rate) = tcp.pacing_bytes_per_second {
-        words.push(format!("pacing_rate {}", bits_per_second(rate)));
+        words.push(format!("pacing_rate {}", bit_rate(rate)));
     }
     if let Some(rate) = acked_rate {
-        words.push(format!("acked_rate {}", bits_per_second(rate)));
+        words.push(format!("acked_rate {}", bit_rate(rate)));
     }
     words.push(format!("age:{}", milliseconds(tcp.age_us)));
     words.push(format!("lastack:{}", milliseconds(tcp.since_progress_us)));
@@ -523,19 +524,8 @@ fn thousandths(value: u64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn bits_per_second(bytes_per_second: u64) -> String {
-    let bits = u128::from(bytes_per_second) * 8;
-    for (unit, name) in [
-        (1_000_000_000, "Gbps"),
-        (1_000_000, "Mbps"),
-        (1_000, "kbps"),
-    ] {
-        if bits >= unit {
-            let (whole, tenths) = (bits / unit, bits % unit * 10 / unit);
-            return format!("{whole}.{tenths}{name}");
-        }
-    }
-    format!("{bits}bps")
+fn bit_rate(bytes_per_second: u64) -> impl fmt::Display {
+    Rate::of_bytes_per_second(bytes_per_second).shown()
 }
 
 #[cfg(test)]
@@ -791,7 +781,7 @@ pub(super) mod tests {
             "bytes_retrans:1448",
             "unacked:1800",
             "retrans:1 ",
-            "pacing_rate 12.5Mbps",
+            "pacing_rate 12.5 Mbit/s",
             "age:61000.5 lastack:1 tls:TLSv1.3 AES-128-GCM http:reading requests:2",
         ] {
             assert!(text.contains(piece), "no {piece} in\n{text}");
