@@ -32,6 +32,7 @@ use crate::terminal::say;
 use config::certificates::CertificateSource;
 use config::key_file::SecretBytes;
 use config::root;
+use config::temporary;
 use config::{Config, Content};
 use observer::Report;
 use processes::ipc::log_lines;
@@ -52,6 +53,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     for line in odd(&config) {
         tracing::warn!("{line}");
     }
+    temporary::sweep();
     let mut observer = observer(args, &config)?;
     let result = serve(args, &config, &mut observer);
     if let Err(failure) = &result {
