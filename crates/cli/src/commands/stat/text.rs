@@ -6,7 +6,7 @@ use super::rates::Rates;
 use crate::terminal::grouped;
 use netem::conditions::Rate;
 use processes::ipc::stat_report::{
-    Application, Connection, Document, Fetcher, Host, Nic, Process, QuicConnection, Tcp,
+    Application, Backend, Connection, Document, Fetcher, Host, Nic, Process, QuicConnection, Tcp,
 };
 
 /// Moves to the upper left corner; clears what is right of it, and all below.
@@ -59,6 +59,11 @@ fn fitted(lines: Vec<String>, rows: usize, columns: usize) -> String {
 
 fn lines(document: &Document, rates: &Rates) -> Vec<String> {
     let mut lines = summary(document, rates);
+    if !document.backends.is_empty() {
+        lines.push(String::new());
+        let cells: Vec<_> = document.backends.iter().map(backend_cells).collect();
+        lines.extend(table(BACKEND_TITLES, &cells));
+    }
     if !document.applications.is_empty() {
         lines.push(String::new());
         let cells = |application| application_cells(application, rates);
@@ -122,6 +127,26 @@ fn quic_cells(connection: &QuicConnection) -> [String; 6] {
         connection.peer.to_string(),
         format!("{}/{}", connection.nic, connection.worker),
         words.join(" "),
+    ]
+}
+
+const BACKEND_TITLES: [&str; 6] = [
+    "Pool",
+    "Backend",
+    "State",
+    "Connections",
+    "Idle",
+    "Last failure",
+];
+
+fn backend_cells(backend: &Backend) -> [String; 6] {
+    [
+        shown(&backend.pool),
+        shown(&backend.backend),
+        backend.state.clone(),
+        grouped(backend.connections),
+        grouped(backend.connections_idle),
+        shown(&backend.failures.join("; ")),
     ]
 }
 
@@ -684,6 +709,18 @@ pub(super) mod tests {
         .into()
     }
 
+    fn backend() -> Backend {
+        Backend {
+            pool: "pool".to_owned(),
+            backend: "app.test:9001".to_owned(),
+            address: None,
+            state: "unresolved".to_owned(),
+            connections: 1_000,
+            connections_idle: 2,
+            failures: vec!["looking up its name: it is \x1b[2Junknown".to_owned()],
+        }
+    }
+
     pub(in crate::commands::stat) fn document(connections: usize) -> Document {
         let process = |pid| Process {
             pid,
@@ -753,6 +790,7 @@ pub(super) mod tests {
                 counters: host_counters(),
             }),
             applications: vec![application(100), application(102)],
+            backends: vec![backend()],
             quic_connections: vec![quic_connection()],
             connections: vec![connection(); connections],
         }
@@ -772,6 +810,8 @@ pub(super) mod tests {
             "so far: 0 connections, 13,345 requests (1,000 through the proxy); 10,000 bytes sent \
              by TCP, 2.5 % of them again; 0 timeouts",
             "NIC 0: 1 of 2 workers in use, at least 1",
+            "pool  app.test:9001  unresolved  1,000        2     looking up its name: it is \
+             ?[2Junknown",
             "NIC 0/0: 1 connections, 2 of them wait for room, 42.5 % busy",
             "NIC 0/1: 0 connections, not in use",
             "ESTABLISHED  4000    10.77.0.2:80        10.77.0.1:40312    0/1  films/movie?[2J.mp4 \
