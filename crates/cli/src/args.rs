@@ -6,12 +6,14 @@
 //! | `serve`, `proxy`, `nic` | the commands |
 //! | `cache`, `http`, `log`, `origin`, `tcp`, `tls` | groups of their options |
 //! | `cluster` | `sockets-node` and `sockets-gate` |
+//! | `named` | values of options that have names |
 //! | `overlay` | options over the configuration file |
 
 pub(crate) mod cache;
 pub(crate) mod cluster;
 pub(crate) mod http;
 pub(crate) mod log;
+pub(crate) mod named;
 pub(crate) mod nic;
 pub(crate) mod origin;
 pub(crate) mod overlay;

@@ -312,6 +312,28 @@ mod tests {
     }
 
     #[test]
+    fn every_name_that_help_lists_is_a_value() {
+        let program = Cli::command_line();
+        let command = program.find_subcommand("serve").unwrap();
+        let mut options = 0;
+        for argument in command.get_arguments() {
+            let Some(option) = argument.get_long() else {
+                continue;
+            };
+            // A flag has the values true and false, which it does not take.
+            let takes_values = argument.get_action().takes_values();
+            let names = argument.get_possible_values();
+            options += usize::from(takes_values && !names.is_empty());
+            for name in names.iter().filter(|_| takes_values) {
+                let name = name.get_name();
+                let tls = "--tls-listen 443 --tls-self-signed";
+                parse(&format!("splitway serve site {tls} --{option}={name}")).unwrap();
+            }
+        }
+        assert!(options >= 9, "{options}");
+    }
+
+    #[test]
     fn options_that_need_each_other_say_so() {
         assert!(
             parse("splitway serve site --dev eth0")

@@ -55,6 +55,9 @@ const BANNED: &[&str] = &[
     "how manyth",
 ];
 
+/// Bit rates are in `Mbit/s`, in output and in text.
+const OTHER_BIT_RATES: &[&str] = &["bps", "kbps", "mbps", "gbps", "tbps"];
+
 /// Whether a line is a row of a table or part of a drawing in a comment, which cannot be wrapped.
 fn is_table_or_drawing(line: &str) -> bool {
     let line = line.trim_start();
@@ -172,8 +175,8 @@ fn functions_have_at_most_80_lines() {
     compare("long functions", "LONG_FUNCTIONS", LONG_FUNCTIONS, &found);
 }
 
-/// Where the banned words stand in a text, as words.
-fn banned(text: &str) -> Vec<String> {
+/// Where these words, in lower case, stand in a text, as words.
+fn places_of(banned: &[&str], text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let words: Vec<String> = line
@@ -181,7 +184,7 @@ fn banned(text: &str) -> Vec<String> {
             .filter(|word| !word.is_empty())
             .map(str::to_lowercase)
             .collect();
-        for banned in BANNED {
+        for banned in banned {
             let banned: Vec<&str> = banned.split(' ').collect();
             let times = words
                 .windows(banned.len())
@@ -194,17 +197,27 @@ fn banned(text: &str) -> Vec<String> {
 
 #[test]
 fn text_names_its_subjects() {
-    let mut found = in_sources(banned);
+    nothing_is_found("banned words", &in_text(BANNED));
+}
+
+#[test]
+fn bit_rates_have_one_unit() {
+    nothing_is_found("bit rates in another unit", &in_text(OTHER_BIT_RATES));
+}
+
+/// Where these words stand in sources and pages.
+fn in_text(banned: &[&str]) -> BTreeMap<String, Vec<String>> {
+    let mut found = in_sources(|text| places_of(banned, text));
     let mut pages = files(&workspace().join("docs"), "md");
     pages.extend(TOP_PAGES.map(|page| workspace().join(format!("{page}.md"))));
     for page in pages {
         let text = fs::read_to_string(&page).unwrap();
         let shown = page.file_name().unwrap().to_str().unwrap();
-        let places = banned(&text).into_iter();
+        let places = places_of(banned, &text).into_iter();
         let places = places.map(|place| format!("{shown}:{place}"));
         found.entry("docs".to_owned()).or_default().extend(places);
     }
-    nothing_is_found("banned words", &found);
+    found
 }
 
 #[test]
@@ -356,8 +369,11 @@ fn files_do_not_import_each_other_in_circles() {
 
 #[test]
 fn words_and_paths_are_found_as_they_are_written() {
-    assert_eq!(banned("Whoever is  told, renewed").len(), 2);
-    assert_eq!(banned("somebody's; anew"), ["1: somebody", "1: anew"]);
+    assert_eq!(places_of(BANNED, "Whoever is  told, renewed").len(), 2);
+    assert_eq!(
+        places_of(BANNED, "somebody's; anew"),
+        ["1: somebody", "1: anew"]
+    );
     assert_eq!(paths("a::b;"), ["a::b"]);
     assert_eq!(paths("{a, b::{c, d}};"), ["a", "b::", "c", "d"]);
 }

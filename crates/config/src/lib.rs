@@ -8,6 +8,7 @@
 //! | `size`, `connection_memory`, `tcp_values`, `tls_names`, `control_link`, `log_level`, `log_place`, `origin_place`, `socket_values` | values of keys |
 //! | `root` | the directory whose files are served |
 //! | `certificates`, `self_signed`, `key_file` | what files of secrets hold |
+//! | `temporary` | directories among the temporary files, and those that dead processes have left |
 //! | `reference` | the reference of all keys and the schema, made from the types |
 //! | `file` | reading a file; what is wrong with it, and where |
 //! | `place` | where in a file something stands |
@@ -52,6 +53,7 @@ pub mod socket_values;
 mod sockets;
 mod tcp;
 pub mod tcp_values;
+pub mod temporary;
 mod text;
 mod tls;
 pub mod tls_names;

@@ -715,6 +715,7 @@ impl Forwarding {
                 address,
                 drains: backend.drain,
                 is_unresolved: found.is_none(),
+                lookup_failure: self.unresolved.get(&name).cloned(),
             }));
         }
         if backends.len() > COUNT_MAX {

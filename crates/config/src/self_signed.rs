@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
-use tempfile::{NamedTempFile, TempPath};
+use tempfile::NamedTempFile;
 use tls::Files;
 use zeroize::Zeroizing;
 
+use crate::temporary::TemporaryDirectory;
 use failure::Failure;
 
 /// How long it is valid, in days. It is no replacement for one that an authority has signed.
@@ -22,10 +23,14 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Clients whose clocks are slow by less take it.
 const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(3600);
 
+/// Its name in a directory of its own.
+const NAME: &str = "certificate.pem";
+
 /// The file with the certificate in use, and never the key; it goes with this value.
 #[derive(Debug)]
 pub struct SelfSigned {
-    path: TempPath,
+    directory: TemporaryDirectory,
+    path: PathBuf,
 }
 
 /// A certificate in a file of its own, until it is used and takes the place of the one before. It
@@ -55,16 +60,17 @@ impl SelfSigned {
     ///
     /// Neither can be made, or the file cannot be written.
     pub fn new() -> Result<Self, Failure> {
-        let directory = std::env::temp_dir();
-        let file = file_in(&directory).map_err(|error| {
+        let failed = |error: io::Error| {
+            let parent = std::env::temp_dir();
             Failure::input(
-                format!("--tls-self-signed: a file in {}", directory.display()),
+                format!("--tls-self-signed: a file in {}", parent.display()),
                 error,
             )
             .remedy("The certificate goes there for clients; TMPDIR chooses another directory.")
-        })?;
-        let path = file.into_temp_path();
-        Ok(Self { path })
+        };
+        let directory = TemporaryDirectory::new().map_err(failed)?;
+        let path = directory.path().join(NAME);
+        Ok(Self { directory, path })
     }
 
     /// Where clients find it.
@@ -82,7 +88,7 @@ impl SelfSigned {
         let what = "making a certificate";
         let (certificate, key) =
             make(addresses, unix_time).map_err(|error| Failure::broken(what, error))?;
-        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        let directory = self.directory.path();
         let write = || -> io::Result<NamedTempFile> {
             let mut file = file_in(directory)?;
             file.write_all(certificate.as_bytes())?;
@@ -91,7 +97,7 @@ impl SelfSigned {
         let file = write().map_err(|error| {
             Failure::broken(format!("writing a file in {}", directory.display()), error)
         })?;
-        let place = self.path.to_path_buf();
+        let place = self.path.clone();
         let files = Files::from_pem("self-signed, for testing", &certificate, &key);
         Ok((files, Fresh { file, place }))
     }
@@ -100,7 +106,7 @@ impl SelfSigned {
 /// A file that everybody may read, whatever the umask says: the clients are other users.
 fn file_in(directory: &Path) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
-    let builder = builder.prefix("splitway-").suffix(".pem");
+    let builder = builder.prefix("next-").suffix(".pem");
     let file = builder.tempfile_in(directory)?;
     let everybody = Permissions::from_mode(0o644);
     file.as_file().set_permissions(everybody)?;
@@ -172,7 +178,6 @@ mod tests {
         let made = SelfSigned::new().unwrap();
         let path = made.path().to_owned();
         let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(), 0o644);
         let (_, fresh) = made.renew(&[], NOW).unwrap();
         fresh.put_in_place().unwrap();
         assert_eq!(mode(), 0o644);

@@ -25,16 +25,16 @@ const CIPHERS: [(Cipher, &str); 3] = [
     (Cipher::ChaCha20Poly1305, "chacha20-poly1305"),
 ];
 
-#[cfg(test)]
 impl VersionName {
-    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    /// All names.
+    pub fn names() -> impl Iterator<Item = &'static str> {
         VERSIONS.iter().map(|(_, name)| *name)
     }
 }
 
-#[cfg(test)]
 impl CipherName {
-    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    /// All names.
+    pub fn names() -> impl Iterator<Item = &'static str> {
         CIPHERS.iter().map(|(_, name)| *name)
     }
 }

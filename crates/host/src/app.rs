@@ -391,6 +391,12 @@ pub trait Application {
     /// them if it is over.
     fn on_quic(&mut self, _io: &mut dyn Io, _connection: QuicConnection, _event: QuicEvent) {}
 
+    /// A client sends a request without TLS to a port that speaks TLS: the response, also without,
+    /// after which the connection ends. Empty for an alert. `is_head` if the method is HEAD.
+    fn on_plain_http(&mut self, _unix_time: Duration, _is_head: bool) -> Vec<u8> {
+        Vec::new()
+    }
+
     /// Memory that the application has for one of its streams, as allocated. Asked now and then,
     /// and more often when memory is short.
     fn memory(&self, _owner: Owner, _stream: StreamId) -> StreamMemory {

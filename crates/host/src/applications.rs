@@ -2,6 +2,7 @@
 //! stands for applications in other processes.
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use crate::app::{
     AppEvent, Application, FileHandle, FileMeta, Io, Owner, QuicConnection, QuicEvent, StreamId,
@@ -46,6 +47,11 @@ impl<S: Application, P: Application, O: Application> Application for Application
 
     fn on_looked_up(&mut self, io: &mut dyn Io, file: FileHandle, found: Result<FileMeta, u16>) {
         self.others.on_looked_up(io, file, found);
+    }
+
+    fn on_plain_http(&mut self, unix_time: Duration, is_head: bool) -> Vec<u8> {
+        // Only the server has ports that speak TLS.
+        self.server.on_plain_http(unix_time, is_head)
     }
 
     fn memory(&self, owner: Owner, stream: StreamId) -> StreamMemory {

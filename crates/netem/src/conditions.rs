@@ -255,6 +255,30 @@ impl fmt::Display for Rate {
     }
 }
 
+impl Rate {
+    /// The rate at which so many bytes pass in a second.
+    pub fn of_bytes_per_second(bytes: u64) -> Rate {
+        Rate(bytes.saturating_mul(8))
+    }
+
+    /// As output shows it: `166.9 Mbit/s`.
+    pub fn shown(self) -> impl fmt::Display {
+        fmt::from_fn(move |f| {
+            let Rate(bits) = self;
+            for (unit, name) in [
+                (1_000_000_000, "Gbit/s"),
+                (1_000_000, "Mbit/s"),
+                (1_000, "kbit/s"),
+            ] {
+                if bits >= unit {
+                    return write!(f, "{}.{} {name}", bits / unit, bits % unit * 10 / unit);
+                }
+            }
+            write!(f, "{bits} bit/s")
+        })
+    }
+}
+
 /// The length of a queue: `256kb`, or for how long a packet at its end waits: `50ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
@@ -376,6 +400,20 @@ mod tests {
         let in_bytes = conditions("rate=1gbit,queue=256KiB").unwrap();
         assert_eq!(in_bytes.queue_bytes, Some(262_144));
         assert_eq!(conditions("loss=0,delay=0").unwrap().loss_ppm, 0);
+    }
+
+    #[test]
+    fn a_rate_is_shown_in_the_unit_that_it_reaches() {
+        for (rate, shown) in [
+            (Rate(0), "0 bit/s"),
+            (Rate(999), "999 bit/s"),
+            (Rate(4_000), "4.0 kbit/s"),
+            (Rate(166_990_000), "166.9 Mbit/s"),
+            (Rate::of_bytes_per_second(12_500_000_000), "100.0 Gbit/s"),
+            (Rate::of_bytes_per_second(u64::MAX), "18446744073.7 Gbit/s"),
+        ] {
+            assert_eq!(rate.shown().to_string(), shown);
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::conditions::Rate;
 use crate::direction::Counters;
 
 /// What happened, in both directions.
@@ -85,11 +86,11 @@ impl fmt::Display for Report {
                 uncut,
                 lateness,
             } = direction;
-            let mbit_per_s = counters.bytes as f64 * 8e3 / self.elapsed_ns.max(1) as f64;
+            let bits_per_s = counters.bytes as f64 * 8e9 / self.elapsed_ns.max(1) as f64;
+            let rate = Rate(bits_per_s as u64).shown();
             writeln!(
                 f,
-                "{from} to {to}: {} packets in {} frames, {} bytes ({mbit_per_s:.1} Mbit/s on \
-                 average)",
+                "{from} to {to}: {} packets in {} frames, {} bytes ({rate} on average)",
                 counters.packets, counters.frames, counters.bytes
             )?;
             writeln!(

@@ -59,6 +59,11 @@ impl Cidr {
         }
     }
 
+    /// True if the prefix is the address itself.
+    pub fn is_host(&self) -> bool {
+        self.prefix_len == if self.address.is_ipv4() { 32 } else { 128 }
+    }
+
     /// True if the two prefixes share an address.
     pub fn overlaps(&self, other: &Cidr) -> bool {
         self.contains(other.address) || other.contains(self.address)

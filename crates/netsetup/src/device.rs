@@ -88,17 +88,25 @@ impl Inventory {
 }
 
 /// Fails unless each gateway is a neighbour: on the link, not one of the stack's own addresses, and
-/// at most one for each address family.
+/// at most one for each address family. Beside an address whose prefix is the address itself, which
+/// has no neighbours by its prefix, every gateway is on the link (`onlink` of `ip-route(8)`).
 pub fn check_gateways(gateways: &[IpAddr], addresses: &[Cidr]) -> Result<(), Failure> {
     for (index, gateway) in gateways.iter().enumerate() {
         let what = format!("gateway {gateway}");
         if addresses.iter().any(|cidr| cidr.address == *gateway) {
             return Err(Failure::input(what, "this is the stack's own address"));
         }
+        if !is_unicast(*gateway) {
+            return Err(Failure::input(what, "this is no address of a machine"));
+        }
         // RFC 4861, section 4.2: routers are known by their link-local address.
-        let link_local = matches!(gateway, IpAddr::V6(gateway) if gateway.is_unicast_link_local())
-            && addresses.iter().any(|cidr| cidr.address.is_ipv6());
-        if !link_local && !addresses.iter().any(|cidr| cidr.contains(*gateway)) {
+        let link_local = matches!(gateway, IpAddr::V6(gateway) if gateway.is_unicast_link_local());
+        let of_family = addresses
+            .iter()
+            .filter(|cidr| cidr.address.is_ipv4() == gateway.is_ipv4());
+        let mut of_family = of_family.peekable();
+        let is_near = of_family.peek().is_some() && link_local;
+        if !is_near && !of_family.any(|cidr| cidr.is_host() || cidr.contains(*gateway)) {
             let listed: Vec<String> = addresses.iter().map(Cidr::to_string).collect();
             return Err(Failure::input(
                 what,
@@ -118,6 +126,11 @@ pub fn check_gateways(gateways: &[IpAddr], addresses: &[Cidr]) -> Result<(), Fai
         }
     }
     Ok(())
+}
+
+fn is_unicast(address: IpAddr) -> bool {
+    let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+    !(address.is_unspecified() || address.is_loopback() || address.is_multicast() || is_broadcast)
 }
 
 /// What it means for a person that a port could not be opened.
@@ -207,10 +220,43 @@ mod tests {
                 .contains("not on the link")
         );
         assert!(check(&["192.0.2.3"]).unwrap_err().contains("own address"));
+        for gateway in [
+            "0.0.0.0",
+            "224.0.0.1",
+            "255.255.255.255",
+            "127.0.0.1",
+            "ff02::2",
+            "::",
+        ] {
+            let why = check(&[gateway]).unwrap_err();
+            assert!(why.contains("no address of a machine"), "{why}");
+        }
         assert!(
             check(&["192.0.2.1", "192.0.2.9"])
                 .unwrap_err()
                 .contains("one gateway for IPv4")
         );
+    }
+
+    /// As providers give addresses to virtual machines.
+    #[test]
+    fn beside_an_address_without_neighbours_every_gateway_is_on_the_link() {
+        let check = |own: &[&str], gateway: &str| {
+            check_gateways(&[gateway.parse().unwrap()], &addresses(own))
+                .map_err(|failure| failure.to_string())
+        };
+        assert_eq!(check(&["192.0.2.5/32"], "198.51.100.1"), Ok(()));
+        assert_eq!(check(&["fd00::5/128"], "2001:db8::1"), Ok(()));
+        assert_eq!(check(&["fd00::5/128"], "fe80::1"), Ok(()));
+        let both = ["192.0.2.5/32", "fd00::5/64"];
+        assert_eq!(check(&both, "198.51.100.1"), Ok(()));
+        for (own, gateway) in [
+            (&both[..], "2001:db8::1"),
+            (&["192.0.2.5/31"], "198.51.100.1"),
+            (&["192.0.2.5/32"], "fe80::1"),
+        ] {
+            let why = check(own, gateway).unwrap_err();
+            assert!(why.contains("not on the link"), "{why}");
+        }
     }
 }

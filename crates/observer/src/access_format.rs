@@ -21,6 +21,13 @@ const FORMATS: [(AccessFormat, &str); 3] = [
     (AccessFormat::Json, "json"),
 ];
 
+impl AccessFormat {
+    /// The names of all.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        FORMATS.iter().map(|(_, name)| *name)
+    }
+}
+
 impl FromStr for AccessFormat {
     type Err = String;
 

@@ -348,7 +348,8 @@ fn hand_out(host: &UnixDatagram, fetcher: &mut Fetcher) -> io::Result<()> {
             tracing::warn!("an answer has more header fields than clients can get");
             fetcher.answers.pop_front();
             fetcher.on_ask(HostRequest::Done { ticket });
-            fetcher.answers.push_front(Answer::Lost { ticket });
+            let status = 502;
+            fetcher.answers.push_front(Answer::Lost { ticket, status });
             continue;
         }
         match host.try_send(&bytes) {

@@ -69,6 +69,9 @@ const LEFT_ALONE_WAIT: Duration = Duration::from_secs(2);
 /// Targets of which is remembered that there is nothing to be had.
 const MISSING_MAX: usize = 10_000;
 
+/// The status for a client without a head, where nothing tells why a version is lost.
+const LOST_STATUS: u16 = 502;
+
 /// The share of the cache that makes room at once when the disk is full.
 const ROOM_SHARE: u64 = 16;
 
@@ -158,6 +161,8 @@ struct Live {
     is_pausing: bool,
     /// The origin has another version.
     is_lost: bool,
+    /// Why no more of it comes, as the status for a client that has no head yet.
+    lost_status: Option<u16>,
 }
 
 /// A transfer under way: the segment that it brings next, and the one that it ends before.
@@ -580,7 +585,7 @@ impl Fetcher {
                 }
                 self.give(number, id, CacheStatus::Hit);
             }
-            None => self.lose(number),
+            None => self.lose(number, LOST_STATUS),
         }
     }
 
@@ -1226,12 +1231,12 @@ impl Fetcher {
             return;
         };
         let Some(version) = self.store.get(id) else {
-            return self.lose(number);
+            return self.lose(number, LOST_STATUS);
         };
         let size_bytes = version.meta.size_bytes.unwrap_or(0);
         let segments = self.store.segments_of(size_bytes);
         if segment >= segments {
-            return self.lose(number);
+            return self.lose(number, LOST_STATUS);
         }
         let is_there = version.has(segment);
         let ahead_max = self.window();
@@ -1607,6 +1612,7 @@ impl Fetcher {
         }
         let live = self.live.entry(id).or_default();
         live.is_lost |= is_lost;
+        live.lost_status = Some(failure.refusal().status);
         let is_lost = live.is_lost;
         for ticket in std::mem::take(&mut live.unanswered) {
             self.release(ticket);
@@ -1642,17 +1648,18 @@ impl Fetcher {
             ticket.is_some_and(|ticket| !ticket.wants.is_empty())
         };
         let waiting: Vec<u64> = live.readers.iter().filter(waits).copied().collect();
+        let status = live.lost_status.unwrap_or(LOST_STATUS);
         for ticket in waiting {
-            self.lose(ticket);
+            self.lose(ticket, status);
         }
     }
 
-    fn lose(&mut self, ticket: u64) {
+    fn lose(&mut self, ticket: u64, status: u16) {
         self.release(ticket);
         if let Some(lost) = self.tickets.remove(&ticket) {
             self.count(&lost.key).lost += 1;
         }
-        self.answers.push_back(Answer::Lost { ticket });
+        self.answers.push_back(Answer::Lost { ticket, status });
     }
 
     fn on_done(&mut self, number: u64) {

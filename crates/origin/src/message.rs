@@ -110,6 +110,8 @@ pub enum Answer {
     Lost {
         /// Whose.
         ticket: u64,
+        /// The status for a client that has no head yet: 502, or 503 or 504 if that is why.
+        status: u16,
     },
 }
 

@@ -44,13 +44,14 @@ impl Settings for ObserverSettings {
     const TASK_NAME: &'static CStr = c"splitway-observ";
 }
 
-/// Runs until the supervisor ends it; then it takes in what the others have said last.
+/// Runs until the supervisor ends it, or ends; then it takes in the last reports of the others.
 pub fn run() -> Result<(), Failure> {
     let Launched {
         settings, control, ..
     } = launch::enter::<ObserverSettings>()?;
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
+    child::outlive_supervisor()?;
     lockdown::keep_capabilities(CapabilitySet::empty())?;
     lockdown::confine_to_nothing()?;
     seccomp::allow_only(seccomp::Kind::Observer)?;
@@ -99,28 +100,45 @@ pub fn run() -> Result<(), Failure> {
             spawn(scope, "admin", move || admin::serve(admin, stop, metrics))?;
         }
         child::tell(FromObserver::Ready)?;
-        while wait(&control, stop)? {
-            let Some((message, file)) = fd_passing::receive(&control, &mut buffer)? else {
-                continue;
-            };
-            match message {
-                ToObserver::AccessLog => change(access_log, file),
-                ToObserver::ErrorLog => change(error_log, file),
-                ToObserver::Worker(report) => metrics.on_worker(report),
-                ToObserver::Fetcher(report) => metrics.on_fetcher(report),
-                ToObserver::Broker(report) => metrics.on_broker(report),
-                ToObserver::Health(health) => metrics.on_health(health),
-                ToObserver::Ping => child::tell(FromObserver::Pong)?,
-                // What a process starts with stays.
-                ToObserver::Records
-                | ToObserver::Errors
-                | ToObserver::KeyLog
-                | ToObserver::Admin
-                | ToObserver::Start => {}
-            }
-        }
-        Ok(())
+        let logs = [access_log, error_log];
+        take_messages(&control, stop, &mut buffer, logs, metrics)
     })
+}
+
+/// Does what the supervisor asks for, until `stop` is readable or the supervisor is gone.
+fn take_messages(
+    control: &OwnedFd,
+    stop: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    [access_log, error_log]: [Option<&LogFile>; 2],
+    metrics: &Metrics,
+) -> Result<(), Failure> {
+    while wait(control, stop)? {
+        let received = match fd_passing::receive(control, buffer) {
+            // The supervisor was killed: all that was reported before is still written.
+            Err(_) if fd_passing::has_hung_up(control) => break,
+            received => received?,
+        };
+        let Some((message, file)) = received else {
+            continue;
+        };
+        match message {
+            ToObserver::AccessLog => change(access_log, file),
+            ToObserver::ErrorLog => change(error_log, file),
+            ToObserver::Worker(report) => metrics.on_worker(report),
+            ToObserver::Fetcher(report) => metrics.on_fetcher(report),
+            ToObserver::Broker(report) => metrics.on_broker(report),
+            ToObserver::Health(health) => metrics.on_health(health),
+            ToObserver::Ping => child::tell(FromObserver::Pong)?,
+            // What a process starts with stays.
+            ToObserver::Records
+            | ToObserver::Errors
+            | ToObserver::KeyLog
+            | ToObserver::Admin
+            | ToObserver::Start => {}
+        }
+    }
+    Ok(())
 }
 
 /// The log goes on in another file.

@@ -264,6 +264,8 @@ pub struct Backend {
     pub drains: bool,
     /// Its name has no address, and `address` only the port: it is down.
     pub is_unresolved: bool,
+    /// Why the last lookup of its name failed; the addresses from before may still be in use.
+    pub lookup_failure: Option<String>,
 }
 
 /// How a backend is asked whether it works.

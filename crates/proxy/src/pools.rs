@@ -33,7 +33,10 @@ pub(crate) struct BackendState {
     pub(crate) pool: Option<usize>,
     drains: bool,
     is_unresolved: bool,
+    lookup_failure: Option<String>,
     health: Health,
+    /// Why the last check failed.
+    check_failure: Option<String>,
     /// Connections in use.
     active: u32,
     /// Connections that wait to be used again; the last one has waited for the shortest time.
@@ -126,6 +129,7 @@ impl Pools {
                 .is_some_and(|pool| new.pools[pool].check.is_some());
             if !has_checks {
                 state.health.forget_checks();
+                state.check_failure = None;
             }
             if state.pool.is_none() || state.drains {
                 changes.idle.extend(state.take_idle());
@@ -148,6 +152,7 @@ impl Pools {
             && let Some(state) = self.backends.get_mut(&id)
         {
             (state.pool, state.drains) = (Some(pool), backend.drains);
+            state.lookup_failure.clone_from(&backend.lookup_failure);
             return id;
         }
         self.last += 1;
@@ -160,7 +165,9 @@ impl Pools {
                 pool: Some(pool),
                 drains: backend.drains,
                 is_unresolved: backend.is_unresolved,
+                lookup_failure: backend.lookup_failure.clone(),
                 health: Health::default(),
+                check_failure: None,
                 active: 0,
                 idle: Vec::new(),
                 next_check_us: 0,
@@ -478,6 +485,7 @@ impl Pools {
         };
         state.is_checking = false;
         state.counters.checks_failed += u64::from(!is_good);
+        state.check_failure = verdict.err().map(str::to_owned);
         if state.is_forgotten() {
             self.backends.remove(&id);
             return Vec::new();
@@ -572,6 +580,15 @@ impl BackendState {
         self.health.is_up() && !self.is_unresolved
     }
 
+    /// What was wrong at the last lookup of its name, and at the last check.
+    pub(crate) fn failures(&self) -> Vec<String> {
+        let lookup = self.lookup_failure.as_ref();
+        let lookup = lookup.map(|why| format!("looking up its name: {why}"));
+        let check = self.check_failure.as_ref();
+        let check = check.map(|why| format!("last check: {why}"));
+        lookup.into_iter().chain(check).collect()
+    }
+
     fn is_usable(&self, now_us: u64) -> bool {
         self.is_up() && !self.health.is_ejected(now_us) && !self.drains
     }
@@ -612,6 +629,7 @@ mod tests {
             address: SocketAddr::from(([10, 0, 0, 1], *port)),
             drains: *port >= 1000,
             is_unresolved: false,
+            lookup_failure: None,
         };
         let pool = |(name, ports): &(&str, &[u16])| Pool {
             backends: ports.iter().map(backend).collect(),

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -34,8 +35,12 @@ pub struct BackendView<'a> {
     pub pool: &'a str,
     /// The backend's name.
     pub name: &'a str,
+    /// Where it listens; only the port if its name has no address.
+    pub address: SocketAddr,
     /// What was counted.
     pub counters: BackendCounters,
+    /// What was wrong at the last lookup of its name, and at the last check.
+    pub failures: Vec<String>,
 }
 
 /// Whether the proxy ends.
@@ -166,7 +171,9 @@ impl Proxy {
                 None => views.push(BackendView {
                     pool: &config.pools[pool].name,
                     name: &state.name,
+                    address: state.address,
                     counters,
+                    failures: state.failures(),
                 }),
             }
         }

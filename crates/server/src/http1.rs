@@ -2,4 +2,5 @@
 
 pub(crate) mod connection;
 pub(crate) mod head;
+pub(crate) mod plain;
 pub(crate) mod request;

@@ -26,6 +26,7 @@
 //! | `connection` | the life of one connection |
 //! | `request` | from bytes to a request, or to a refusal |
 //! | `head` | status line and field lines of a response |
+//! | `plain` | the response to a request without TLS at a port of HTTPS |
 //! | **`http3/`** (RFC 9114) | |
 //! | `connection` | the life of one QUIC connection |
 //! | `request_stream` | the life of one request stream |

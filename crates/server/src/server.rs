@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use host::Episode;
 use host::app::{
@@ -16,6 +17,7 @@ use crate::exchange::input::Pool;
 use crate::exchange::lifecycle::ConnectionInfo;
 use crate::exchange::shared::Shared;
 use crate::http1::connection::Connection;
+use crate::http1::plain;
 use crate::http3;
 use crate::http3::connection::Handshake;
 use crate::http3::request::Scratch;
@@ -276,6 +278,10 @@ impl Application for Server {
                 }
             }
         }
+    }
+
+    fn on_plain_http(&mut self, unix_time: Duration, is_head: bool) -> Vec<u8> {
+        plain::response(&mut self.shared, unix_time, is_head)
     }
 
     fn memory(&self, _owner: Owner, stream: StreamId) -> StreamMemory {

@@ -38,7 +38,8 @@ fn bytes_per_second(report: &CrowdReport) -> f64 {
 fn throughput_grows_with_the_number_of_workers_and_all_have_equal_shares() {
     let mut one = None;
     println!(
-        "| Workers | Elapsed, ms | MB/s | Against one | Connections of each | File bytes of each |"
+        "| Workers | Elapsed, ms | Mbit/s | Against one | Connections of each | File bytes of \
+         each |"
     );
     println!("|---|---|---|---|---|---|");
     for workers in [1, 8, 16] {
@@ -58,7 +59,7 @@ fn throughput_grows_with_the_number_of_workers_and_all_have_equal_shares() {
         println!(
             "| {workers} | {:.1} | {:.1} | {growth:.2} | {}–{} | {}–{} |",
             report.elapsed_us as f64 / 1e3,
-            rate / 1e6,
+            rate * 8.0 / 1e6,
             connections.0,
             connections.1,
             bytes.0,

@@ -15,6 +15,7 @@ use crate::hello;
 use crate::key::Key;
 use crate::ledger::{Definition, Known, Ledger, SealedError};
 use crate::opener::Opener;
+use crate::plain_http;
 use crate::run::{Piece, Run, RunLimits};
 use contract::limits::RECORD_PLAINTEXT_BYTES_MAX;
 use contract::tls::{RECORD_HEADER_BYTES, Suite, Tag, Version};
@@ -347,6 +348,12 @@ impl Connection {
         }
     }
 
+    /// Answers a request that came without TLS, in place of the alert. For
+    /// [`Error::PlainHttp`], before the next [`Connection::poll_transmit`].
+    pub fn answer_plain_http(&mut self, response: Vec<u8>) {
+        self.raw = response;
+    }
+
     /// True when all that this side had to say has been polled.
     pub fn is_finished(&self) -> bool {
         self.is_finished && self.raw.is_empty()
@@ -478,7 +485,12 @@ impl Connection {
         let Some(established) = &self.established else {
             let is_first = matches!(self.rx, Rx::Handshaking { bytes: 0, .. });
             if is_first && (content_type != ContentType::Handshake as u8 || version >> 8 != 3) {
-                return Err(Error::NotTls);
+                return Err(match self.record.first_chunk() {
+                    Some(first) if plain_http::is_request(first) => Error::PlainHttp {
+                        is_head: plain_http::is_head(first),
+                    },
+                    _ => Error::NotTls,
+                });
             }
             return if length > self.handshake_length_max(content_type) {
                 Err(Error::OversizedRecord)

@@ -19,6 +19,11 @@ pub enum Error {
     ClosedInHandshake,
     /// The first bytes are none of TLS.
     NotTls,
+    /// The first bytes begin a request of HTTP/1.1 without TLS.
+    PlainHttp {
+        /// Its method is HEAD: the response has no body.
+        is_head: bool,
+    },
     /// The best version that the client offers is older than TLS 1.2.
     OldVersion(u16),
     /// The client gave up TLS 1.3 although both sides have it: a middlebox interferes (RFC 7507
@@ -67,6 +72,7 @@ impl Error {
             Error::BadRecord => Some(AlertDescription::BadRecordMac),
             Error::OversizedRecord => Some(AlertDescription::RecordOverflow),
             Error::NotTls
+            | Error::PlainHttp { .. }
             | Error::UnexpectedRecord { .. }
             | Error::UnexpectedMessage { .. }
             | Error::TooMany(_) => Some(AlertDescription::UnexpectedMessage),
@@ -111,6 +117,7 @@ impl fmt::Display for Error {
             Error::HandshakeTooLong => f.write_str("the client's handshake is too long"),
             Error::ClosedInHandshake => f.write_str("the client closed during the handshake"),
             Error::NotTls => f.write_str("the client does not speak TLS"),
+            Error::PlainHttp { .. } => f.write_str("the client speaks HTTP without TLS"),
             Error::OldVersion(version) => write!(
                 f,
                 "the client offers no version that is newer than {version:#06x}; TLS 1.2 is \

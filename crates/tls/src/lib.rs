@@ -21,6 +21,7 @@ mod hello;
 mod key;
 mod ledger;
 mod opener;
+mod plain_http;
 mod run;
 mod traffic_secrets;
 

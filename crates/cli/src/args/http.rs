@@ -4,6 +4,8 @@ use clap::Args;
 use netem::conditions::Rate;
 use server::{Coding, RelativePath};
 
+use crate::args::named::named;
+
 /// The options of `splitway serve`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "HTTP")]
@@ -14,7 +16,8 @@ pub(crate) struct HttpOptions {
 
     /// Codings of precompressed files to look for, the best first: NAME.br, NAME.zst, NAME.gz. A
     /// client that accepts one gets it instead of NAME
-    #[arg(long, value_name = "br,zstd,gzip", value_delimiter = ',')]
+    #[arg(long, value_name = "br,zstd,gzip", value_delimiter = ',', hide_possible_values = true,
+        value_parser = named::<Coding>(Coding::ALL.map(Coding::name)))]
     pub(crate) precompressed: Vec<Coding>,
 
     /// List directories that have no index: a page, or JSON for clients that prefer it. Listings

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::args::named::named;
 use config::log_place::LogPlace;
 use observer::AccessFormat;
 
@@ -18,7 +19,8 @@ pub(crate) struct LogOptions {
 
     /// Format of the access log: combined, as in Apache and nginx; combined-cache, which appends
     /// the cache status; or json, with more fields [default: combined]
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", hide_possible_values = true,
+        value_parser = named::<AccessFormat>(AccessFormat::names()))]
     pub(crate) access_log_format: Option<AccessFormat>,
 
     /// File for messages of the processes, instead of standard error

@@ -12,6 +12,7 @@ use netsetup::cidr::Cidr;
 use crate::args::cache::CacheOption;
 use crate::args::http::HttpOptions;
 use crate::args::log::LogOptions;
+use crate::args::named::named;
 use crate::args::origin::OriginOptions;
 use crate::args::tcp::TcpOptions;
 use crate::args::tls::{CertificateOptions, TlsOptions};
@@ -103,7 +104,9 @@ pub(crate) struct ServeArgs {
     pub(crate) no_dad: bool,
 
     /// Congestion control: cubic, bbr or newreno [default: cubic]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", hide_possible_values = true,
+        value_parser = named::<CongestionAlgorithm>(
+            CongestionAlgorithm::ALL.map(CongestionAlgorithm::name)))]
     pub(crate) congestion: Option<CongestionAlgorithm>,
 
     #[command(flatten)]
@@ -176,13 +179,15 @@ pub(crate) struct ServeArgs {
     /// Have NIC workers answer SYNs, with SYN cookies: for all listeners, or on-request of
     /// programs; docs/offload.md says when that is worth it
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true,
-        default_missing_value = "true")]
+        default_missing_value = "true",
+        value_parser = named::<OffloadOption>(["true", "on-request", "false"]))]
     pub(crate) setup_offload: Option<OffloadOption>,
 
     /// Have NIC stacks run connection teardown (FIN and its retransmission, replies, TIME-WAIT):
     /// for all connections, or on-request of programs; docs/offload.md says when that is worth it
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true,
-        default_missing_value = "true")]
+        default_missing_value = "true",
+        value_parser = named::<OffloadOption>(["true", "on-request", "false"]))]
     pub(crate) teardown_offload: Option<OffloadOption>,
 
     // Its heading holds for all options that follow without one of their own.

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use crate::args::named::named;
 use config::tcp_values::{EcnOption, KeepaliveOption, PacingOption};
 
 /// Options of `splitway serve`.
@@ -9,7 +10,8 @@ use config::tcp_values::{EcnOption, KeepaliveOption, PacingOption};
 pub(crate) struct TcpOptions {
     /// Explicit congestion notification: accept it from clients that request it, or off [default:
     /// accept]
-    #[arg(long, value_name = "accept|off")]
+    #[arg(long, value_name = "accept|off", hide_possible_values = true,
+        value_parser = named::<EcnOption>(["accept", "off"]))]
     pub(crate) ecn: Option<EcnOption>,
 
     /// Idle time before the server probes whether a client is still there, such as 90s, 30m or 2h,
@@ -19,7 +21,8 @@ pub(crate) struct TcpOptions {
 
     /// Pacing of CUBIC and NewReno to clients more than 2 ms away, which spreads a window over a
     /// round trip instead of bursts; BBR always paces [default: on]
-    #[arg(long, value_name = "on|off")]
+    #[arg(long, value_name = "on|off", hide_possible_values = true,
+        value_parser = named::<PacingOption>(["on", "off"]))]
     pub(crate) pacing: Option<PacingOption>,
 
     /// Accept data in the SYN, and answer before the handshake is over (TCP Fast Open): such a

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, value_parser};
 use failure::Failure;
 
+use crate::args::named::named;
 use config::Certificate;
 use config::tls_names::{CipherName, KEY_RECORDS, VersionName};
 
@@ -31,7 +32,9 @@ pub(crate) struct TlsOptions {
         long,
         value_name = "1.2,1.3",
         requires = "tls_ports",
-        value_delimiter = ','
+        value_delimiter = ',',
+        hide_possible_values = true,
+        value_parser = named::<VersionName>(VersionName::names()),
     )]
     pub(crate) tls_versions: Vec<VersionName>,
 
@@ -40,7 +43,9 @@ pub(crate) struct TlsOptions {
         long,
         value_name = "NAME,…",
         requires = "tls_ports",
-        value_delimiter = ','
+        value_delimiter = ',',
+        hide_possible_values = true,
+        value_parser = named::<CipherName>(CipherName::names()),
     )]
     pub(crate) tls_ciphers: Vec<CipherName>,
 

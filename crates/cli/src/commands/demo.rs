@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
@@ -20,6 +19,7 @@ use crate::terminal::say;
 use crate::url;
 use config::log_level::LogLevel;
 use config::root::check_root;
+use config::temporary::TemporaryDirectory;
 
 /// The demonstration.
 #[derive(Clone, Debug, Args)]
@@ -98,7 +98,7 @@ fn check_curl() -> Result<(), Failure> {
 /// What is served. A site made for the occasion goes with this value.
 struct Site {
     path: PathBuf,
-    made: bool,
+    _made: Option<TemporaryDirectory>,
 }
 
 impl Site {
@@ -109,18 +109,14 @@ impl Site {
             None => return Self::make(),
         };
         check_root(&path)?;
-        Ok(Self { path, made: false })
+        Ok(Self { path, _made: None })
     }
 
     /// A page, an empty file, one with a space in its name, and one of a few megabytes.
     fn make() -> Result<Self, Failure> {
-        let path = std::env::temp_dir().join(format!("splitway-demo-{}", std::process::id()));
         let make = || -> io::Result<Self> {
-            fs::DirBuilder::new().mode(0o700).create(&path)?;
-            let site = Self {
-                path: path.clone(),
-                made: true,
-            };
+            let made = TemporaryDirectory::new()?;
+            let path = made.path().to_owned();
             fs::create_dir(path.join("a directory"))?;
             fs::write(
                 path.join("index.html"),
@@ -128,10 +124,10 @@ impl Site {
             )?;
             fs::write(path.join("a directory/empty"), "")?;
             fs::write(path.join("numbers.txt"), numbers())?;
-            Ok(site)
+            let _made = Some(made);
+            Ok(Self { path, _made })
         };
-        let site =
-            make().map_err(|error| Failure::broken(format!("making {}", path.display()), error))?;
+        let site = make().map_err(|error| Failure::broken("making a site", error))?;
         say(&format!(
             "There is no {SITE} here; made a small site instead.\n"
         ));
@@ -170,14 +166,6 @@ impl Site {
         }
         files.sort();
         Ok(files)
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        if self.made {
-            let _ = fs::remove_dir_all(&self.path);
-        }
     }
 }
 

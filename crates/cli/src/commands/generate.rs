@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::{Arg, ArgGroup, Args, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
 use failure::Failure;
@@ -78,22 +78,55 @@ fn with_headings(page: &str) -> String {
 }
 
 fn completions(program: &clap::Command, directory: &Path) -> io::Result<()> {
-    let mut command = without_hidden_commands(program);
+    let mut command = to_complete(program);
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut command, "splitway", directory)?;
     }
     Ok(())
 }
 
-/// What is left to complete: completions would offer hidden commands as well.
-fn without_hidden_commands(command: &clap::Command) -> clap::Command {
+/// A command without hidden commands and options, which completions would offer as well.
+fn to_complete(command: &clap::Command) -> clap::Command {
     let shown = command
         .get_subcommands()
         .filter(|below| !below.is_hide_set());
+    let args: Vec<Arg> = command
+        .get_arguments()
+        .filter(|arg| !arg.is_hide_set())
+        .cloned()
+        .map(with_hint)
+        .collect();
+    let groups = command.get_groups().map(|group| {
+        let members = group
+            .get_args()
+            .filter(|id| args.iter().any(|arg| arg.get_id() == *id))
+            .cloned();
+        ArgGroup::new(group.get_id().clone())
+            .args(members)
+            .multiple(true)
+    });
     clap::Command::new(command.get_name().to_owned())
         .about(command.get_about().cloned().unwrap_or_default())
         .disable_help_subcommand(true)
-        .args(command.get_arguments().cloned())
-        .groups(command.get_groups().cloned())
-        .subcommands(shown.map(without_hidden_commands))
+        .groups(groups.collect::<Vec<_>>())
+        .args(args)
+        .subcommands(shown.map(to_complete))
+}
+
+/// The same option, for whose values shells look where its name for them says. Without a hint they
+/// would offer files.
+fn with_hint(arg: Arg) -> Arg {
+    if !arg.get_action().takes_values() || !arg.get_possible_values().is_empty() {
+        return arg;
+    }
+    let name = arg.get_value_names().and_then(|names| names.first());
+    let hint = match name.map_or("", |name| name.as_str()) {
+        "FILE" | "FILE|-" | "PATH" | "PATH|-" => ValueHint::FilePath,
+        name if name.starts_with("SOCKET") => ValueHint::FilePath,
+        "DIR" | "ROOT" | "SITE" => ValueHint::DirPath,
+        "USER" => ValueHint::Username,
+        "PROGRAM" => ValueHint::CommandWithArguments,
+        _ => ValueHint::Other,
+    };
+    arg.value_hint(hint)
 }

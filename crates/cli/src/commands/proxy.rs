@@ -6,6 +6,7 @@ use crate::args::overlay;
 use crate::args::proxy::ProxyArgs;
 use crate::commands::serve;
 use config::file::ConfigFile;
+use config::temporary::TemporaryDirectory;
 
 /// Forwards until the user or a failure ends it.
 pub(crate) fn run(args: &ProxyArgs) -> Result<(), Failure> {
@@ -19,10 +20,7 @@ pub(crate) fn run(args: &ProxyArgs) -> Result<(), Failure> {
     // A NIC process reads below some directory, and there is nothing to be read.
     let is_any = config.nic.root.is_some() || !config.nic.attach.is_empty();
     let empty = (!is_any && !args.print_config).then(|| {
-        tempfile::Builder::new()
-            .prefix("splitway-proxy-")
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
-            .tempdir()
+        TemporaryDirectory::new()
             .map_err(|error| Failure::broken("making an empty directory", error))
     });
     let empty = empty.transpose()?;

@@ -32,6 +32,7 @@ use crate::terminal::say;
 use config::certificates::CertificateSource;
 use config::key_file::SecretBytes;
 use config::root;
+use config::temporary;
 use config::{Config, Content};
 use observer::Report;
 use processes::ipc::log_lines;
@@ -52,15 +53,30 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     for line in odd(&config) {
         tracing::warn!("{line}");
     }
-    let origins = OriginPlan::check(&config)?;
-    let sources = NicSource::check_all(&config)?;
+    temporary::sweep();
+    let mut observer = observer(args, &config)?;
+    let result = serve(args, &config, &mut observer);
+    if let Err(failure) = &result {
+        observer.on_end(failure);
+    }
+    result
+}
+
+/// The same with an error log, if there is to be one.
+fn serve(
+    args: &ServeArgs,
+    config: &Config,
+    observer: &mut ObserverSupervisor,
+) -> Result<(), Failure> {
+    let origins = OriginPlan::check(config)?;
+    let sources = NicSource::check_all(config)?;
     descriptors::require(sources.len(), config.nic.workers)?;
-    let certificates = CertificateSource::check(&config, None)?;
+    let certificates = CertificateSource::check(config, None)?;
     let quic_secret = config.quic.secret()?;
-    let content = Content::read(&config, origins.as_ref().map(|plan| &plan.place))?;
+    let content = Content::read(config, origins.as_ref().map(|plan| &plan.place))?;
     let content = content.with_quic_secret(quic_secret.as_ref());
     let resolver = Resolver::here()?;
-    let forwarding = resolver.read(&config, None);
+    let forwarding = resolver.read(config, None);
     kernel::require()?;
     // From here on Ctrl-C leads through the cleaning up.
     let is_link = config.nic.root.as_deref().is_some_and(root::is_link);
@@ -72,14 +88,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
             .map_err(|errno| Failure::broken("binding the process to its parent", errno))?;
     }
     let initial_netns = InitialNetns::here()?;
-    let mut observer = observer(args, &config)?;
-    let broker = BrokerPlan::bind(&config)?;
-    let attachment = Attachment::attach(&config)?;
+    let broker = BrokerPlan::bind(config)?;
+    let attachment = Attachment::attach(config)?;
     let mut service_manager = ServiceManager::of_environment();
     let announced: Vec<_> = sources.iter().map(AnnouncedNic::of).collect();
     let startup = Startup {
         args,
-        config: &config,
+        config,
         sources,
         content,
         forwarding,
@@ -89,10 +104,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         initial_netns,
         attachment: &attachment,
     };
-    let mut served = startup.run(&mut children, &mut observer);
+    let mut served = startup.run(&mut children, observer);
     let server = Server {
         args,
-        config: &config,
+        config,
         certificates: certificates.as_ref(),
         quic_secret,
         attachment: &attachment,
@@ -102,14 +117,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         Ok(served) => server.supervise(
             (served, resolver),
             &mut children,
-            &mut observer,
+            observer,
             signals,
             &mut service_manager,
         ),
         Err(failure) => Err(failure.clone()),
     };
     let ended = end(&mut children, announced.len(), &mut service_manager);
-    drop(observer);
     let removed = attachment.remove();
     result?;
     print_summary(&served?, &children, args.report_json);

@@ -132,6 +132,7 @@ fn ask(args: &StatArgs) -> Result<(Document, Result<(), Failure>), Failure> {
         server,
         host: None,
         applications: Vec::new(),
+        backends: Vec::new(),
         connections: Vec::new(),
         quic_connections: Vec::new(),
     };
@@ -151,6 +152,7 @@ fn read(pipe: &OwnedFd, args: &StatArgs, document: &mut Document) -> Result<(), 
     loop {
         match lines.next()? {
             Line::Host(host) => document.host = Some(Host::clone(&host)),
+            Line::Backend(backend) => document.backends.push(backend),
             Line::Application(application) => {
                 let mut application = Application::clone(&application);
                 application.name = application.pid.and_then(name_of);

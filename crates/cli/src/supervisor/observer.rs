@@ -2,6 +2,8 @@
 //! needs, and starts another when it has ended or is to do something else. Whatever was said
 //! meanwhile waits in the socket and in the pipe, which outlive it.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
@@ -11,7 +13,7 @@ use failure::Failure;
 use netsetup::seqpacket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::Errno;
+use rustix::io::{Errno, read, retry_on_intr};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -21,6 +23,7 @@ use crate::supervisor::heartbeat::Heartbeat;
 use crate::supervisor::initial_netns::InitialNetns;
 use crate::supervisor::key_log::KeyLogFile;
 use crate::supervisor::restart::Restart;
+use crate::terminal::complain;
 use config::log_place;
 use config::{Config, Logs, Text};
 use observer::Health;
@@ -36,6 +39,9 @@ const RECORDS_BYTES: usize = 1 << 20;
 
 /// How long a log may take to be changed.
 const CHANGE_WAIT: Duration = Duration::from_secs(5);
+
+/// Most that is taken from the pipe at the end, in bytes: as much as it holds by default.
+const LEFT_BYTES_MAX: usize = 64 << 10;
 
 const NAME: &str = ObserverSettings::NAME;
 
@@ -181,6 +187,13 @@ impl ObserverSupervisor {
             reported: None,
             heartbeat: Heartbeat::new(config.operation.heartbeat.0.0),
         })
+    }
+
+    /// The server ends with this failure: the error log gets it, too.
+    pub(crate) fn on_end(&self, failure: &Failure) {
+        if self.errors.is_some() {
+            tracing::error!("the server ends: {failure}");
+        }
     }
 
     /// The end of the socket that the host process is to have.
@@ -497,9 +510,53 @@ impl Errors {
     }
 }
 
+impl Errors {
+    /// Lines in the pipe, which no process reads any more.
+    fn left(&self) -> Vec<u8> {
+        let mut lines = Vec::new();
+        let mut buffer = [0; 4 << 10];
+        let is_nonblocking = fcntl_getfl(&self.reader)
+            .and_then(|flags| fcntl_setfl(&self.reader, flags | OFlags::NONBLOCK));
+        if is_nonblocking.is_err() {
+            return lines;
+        }
+        while lines.len() < LEFT_BYTES_MAX
+            && let Ok(count @ 1..) = retry_on_intr(|| read(&self.reader, &mut buffer[..]))
+        {
+            lines.extend_from_slice(&buffer[..count]);
+        }
+        lines
+    }
+}
+
 impl Drop for Errors {
     fn drop(&mut self) {
         // Then what is said last goes nowhere.
         let _ = rustix::stdio::dup2_stderr(&self.before);
+    }
+}
+
+impl Drop for ObserverSupervisor {
+    /// Writes lines that no observer has taken: that of a start that has failed before there was
+    /// one, and the last of all.
+    fn drop(&mut self) {
+        let (Some(errors), Some(path)) = (self.errors.take(), &self.task.logs.error) else {
+            return;
+        };
+        let lines = errors.left();
+        // Complaints go to standard error again.
+        drop(errors);
+        if lines.is_empty() {
+            return;
+        }
+        let written = log_place::open("error log", path)
+            .map_err(|failure| failure.to_string())
+            .and_then(|log| {
+                let whole = File::from(log).write_all(&lines);
+                whole.map_err(|error| format!("error log {}: {error}", path.display()))
+            });
+        if let Err(why) = written {
+            complain(&format!("{why}\n"));
+        }
     }
 }

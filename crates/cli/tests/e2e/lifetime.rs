@@ -18,7 +18,7 @@ pub(crate) fn link_exists() -> bool {
         .any(|line| line.trim_start().starts_with(&format!("{LINK}:")))
 }
 
-fn other_processes() -> Vec<(i32, String)> {
+pub(crate) fn other_processes() -> Vec<(i32, String)> {
     let mut found = processes().unwrap();
     found.retain(|(pid, _)| *pid != getpid().as_raw_nonzero().get());
     found

@@ -9,7 +9,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use testbed::http::Connection;
 use testbed::namespace::isolated;
-use testbed::process::{run, signal};
+use testbed::process::{await_end, run, signal};
 use testbed::site::Site;
 use testbed::splitway::{HTTP_V4, HTTP_V6, Splitway};
 use testbed::wait;
@@ -17,7 +17,7 @@ use testbed::wait;
 use crate::config::{configuration, serve_configured};
 use crate::deaths::host_counter;
 use crate::metrics::{ADMIN, WORKER_BYTES, awaited};
-use crate::support::{FAMILIES, SOON, ctl, observer, program, serve_with, sh, started};
+use crate::support::{FAMILIES, SOON, ctl, kill_nic, observer, program, serve_with, sh, started};
 
 /// Lines of a log, once they are so many.
 #[track_caller]
@@ -474,5 +474,96 @@ fn the_observer_may_do_nothing_but_write_what_it_was_given() {
             crate::isolation::open_within(observer, site.root()),
             Err(crate::isolation::EPERM)
         );
+    });
+}
+
+/// The last line that standard error gets, without the program's name.
+fn last_words(output: &[String]) -> String {
+    let last = output
+        .iter()
+        .rev()
+        .find_map(|line| line.strip_prefix("splitway: "));
+    last.expect("a failure").to_owned()
+}
+
+#[test]
+fn the_failure_that_ends_a_server_is_in_the_error_log() {
+    isolated(|site| {
+        for is_observed in [true, false] {
+            let log = site.outside().join(format!("error-{is_observed}.log"));
+            let mut splitway = serve_with(&site, &["--error-log", log.to_str().unwrap()]);
+            if !is_observed {
+                signal(observer(&splitway).unwrap(), Signal::KILL).unwrap();
+            }
+            signal(splitway.host(), Signal::KILL).unwrap();
+            assert_eq!(splitway.wait().unwrap().code(), Some(1));
+            let why = last_words(splitway.output());
+            assert!(
+                why.contains("host process") && why.contains("SIGKILL"),
+                "{why}"
+            );
+            let written = fs::read_to_string(&log).unwrap();
+            let line = format!("the server ends: {why}");
+            assert_eq!(written.matches(&line).count(), 1, "{written}");
+        }
+    });
+}
+
+#[test]
+fn a_start_that_fails_is_in_the_error_log() {
+    isolated(|site| {
+        site.file("file", 1_000).unwrap();
+        let log = site.outside().join("error.log");
+        // Before any process is started, before any serves, and when all do.
+        let certificate = "--tls-listen 443 --tls-cert nowhere.pem --tls-key nowhere.key";
+        for (options, part) in [
+            (certificate, "nowhere.key"),
+            ("--dev nowhere --addr 192.0.2.1/24", "nowhere"),
+            ("--control-socket nowhere/control", "nowhere/control"),
+        ] {
+            let mut command = Command::new(program());
+            command
+                .arg("serve")
+                .arg(site.root())
+                .args(["--error-log"])
+                .arg(&log);
+            let output = command.args(options.split(' ')).output().unwrap();
+            assert!(!output.status.success());
+            let complaint = String::from_utf8(output.stderr).unwrap();
+            let why = complaint
+                .lines()
+                .find_map(|line| line.strip_prefix("splitway: "));
+            let why = why.expect(&complaint);
+            assert!(why.contains(part), "{complaint}");
+            let written = fs::read_to_string(&log).unwrap();
+            assert!(
+                written.contains(&format!("the server ends: {why}")),
+                "{written}"
+            );
+            fs::remove_file(&log).unwrap();
+        }
+    });
+}
+
+/// What was reported before the supervisor was killed reaches the file, though the observer had not
+/// taken it.
+#[test]
+fn an_observer_writes_what_has_arrived_when_its_supervisor_is_killed() {
+    isolated(|site| {
+        let log = site.outside().join("error.log");
+        let mut splitway = serve_with(&site, &["--error-log", log.to_str().unwrap()]);
+        let observer = observer(&splitway).unwrap();
+        signal(observer, Signal::STOP).unwrap();
+        kill_nic(&splitway);
+        let serves = |line: &str| line.contains("serves in the place of the one before");
+        splitway.line(serves).unwrap();
+        signal(splitway.supervisor(), Signal::KILL).unwrap();
+        signal(observer, Signal::CONT).unwrap();
+        wait::until(SOON, "the line about the NIC process", || {
+            let written = fs::read_to_string(&log).ok()?;
+            written.contains("another one is started").then_some(())
+        })
+        .unwrap();
+        await_end(observer, SOON).unwrap();
     });
 }

@@ -34,6 +34,7 @@ mod https;
 mod idle;
 mod inherited;
 mod isolation;
+mod left_behind;
 mod lifetime;
 mod lighttpd_long;
 mod links;

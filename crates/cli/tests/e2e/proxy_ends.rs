@@ -18,6 +18,7 @@ use testbed::wait;
 use crate::deaths::host_counter;
 use crate::metrics::{ADMIN, ask};
 use crate::proxy::{exchange, listen, pool, started, written};
+use crate::stat::json;
 use crate::support::{SOON, ctl, on_threads, program, sh};
 
 #[test]
@@ -334,6 +335,15 @@ fn a_backend_whose_name_is_unknown_is_down_until_it_is_known_and_others_go_on() 
             .unwrap();
         };
         await_metric(1);
+        let text = run(Command::new(program()).arg("stat")).unwrap();
+        let row = text.lines().find(|line| line.contains("app.test:9002"));
+        let row = row.unwrap_or_else(|| panic!("{text}"));
+        assert!(row.contains("unresolved"), "{row}");
+        assert!(row.contains("looking up its name: "), "{row}");
+        let document = json(&["--summary"]);
+        let backend = &document["backends"][1];
+        assert_eq!(backend["pool"], "named", "{document}");
+        assert!(backend["address"].is_null(), "{backend}");
         // A reload that does not find it either is one all the same.
         let (done, said) = ctl("reload", None);
         assert!(done && said.contains("app.test:9002"), "{said}");

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use rustix::process::Signal;
 use testbed::http::Connection;
 use testbed::namespace::{isolated, within};
+use testbed::process::run;
 use testbed::routed::{GATEWAYS, Routed, UPLINK};
 use testbed::site::{KnownFile, Site};
 use testbed::splitway::Splitway;
@@ -27,6 +28,36 @@ pub(crate) fn serve(routed: &Routed, site: &Site, options: &[&str]) -> Splitway 
         .args(GATEWAYS.map(|ip| ip.to_string()));
     command.arg("--report-json").args(options);
     Splitway::start(&mut command).unwrap()
+}
+
+/// The addresses of a virtual machine at some providers: no prefix, and a gateway outside of it.
+#[test]
+fn a_gateway_outside_of_every_prefix_is_asked_for_on_the_link() {
+    isolated(|site| {
+        let file = site.file("file", 3_000_000).unwrap();
+        let routed = Routed::new().unwrap();
+        for line in [
+            "address flush dev far",
+            "address add 198.51.100.1/32 dev far",
+            "address add 2001:db8::1/128 dev far nodad",
+            "address add fe80::92:254/64 dev far nodad",
+            "route add 10.92.0.2/32 dev far scope link",
+            "route add fd92::2/128 dev far",
+        ] {
+            run(&mut within(routed.router(), &format!("ip {line}"))).unwrap();
+        }
+        for ipv6_gateway in ["2001:db8::1", "fe80::92:254"] {
+            let mut command = within(routed.beyond(), program().to_str().unwrap());
+            command.arg("serve").arg(site.root());
+            command.args(["--dev", UPLINK, "--addr", "10.92.0.2/32", "fd92::2/128"]);
+            command.args(["--gateway", "198.51.100.1", ipv6_gateway]);
+            let mut splitway = Splitway::start(&mut command).unwrap();
+            for server in servers() {
+                Connection::open(server).unwrap().get(&file).unwrap();
+            }
+            assert!(splitway.end_with(Signal::TERM).unwrap().success());
+        }
+    });
 }
 
 /// Ends it while a last connection is open, which it resets; what its host process has counted.

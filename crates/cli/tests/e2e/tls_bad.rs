@@ -13,6 +13,7 @@ use testbed::namespace::isolated;
 use testbed::site::KnownFile;
 
 use crate::https::{Certificate, Choice, Client, HTTPS, finish, serve_tls};
+use crate::stat::host_counted;
 
 const CHANGE_CIPHER_SPEC: u8 = 20;
 const ALERT: u8 = 21;
@@ -542,8 +543,8 @@ fn hellos_that_are_refused() {
                 RECORD_OVERFLOW,
             ),
             (
-                "HTTP without TLS",
-                request("GET", file.name()).into_bytes(),
+                "text",
+                b"SSH-2.0-OpenSSH_9.7\r\n".to_vec(),
                 UNEXPECTED_MESSAGE,
             ),
             (
@@ -561,6 +562,37 @@ fn hellos_that_are_refused() {
             assert_eq!(record, [ALERT, 3, 3, 0, 2, FATAL, alert], "{what}");
             assert_eq!(read_record(&mut stream), None, "{what}");
         }
+        let client = Client::new(&[&certificate], Choice::Any);
+        client.download(HTTPS[0], &file).unwrap();
+    });
+}
+
+/// A reset would take the response from clients that still send.
+#[test]
+fn a_request_without_tls_is_answered_in_plain_text() {
+    const BODY_BYTES: usize = 1 << 20;
+
+    isolated(|site| {
+        let file = site.file("file", 100_000).unwrap();
+        let certificate = Certificate::new(site.outside(), "server", "ec", &["localhost"]);
+        let _splitway = serve_tls(&site, &[&certificate], &[]);
+        for address in HTTPS {
+            for (method, body_bytes) in [("GET", 0), ("HEAD", 0), ("POST", BODY_BYTES)] {
+                let mut stream = TcpStream::connect(address).unwrap();
+                be_patient(&stream).unwrap();
+                stream
+                    .write_all(request(method, file.name()).as_bytes())
+                    .unwrap();
+                stream.write_all(&vec![b'x'; body_bytes]).unwrap();
+                let mut response = String::new();
+                stream.read_to_string(&mut response).unwrap();
+                let (head, body) = response.split_once("\r\n\r\n").unwrap();
+                assert!(head.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{head}");
+                assert!(head.contains("\r\nConnection: close"), "{head}");
+                assert_eq!(body.contains("https://"), method != "HEAD", "{body}");
+            }
+        }
+        assert_eq!(host_counted("http_responses_4xx"), 6);
         let client = Client::new(&[&certificate], Choice::Any);
         client.download(HTTPS[0], &file).unwrap();
     });

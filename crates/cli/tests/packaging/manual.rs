@@ -146,7 +146,43 @@ fn bash_completes_commands_options_and_values() {
     assert_eq!(completed("splitway ctl relo"), ["reload"]);
     assert_eq!(completed("splitway serve --tls-lis"), ["--tls-listen"]);
     assert_eq!(completed("splitway --log deb"), ["debug"]);
+    for (words, values) in [
+        ("--congestion b", &["bbr"][..]),
+        ("--ecn ", &["accept", "off"]),
+        ("--tls-ciphers aes-1", &["aes-128-gcm"]),
+        ("--access-log-format combined-", &["combined-cache"]),
+        // Numbers and addresses are no files.
+        ("--workers ", &[""]),
+        ("--gateway 192.0.2.", &["192.0.2."]),
+    ] {
+        assert_eq!(
+            completed(&format!("splitway serve {words}")),
+            values,
+            "{words}"
+        );
+    }
+    let file = place.join("splitway.ba");
+    assert_eq!(
+        completed(&format!("splitway serve --tls-cert {}", file.display())),
+        [place.join("splitway.bash").to_str().unwrap()]
+    );
     // What is for packages and for the program itself is not offered.
+    for name in ["splitway.bash", "_splitway", "splitway.fish"] {
+        let text = fs::read_to_string(place.join(name)).unwrap();
+        for hidden in ["end-with-parent", "programs-alone", "nic-process"] {
+            assert!(!text.contains(hidden), "{name}: {hidden}");
+        }
+    }
+    let zsh = fs::read_to_string(place.join("_splitway")).unwrap();
+    assert!(zsh.contains("Congestion control"), "{zsh}");
+    assert!(zsh.contains(":NAME:(cubic bbr newreno)"), "{zsh}");
+    assert!(
+        zsh.contains(":root -- ") && zsh.contains(":_files -/"),
+        "{zsh}"
+    );
+    let fish = fs::read_to_string(place.join("splitway.fish")).unwrap();
+    let line = fish.lines().find(|line| line.contains("-l ecn ")).unwrap();
+    assert!(line.contains("accept") && line.contains("off"), "{line}");
     assert!(
         !completed("splitway ")
             .iter()

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use testbed::http::download;
+use testbed::http::{Connection, download};
 use testbed::namespace::isolated;
 use testbed::process::{run, tool};
 use testbed::splitway::{HTTP_V4, Splitway};
@@ -18,48 +18,96 @@ use crate::support::PROGRAM;
 /// How long it may take until a line is written.
 const SOON: Duration = Duration::from_secs(20);
 
+/// A path with these words.
+fn has(path: &Path, word: &str) -> Option<()> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.contains(word).then_some(())
+}
+
+/// A directory for logs. logrotate refuses to work where others may write.
+fn directory(place: &Path) -> PathBuf {
+    let logs = place.join("logs");
+    fs::DirBuilder::new().mode(0o750).create(&logs).unwrap();
+    logs
+}
+
+/// Runs logrotate with the rules of the package, for a service of this name whose logs and socket
+/// are in `place`.
+fn rotate(place: &Path, service: &str) {
+    let paths = [
+        (format!("/var/log/{service}/"), place.join("logs/")),
+        (
+            format!("/run/{service}/control.sock"),
+            place.join("control.sock"),
+        ),
+        ("/usr/bin/splitway".to_owned(), PROGRAM.into()),
+    ];
+    let mut text = fs::read_to_string(tree("deploy/logrotate.conf")).unwrap();
+    for (path, here) in paths {
+        assert!(text.contains(&path), "no {path}");
+        text = text.replace(&path, here.to_str().unwrap());
+    }
+    let rules = place.join("logrotate.conf");
+    fs::write(&rules, text).unwrap();
+    let mut rotate = tool("logrotate --force --state");
+    run(rotate.arg(place.join("state")).arg(&rules)).unwrap();
+}
+
+/// Requests before and after a rotation are in the old file and in the new one.
+fn is_rotated(place: &Path, service: &str, request: impl Fn(&str)) {
+    let (access, past) = (
+        place.join("logs/access.log"),
+        place.join("logs/access.log.1"),
+    );
+    request("before");
+    wait::until(SOON, "a line", || has(&access, "before")).unwrap();
+    rotate(place, service);
+    has(&past, "before").expect("the line from before");
+    request("after");
+    wait::until(SOON, "a line in the new file", || has(&access, "after")).unwrap();
+    assert_eq!(has(&past, "after"), None);
+    assert_eq!(has(&access, "before"), None);
+}
+
 #[test]
 fn logrotate_has_the_logs_reopened() {
     isolated(|site| {
-        let [before, after] = ["before", "after"].map(|name| site.file(name, 5000).unwrap());
+        let files = ["before", "after"].map(|name| site.file(name, 5000).unwrap());
         let place = site.outside();
-        let logs = place.join("logs");
-        // logrotate refuses to work where others may write.
-        fs::DirBuilder::new().mode(0o750).create(&logs).unwrap();
-        let (access, error) = (logs.join("access.log"), logs.join("error.log"));
-        let socket = place.join("control.sock");
+        let logs = directory(place);
         let mut serve = Command::new(PROGRAM);
         serve.arg("serve").arg(site.root());
-        serve.arg("--access-log").arg(&access);
-        serve.arg("--error-log").arg(&error);
-        serve.arg("--control-socket").arg(&socket);
+        serve.arg("--access-log").arg(logs.join("access.log"));
+        serve.arg("--error-log").arg(logs.join("error.log"));
+        serve
+            .arg("--control-socket")
+            .arg(place.join("control.sock"));
         let _splitway = Splitway::start(&mut serve).unwrap();
+        is_rotated(place, "splitway", |name| {
+            let file = files.iter().find(|file| file.name() == name).unwrap();
+            download(HTTP_V4, file).unwrap();
+        });
+    });
+}
 
-        let has = |path: &Path, word: &str| {
-            let text = fs::read_to_string(path).unwrap_or_default();
-            text.contains(word).then_some(())
-        };
-        download(HTTP_V4, &before).unwrap();
-        wait::until(SOON, "a line", || has(&access, before.name())).unwrap();
-
-        let text = fs::read_to_string(tree("deploy/logrotate.conf")).unwrap();
-        let text = text
-            .replace("/var/log/splitway", logs.to_str().unwrap())
-            .replace("/run/splitway/control.sock", socket.to_str().unwrap())
-            .replace("/usr/bin/splitway", PROGRAM);
-        let rules = place.join("logrotate.conf");
-        fs::write(&rules, text).unwrap();
-        let mut rotate = tool("logrotate --force --state");
-        run(rotate.arg(place.join("state")).arg(&rules)).unwrap();
-
-        let past = logs.join("access.log.1");
-        has(&past, before.name()).expect("what was written before");
-        download(HTTP_V4, &after).unwrap();
-        wait::until(SOON, "a line in the new file", || {
-            has(&access, after.name())
-        })
-        .unwrap();
-        assert_eq!(has(&past, after.name()), None);
-        assert_eq!(has(&access, before.name()), None);
+#[test]
+fn logrotate_has_the_logs_of_a_proxy_reopened() {
+    isolated(|site| {
+        let place = site.outside();
+        directory(place);
+        let file = place.join("proxy.toml");
+        let text = "logs = { access = \"logs/access.log\", error = \"logs/error.log\" }\n\
+                    operation.control_socket = \"control.sock\"\n\
+                    [[proxy.listen]]\nport = 80\npool = \"none\"\n\
+                    [[proxy.pool]]\nname = \"none\"\n";
+        fs::write(&file, text).unwrap();
+        let mut proxy = Command::new(PROGRAM);
+        proxy.args(["proxy", "--config"]).arg(&file);
+        let _proxy = Splitway::start(&mut proxy).unwrap();
+        is_rotated(place, "splitway-proxy", |name| {
+            let mut connection = Connection::open(HTTP_V4).unwrap();
+            connection.send_get(name).unwrap();
+            assert_eq!(connection.read_head().unwrap().status, 503);
+        });
     });
 }

@@ -61,7 +61,7 @@ impl Stack {
         let Some(stream) = self.connections.get(handle).map(|entry| entry.stream) else {
             return;
         };
-        while let Some(event) = self.next_tls_event(now_us, handle) {
+        while let Some(event) = self.next_tls_event(now_us, handle, app) {
             let told = self.connections.get(handle).is_some_and(|entry| entry.told);
             if told || matches!(event, AppEvent::Closed { .. }) {
                 app.on_event(
@@ -78,7 +78,12 @@ impl Stack {
 
     /// The next event of TLS, or else of TCP. Each event of TCP goes through TLS before the next
     /// one.
-    fn next_tls_event(&mut self, now_us: u64, handle: ConnectionHandle) -> Option<AppEvent> {
+    fn next_tls_event<A: Application>(
+        &mut self,
+        now_us: u64,
+        handle: ConnectionHandle,
+        app: &mut A,
+    ) -> Option<AppEvent> {
         loop {
             let entry = self.connections.get_mut(handle)?;
             let tls = entry.tls.as_mut()?;
@@ -105,6 +110,12 @@ impl Stack {
                     // Port scans and health checks connect and close.
                     let is_error = error != tls::Error::ClosedInHandshake;
                     self.counters.tls_failed += u64::from(is_error);
+                    if let tls::Error::PlainHttp { is_head } = error {
+                        let response = app.on_plain_http(self.unix_time, is_head);
+                        if !response.is_empty() {
+                            tls.connection.answer_plain_http(response);
+                        }
+                    }
                     tls.on_failed(&mut entry.tcp, now_us, &error);
                     continue;
                 }

@@ -48,6 +48,8 @@ pub(crate) struct FileServer {
     pub(crate) reads_after: Option<Duration>,
     /// Memory that it has for streams.
     pub(crate) memory: HashMap<StreamId, StreamMemory>,
+    /// The response to a request without TLS.
+    pub(crate) plain_http: Vec<u8>,
     /// What it does with its streams when it next gets an event.
     pub(crate) does: Option<Deed>,
 }
@@ -56,6 +58,10 @@ pub(crate) struct FileServer {
 pub(crate) type Deed = Box<dyn FnOnce(&mut dyn Io)>;
 
 impl Application for FileServer {
+    fn on_plain_http(&mut self, _unix_time: Duration, _is_head: bool) -> Vec<u8> {
+        self.plain_http.clone()
+    }
+
     fn on_event(&mut self, io: &mut dyn Io, stream: StreamId, event: AppEvent) {
         if let Some(deed) = self.does.take() {
             deed(io);

@@ -126,6 +126,24 @@ fn a_peer_without_tls_gets_an_alert_and_the_application_never_hears_of_it() {
     assert_eq!((counters.tls_failed, counters.connections_accepted), (1, 0));
 }
 
+/// No RST overtakes the response, though the client has not sent all of its request.
+#[test]
+fn a_request_without_tls_gets_the_response_of_the_application() {
+    let mut secured = Secured::new(SUITES[0]);
+    let rig = &mut secured.rig;
+    rig.app.plain_http = b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec();
+    rig.run_until(|rig| rig.client.state() == tcp::State::Established);
+    rig.client.write(b"POST / HTTP/1.1\r\n\r\n");
+    rig.run_until(|rig| rig.client.state() == tcp::State::CloseWait);
+    assert_eq!(rig.received, rig.app.plain_http);
+    rig.client.write(&[b'x'; 2_000]);
+    rig.client.shutdown();
+    rig.run_until(|rig| rig.stack.usage().connections == 0);
+    assert_eq!(rig.client_closed, Some(tcp::CloseReason::Finished));
+    assert_eq!(rig.app.events, []);
+    assert_eq!(rig.stack.counters().tls_failed, 1);
+}
+
 #[test]
 fn a_client_that_finds_the_certificate_bad_ends_the_handshake() {
     let mut secured = Secured::new(SUITES[0]);

@@ -223,6 +223,28 @@ fn a_part_that_is_longer_than_it_said_is_not_believed() {
     assert!(!directory.join(behind).exists(), "nor is it kept");
 }
 
+/// The origin is well: a client that has no head yet gets no 502.
+#[test]
+fn a_segment_that_the_cache_does_not_take_is_lost_with_503() {
+    let web = Web::new(|request| Reply {
+        gate_at: Some(1500),
+        ..Reply::in_parts(request, "\"v\"", FRESH, &content(50_000, 1))
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    let ticket = host.ask("/x");
+    let object = host.object(ticket).unwrap();
+    assert!(host.segment(ticket, &object, 0).unwrap() == content(50_000, 1)[..1000]);
+    // Nothing can be put in its place.
+    let place = path_of(root.path(), &object, 30);
+    fs::create_dir(&place).unwrap();
+    fs::write(place.join("file"), "").unwrap();
+    web.answers(|request| Reply::in_parts(request, "\"v\"", FRESH, &content(50_000, 1)));
+    host.want(ticket, 30);
+    let status = 503;
+    assert_eq!(host.hear(ticket), Answer::Lost { ticket, status });
+}
+
 #[test]
 fn parts_of_two_versions_are_never_mixed() {
     let web = Web::new(|request| Reply {
@@ -471,7 +493,8 @@ fn where_nothing_tells_versions_apart_a_missing_segment_costs_one_response() {
     fs::remove_file(path_of(root.path(), &object, 2)).unwrap();
     web.answers(|_| Reply::ok(FRESH, &content(5000, 2)));
     host.missing(ticket, 2);
-    assert_eq!(host.hear(ticket), Answer::Lost { ticket });
+    let status = 503;
+    assert_eq!(host.hear(ticket), Answer::Lost { ticket, status });
     assert!(host.get("/x") == Outcome::Content(content(5000, 2)));
 }
 

@@ -308,7 +308,7 @@ fn ticket_of(answer: &Answer) -> u64 {
         Answer::Object { ticket, .. }
         | Answer::Refused { ticket, .. }
         | Answer::Segment { ticket, .. }
-        | Answer::Lost { ticket } => ticket,
+        | Answer::Lost { ticket, .. } => ticket,
     }
 }
 

@@ -144,6 +144,8 @@ fn all(stack: &Stack, app: &App) -> Vec<(String, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     #[test]
@@ -157,7 +159,9 @@ mod tests {
         let view = BackendView {
             pool: &name[..64],
             name: &name,
+            address: SocketAddr::from(([10, 0, 0, 1], 80)),
             counters,
+            failures: Vec::new(),
         };
         assert_eq!(backends(vec![view.clone(); 256]).len(), 256);
         let reports = backends(vec![view; 300]);

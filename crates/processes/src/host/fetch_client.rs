@@ -19,6 +19,11 @@ use server::{CacheStatus, Object, OriginEvent, Origins, Passed, Ticket};
 
 use config::origin_place::CachePlace;
 
+/// The version that a client reads is not to be had any more.
+const LOST: OriginEvent = OriginEvent::Lost {
+    status: StatusCode::BAD_GATEWAY,
+};
+
 /// Where a fetcher's socket is put, for [`FetchClient`] to find it, and where it is said what
 /// fetchers write to.
 #[derive(Clone, Debug)]
@@ -241,10 +246,13 @@ impl FetchClient {
                 refusal,
                 how,
             } => {
-                let news = refused(&refusal, how).unwrap_or(OriginEvent::Lost);
+                let news = refused(&refusal, how).unwrap_or(LOST);
                 self.end(ticket, news);
             }
-            Answer::Lost { ticket } => self.end(ticket, OriginEvent::Lost),
+            Answer::Lost { ticket, status } => {
+                let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
+                self.end(ticket, OriginEvent::Lost { status });
+            }
         }
     }
 
@@ -272,7 +280,7 @@ impl FetchClient {
             }
             Some(_) => {
                 self.say(HostRequest::Done { ticket });
-                self.end(ticket, OriginEvent::Lost);
+                self.end(ticket, LOST);
             }
             None => {
                 let directory = object.directory.clone();
@@ -287,7 +295,7 @@ impl FetchClient {
                     None => {
                         tracing::error!(ticket, "the fetcher reported an invalid object");
                         self.say(HostRequest::Done { ticket });
-                        self.end(ticket, OriginEvent::Lost);
+                        self.end(ticket, LOST);
                     }
                 }
             }
@@ -583,7 +591,7 @@ mod tests {
             let object = object(directory);
             say(&second, &told(ticket, object));
         }
-        assert_eq!(fetch_client.hear(), Some((Ticket(2), OriginEvent::Lost)));
+        assert_eq!(fetch_client.hear(), Some((Ticket(2), LOST)));
         let (ticket, segment) = (1, 0);
         let wanted = HostRequest::Segment {
             ticket,
@@ -616,7 +624,7 @@ mod tests {
                 ..object("objects/ab/cd")
             };
             say(&fetcher, &told(ticket, object));
-            let lost = Some((Ticket(ticket), OriginEvent::Lost));
+            let lost = Some((Ticket(ticket), LOST));
             assert_eq!(fetch_client.hear(), lost, "{lines:?}");
         }
     }
@@ -640,11 +648,8 @@ mod tests {
             fetch_client.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
             let object = object(directory);
             say(&fetcher, &told(ticket, object));
-            assert_eq!(
-                fetch_client.hear(),
-                Some((Ticket(ticket), OriginEvent::Lost)),
-                "{directory}"
-            );
+            let lost = Some((Ticket(ticket), LOST));
+            assert_eq!(fetch_client.hear(), lost, "{directory}");
         }
         for (ticket, status, location) in [
             (6, 200, None),
@@ -668,11 +673,8 @@ mod tests {
                 how,
             };
             say(&fetcher, &answer);
-            assert_eq!(
-                fetch_client.hear(),
-                Some((Ticket(ticket), OriginEvent::Lost)),
-                "{status}"
-            );
+            let lost = Some((Ticket(ticket), LOST));
+            assert_eq!(fetch_client.hear(), lost, "{status}");
         }
         send(&fetcher, b"nonsense", SendFlags::empty()).unwrap();
         fetch_client.ask(Ticket(11), &ORIGIN.into(), "/x", &[]);
@@ -683,7 +685,13 @@ mod tests {
                 segment: 5,
             },
         );
-        say(&fetcher, &Answer::Lost { ticket: 99 });
+        say(
+            &fetcher,
+            &Answer::Lost {
+                ticket: 99,
+                status: 502,
+            },
+        );
         let object = object("objects/ab/cd");
         say(&fetcher, &told(11, object));
         let Some((Ticket(11), OriginEvent::Object(object))) = fetch_client.hear() else {

@@ -8,6 +8,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use failure::Failure;
+use proxy::Proxy;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use socket_channel::AppId;
@@ -15,10 +16,13 @@ use sockets::Sockets;
 
 use crate::host::apps::App;
 use crate::host::counter_reporter::counted;
-use crate::ipc::stat_report::{Application, Connection, Host, Line, QuicConnection};
+use crate::ipc::stat_report::{Application, Backend, Connection, Host, Line, QuicConnection};
 
 /// Connections told in one turn of the shard: some hundred microseconds' work.
 const CONNECTIONS_A_TURN: usize = 128;
+
+/// Backends told in one turn.
+const BACKENDS_A_TURN: usize = 1024;
 
 /// Applications told in one turn.
 const APPLICATIONS_A_TURN: usize = 128;
@@ -53,6 +57,8 @@ struct Reader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Host,
+    /// Backends from this one on.
+    Backend(usize),
     /// Applications from this number on.
     Application(u32),
     /// Connections from this place of the table on.
@@ -137,9 +143,10 @@ impl Reader {
             Next::Host => {
                 let counters = counted(stack, app);
                 self.push(&Line::Host(Host::of(stack, counters)));
-                self.next = Next::Application(0);
+                self.next = Next::Backend(0);
                 return;
             }
+            Next::Backend(first) => return self.push_backends(first, now_us, &app.proxy),
             Next::Application(first) => return self.push_applications(first, &app.others),
             Next::Place(place) => return self.push_connections(place, now_us, stack, app),
             Next::QuicPlace(place) => place,
@@ -175,6 +182,18 @@ impl Reader {
             }
         }
         self.next = Next::QuicPlace(0);
+    }
+
+    fn push_backends(&mut self, first: usize, now_us: u64, proxy: &Proxy) {
+        let views = proxy.backends(now_us);
+        let end = views.len().min(first + BACKENDS_A_TURN);
+        for view in views.get(first..end).unwrap_or_default() {
+            self.push(&Line::Backend(Backend::of(view)));
+        }
+        self.next = match end < views.len() {
+            true => Next::Backend(end),
+            false => Next::Application(0),
+        };
     }
 
     fn push_applications(&mut self, first: u32, sockets: &Sockets) {

@@ -245,6 +245,13 @@ pub fn adopt_control_socket(name: &CStr) -> Result<OwnedFd, Failure> {
     Ok(control)
 }
 
+/// In a child that catches signals: the death of its supervisor asks it to end, as SIGTERM does.
+/// Until then, the death kills it.
+pub fn outlive_supervisor() -> Result<(), Failure> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))
+        .map_err(|errno| Failure::broken("outliving the supervisor", errno))
+}
+
 /// In a child: sends a message to the supervisor.
 pub fn tell(message: impl FromChild) -> Result<(), Failure> {
     write(&Line::Says(message))

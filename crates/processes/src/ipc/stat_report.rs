@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use observer::Report;
+use proxy::{BackendCounters, BackendView};
 use socket_channel::attach::{MODE_NAMES, MODE_SPLIT_TCP};
 
 /// Version of the document.
@@ -29,6 +30,9 @@ pub struct Document {
     /// Applications in other processes, by number.
     #[serde(default)]
     pub applications: Vec<Application>,
+    /// Backends of the proxy, in the order of the configuration.
+    #[serde(default)]
+    pub backends: Vec<Backend>,
     /// Connections, in no order.
     pub connections: Vec<Connection>,
     /// Connections of QUIC, in no order.
@@ -176,6 +180,49 @@ pub struct Worker {
     pub connections_waiting: usize,
     /// Commands that wait for room in its ring.
     pub commands_waiting: usize,
+}
+
+/// A backend of the proxy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Backend {
+    /// Name of its pool.
+    pub pool: String,
+    /// Its name in logs and metrics.
+    pub backend: String,
+    /// Where it listens; `null`: its name has no address.
+    pub address: Option<SocketAddr>,
+    /// `up`, `down`, `unresolved`, `ejected` or `draining`.
+    pub state: String,
+    /// Connections in use.
+    pub connections: u64,
+    /// Connections that wait to be used again.
+    pub connections_idle: u64,
+    /// Why the last lookup of its name, and the last check, failed.
+    pub failures: Vec<String>,
+}
+
+impl Backend {
+    pub(crate) fn of(view: &BackendView<'_>) -> Self {
+        let counters = &view.counters;
+        let state = match counters {
+            BackendCounters {
+                unresolved: 1.., ..
+            } => "unresolved",
+            BackendCounters { up: 0, .. } => "down",
+            BackendCounters { draining: 1.., .. } => "draining",
+            BackendCounters { ejected: 1.., .. } => "ejected",
+            _ => "up",
+        };
+        Self {
+            pool: view.pool.to_owned(),
+            backend: view.name.to_owned(),
+            address: (counters.unresolved == 0).then_some(view.address),
+            state: state.to_owned(),
+            connections: counters.connections,
+            connections_idle: counters.connections_idle,
+            failures: view.failures.clone(),
+        }
+    }
 }
 
 /// An application in other processes.
@@ -402,6 +449,8 @@ pub struct Tcp {
 pub enum Line {
     /// The first.
     Host(Host),
+    /// A backend of the proxy.
+    Backend(Backend),
     /// An application in other processes.
     Application(Application),
     /// A connection.

@@ -141,6 +141,12 @@ fn the_log_says_why_a_check_has_failed() {
             world.settle();
             act(&mut world);
             world.settle();
+            let failures = world.failures();
+            let line = format!("last check: {why}");
+            assert!(
+                failures.iter().any(|it| it.starts_with(&line)),
+                "{failures:?}"
+            );
         });
         let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
         let line = text.lines().find(|line| line.contains("backend is down"));

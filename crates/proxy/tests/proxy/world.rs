@@ -179,6 +179,7 @@ pub(crate) fn pool(name: &str, ports: &[u16]) -> Pool {
         address: address(*port),
         drains: false,
         is_unresolved: false,
+        lookup_failure: None,
     };
     Pool {
         backends: ports.iter().map(backend).collect(),
@@ -418,6 +419,13 @@ impl World {
             (place, it.counters)
         };
         views.map(view).collect()
+    }
+
+    /// Why lookups and checks of backends that are down have failed.
+    pub(crate) fn failures(&self) -> Vec<String> {
+        let views = self.apps.proxy.backends(self.now_us).into_iter();
+        let down = views.filter(|view| view.counters.up == 0);
+        down.flat_map(|view| view.failures).collect()
     }
 
     /// Connections that have come to a backend.

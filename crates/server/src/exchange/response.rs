@@ -283,6 +283,22 @@ pub(crate) fn error<V: Version>(out: &mut Vec<u8>, common: &Common<'_, V>, statu
     });
 }
 
+/// Writes a refusal that says why, for people who read it in a terminal.
+pub(crate) fn message<V: Version>(
+    out: &mut Vec<u8>,
+    common: &Common<'_, V>,
+    status: StatusCode,
+    message: &str,
+) {
+    let size_bytes = message.len() as u64;
+    begin(out, common, status, Some(size_bytes));
+    content_type(out, common.version, "text/plain");
+    common.version.end(out, common.body_bytes(size_bytes));
+    if !common.head_only {
+        out.extend_from_slice(message.as_bytes());
+    }
+}
+
 /// Writes the head of a refusal or failure whose page is a file.
 pub(crate) fn error_with_file<V: Version>(
     out: &mut Vec<u8>,

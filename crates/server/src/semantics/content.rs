@@ -199,7 +199,7 @@ impl Segments {
                 true
             }
             OriginEvent::Object(_) => true,
-            OriginEvent::Refused { .. } | OriginEvent::Lost => false,
+            OriginEvent::Refused { .. } | OriginEvent::Lost { .. } => false,
         }
     }
 

@@ -82,7 +82,10 @@ pub enum OriginEvent {
     /// The segment is there.
     Segment(u64),
     /// The rest of it is not to be had. Nothing follows.
-    Lost,
+    Lost {
+        /// What a client gets that has no head yet.
+        status: StatusCode,
+    },
 }
 
 /// A version of an object: files of equal length that never change, one behind the other.

@@ -21,6 +21,10 @@ const SEGMENT_BYTES: usize = 1000;
 
 const ORIGIN: &str = "http://a.example";
 
+const LOST: OriginEvent = OriginEvent::Lost {
+    status: StatusCode::BAD_GATEWAY,
+};
+
 /// What the server has said, and what it is going to hear.
 #[derive(Default)]
 struct Said {
@@ -433,8 +437,9 @@ fn no_head_leaves_before_the_first_segment_is_there() {
         bench.tell(ticket, OriginEvent::Object(object(10_000)));
         assert_eq!(bench.said().wants.len(), 1);
         assert_eq!(bench.lab.unacknowledged_bytes(stream), 0);
-        bench.tell(ticket, OriginEvent::Lost);
-        assert_eq!(bench.lab.response(stream).status, 502);
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        bench.tell(ticket, OriginEvent::Lost { status });
+        assert_eq!(bench.lab.response(stream).status, 503);
         bench.lab.send(stream, get("/y"));
         assert_eq!(bench.asked().1, "/y", "and the connection goes on");
     }
@@ -746,11 +751,11 @@ fn a_response_whose_rest_is_not_to_be_had_is_cut_off() {
             bench.put(2500, 0);
             bench.tell(ticket, OriginEvent::Object(object(2500)));
             bench.tell(ticket, OriginEvent::Segment(0));
-            bench.tell(ticket, OriginEvent::Lost);
+            bench.tell(ticket, LOST);
             assert!(bench.lab.is_aborted(stream));
             assert_eq!(bench.lab.counters().contents_lost, 1);
         } else {
-            bench.tell(ticket, OriginEvent::Lost);
+            bench.tell(ticket, LOST);
             assert_eq!(bench.lab.response(stream).status, 502);
         }
     }
@@ -932,7 +937,7 @@ fn objects_go_over_http3_as_well() {
     let lost = bench.lab.send_all(connection, &client::get("/lost"));
     bench.tell(bench.asked().0, OriginEvent::Object(object(2500)));
     bench.tell(bench.asked().0, OriginEvent::Segment(0));
-    bench.tell(bench.asked().0, OriginEvent::Lost);
+    bench.tell(bench.asked().0, LOST);
     assert_eq!(bench.lab.reset_code(lost), Some(INTERNAL_ERROR));
     assert_eq!(bench.lab.counters().contents_lost, 1);
     bench.said().wants.retain(|(ticket, _)| ticket.0 == 1);

@@ -271,7 +271,7 @@ fn malformed_alerts_and_too_many_useless_records() {
 fn what_is_no_tls() {
     let site = Site::plain();
     for bytes in [
-        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        &b"SSH-2.0-OpenSSH_9.7\r\n"[..],
         b"\x16\x02\x00\x00\x10xxx",
         &[23; 9],
     ] {
@@ -280,6 +280,30 @@ fn what_is_no_tls() {
         assert_eq!(server.transmit(), [21, 3, 3, 0, 2, 2, UNEXPECTED_MESSAGE]);
         assert_eq!(server.events, [Event::Failed(Error::NotTls)]);
         assert!(server.connection.is_finished());
+    }
+}
+
+#[test]
+fn a_request_without_tls_gets_an_alert_or_a_response() {
+    let site = Site::plain();
+    for (request, is_head) in [
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], false),
+        (b"HEAD / HTTP/1.1\r\n\r\n", true),
+    ] {
+        for response in [None, Some(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec())] {
+            let mut server = TlsServer::new(&site);
+            for byte in request {
+                server.receive(&[*byte]);
+            }
+            assert_eq!(server.events, [Event::Failed(Error::PlainHttp { is_head })]);
+            let expected = response.clone();
+            if let Some(response) = response {
+                server.connection.answer_plain_http(response);
+            }
+            let alert = vec![21, 3, 3, 0, 2, 2, UNEXPECTED_MESSAGE];
+            assert_eq!(server.transmit(), expected.unwrap_or(alert));
+            assert!(server.connection.is_finished());
+        }
     }
 }
 

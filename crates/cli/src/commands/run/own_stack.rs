@@ -9,9 +9,9 @@ use std::thread::JoinHandle;
 
 use failure::Failure;
 use rustix::process::{Pid, Signal};
-use tempfile::TempDir;
 
 use config::log_level::LogLevel;
+use config::temporary::TemporaryDirectory;
 
 /// See the [module documentation](self).
 #[derive(Debug)]
@@ -22,21 +22,20 @@ pub(crate) struct OwnStack {
     /// What it says at its end has a place to go.
     last_words: Option<JoinHandle<String>>,
     /// What the NIC stack has for its root, and the socket.
-    _directory: TempDir,
+    _directory: TemporaryDirectory,
 }
 
 impl OwnStack {
     /// Starts it, and waits until programs may attach.
     pub(crate) fn start(log: LogLevel) -> Result<OwnStack, Failure> {
         let failed = |error: io::Error| Failure::broken("starting a stack", error);
-        let directory = tempfile::Builder::new()
-            .prefix("splitway-run-")
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
-            .tempdir()
-            .map_err(failed)?;
-        let socket = directory.path().join("sockets");
-        let root = directory.path().join("root");
-        std::fs::create_dir(&root).map_err(failed)?;
+        let directory = TemporaryDirectory::new().map_err(failed)?;
+        // A listener locks the directory of its socket for a moment; this one stays locked.
+        let [own, root] = ["run", "root"].map(|name| directory.path().join(name));
+        for place in [&own, &root] {
+            std::fs::create_dir(place).map_err(failed)?;
+        }
+        let socket = own.join("sockets");
         let mut process = Command::new("/proc/self/exe")
             .arg0("splitway")
             .args([

@@ -1,11 +1,12 @@
 //! What people read: as `ss -ti` writes it, as far as that has words for it.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use super::rates::Rates;
 use crate::terminal::grouped;
+use netem::conditions::Rate;
 use processes::ipc::stat_report::{
-    Application, Connection, Document, Fetcher, Host, Nic, Process, QuicConnection, Tcp,
+    Application, Backend, Connection, Document, Fetcher, Host, Nic, Process, QuicConnection, Tcp,
 };
 
 /// Moves to the upper left corner; clears what is right of it, and all below.
@@ -58,6 +59,11 @@ fn fitted(lines: Vec<String>, rows: usize, columns: usize) -> String {
 
 fn lines(document: &Document, rates: &Rates) -> Vec<String> {
     let mut lines = summary(document, rates);
+    if !document.backends.is_empty() {
+        lines.push(String::new());
+        let cells: Vec<_> = document.backends.iter().map(backend_cells).collect();
+        lines.extend(table(BACKEND_TITLES, &cells));
+    }
     if !document.applications.is_empty() {
         lines.push(String::new());
         let cells = |application| application_cells(application, rates);
@@ -124,6 +130,26 @@ fn quic_cells(connection: &QuicConnection) -> [String; 6] {
     ]
 }
 
+const BACKEND_TITLES: [&str; 6] = [
+    "Pool",
+    "Backend",
+    "State",
+    "Connections",
+    "Idle",
+    "Last failure",
+];
+
+fn backend_cells(backend: &Backend) -> [String; 6] {
+    [
+        shown(&backend.pool),
+        shown(&backend.backend),
+        backend.state.clone(),
+        grouped(backend.connections),
+        grouped(backend.connections_idle),
+        shown(&backend.failures.join("; ")),
+    ]
+}
+
 const CONNECTION_TITLES: [&str; 6] = [
     "State",
     "Send-Q",
@@ -175,7 +201,7 @@ fn application_cells(application: &Application, rates: &Rates) -> [String; 13] {
     let share = application.offloaded_share.map(percent);
     let mut offloaded = share.unwrap_or_else(|| "-".to_owned());
     if let Some(rate) = rates.sent(application.application) {
-        let _ = write!(offloaded, "  sent_rate {}", bits_per_second(rate));
+        let _ = write!(offloaded, "  sent_rate {}", bit_rate(rate));
     }
     if !application.has_default_modes() {
         let _ = write!(offloaded, "  modes {}", modes(&application.modes));
@@ -278,7 +304,7 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
     if let Some(rates) = rates.server {
         lines.push(format!(
             "per second: {} handed down, {} requests, {} connections",
-            bits_per_second(rates.bytes),
+            bit_rate(rates.bytes),
             grouped(rates.requests),
             grouped(rates.connections),
         ));
@@ -482,10 +508,10 @@ fn details(connection: &Connection, acked_rate: Option<u64>) -> String {
         }
     }
     if let Some(rate) = tcp.pacing_bytes_per_second {
-        words.push(format!("pacing_rate {}", bits_per_second(rate)));
+        words.push(format!("pacing_rate {}", bit_rate(rate)));
     }
     if let Some(rate) = acked_rate {
-        words.push(format!("acked_rate {}", bits_per_second(rate)));
+        words.push(format!("acked_rate {}", bit_rate(rate)));
     }
     words.push(format!("age:{}", milliseconds(tcp.age_us)));
     words.push(format!("lastack:{}", milliseconds(tcp.since_progress_us)));
@@ -527,19 +553,8 @@ fn thousandths(value: u64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn bits_per_second(bytes_per_second: u64) -> String {
-    let bits = u128::from(bytes_per_second) * 8;
-    for (unit, name) in [
-        (1_000_000_000, "Gbps"),
-        (1_000_000, "Mbps"),
-        (1_000, "kbps"),
-    ] {
-        if bits >= unit {
-            let (whole, tenths) = (bits / unit, bits % unit * 10 / unit);
-            return format!("{whole}.{tenths}{name}");
-        }
-    }
-    format!("{bits}bps")
+fn bit_rate(bytes_per_second: u64) -> impl fmt::Display {
+    Rate::of_bytes_per_second(bytes_per_second).shown()
 }
 
 #[cfg(test)]
@@ -699,6 +714,18 @@ pub(super) mod tests {
         .into()
     }
 
+    fn backend() -> Backend {
+        Backend {
+            pool: "pool".to_owned(),
+            backend: "app.test:9001".to_owned(),
+            address: None,
+            state: "unresolved".to_owned(),
+            connections: 1_000,
+            connections_idle: 2,
+            failures: vec!["looking up its name: it is \x1b[2Junknown".to_owned()],
+        }
+    }
+
     pub(in crate::commands::stat) fn document(connections: usize) -> Document {
         let process = |pid| Process {
             pid,
@@ -768,6 +795,7 @@ pub(super) mod tests {
                 counters: host_counters(),
             }),
             applications: vec![application(100), application(102)],
+            backends: vec![backend()],
             quic_connections: vec![quic_connection()],
             connections: vec![connection(); connections],
         }
@@ -787,6 +815,8 @@ pub(super) mod tests {
             "so far: 0 connections, 13,345 requests (1,000 through the proxy); 10,000 bytes sent \
              by TCP, 2.5 % of them again; 0 timeouts",
             "NIC 0: 1 of 2 workers in use, at least 1",
+            "pool  app.test:9001  unresolved  1,000        2     looking up its name: it is \
+             ?[2Junknown",
             "NIC 0/0: 1 connections, 2 of them wait for room, 42.5 % busy",
             "NIC 0/1: 0 connections, not in use",
             "ESTABLISHED  4000    10.77.0.2:80        10.77.0.1:40312    0/1  films/movie?[2J.mp4 \
@@ -796,7 +826,7 @@ pub(super) mod tests {
             "bytes_retrans:1448",
             "unacked:1800",
             "retrans:1 ",
-            "pacing_rate 12.5Mbps",
+            "pacing_rate 12.5 Mbit/s",
             "age:61000.5 lastack:1 tls:TLSv1.3 AES-128-GCM http:reading requests:2",
         ] {
             assert!(text.contains(piece), "no {piece} in\n{text}");

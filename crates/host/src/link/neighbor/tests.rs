@@ -385,6 +385,19 @@ fn gateway_may_lie_outside_every_prefix() {
 }
 
 #[test]
+fn gateway_of_ipv6_may_lie_outside_every_prefix() {
+    let own: IpAddr = "fd77::2".parse().unwrap();
+    let elsewhere: IpAddr = "2001:db8:1::1".parse().unwrap();
+    for gateway in ["2001:db8::1", "fe80::1"] {
+        let gateway = gateway.parse().unwrap();
+        let mut n = Neighbors::new(OUR_MAC, &[(own, 128)], &[gateway]);
+        assert_eq!(n.next_hop(elsewhere), gateway);
+        assert_eq!(n.resolve(0, gateway), Resolution::Pending);
+        assert!(n.poll_frame().is_some());
+    }
+}
+
+#[test]
 fn prefixes_of_31_bits_have_no_broadcast_address() {
     let n = Neighbors::new(OUR_MAC, &[(OUR_V4.into(), 31)], &[]);
     assert!(n.is_on_link(Ipv4Addr::new(10, 77, 0, 3).into()));

@@ -274,7 +274,7 @@ impl<V: Version> Exchange<V> {
         let how = match &news {
             OriginEvent::Object(object) => Some(object.how),
             OriginEvent::Refused { how, .. } => Some(*how),
-            OriginEvent::Segment(_) | OriginEvent::Lost => None,
+            OriginEvent::Segment(_) | OriginEvent::Lost { .. } => None,
         };
         if let (Some(accesses), Some(how)) = (&mut self.accesses, how) {
             accesses.on_how(how);
@@ -304,9 +304,9 @@ impl<V: Version> Exchange<V> {
                     None => self.refuse(io, shared, request, status),
                 }
             }
-            OriginEvent::Lost => {
+            OriginEvent::Lost { status } => {
                 shared.tickets.remove(&ticket);
-                self.refuse(io, shared, request, StatusCode::BAD_GATEWAY);
+                self.refuse(io, shared, request, status);
             }
             OriginEvent::Segment(segment) => match awaited {
                 Some(awaited) if awaited.segment == segment => {
