@@ -85,6 +85,7 @@ pub fn run() -> Result<(), Failure> {
     let stop = std::os::fd::AsFd::as_fd(&signals);
     // One for each process of an application.
     descriptors::raise();
+    let descriptors = u32::try_from(descriptors::for_applications()).unwrap_or(u32::MAX);
     lockdown::keep_capabilities(CapabilitySet::empty())?;
     lockdown::confine_to_nothing()?;
     let closer = Closer::start()
@@ -93,7 +94,7 @@ pub fn run() -> Result<(), Failure> {
     let Some(listener) = listener(&control, stop)? else {
         return Ok(());
     };
-    let mut service = service(settings, listener, host, closer)?;
+    let mut service = service(settings, descriptors, listener, host, closer)?;
     child::tell(FromBroker::Ready)?;
     serve(&mut service, &control, stop)?;
     child::report(counter_names::broker(&service.counters()))
@@ -101,6 +102,7 @@ pub fn run() -> Result<(), Failure> {
 
 fn service(
     settings: BrokerSettings,
+    descriptors: u32,
     listener: OwnedFd,
     host: OwnedFd,
     closer: Closer,
@@ -113,7 +115,6 @@ fn service(
         limits,
         layout,
     };
-    let descriptors = u32::try_from(descriptors::for_applications()).unwrap_or(u32::MAX);
     let applications = Applications::new(settings.applications, descriptors, settings.first_number);
     Service::new(terms, applications, listener, host, closer, Instant::now())
         .map_err(|errno| Failure::broken("watching applications", errno))

@@ -39,6 +39,9 @@ const LIMITS: SocketLimits = SocketLimits {
     turn_us_max: 200,
 };
 
+/// That applications may hold.
+const DESCRIPTORS: u32 = 20_000;
+
 fn settings() -> BrokerSettings {
     BrokerSettings {
         first_number: u32::MAX - 1,
@@ -76,7 +79,14 @@ impl Between {
         let socket = listener.as_fd().try_clone_to_owned().unwrap();
         let (host, to_host) = seqpacket::pair().unwrap();
         Self {
-            service: service(settings, socket, to_host, Closer::start().unwrap()).unwrap(),
+            service: service(
+                settings,
+                DESCRIPTORS,
+                socket,
+                to_host,
+                Closer::start().unwrap(),
+            )
+            .unwrap(),
             listener,
             host,
             now: Instant::now(),
