@@ -80,9 +80,8 @@ impl Startup<'_> {
         children: &mut Children,
         observer: &mut ObserverSupervisor,
     ) -> Result<Served, Failure> {
-        let cache_default = self.cache_default()?;
         observer.start(children)?;
-        let settings = self.host_settings();
+        let (settings, cache_default) = (self.host_settings(), self.cache_default()?);
         let Self {
             args,
             config,
@@ -95,8 +94,7 @@ impl Startup<'_> {
             initial_netns,
             attachment,
         } = self;
-        let log = config.logs.level.0;
-        let map = steering_map(config, args);
+        let (log, map) = (config.logs.level.0, steering_map(config, args));
         let (program, map) = (Program::own()?, map.as_ref());
         let (host, to_host) = launch::start(&program.image(), &settings, log, map.as_slice())?;
         children.add(Role::Host, host);
