@@ -23,7 +23,8 @@ pub struct Nic {
     /// workers.
     pub workers_min: u16,
     /// Memory for content, shared by all workers, such as `"512M"` or `"2G"`. Default: a quarter of
-    /// the memory of the machine, or of the control group if its limit is lower, at most 1G.
+    /// the memory of the machine, or of the control group if its limit is lower, at most 1G and
+    /// half of what is free.
     pub cache: Option<Text<Size>>,
     /// Running NIC stacks to attach to: the socket of a NIC process, or `"eth:IFACE,MAC"`, another
     /// machine.

@@ -358,6 +358,13 @@ impl QuicClient {
         assert_eq!(written.expect("the stream is open"), bytes.len());
     }
 
+    /// Sends as much of this on a stream as the server permits: so many bytes.
+    pub fn send_some(&mut self, stream: u64, bytes: &[u8]) -> usize {
+        let id = StreamId::from(VarInt::from_u64(stream).expect("a stream"));
+        let written = self.connection.send_stream(id).write(bytes);
+        written.unwrap_or(0)
+    }
+
     /// Sends as much on a stream as the server permits: so many bytes.
     pub fn fill(&mut self, stream: u64) -> usize {
         let id = StreamId::from(VarInt::from_u64(stream).expect("a stream"));

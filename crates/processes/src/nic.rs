@@ -58,6 +58,9 @@ pub struct NicSettings {
     /// Memory for content, of all workers together.
     #[serde(default)]
     pub cache: Option<Text<Size>>,
+    /// The same where none was asked for: what was free when the server started.
+    #[serde(default)]
+    pub cache_default: Option<Text<Size>>,
     /// Report to the supervisor what the workers count.
     #[serde(default)]
     pub reports_counters: bool,
@@ -174,7 +177,7 @@ fn reserve(
         .map(|port| WorkerResources::reserve(config, port));
     let reserved: Result<Vec<_>, _> = reserved.collect();
     let reserved = reserved.map_err(|error| memory::refused(cache, settings.is_first, &error))?;
-    // Huge pages are there. The default is within all limits.
+    // Huge pages are there. The default was within all limits when the server started.
     let needs_ordinary = reserved.iter().any(|worker| !worker.has_huge_pages());
     if let Some(cache) = cache.filter(|_| needs_ordinary) {
         memory::check(cache, settings.is_first)?;
@@ -207,7 +210,8 @@ fn random_target() -> Target {
 }
 
 fn config(settings: &NicSettings) -> nic::Config {
-    let cache = settings.cache.map(|size| size.0);
+    let cache = settings.cache.or(settings.cache_default);
+    let cache = cache.map(|size| size.0);
     let mut config = nic::Config {
         huge_bytes_set_aside: memory_limit::huge_bytes_set_aside(),
         cache_bytes: cache_bytes(cache, settings.workers, memory_limit::limit_bytes()),

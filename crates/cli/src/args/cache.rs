@@ -12,23 +12,25 @@ use sandbox::memory_limit;
 pub(crate) struct CacheOption {
     /// Memory of the NIC stack for content, shared by all workers, such as 512M or 2G: cached
     /// blocks, reads under way, and data not yet acknowledged [default: a quarter of the memory of
-    /// the machine, or of the control group if its limit is lower, at most 1G]
+    /// the machine, or of the control group if its limit is lower, at most 1G and half of what is
+    /// free]
     #[arg(long, value_name = "SIZE", requires = "content")]
     pub(crate) cache: Option<Size>,
 }
 
 impl CacheOption {
-    /// Fails if it is too little for so many workers, or there is not so much memory.
-    pub(crate) fn check(self, workers: u16) -> Result<(), Failure> {
+    /// Fails if it is too little for so many workers, or there is not so much memory. Returns the
+    /// default if it is not given.
+    pub(crate) fn check(self, workers: u16) -> Result<Option<Size>, Failure> {
         let Some(cache) = self.cache else {
-            return Ok(());
+            return memory::default_cache(workers, 1).map(Some);
         };
         cache
             .check_for(workers)
             .map_err(|(what, why, remedy)| Failure::input(what, why).remedy(remedy))?;
         if memory_limit::huge_bytes_set_aside() >= cache.0 {
-            return Ok(());
+            return Ok(None);
         }
-        memory::check(cache, true)
+        memory::check(cache, true).map(|()| None)
     }
 }

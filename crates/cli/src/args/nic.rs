@@ -7,6 +7,7 @@ use clap::{Args, value_parser};
 use crate::args::cache::CacheOption;
 use config::Text;
 use config::control_link::ControlLink;
+use config::size::Size;
 use processes::ipc::ablation::NicAblation;
 use processes::nic::NicSettings;
 
@@ -61,13 +62,15 @@ impl NicArgs {
         root.unwrap_or(Path::new(""))
     }
 
-    /// What a NIC process starts with that serves one host stack.
-    pub(crate) fn settings(&self) -> NicSettings {
+    /// What a NIC process starts with that serves one host stack. `cache_default`: its memory for
+    /// content if no size is given.
+    pub(crate) fn settings(&self, cache_default: Option<Size>) -> NicSettings {
         NicSettings {
             device: self.dev.clone(),
             root: self.root().to_owned(),
             workers: self.workers,
             cache: self.cache.cache.map(Text),
+            cache_default: cache_default.map(Text),
             reports_counters: false,
             awaits_files: false,
             steered_to: Vec::new(),

@@ -819,6 +819,7 @@ mod tests {
             root: "/".into(),
             workers: 1,
             cache: None,
+            cache_default: None,
             reports_counters: false,
             awaits_files: false,
             steered_to: Vec::new(),

@@ -24,12 +24,13 @@ use processes::ipc::fd_passing;
 use processes::ipc::launch;
 use processes::ipc::messages::{FromRelay, ToRelay};
 use processes::ipc::signals::Signals;
+use processes::nic::NicSettings;
 use processes::relay::nic_side::NicRelaySettings;
 
 /// Runs until the user ends it.
 pub(crate) fn run(args: &NicArgs, control: &ControlLink, log: LogLevel) -> Result<(), Failure> {
     check_root(args.root())?;
-    args.cache.check(args.workers)?;
+    let cache_default = args.cache.check(args.workers)?;
     let Some(key_file) = &args.key_file else {
         return Err(Failure::input("--control", "--key-file is missing"));
     };
@@ -53,7 +54,8 @@ pub(crate) fn run(args: &NicArgs, control: &ControlLink, log: LogLevel) -> Resul
     };
     let (relay, to_relay) = launch::start(&program.image(), &settings, log, &[])?;
     children.add(Role::Relay, relay);
-    let result = serve(&mut children, args, control, &to_relay, log);
+    let nic = args.settings(cache_default);
+    let result = serve(&mut children, &nic, control, &to_relay, log);
     // The relay first: it closes the session with the host.
     let ended = children.end(&[Role::Relay, Role::Nic(0)]);
     result.and(ended)
@@ -61,7 +63,7 @@ pub(crate) fn run(args: &NicArgs, control: &ControlLink, log: LogLevel) -> Resul
 
 fn serve(
     children: &mut Children,
-    args: &NicArgs,
+    nic: &NicSettings,
     control: &ControlLink,
     to_relay: &OwnedFd,
     log: LogLevel,
@@ -76,9 +78,9 @@ fn serve(
                 ));
             }
             Event::Relay(FromRelay::HostConnected { session, host }) => {
-                let started = start(children, &host, args, log);
-                let nic = started.inspect_err(|failure| tracing::error!("{failure}"));
-                fd_passing::pass(to_relay, &ToRelay::Nic { session }, nic.ok().as_ref())
+                let started = start(children, &host, nic, log);
+                let socket = started.inspect_err(|failure| tracing::error!("{failure}"));
+                fd_passing::pass(to_relay, &ToRelay::Nic { session }, socket.ok().as_ref())
                     .map_err(|errno| Failure::broken("passing a NIC process on", errno))?;
             }
             Event::Relay(FromRelay::HostGone { report, .. }) => {
@@ -107,13 +109,13 @@ fn serve(
 fn start(
     children: &mut Children,
     host: &str,
-    args: &NicArgs,
+    nic: &NicSettings,
     log: LogLevel,
 ) -> Result<OwnedFd, Failure> {
     let (host_socket, nic_socket) = seqpacket::pair()
         .map_err(|errno| Failure::broken("joining two processes with a socket", errno))?;
     let program = Program::own()?;
-    let (child, _control) = launch::start(&program.image(), &args.settings(), log, &[&nic_socket])?;
+    let (child, _control) = launch::start(&program.image(), nic, log, &[&nic_socket])?;
     say(&format!(
         "nic process {}: serves the host stack at {host}\n",
         child.pid()

@@ -19,6 +19,7 @@ use config::root::check_root;
 use processes::ipc::launch;
 use processes::ipc::messages::FromNic;
 use processes::ipc::signals::Signals;
+use processes::nic::NicSettings;
 
 /// How long a host stack may wait for the one before it: longer than a session takes to end,
 /// shorter than a host stack waits for the hello.
@@ -27,7 +28,7 @@ const WAITING_MAX: Duration = Duration::from_secs(2);
 /// Runs until the user ends it.
 pub(crate) fn run(args: &NicArgs, log: LogLevel) -> Result<(), Failure> {
     check_root(args.root())?;
-    args.cache.check(args.workers)?;
+    let cache_default = args.cache.check(args.workers)?;
     Inventory::take()?.device(&args.dev)?;
     kernel::require()?;
     privileges::require(
@@ -39,7 +40,8 @@ pub(crate) fn run(args: &NicArgs, log: LogLevel) -> Result<(), Failure> {
     let listener = Listener::bind("NIC socket", &args.socket, "--socket")?;
     let program = Program::own()?;
     say(&format!("listening on {}\n", args.socket.display()));
-    let result = serve(&mut children, &listener, &program, args, log);
+    let settings = args.settings(cache_default);
+    let result = serve(&mut children, &listener, &program, &settings, log);
     let ended = children.end(&[Role::Nic(0)]);
     result.and(ended)
 }
@@ -48,7 +50,7 @@ fn serve(
     children: &mut Children,
     listener: &Listener,
     program: &Program,
-    args: &NicArgs,
+    settings: &NicSettings,
     log: LogLevel,
 ) -> Result<(), Failure> {
     let mut waiting: Option<Visitor> = None;
@@ -56,8 +58,7 @@ fn serve(
         if children.pid(Role::Nic(0)).is_none()
             && let Some(visitor) = waiting.take()
         {
-            let settings = args.settings();
-            match launch::start(&program.image(), &settings, log, &[&visitor.socket]) {
+            match launch::start(&program.image(), settings, log, &[&visitor.socket]) {
                 Ok((child, _control)) => {
                     say(&format!(
                         "nic process {}: serves a host stack\n",

@@ -24,13 +24,14 @@ use crate::supervisor::reload;
 use config::certificates::CertificateSource;
 use config::root;
 use config::self_signed::Fresh;
+use config::size::Size;
 use config::{Config, Content, Forwarding, Text};
 use processes::host::HostSettings;
 use processes::ipc::fd_passing;
 use processes::ipc::launch;
 use processes::ipc::messages::{FromBroker, FromFetcher, FromHost, FromNic, FromObserver, ToHost};
 use processes::ipc::timeouts::START_WAIT;
-use processes::nic::NicSettings;
+use processes::nic::{NicSettings, memory};
 use processes::relay::host_side::HostRelaySettings;
 
 /// How long the processes may take until they serve. A NIC stack that is silent is known before.
@@ -80,7 +81,7 @@ impl Startup<'_> {
         observer: &mut ObserverSupervisor,
     ) -> Result<Served, Failure> {
         observer.start(children)?;
-        let settings = self.host_settings();
+        let (settings, cache_default) = (self.host_settings(), self.cache_default()?);
         let Self {
             args,
             config,
@@ -93,8 +94,7 @@ impl Startup<'_> {
             initial_netns,
             attachment,
         } = self;
-        let log = config.logs.level.0;
-        let map = steering_map(config, args);
+        let (log, map) = (config.logs.level.0, steering_map(config, args));
         let (program, map) = (Program::own()?, map.as_ref());
         let (host, to_host) = launch::start(&program.image(), &settings, log, map.as_slice())?;
         children.add(Role::Host, host);
@@ -126,6 +126,7 @@ impl Startup<'_> {
             args,
             config,
             attachment,
+            cache_default,
             map,
             to_host: &to_host,
         };
@@ -153,6 +154,16 @@ impl Startup<'_> {
             fetcher,
             broker,
         })
+    }
+
+    /// Memory for content of each NIC process that is started here, if no size is configured.
+    fn cache_default(&self) -> Result<Option<Size>, Failure> {
+        let is_here = |source: &&NicSource| matches!(source, NicSource::Root(_));
+        let stacks = self.sources.iter().filter(is_here).count();
+        if stacks == 0 || self.config.nic.cache.is_some() {
+            return Ok(None);
+        }
+        memory::default_cache(self.config.nic.workers, stacks).map(Some)
     }
 
     fn host_settings(&self) -> HostSettings {
@@ -229,6 +240,8 @@ struct NicStarter<'a> {
     args: &'a ServeArgs,
     config: &'a Config,
     attachment: &'a Attachment,
+    /// Of each NIC process, if no size is configured.
+    cache_default: Option<Size>,
     map: Option<&'a OwnedFd>,
     to_host: &'a OwnedFd,
 }
@@ -260,6 +273,7 @@ impl NicStarter<'_> {
                     root: root::follow(&root)?,
                     workers: self.config.nic.workers,
                     cache: self.config.nic.cache,
+                    cache_default: self.cache_default.map(Text),
                     reports_counters: true,
                     awaits_files: false,
                     steered_to: match self.map {

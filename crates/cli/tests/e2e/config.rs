@@ -294,6 +294,17 @@ fn a_root_that_is_a_link_is_followed_at_the_start_and_on_reload_only() {
     });
 }
 
+/// Waits for the metric to say that the path of a directory in use leads to another one, or to it.
+pub(crate) fn await_replaced(directory: &Path, is_replaced: bool) {
+    let (path, value) = (directory.display(), u8::from(is_replaced));
+    let sample = format!("splitway_directory_replaced{{path=\"{path}\"}} {value}\n");
+    wait::until(SOON, "the metric", || {
+        let (_, metrics) = metrics::ask("GET /metrics HTTP/1.1\r\n\r\n");
+        metrics.contains(&sample).then_some(())
+    })
+    .unwrap();
+}
+
 #[test]
 fn a_root_that_another_directory_replaces_is_read_again_on_reload() {
     isolated(|site| {
@@ -320,17 +331,7 @@ fn a_root_that_another_directory_replaces_is_read_again_on_reload() {
         fs::rename(&new, &root).unwrap();
         let is_warning = |line: &str| line.contains("another directory has taken its place");
         splitway.line(is_warning).unwrap();
-        let replaced = format!("splitway_directory_replaced{{path=\"{}\"}}", root.display());
-        let has = |value: &str| {
-            let sample = format!("{replaced} {value}\n");
-            metrics::ask("GET /metrics HTTP/1.1\r\n\r\n")
-                .1
-                .contains(&sample)
-        };
-        let await_value = |value| {
-            wait::until(SOON, "the metric", || has(value).then_some(())).unwrap();
-        };
-        await_value("1");
+        await_replaced(&root, true);
         assert_eq!(page(), "one", "it is still in use");
 
         let (done, said) = ctl("reload", None);
@@ -340,7 +341,7 @@ fn a_root_that_another_directory_replaces_is_read_again_on_reload() {
             .line(|line| serving(line).is_some_and(is_later))
             .unwrap();
         assert_eq!(page(), "two");
-        await_value("0");
+        await_replaced(&root, false);
         let warnings = splitway.output().iter().filter(|line| is_warning(line));
         assert_eq!(warnings.count(), 1);
         let rest = 5_000_000..same.size();

@@ -1,7 +1,8 @@
 //! The host process dies: how clients learn of it.
 
-use std::io::{ErrorKind, Read};
-use std::net::TcpStream;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
 
 use rustix::process::Signal;
 use testbed::http::{Connection, download, request};
@@ -15,7 +16,10 @@ use testbed::wait;
 use crate::http3;
 use crate::https::{Choice, Client, HTTPS};
 use crate::routed;
-use crate::support::{FAMILIES, SOON, serve, started};
+use crate::spliced::{STEERED, splicing};
+use crate::spliced_bad::spliced;
+use crate::stat::json;
+use crate::support::{FAMILIES, SOON, nft, serve, serve_with, sh, started};
 
 /// What the log says when a NIC worker has ended connections.
 const ORPHANS: &str = "the host process has died: its connections were reset";
@@ -70,6 +74,7 @@ fn clients_that_wait_for_data_are_reset_although_no_other_server_starts() {
                 let mut client = http3::client::Client::connect(server, &certificate, seed);
                 let stream = client.begin("GET", "/large", &[]);
                 client.until("some of it", |it| it.has_received(stream) > 100_000);
+                client.pause(stream);
                 client
             })
             .collect();
@@ -78,19 +83,102 @@ fn clients_that_wait_for_data_are_reset_although_no_other_server_starts() {
             .map(Connection::stream)
             .chain(sealed.iter().map(|it| &it.stream().sock))
             .collect();
-        streams.iter().for_each(|stream| wait_until_full(stream));
-        kill_host(&mut splitway);
+        std::thread::scope(|scope| {
+            // Datagrams of a client that does not read its socket are lost.
+            for client in &mut quic {
+                scope.spawn(|| client.until_closed_by_server());
+            }
+            streams.iter().for_each(|stream| wait_until_full(stream));
+            kill_host(&mut splitway);
+        });
         for stream in streams {
             assert_eq!(error_of(stream), ErrorKind::ConnectionReset);
         }
         assert_eq!(error_of(idle.stream()), ErrorKind::ConnectionReset);
-        for client in &mut quic {
-            client.until_closed_by_server();
-        }
         let log = splitway.output().join("\n");
         let line = log.lines().find(|line| line.contains(ORPHANS));
         let line = line.unwrap_or_else(|| panic!("{log}"));
         assert!(line.contains("tcp=5") && line.contains("quic=2"), "{line}");
+    });
+}
+
+/// All data of these is acknowledged, so that they end in order. FIN was lost so often that the NIC
+/// worker would repeat it late.
+#[test]
+fn clients_whose_connections_the_nic_process_ends_are_sent_fin_once_more() {
+    isolated(|site| {
+        let small = site.file("small", 5000).unwrap();
+        let mut splitway = serve_with(&site, &["--teardown-offload"]);
+        nft("add table inet loss; \
+             add chain inet loss packets { type filter hook input priority 0; }; \
+             add rule inet loss packets tcp sport 80 tcp flags & fin == fin counter drop");
+        let mut clients = FAMILIES.map(|server| {
+            let mut client = Connection::open(server).unwrap();
+            client.get(&small).unwrap();
+            client.finish().unwrap();
+            client
+        });
+        wait::until(SOON, "losses", || {
+            let chain = sh("nft list chain inet loss packets");
+            let (_, lost) = chain.split_once("counter packets ")?;
+            let lost: u32 = lost.split(' ').next()?.parse().ok()?;
+            (lost >= 6).then_some(())
+        })
+        .unwrap();
+        let parted = &json(&["--summary"])["host"]["usage"]["parted"];
+        assert_eq!(*parted, FAMILIES.len());
+        nft("delete table inet loss");
+        kill_host(&mut splitway);
+        for client in &mut clients {
+            client.read_end().unwrap();
+        }
+        let log = splitway.output().join("\n");
+        assert!(log.contains(ORPHANS) && log.contains("tcp=2"), "{log}");
+    });
+}
+
+/// A backend that sends back what it receives, and how each of its connections has ended.
+fn echoing(port: u16) -> Receiver<std::io::Result<()>> {
+    let listener = TcpListener::bind(("0.0.0.0", port)).unwrap();
+    let (sender, ends) = channel();
+    let echo = |mut stream: TcpStream| {
+        let mut buffer = [0; 10_000];
+        loop {
+            match stream.read(&mut buffer)? {
+                0 => return Ok(()),
+                count => stream.write_all(&buffer[..count])?,
+            }
+        }
+    };
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            // It ends with the test.
+            let (Ok(stream), sender) = (stream, sender.clone()) else {
+                return;
+            };
+            std::thread::spawn(move || sender.send(echo(stream)));
+        }
+    });
+    ends
+}
+
+#[test]
+fn both_peers_of_each_splice_are_reset() {
+    const SPLICES: usize = 4;
+    isolated(|site| {
+        let ends = echoing(9001);
+        let mut proxy = splicing(&site, STEERED);
+        let clients = spliced(SPLICES);
+        kill_host(&mut proxy);
+        for client in &clients {
+            assert_eq!(error_of(client), ErrorKind::ConnectionReset);
+        }
+        for _ in &clients {
+            let end = ends.recv_timeout(SOON).expect("the end of a connection");
+            assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        }
+        let log = proxy.output().join("\n");
+        assert!(log.contains(ORPHANS), "{log}");
     });
 }
 

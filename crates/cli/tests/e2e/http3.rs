@@ -1,6 +1,7 @@
 //! HTTP/3 with clients on quinn, rustls and UDP sockets of the kernel.
 
 pub(crate) mod client;
+mod closes;
 pub(crate) mod receive;
 mod reset;
 mod watch;

@@ -12,9 +12,11 @@ use testbed::namespace::{isolated, isolated_unprivileged};
 use testbed::process::signal;
 use testbed::site::Site;
 use testbed::splitway::{HTTP_V4, Splitway};
+use testbed::wait;
 use testbed::web::{Reply, Web, content};
 
-use crate::config::{configuration, serve_configured};
+use crate::config::{await_replaced, configuration, serve_configured};
+use crate::metrics::ADMIN;
 use crate::support::{FAMILIES, Random, SOON, ctl, fetcher, on_threads, program, serve_with, sh};
 
 const FRESH: &str = "Cache-Control: max-age=1000\nContent-Type: video/mp4";
@@ -936,6 +938,50 @@ fn a_reload_that_adds_origins_cuts_no_download() {
         );
         assert!(get("/whole").body == body);
         assert!(!elsewhere.exists());
+    });
+}
+
+#[test]
+fn a_cache_directory_that_another_replaces_is_used_from_a_reload_on() {
+    isolated(|site| {
+        let body = content(100_000, 1);
+        let web = web_of_one_file(body.len());
+        let [cache, new, old] = ["cache", "new", "old"].map(|name| site.root().join(name));
+        for directory in [&cache, &new] {
+            fs::create_dir(directory).unwrap();
+        }
+        let text = format!(
+            "[origin]\nurls = [\"{}\"]\ncache_dir = \"{}\"\n[operation]\nadmin = \"{ADMIN}\"\n",
+            web.url,
+            cache.display()
+        );
+        let mut splitway = serve_configured(&configuration(&site, &text));
+        assert!(get("/before").body == body);
+        let first = fetcher(&splitway).unwrap();
+        // Nothing has changed, and nothing is started.
+        assert!(ctl("reload", None).0);
+        assert_eq!(fetcher(&splitway), Some(first));
+
+        fs::rename(&cache, &old).unwrap();
+        fs::rename(&new, &cache).unwrap();
+        let is_warning = |line: &str| {
+            line.contains("cache directory") && line.contains("another directory has taken its")
+        };
+        splitway.line(is_warning).unwrap();
+        await_replaced(&cache, true);
+        let (is_reloaded, said) = ctl("reload", None);
+        assert!(is_reloaded, "{said}");
+        wait::until(SOON, "another fetcher", || {
+            fetcher(&splitway).filter(|next| *next != first)
+        })
+        .unwrap();
+        await_replaced(&cache, false);
+        for target in ["/after", "/before"] {
+            assert!(get(target).body == body, "{target}");
+        }
+        assert!(fs::read_dir(&cache).unwrap().count() > 0);
+        let warnings = splitway.output().iter().filter(|line| is_warning(line));
+        assert_eq!(warnings.count(), 1);
     });
 }
 

@@ -269,6 +269,30 @@ fn memory_that_a_later_nic_process_cannot_have_is_named_until_it_can() {
 }
 
 #[test]
+fn a_default_cache_that_would_take_all_memory_is_smaller() {
+    isolated(|site| {
+        let file = site.file("file", 3_000_000).unwrap();
+        let socket = site.outside().join("control");
+        let mut command = Command::new("sh");
+        let script = "ulimit -v 800000 && exec \"$0\" serve \"$1\" --control-socket \"$2\"";
+        command.args(["-c", script]).arg(program());
+        command.arg(site.root()).arg(&socket);
+        let mut splitway = Splitway::start(&mut command).unwrap();
+        // Half of it, in whole megabytes.
+        let is_smaller = |line: &str| line.contains("the cache has 390M instead of");
+        let line = splitway.line(is_smaller).unwrap();
+        assert!(line.contains("ulimit -v"), "{line}");
+        download(HTTP_V4, &file).unwrap();
+        // The next one has as much.
+        let (done, said) = restart_nic(&socket);
+        assert!(done, "{said}");
+        download(HTTP_V4, &file).unwrap();
+        let lines = splitway.output().iter();
+        assert_eq!(lines.filter(|line| is_smaller(line)).count(), 1);
+    });
+}
+
+#[test]
 fn a_nic_process_is_replaced_in_the_middle_of_downloads() {
     isolated(|site| {
         let file = site.file("file", 80_000_000).unwrap();

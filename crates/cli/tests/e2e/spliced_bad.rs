@@ -80,7 +80,7 @@ fn with_timeout(site: &Site, timeout: &str) -> Splitway {
 }
 
 /// Some connections that are spliced.
-fn spliced(count: usize) -> Vec<TcpStream> {
+pub(crate) fn spliced(count: usize) -> Vec<TcpStream> {
     let mut streams: Vec<_> = (0..count)
         .map(|_| {
             let stream = TcpStream::connect(HTTP_V4).unwrap();

@@ -3,7 +3,9 @@
 use contract::tls::Cipher;
 use fakes::site::Identity;
 use host::QuicSettings;
-use host::app::{AppEvent, CloseReason, QuicCloseReason, QuicEvent};
+use host::app::{
+    AppEvent, Application, CloseReason, Io, QuicCloseReason, QuicConnection, QuicEvent, StreamId,
+};
 use std::time::Duration;
 
 use crate::world::{Setup, World, settings};
@@ -210,6 +212,34 @@ fn a_stack_that_ends_closes_connections_whose_window_is_full() {
     let lost = world.peers[client].client.lost.clone();
     let lost = lost.expect("CONNECTION_CLOSE");
     assert!(lost.contains(NO_ERROR), "{lost}");
+    world.close();
+}
+
+/// Closes a connection of QUIC when it is woken.
+struct Closing(QuicConnection);
+
+impl Application for Closing {
+    fn on_event(&mut self, _: &mut dyn Io, _: StreamId, event: AppEvent) {
+        panic!("{event:?} for a connection that is not its own");
+    }
+
+    fn on_wake(&mut self, io: &mut dyn Io, _: u64) {
+        io.close_quic(self.0, 77, b"bye");
+    }
+}
+
+#[test]
+fn the_application_closes_a_connection_whose_window_is_full() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    let client = fill_window(&mut world);
+    let mut closing = Closing(world.app.quic[0].0);
+    world.stack.wake(world.now_us, &mut closing);
+    // To the NIC stack and to the client.
+    world.run_for(12_000);
+    let lost = world.peers[client].client.lost.clone();
+    let lost = lost.expect("CONNECTION_CLOSE");
+    assert!(lost.contains("bye") && lost.contains("77"), "{lost}");
     world.close();
 }
 

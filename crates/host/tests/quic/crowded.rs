@@ -60,6 +60,39 @@ fn a_source_that_takes_every_place_keeps_no_other_client_out() {
     world.close();
 }
 
+/// Clients connect, get a file and leave, one after the other: the slowest, in microseconds. Before
+/// each, so many connections of another source come.
+fn slowest_us(world: &mut World<'_>, holders: usize) -> u64 {
+    let times = (0..20).map(|_| {
+        for _ in 0..holders {
+            world.connected();
+        }
+        let begun_us = world.now_us;
+        let client = connected_from(world, "fd77::1");
+        serve(world, client);
+        let time_us = world.now_us - begun_us;
+        let now_us = world.now_us;
+        world.peers[client].client.close(now_us, 0);
+        world.run_for(50_000);
+        time_us
+    });
+    times.max().expect("there are some")
+}
+
+#[test]
+fn clients_beside_one_that_holds_every_place_are_served_as_fast_as_alone() {
+    let mut random = steady;
+    let quiet_us = slowest_us(&mut crowded(&mut random), 0);
+    let mut random = steady;
+    let mut world = crowded(&mut random);
+    let us = slowest_us(&mut world, CONNECTIONS_MAX);
+    println!("{us} and {quiet_us} us");
+    assert!(us < 10 * quiet_us && us < 250_000, "{us} and {quiet_us} us");
+    let counters = world.stack.counters();
+    assert_eq!(counters.quic_connections_refused, 0);
+    assert!(counters.quic_idle_evictions > 20, "{counters:?}");
+}
+
 #[test]
 fn many_sources_that_take_every_place_keep_no_other_client_out() {
     let mut random = steady;

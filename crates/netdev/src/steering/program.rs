@@ -412,7 +412,7 @@ fn jump_if_words(code: &mut Assembler, at: i16, words: &[u32], label: Label) {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
+    use std::net::{Ipv6Addr, SocketAddr};
     use std::os::fd::AsFd;
 
     use wire::datagram::DatagramHeader;
@@ -876,6 +876,33 @@ mod tests {
                 assert_ne!(hash(octets), hash(other), "{octets:x?}");
             }
         }
+    }
+
+    /// The addresses that differ so fell into one bucket, which has room for sixteen.
+    #[test]
+    fn flows_with_chosen_addresses_leave_room_for_others() {
+        let map = SteeringMap::in_memory(key_of(seed()));
+        let target = Target::new(7).unwrap();
+        map.set_flow_target(0, Some(target));
+        let local: SocketAddr = "[fd77::12:3456]:80".parse().unwrap();
+        // Each of three differences or not, under many ports.
+        for number in 0..8192_u16 {
+            let mut octets = [0x20; 16];
+            for first in [0, 4, 8]
+                .into_iter()
+                .filter(|at| number >> (at / 4) & 1 == 1)
+            {
+                for (at, bits) in [(3, 0x80), (6, 0x01), (7, 0x80)] {
+                    octets[first + at] ^= bits;
+                }
+            }
+            let chosen = (octets, 1024 + number / 8).into();
+            map.list_flow(Protocol::Tcp, local, chosen, 0);
+        }
+        let others =
+            (0..1000_u16).map(|number| SocketAddr::from((Ipv6Addr::LOCALHOST, 1024 + number)));
+        let listed = others.filter(|other| map.list_flow(Protocol::Tcp, local, *other, 0));
+        assert_eq!(listed.count(), 1000);
     }
 
     #[test]

@@ -6,12 +6,26 @@ use nic::RunError;
 use rustix::process::{Resource, getrlimit};
 use sandbox::memory_limit;
 
-use config::size::Size;
+use config::size::{Size, cache_bytes};
 
 /// Fails unless so much can be had that was asked for as `--cache`, in ordinary memory. `is_first`:
 /// no other process has it that this one takes the place of.
 pub fn check(cache: Size, is_first: bool) -> Result<(), Failure> {
     Limits::here(is_first).check(cache)
+}
+
+/// Memory for content where none was asked for, of each of so many NIC stacks: the default, and
+/// less if little memory is free, which is logged.
+///
+/// # Errors
+///
+/// There is too little for so many workers.
+pub fn default_cache(workers: u16, stacks: usize) -> Result<Size, Failure> {
+    let wanted = cache_bytes(None, 1, memory_limit::limit_bytes()) as u64;
+    if memory_limit::huge_bytes_set_aside() >= wanted {
+        return Ok(Size(wanted));
+    }
+    Limits::here(true).default_cache(Size(wanted), workers, stacks)
 }
 
 /// The kernel gives no memory: which limit that is, or its own words.
@@ -75,6 +89,37 @@ impl Limits {
              huge pages aside\n(vm.nr_hugepages).",
         ))
     }
+
+    /// Half of what is free is left to the other processes and to the page cache.
+    fn default_cache(&self, wanted: Size, workers: u16, stacks: usize) -> Result<Size, Failure> {
+        let least = nic::Config::CACHE_BYTES_MIN as u64 * u64::from(workers);
+        let wanted = Size(wanted.0.max(least));
+        let Some((free, what)) = self.0.iter().min_by_key(|(bytes, _)| *bytes) else {
+            return Ok(wanted);
+        };
+        let each = free / stacks.max(1) as u64;
+        let megabytes = |bytes: u64| Size(bytes >> 20 << 20);
+        if each < least {
+            let why = format!(
+                "there is not so much memory: {what} {}, and {workers} workers need {}",
+                megabytes(*free),
+                Size(least),
+            );
+            return Err(Failure::input("the cache", why)
+                .remedy("Raise the limit or free memory, or give fewer workers."));
+        }
+        if each / 2 >= wanted.0 {
+            return Ok(wanted);
+        }
+        let cache = Size(megabytes(each / 2).0.max(least));
+        tracing::warn!(
+            "the cache has {cache} instead of {}: {what} {}; --cache, or cache in [nic], sets its \
+             size",
+            megabytes(wanted.0),
+            megabytes(*free),
+        );
+        Ok(cache)
+    }
 }
 
 #[cfg(test)]
@@ -98,6 +143,33 @@ mod tests {
             "{text}"
         );
         Limits(Vec::new()).check(Size(1 << 40)).unwrap();
+    }
+
+    #[test]
+    fn the_default_is_at_most_half_of_what_is_free() {
+        const MIB: u64 = 1 << 20;
+        let cache = |free: u64, workers, stacks| {
+            let limits = Limits(vec![
+                (8 << 30, "the machine has only"),
+                (free, "the control group has only"),
+            ]);
+            let cache = limits.default_cache(Size(1024 * MIB), workers, stacks);
+            cache.map(|Size(bytes)| bytes)
+        };
+        assert_eq!(cache(2048 * MIB, 1, 1).unwrap(), 1024 * MIB);
+        assert_eq!(cache(2047 * MIB, 1, 1).unwrap(), 1023 * MIB);
+        assert_eq!(cache(2048 * MIB, 1, 2).unwrap(), 512 * MIB);
+        // Less than half of the rest is too little for the workers.
+        let least = nic::Config::CACHE_BYTES_MIN as u64;
+        assert_eq!(cache(4 * least, 3, 1).unwrap(), 3 * least);
+        let failure = cache(4 * least - 1, 4, 1).unwrap_err();
+        assert_eq!(failure.exit_code(), 2);
+        let text = failure.to_string();
+        let expected =
+            "the cache: there is not so much memory: the control group has only 16M, and 4 workers";
+        assert!(text.starts_with(expected), "{text}");
+        let unknown = Limits(Vec::new()).default_cache(Size(1024 * MIB), 1, 1);
+        assert_eq!(unknown.unwrap(), Size(1024 * MIB));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use proxy::{Config, Mode, Prefix};
 
 use crate::world::{GET, OTHERS, World, config, listener, response};
 
+/// Connections to a backend, and places in its queue.
 const SLOTS: u32 = 16;
 const ATTACKERS: usize = 64;
 const THINK: Duration = Duration::from_millis(20);
@@ -21,6 +22,46 @@ fn crowded() -> Config {
     config
 }
 
+/// A proxy, and how many clients are more than it has connections for.
+struct Scale {
+    config: Config,
+    attackers: usize,
+}
+
+/// Few connections, and as many as there are by default.
+fn scales() -> [Scale; 2] {
+    let few = Scale {
+        config: crowded(),
+        attackers: ATTACKERS,
+    };
+    let default = Scale {
+        config: config(&[9001]),
+        attackers: 1100,
+    };
+    assert_eq!(default.config.pools[0].connections_max.get(), 1024);
+    [few, default]
+}
+
+impl Scale {
+    fn world(&self) -> World {
+        world(self.config.clone())
+    }
+
+    /// Clients of one address that have sent this.
+    fn attackers(&self, world: &mut World, text: &[u8]) -> Vec<StreamId> {
+        attackers(world, self.attackers, text)
+    }
+
+    /// A client beside others, which send a byte now and then, has all its responses, nearly as
+    /// fast as alone.
+    #[track_caller]
+    fn is_served_beside(&self, world: &mut World, attackers: &[StreamId]) {
+        let quiet_us = latency_us(&mut self.world(), &[]);
+        let us = latency_us(world, attackers);
+        assert!(us < 10 * quiet_us && us < 250_000, "{us} and {quiet_us} us");
+    }
+}
+
 fn world(config: Config) -> World {
     let mut world = World::new(config, &[9001]);
     world.apps.others.think = Some(THINK);
@@ -31,97 +72,95 @@ fn post(bytes: usize, more: &str) -> String {
     format!("POST /7 HTTP/1.1\r\nHost: h\r\n{more}Content-Length: {bytes}\r\n\r\n")
 }
 
-/// Clients of one address that have sent this.
-fn attackers(world: &mut World, text: &[u8]) -> Vec<StreamId> {
-    let clients = (0..ATTACKERS).map(|_| {
-        let client = world.connect_from(&format!("{}:0", OTHERS[0]));
-        world.send(client, text);
-        client
-    });
-    clients.collect()
+/// So many clients of one address that have sent this.
+fn attackers(world: &mut World, count: usize, text: &[u8]) -> Vec<StreamId> {
+    let clients = world.connect_all_from(&format!("{}:0", OTHERS[0]), count);
+    world.send_on_all(&clients, text);
+    clients
 }
 
 /// The slowest of a hundred in microseconds, of a client that gets a response to each request.
-fn latency_us(world: &mut World) -> u64 {
+/// Meanwhile the attackers send a byte each 60 ms.
+fn latency_us(world: &mut World, attackers: &[StreamId]) -> u64 {
     let client = world.connect_from(&format!("{}:0", OTHERS[1]));
     let post = format!("{}{}", post(300, ""), "y".repeat(300));
     let latencies = (0..100).map(|number| {
         let request = if number % 2 == 0 { GET } else { &post };
         let (status, time_us) = world.exchange(client, request, LIMIT);
         assert_eq!(status, 200, "request {number}");
-        world.pass(Duration::from_millis(10));
+        let next = attackers.get(number * 7 % attackers.len().max(1));
+        match next.filter(|attacker| !world.has_ended(**attacker)) {
+            Some(attacker) => world.send(*attacker, "x"),
+            None => world.pass(Duration::from_millis(10)),
+        }
         time_us
     });
     latencies.max().unwrap()
 }
 
-/// A client beside others has all its responses, nearly as fast as alone.
-#[track_caller]
-fn is_served_beside(world: &mut World) {
-    let mut quiet = self::world(crowded());
-    let quiet_us = latency_us(&mut quiet);
-    let us = latency_us(world);
-    assert!(us < 10 * quiet_us && us < 250_000, "{us} and {quiet_us} us");
-}
-
 #[test]
 fn short_bodies_that_trickle_hold_no_connection_to_a_backend() {
-    let mut world = world(crowded());
     let chunked = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nx";
-    for text in [post(1000, "") + "x", chunked.to_owned()] {
-        attackers(&mut world, text.as_bytes());
+    for scale in scales() {
+        let mut world = scale.world();
+        let mut attackers = Vec::new();
+        for text in [post(1000, "") + "x", chunked.to_owned()] {
+            attackers.extend(scale.attackers(&mut world, text.as_bytes()));
+        }
+        assert!(world.accepted(9001).is_empty());
+        scale.is_served_beside(&mut world, &attackers);
+        let counters = world.counters();
+        assert_eq!((counters.queued, counters.evictions), (0, 0));
     }
-    assert!(world.accepted(9001).is_empty());
-    is_served_beside(&mut world);
-    let counters = world.counters();
-    assert_eq!((counters.queued, counters.evictions), (0, 0));
 }
 
 #[test]
 fn long_bodies_that_trickle_give_way() {
-    let mut world = world(crowded());
     let text = [post(1_000_000, "").as_bytes(), &[b'x'; 70_000]].concat();
-    let attackers = attackers(&mut world, &text);
-    world.pass(Duration::from_secs(2));
-    is_served_beside(&mut world);
-    let evictions = world.counters().evictions;
-    assert!(evictions > 0, "{:?}", world.counters());
-    let refused = attackers.iter().filter(|client| {
-        let received = &world.heard(**client).received;
-        received.ends_with(b"the request is too slow while others wait\n")
-    });
-    assert_eq!(refused.count() as u64, evictions);
+    for scale in scales() {
+        let mut world = scale.world();
+        let attackers = scale.attackers(&mut world, &text);
+        world.pass(Duration::from_secs(2));
+        scale.is_served_beside(&mut world, &attackers);
+        let evictions = world.counters().evictions;
+        assert!(evictions > 0, "{:?}", world.counters());
+        let refused = attackers.iter().filter(|client| {
+            let received = &world.heard(**client).received;
+            received.ends_with(b"the request is too slow while others wait\n")
+        });
+        assert_eq!(refused.count() as u64, evictions);
+    }
 }
 
 #[test]
 fn bodies_that_wait_for_100_and_never_come_give_way() {
-    let mut world = world(crowded());
-    attackers(
-        &mut world,
-        post(1000, "Expect: 100-continue\r\n").as_bytes(),
-    );
-    world.pass(Duration::from_secs(2));
-    is_served_beside(&mut world);
-    assert!(world.counters().evictions > 0);
+    let text = post(1000, "Expect: 100-continue\r\n");
+    for scale in scales() {
+        let mut world = scale.world();
+        scale.attackers(&mut world, text.as_bytes());
+        world.pass(Duration::from_secs(2));
+        scale.is_served_beside(&mut world, &[]);
+        assert!(world.counters().evictions > 0);
+    }
 }
 
 #[test]
 fn readers_that_take_little_give_way_by_a_reset() {
-    let mut world = world(crowded());
-    let clients: Vec<_> = (0..ATTACKERS)
-        .map(|_| {
-            let client = world.connect_from(&format!("{}:0", OTHERS[0]));
-            world.apps.others.stalled.insert(client);
-            world.send(client, "GET /4000000 HTTP/1.1\r\nHost: h\r\n\r\n");
-            client
-        })
-        .collect();
-    world.pass(Duration::from_secs(2));
-    is_served_beside(&mut world);
-    let evictions = world.counters().evictions;
-    assert!(evictions > 0);
-    let is_reset = |client: &&StreamId| world.heard(**client).closed == Some(CloseReason::Reset);
-    assert_eq!(clients.iter().filter(is_reset).count() as u64, evictions);
+    for scale in scales() {
+        let mut world = scale.world();
+        let clients = scale.attackers(&mut world, b"");
+        world.apps.others.stalled.extend(&clients);
+        world.send_on_all(&clients, "GET /4000000 HTTP/1.1\r\nHost: h\r\n\r\n");
+        world.pass(Duration::from_secs(2));
+        scale.is_served_beside(&mut world, &[]);
+        // The many are more than the account of memory has room for.
+        let (evictions, (_, of_memory)) = (world.counters().evictions, world.memory());
+        assert!(evictions + of_memory > 0, "{:?}", world.counters());
+        let is_reset =
+            |client: &&StreamId| world.heard(**client).closed == Some(CloseReason::Reset);
+        let resets = clients.iter().filter(is_reset).count() as u64;
+        assert!((evictions..=evictions + of_memory).contains(&resets));
+    }
 }
 
 #[test]
@@ -143,7 +182,8 @@ fn the_slowest_of_many_sources_give_way() {
     }
     assert_eq!(world.accepted(9001).len(), SLOTS as usize);
     world.pass(Duration::from_secs(5));
-    is_served_beside(&mut world);
+    let few = &scales()[0];
+    few.is_served_beside(&mut world, &[]);
     assert!(world.counters().evictions > 0);
 }
 
@@ -152,7 +192,7 @@ fn idle_tunnels_of_one_source_give_way_to_another() {
     let mut config = crowded();
     config.listeners = vec![listener(Mode::Tcp)];
     let mut world = World::new(config, &[9001]);
-    let attackers = attackers(&mut world, b"hello");
+    let attackers = attackers(&mut world, ATTACKERS, b"hello");
     assert_eq!(world.accepted(9001).len(), SLOTS as usize);
     world.pass(Duration::from_secs(5));
     let client = world.connect_from(&format!("{}:0", OTHERS[1]));
@@ -176,7 +216,7 @@ fn who_waits_for_a_backend_is_not_evicted_and_the_next_connection_goes_to_who_ha
     let mut world = world(crowded());
     world.apps.others.think = Some(Duration::from_secs(1));
     // All connections are in use, and the queue is full.
-    let attackers = attackers(&mut world, b"");
+    let attackers = attackers(&mut world, ATTACKERS, b"");
     world.send_on_all(&attackers, GET);
     assert_eq!(world.accepted(9001).len(), SLOTS as usize);
     let client = world.connect_from(&format!("{}:0", OTHERS[1]));

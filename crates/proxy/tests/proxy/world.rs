@@ -34,7 +34,12 @@ pub(crate) struct Heard {
     pub(crate) closed: Option<CloseReason>,
     /// Of a backend that answers by itself: lengths of the bodies that it still has to send.
     owed: VecDeque<usize>,
+    /// What is left of a long body, which follows `unsent`.
+    body_left: usize,
 }
+
+/// A body that is longer is not kept in memory.
+const BODY: [u8; 1 << 16] = [b'x'; 1 << 16];
 
 /// Length of the first whole request in these bytes, and the number in its path.
 fn whole_request(bytes: &[u8]) -> Option<(usize, usize)> {
@@ -68,6 +73,13 @@ impl Peers {
         let heard = self.heard.entry(stream).or_default();
         let taken = io.write(stream, &heard.unsent);
         heard.unsent.drain(..taken);
+        while heard.unsent.is_empty() && heard.body_left > 0 {
+            let taken = io.write(stream, &BODY[..heard.body_left.min(BODY.len())]);
+            heard.body_left -= taken;
+            if taken == 0 {
+                return;
+            }
+        }
         if heard.unsent.is_empty() && std::mem::take(&mut heard.finishes) {
             io.shutdown(stream);
         }
@@ -105,7 +117,12 @@ impl Peers {
     fn answer(&mut self, io: &mut dyn Io, stream: StreamId) {
         let heard = self.heard.entry(stream).or_default();
         while let Some(bytes) = heard.owed.pop_front() {
-            heard.unsent.extend(response(&"x".repeat(bytes)).bytes());
+            assert_eq!(heard.body_left, 0, "a long body is the last");
+            heard.unsent.extend(head(bytes).bytes());
+            match BODY.get(..bytes) {
+                Some(body) => heard.unsent.extend(body),
+                None => heard.body_left = bytes,
+            }
         }
         self.send(io, stream);
     }
@@ -215,8 +232,11 @@ pub(crate) const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
 /// A response with this body.
 pub(crate) fn response(body: &str) -> String {
-    let length = body.len();
-    format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}")
+    head(body.len()) + body
+}
+
+fn head(length: usize) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n")
 }
 
 impl World {
@@ -300,12 +320,21 @@ impl World {
 
     /// The same from this address and port.
     pub(crate) fn connect_from(&mut self, local: &str) -> StreamId {
+        self.connect_all_from(local, 1)[0]
+    }
+
+    /// So many at once.
+    pub(crate) fn connect_all_from(&mut self, local: &str, count: usize) -> Vec<StreamId> {
         let (local, to) = (local.parse().unwrap(), address(PROXY_PORT));
-        let stream = self.stack.connect(self.now_us, PEERS, Some(local), to);
-        let stream = stream.unwrap();
-        self.apps.others.heard.insert(stream, Heard::default());
+        let streams = (0..count).map(|_| {
+            let stream = self.stack.connect(self.now_us, PEERS, Some(local), to);
+            let stream = stream.unwrap();
+            self.apps.others.heard.insert(stream, Heard::default());
+            stream
+        });
+        let streams = streams.collect();
         self.settle();
-        stream
+        streams
     }
 
     /// A client that has sent this.
@@ -367,11 +396,11 @@ impl World {
     }
 
     /// Sends this on each of these connections at once.
-    pub(crate) fn send_on_all(&mut self, streams: &[StreamId], text: &str) {
+    pub(crate) fn send_on_all(&mut self, streams: &[StreamId], text: impl AsRef<[u8]>) {
         self.act(|io, peers| {
             for stream in streams {
                 let heard = peers.heard.entry(*stream).or_default();
-                heard.unsent.extend_from_slice(text.as_bytes());
+                heard.unsent.extend_from_slice(text.as_ref());
                 peers.send(io, *stream);
             }
         });

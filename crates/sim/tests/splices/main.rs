@@ -2,6 +2,7 @@
 //! the network loses packets and NIC stacks die: every byte and every end is right, with frames
 //! steered to the NIC worker's port, and with frames that the host hands on.
 
+mod forger;
 mod peer;
 mod proxy;
 mod random;
@@ -9,8 +10,10 @@ mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use forger::Forger;
 use proxy::Seen;
-use world::World;
+use random::Random;
+use world::{Steered, World};
 
 const SEED_FIRST: u64 = 9_000_000;
 
@@ -79,7 +82,7 @@ fn spliced_streams_are_the_streams_that_were_sent_for_two_thousand_seeds() {
 fn the_host_stands_still_while_a_steered_splice_moves_ten_megabytes() {
     for seed in 1..4 {
         let bytes = 10_000_000;
-        let [before, after] = World::calm(seed, bytes).run_steered();
+        let Steered { before, after, .. } = World::calm(seed, bytes).run_steered();
         println!("{before:?}\n{after:?}");
         assert_eq!(after.flows_steered, 2);
         assert!(after.spliced_bytes > bytes - 300_000, "{after:?}");
@@ -89,4 +92,29 @@ fn the_host_stands_still_while_a_steered_splice_moves_ten_megabytes() {
         assert_eq!(after.frames_handed_on, before.frames_handed_on);
         assert_eq!(after.splices_finished, 1);
     }
+}
+
+/// RFC 5927 §4
+#[test]
+fn forged_packets_too_big_beside_a_splice_neither_slow_it_down_nor_take_it_back() {
+    let mut ignored = 0;
+    for seed in 1..4 {
+        let bytes = 10_000_000;
+        let quiet = World::calm(seed, bytes).run_steered();
+        let mut world = World::calm(seed, bytes);
+        world.forger = Some(Forger {
+            random: Random::new(seed),
+            sent: 0,
+        });
+        let attacked = world.run_steered();
+        println!("{} messages, {} us", attacked.forged, attacked.took_us);
+        assert!(attacked.forged > 100);
+        ignored += attacked.too_big_ignored;
+        assert_eq!(attacked.after.mtus_reduced, 0);
+        assert_eq!(attacked.after.splices_finished, 1);
+        assert_eq!(attacked.after.spliced_bytes, quiet.after.spliced_bytes);
+        assert_eq!(attacked.took_us, quiet.took_us);
+    }
+    // The host passes on those that would shorten packets.
+    assert!(ignored > 100, "{ignored}");
 }

@@ -16,7 +16,9 @@ use tcp::{CloseReason, Connection, Instant};
 use wire::arp;
 use wire::ethernet;
 use wire::frame::{self, Received, TcpPacket};
+use wire::tcp::Flags;
 
+use crate::forger::Forger;
 use crate::peer::{Manners, Peer, config_of};
 use crate::proxy::{Proxy, Seen};
 use crate::random::Random;
@@ -77,6 +79,21 @@ pub(crate) struct World {
     waiting: VecDeque<(u64, Vec<u8>)>,
     frames: u64,
     steered: u64,
+    /// Sends frames to the host at each step.
+    pub(crate) forger: Option<Forger>,
+    /// The host's first sequence number to each side.
+    first_seqs: [u32; 2],
+}
+
+/// What has become of a splice that was steered all the time.
+pub(crate) struct Steered {
+    /// What the host had counted when it began, and at its end.
+    pub(crate) before: Counters,
+    pub(crate) after: Counters,
+    /// "Packet too big" that the NIC worker has not believed.
+    pub(crate) too_big_ignored: u64,
+    pub(crate) took_us: u64,
+    pub(crate) forged: u64,
 }
 
 /// What has become of a run.
@@ -152,21 +169,49 @@ impl World {
         world
     }
 
-    /// Runs until the splice is steered, and then to the end. Returns what the host has counted at
-    /// both times.
-    pub(crate) fn run_steered(mut self) -> [Counters; 2] {
+    /// Runs until the splice is steered, and then to the end.
+    pub(crate) fn run_steered(mut self) -> Steered {
         while self.stack.flows_steered() == 0 || self.flies_to_the_host() {
             assert!(self.now_us < END_US, "no splice is steered");
             self.step();
         }
-        let before = self.stack.counters();
+        let (before, begun_us) = (self.stack.counters(), self.now_us);
         while self.stack.usage().splices > 0 {
             assert!(self.now_us < END_US, "it does not end");
+            self.forge();
             self.step();
         }
-        let after = self.stack.counters();
+        let worker = self.worker.as_ref().expect("it does not die");
+        let steered = Steered {
+            before,
+            after: self.stack.counters(),
+            too_big_ignored: worker.counters().splice_mss_ignored,
+            took_us: self.now_us - begun_us,
+            forged: self.forger.as_ref().map_or(0, |forger| forger.sent),
+        };
         assert_eq!(self.run().whole, 1);
-        [before, after]
+        steered
+    }
+
+    /// The attacker sends a message about each of the connections.
+    fn forge(&mut self) {
+        let Some(forger) = &mut self.forger else {
+            return;
+        };
+        let host: SocketAddr = HOST.parse().unwrap();
+        let client = SocketAddr::new("10.77.0.1".parse().unwrap(), 40_000);
+        let own = self.proxy.clients.keys().next();
+        let own = SocketAddr::new(host.ip(), *own.expect("a connection to the backend"));
+        let ways = [(host, client), (own, BACKEND.parse().unwrap())];
+        for (way, first_seq) in ways.into_iter().zip(self.first_seqs) {
+            let bytes = forger.frame(self.host_port.mac(), way, first_seq);
+            let frame = Frame {
+                bytes: &bytes,
+                checksum_valid: true,
+                segment_bytes: None,
+            };
+            self.stack.on_frame(self.now_us, frame);
+        }
     }
 
     /// Frames are under way that the map does not give to the NIC worker.
@@ -215,6 +260,8 @@ impl World {
             waiting: VecDeque::new(),
             frames: 0,
             steered: 0,
+            forger: None,
+            first_seqs: [0; 2],
         };
         world.start_worker(nic_channel);
         world
@@ -359,6 +406,10 @@ impl World {
                 Received::Tcp(packet) => {
                     let is_backend =
                         packet.destination == "10.77.0.3".parse::<std::net::IpAddr>().unwrap();
+                    let header = packet.segment.header;
+                    if header.flags.contains(Flags::SYN) {
+                        self.first_seqs[usize::from(is_backend)] = header.seq;
+                    }
                     self.fly(self.scenario.delay_us[usize::from(is_backend)], frame);
                 }
                 Received::Arp(request) if request.operation == arp::Operation::Request => {

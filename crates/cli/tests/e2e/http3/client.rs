@@ -236,6 +236,11 @@ impl Client {
         self.streams[&stream].bytes.len()
     }
 
+    /// Reads no more of a stream, so that the server may soon send no more on it.
+    pub(crate) fn pause(&mut self, stream: u64) {
+        self.streams.remove(&stream);
+    }
+
     /// Goes on from another address.
     pub(crate) fn change_address(&mut self) {
         let any = SocketAddr::new(unspecified(self.server), 0);
@@ -246,24 +251,32 @@ impl Client {
 
     /// Waits for the server to close the connection, in order.
     pub(crate) fn until_over(&mut self) {
-        let begun = Instant::now();
-        while self.quic.lost.is_none() {
-            assert!(begun.elapsed() < SOON, "waiting for the end");
-            self.turn();
-        }
-        let why = self.quic.lost.as_deref().unwrap_or_default();
-        assert!(why.contains("closed by peer: 256"), "{why}");
+        self.until_closed_with(NO_ERROR);
+    }
+
+    /// Waits for the server to close the connection with this code of HTTP/3.
+    pub(crate) fn until_closed_with(&mut self, code: u32) {
+        let why = self.await_close();
+        let is_expected = why.starts_with("closed by peer") && why.contains(&code.to_string());
+        assert!(is_expected, "{why}");
     }
 
     /// Waits for the server to close the connection with INTERNAL_ERROR (RFC 9000 §20.1).
     pub(crate) fn until_closed_by_server(&mut self) {
+        let why = self.await_close();
+        assert!(why.contains("internal error"), "{why}");
+    }
+
+    /// Waits for the end of the connection; its reason.
+    fn await_close(&mut self) -> String {
         let begun = Instant::now();
-        while self.quic.lost.is_none() {
+        loop {
+            if let Some(why) = &self.quic.lost {
+                return why.clone();
+            }
             assert!(begun.elapsed() < SOON, "waiting for the end");
             self.turn();
         }
-        let why = self.quic.lost.as_deref().unwrap_or_default();
-        assert!(why.contains("internal error"), "{why}");
     }
 
     /// Ends the connection.
