@@ -80,8 +80,14 @@ impl Departed {
         let end = seq
             .wrapping_add(one_if(Flags::SYN))
             .wrapping_add(self.bytes);
-        let in_flight = self.end_offset.saturating_sub(acked_offset);
-        let acked = end.wrapping_sub(u32::try_from(in_flight).unwrap_or(0));
+        // The host may have sent more than has departed here, and the peer acknowledged that.
+        let acked = match acked_offset.checked_sub(self.end_offset) {
+            Some(beyond) => end.wrapping_add(u32::try_from(beyond).unwrap_or(0)),
+            None => {
+                let in_flight = self.end_offset - acked_offset;
+                end.wrapping_sub(u32::try_from(in_flight).unwrap_or(0))
+            }
+        };
         let end = end.wrapping_add(one_if(Flags::FIN));
         let reset = |seq| {
             let header = Header {

@@ -20,6 +20,7 @@ use contract::FlowId;
 use self::ends::{Orphan, OrphanPacket};
 use crate::departed::Departed;
 use crate::flow::Flow;
+use crate::packet::PacketHeader;
 use crate::shrink;
 
 /// A flow that has nothing queued or pinned.
@@ -39,14 +40,22 @@ pub(crate) struct Orphans {
     waiting: VecDeque<Orphan>,
     /// For the port, as soon as it takes them.
     packets: VecDeque<OrphanPacket>,
-    /// Sent once, to be repeated: the network, or a full socket of the peer, may lose a packet.
+    /// Sent, and repeated later: the network, or a full socket of the peer, may lose a packet.
     sent: Vec<OrphanPacket>,
+    /// To be sent once more.
+    repeats: VecDeque<OrphanPacket>,
 }
 
-/// Packets that are repeated; each takes some hundred bytes of memory.
+/// Packets that are repeated, the first ones sent; each takes some hundred bytes of memory.
 const REPEATED_MAX: usize = 16_384;
 
 impl Orphans {
+    /// Packets of TCP wait for the port.
+    fn push(&mut self, packets: impl IntoIterator<Item = PacketHeader>) {
+        let packets = packets.into_iter().map(OrphanPacket::Tcp);
+        self.packets.extend(packets);
+    }
+
     /// A packet has gone to the port.
     fn on_sent(&mut self, packet: OrphanPacket) {
         if self.sent.len() < REPEATED_MAX {
@@ -54,9 +63,9 @@ impl Orphans {
         }
     }
 
-    /// All packets that were sent go once more.
+    /// The packets that were kept go once more.
     fn repeat(&mut self) {
-        self.packets.extend(self.sent.drain(..));
+        self.repeats.extend(self.sent.drain(..));
     }
 
     /// Idle flows.
