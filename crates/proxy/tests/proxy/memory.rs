@@ -13,13 +13,19 @@ const BOUND: usize = 2 << 20;
 const CLIENTS: usize = 400;
 const HEAD_BYTES: usize = 12_000;
 
-/// What comes first of a connection from this client, through a machine that passes it on.
-fn from(client: &str) -> String {
-    format!("PROXY TCP4 {client} 10.77.0.2 1000 80\r\n")
+#[test]
+fn a_client_with_many_unfinished_heads_takes_no_more_than_the_bound() {
+    open_heads(|client| format!("PROXY TCP4 192.0.2.{client} 10.77.0.2 1000 80\r\n"));
 }
 
 #[test]
-fn a_client_with_many_unfinished_heads_takes_no_more_than_the_bound() {
+fn clients_with_ipv4_mapped_addresses_are_told_apart() {
+    open_heads(|client| format!("PROXY TCP6 ::ffff:192.0.2.{client} ::1 1000 80\r\n"));
+}
+
+/// Client 1 holds memory, and client 2 is served, both behind a machine that sends headers of the
+/// PROXY protocol.
+fn open_heads(from: impl Fn(u8) -> String) {
     let config = Config {
         head_timeout: Duration::from_secs(3600),
         ..trusting(config(&[9001]), 24)
@@ -27,7 +33,7 @@ fn a_client_with_many_unfinished_heads_takes_no_more_than_the_bound() {
     let mut world = World::with(config, &[9001], |stack| {
         stack.connection_memory_bytes_max = BOUND;
     });
-    let begin = format!("{}GET / HTTP/1.1\r\nHost: h\r\nX: ", from("192.0.2.1"));
+    let begin = format!("{}GET / HTTP/1.1\r\nHost: h\r\nX: ", from(1));
     let begin = begin + &"x".repeat(HEAD_BYTES);
     let mut clients = Vec::new();
     for number in 0..CLIENTS {
@@ -36,7 +42,7 @@ fn a_client_with_many_unfinished_heads_takes_no_more_than_the_bound() {
         assert!(bytes <= BOUND, "{bytes}");
         if number % 20 == 0 {
             // Another client, through the same machine.
-            let other = world.client(&(from("192.0.2.2") + GET));
+            let other = world.client(&(from(2) + GET));
             let backend = world.backend(9001);
             world.send(backend, response("hello"));
             let received = world.take(other);
