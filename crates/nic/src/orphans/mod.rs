@@ -1,14 +1,13 @@
 //! Connections whose host process has died: the worker ends them.
 //!
-//! No process decides anything any more, and a peer that waits for data would wait until its own
-//! timeout. The worker knows where each connection is: it sends a RST for each of TCP, and
+//! No process makes decisions any more; a peer waiting for data would wait for its own timeout. The
+//! worker knows where each connection is: it sends a RST for each of TCP, and
 //! CONNECTION_CLOSE for each of QUIC. After an orderly end, the host has done so itself
 //! ([`contract::control::HostSocket`]).
 //!
-//! A peer takes a RST only if it stands at the sequence number that it expects next (RFC 9293
-//! §3.10.7.4). That is behind all that has departed, if nothing was lost; else it is mostly where
-//! acknowledgments have stopped. A RST stands at each. Between the two, a loss leaves the peer to
-//! the next server.
+//! A peer accepts a RST only at RCV.NXT (RFC 5961 §3.2): the end of the departed data, or after a
+//! loss usually the last acknowledgment. The worker sends both; peers in between are reset by the
+//! next server.
 
 mod ends;
 mod run;
