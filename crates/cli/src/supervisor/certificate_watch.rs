@@ -1,6 +1,7 @@
 //! Logs each certificate in use that expires soon, has expired or is not valid yet, once, and
 //! exports its validity.
 
+use std::mem::{Discriminant, discriminant};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -20,14 +21,7 @@ const REPORTED_BYTES_MAX: usize = 64 << 10;
 pub(crate) struct CertificateWatch {
     next: Option<Instant>,
     /// Warnings already logged: certificate, expiry, kind.
-    logged: Vec<(PathBuf, u64, Kind)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    ExpiresSoon,
-    Expired,
-    NotYetValid,
+    logged: Vec<(PathBuf, u64, Discriminant<Standing>)>,
 }
 
 impl CertificateWatch {
@@ -60,11 +54,7 @@ impl CertificateWatch {
                 continue;
             };
             let validity = known.examined.validity;
-            let kind = match validity.at(unix_time) {
-                Standing::Valid(_) => Kind::ExpiresSoon,
-                Standing::Expired(_) => Kind::Expired,
-                Standing::NotYetValid(_) => Kind::NotYetValid,
-            };
+            let kind = discriminant(&validity.at(unix_time));
             let this = (known.paths.chain.clone(), validity.not_after_s, kind);
             if !self.logged.contains(&this) {
                 lines.push(line);
