@@ -93,6 +93,14 @@ impl Memory {
         self.bytes -= share;
     }
 
+    /// Updates a TCP connection's share; returns it, and the part of the application.
+    fn charge<A: Application>(&mut self, entry: &mut Entry, app: &A) -> (usize, StreamMemory) {
+        let (bytes, of_app) = measure(entry, app);
+        let before = std::mem::replace(&mut entry.charged_bytes, bytes);
+        self.recharge(before, bytes);
+        (bytes, of_app)
+    }
+
     /// A connection has another share.
     pub(super) fn recharge(&mut self, before: usize, after: usize) {
         self.bytes = self.bytes - before + after;
@@ -126,9 +134,7 @@ impl Stack {
         let is_pressed = self.memory.is_pressed;
         if let Some(entry) = self.connections.get_mut(handle) {
             entry.tcp.set_memory_pressure(is_pressed);
-            let (bytes, _) = measure(entry, app);
-            let before = std::mem::replace(&mut entry.charged_bytes, bytes);
-            self.memory.recharge(before, bytes);
+            self.memory.charge(entry, app);
             self.memory.is_near |= self.memory.bytes > self.config.connection_memory_bytes_max / 2;
         }
     }
@@ -188,8 +194,7 @@ impl Stack {
             let Some(entry) = self.connections.get_mut(ConnectionHandle::at(place)) else {
                 continue;
             };
-            let (bytes, of_app) = measure(entry, app);
-            let before = std::mem::replace(&mut entry.charged_bytes, bytes);
+            let (bytes, of_app) = self.memory.charge(entry, app);
             let holder = Holder {
                 id: HolderId::Tcp(entry.stream),
                 source: Source::from(of_app.client.unwrap_or(entry.source())),
@@ -201,7 +206,6 @@ impl Stack {
                 None if !entry.tcp.is_closed() => holders.push(holder),
                 None => {}
             }
-            self.memory.recharge(before, bytes);
         }
         for place in 0..self.quic_places() {
             self.charge_quic(place, app);
