@@ -71,14 +71,7 @@ struct Passed {
     occasion: Occasion,
     config: Config,
     certificates: Option<CertificateSource>,
-    served: Served,
-    fresh: Option<Fresh>,
-    /// Certificates that stay as they are.
-    kept: usize,
-    /// Why.
-    refused: Vec<String>,
-    /// Warnings for the operator.
-    warnings: Vec<String>,
+    passing: Passing,
     /// Keys whose new values need a restart.
     ignored: Vec<String>,
 }
@@ -191,7 +184,7 @@ impl<'a> Reload<'a> {
 
     /// Certificates in use once every configuration passed so far is in use.
     fn in_use(&self) -> &[InUse] {
-        let last = self.passed.back().map(|passed| &passed.served);
+        let last = self.passed.back().map(|passed| &passed.passing.served);
         &last.unwrap_or(&self.served).in_use
     }
 
@@ -211,11 +204,7 @@ impl<'a> Reload<'a> {
             occasion: Occasion::Renewal(why),
             config: self.config.clone(),
             certificates: self.certificates.clone(),
-            served: passing.served,
-            fresh: passing.fresh,
-            kept: passing.kept,
-            refused: passing.refused,
-            warnings: passing.warnings,
+            passing,
             ignored: Vec::new(),
         }))
     }
@@ -269,11 +258,7 @@ impl<'a> Reload<'a> {
             occasion: Occasion::Lookup,
             config: self.config.clone(),
             certificates: self.certificates.clone(),
-            served: passing.served,
-            fresh: None,
-            kept: passing.kept,
-            refused: Vec::new(),
-            warnings: Vec::new(),
+            passing,
             ignored: Vec::new(),
         });
         Ok(())
@@ -312,11 +297,7 @@ impl<'a> Reload<'a> {
             occasion: Occasion::Reload,
             config,
             certificates,
-            served: passing.served,
-            fresh: passing.fresh,
-            kept: passing.kept,
-            refused: passing.refused,
-            warnings: passing.warnings,
+            passing,
             ignored,
         })
     }
@@ -328,8 +309,8 @@ impl<'a> Reload<'a> {
         let is_tcp_new = self.config.tcp != passed.config.tcp;
         let is_receive_new = self.config.quic.receive() != passed.config.quic.receive()
             && passed.config.http3_ports().next().is_some();
-        let fresh = passed.fresh.take();
-        let before = std::mem::replace(&mut self.served, passed.served.clone());
+        let fresh = passed.passing.fresh.take();
+        let before = std::mem::replace(&mut self.served, passed.passing.served.clone());
         self.config = passed.config.clone();
         self.certificates.clone_from(&passed.certificates);
         if matches!(passed.occasion, Occasion::Lookup) {
@@ -357,7 +338,7 @@ impl<'a> Reload<'a> {
             let line = "QUIC: quic.receive applies to all connections now";
             lines.push(line.to_owned());
         }
-        let read = count.saturating_sub(passed.kept);
+        let read = count.saturating_sub(passed.passing.kept);
         if self.certificates.is_some() && read > 0 {
             let certificates = match read {
                 1 => "certificate",
@@ -367,7 +348,7 @@ impl<'a> Reload<'a> {
                 "{read} {certificates} read again, for connections from now on"
             ));
         }
-        if lines.is_empty() && passed.refused.is_empty() {
+        if lines.is_empty() && passed.passing.refused.is_empty() {
             lines.push("the root is followed again".to_owned());
         }
         let is_renewal = matches!(passed.occasion, Occasion::Renewal(_));
@@ -383,11 +364,11 @@ impl<'a> Reload<'a> {
         let Passed {
             is_asked,
             occasion,
-            refused,
-            mut warnings,
+            passing,
             ignored,
             ..
         } = passed;
+        let (mut warnings, refused) = (passing.warnings, passing.refused);
         if !ignored.is_empty() {
             warnings.push(format!("not before a restart: {}", ignored.join(", ")));
         }
@@ -454,8 +435,11 @@ pub(crate) struct Passing {
     pub(crate) served: Served,
     /// To be put in its place when the host process uses it.
     pub(crate) fresh: Option<Fresh>,
+    /// Certificates that stay as they are.
     kept: usize,
+    /// Reasons for that.
     refused: Vec<String>,
+    /// Warnings for the operator.
     pub(crate) warnings: Vec<String>,
 }
 
