@@ -59,7 +59,7 @@ pub(crate) fn follow_again(
 /// The directory that a root leads to.
 fn look(root: &Path) -> Result<(PathBuf, Result<Identity, Errno>), Failure> {
     let at = root.to_owned();
-    let found = time_limit::within(time_limit::TIME_MAX, move || {
+    let found = time_limit::within(time_limit::TIME_MAX, move || -> Result<_, Failure> {
         let leads_to = follow(&at)?;
         let identity = Identity::of(&leads_to);
         Ok((leads_to, identity))
