@@ -22,6 +22,7 @@
 //! | `stat`, `capture`, `qlog` | what the commands of these names get |
 //! | `key_log` | the file for secrets of connections |
 //! | `site_directories` | directories of sites that are missing |
+//! | `time_limit` | looks at files that may take long |
 //! | `service_manager` | notifications for systemd |
 //! | `cluster` | the supervisors of `splitway sockets-node` and `splitway sockets-gate` |
 //! | `standalone_nic`, `remote_nic` | the supervisors of `splitway nic` |
@@ -60,6 +61,7 @@ pub(crate) mod site_directories;
 pub(crate) mod standalone_nic;
 pub(crate) mod startup;
 pub(crate) mod stat;
+pub(crate) mod time_limit;
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -79,7 +81,7 @@ use crate::supervisor::heartbeat::{Due, Heartbeat};
 use crate::supervisor::nic::{NicOutcome, NicSupervisor};
 use crate::supervisor::observer::ObserverSupervisor;
 use crate::supervisor::pending_requests::PendingRequests;
-use crate::supervisor::reload::Reload;
+use crate::supervisor::reload::{Reload, Used};
 use crate::supervisor::rolling::Rolling;
 use crate::supervisor::service_manager::ServiceManager;
 use crate::terminal::say;
@@ -271,32 +273,7 @@ impl Supervisor<'_> {
 
     fn on_host(&mut self, message: &FromHost) -> Turn {
         match message {
-            FromHost::Reloaded { certificates } => {
-                let level = self.reload.log_level();
-                let Some(mut outcome) = self.reload.on_used(*certificates) else {
-                    return Turn::GoOn;
-                };
-                self.certificates.look_again();
-                let is_cache_below = self.fetcher.is_needed();
-                let root = self.reload.root();
-                let text = root_link::follow_again(root, self.nics, self.children, is_cache_below);
-                if let Some(text) = text {
-                    outcome.add(&text);
-                }
-                let config = self.reload.config();
-                let observed = self.observer.put_in_use(config, self.children);
-                if let Err(failure) = observed {
-                    outcome.add(&format!("the logs stay as they are: {failure}"));
-                }
-                if self.reload.log_level() != level {
-                    self.set_log_level(self.reload.log_level());
-                }
-                self.pending.on_outcome(Some(outcome));
-                self.fetcher.limit(self.reload.cache_limits());
-                self.drain.set_timeout(self.reload.drain_timeout());
-                self.notify_end();
-                self.service_manager.reloaded();
-            }
+            FromHost::Reloaded { certificates } => self.on_reloaded(*certificates),
             FromHost::ReloadRefused(why) => {
                 self.pending.on_outcome(self.reload.on_refused(why));
                 self.fetcher.limit(self.reload.cache_limits());
@@ -323,6 +300,41 @@ impl Supervisor<'_> {
             FromHost::Ready(_) => {}
         }
         Turn::GoOn
+    }
+
+    /// The host process uses a configuration, with so many certificates.
+    fn on_reloaded(&mut self, certificates: usize) {
+        let level = self.reload.log_level();
+        let mut outcome = match self.reload.on_used(certificates) {
+            None => return,
+            Some(Used::Configuration(outcome)) => outcome,
+            Some(Used::Certificates(outcome)) => {
+                self.certificates.look_again();
+                self.pending.on_outcome(Some(outcome));
+                self.fetcher.limit(self.reload.cache_limits());
+                return self.service_manager.reloaded();
+            }
+        };
+        self.certificates.look_again();
+        let is_cache_below = self.fetcher.is_needed();
+        let root = self.reload.root();
+        let text = root_link::follow_again(root, self.nics, self.children, is_cache_below);
+        if let Some(text) = text {
+            outcome.add(&text);
+        }
+        let config = self.reload.config();
+        let observed = self.observer.put_in_use(config, self.children);
+        if let Err(failure) = observed {
+            outcome.add(&format!("the logs stay as they are: {failure}"));
+        }
+        if self.reload.log_level() != level {
+            self.set_log_level(self.reload.log_level());
+        }
+        self.pending.on_outcome(Some(outcome));
+        self.fetcher.limit(self.reload.cache_limits());
+        self.drain.set_timeout(self.reload.drain_timeout());
+        self.notify_end();
+        self.service_manager.reloaded();
     }
 
     /// All processes log from this level up. The observer has it from its task.

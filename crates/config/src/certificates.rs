@@ -41,7 +41,7 @@ pub struct InUse {
     pub examined: Examined,
 }
 
-/// What was read, and what could not be.
+/// Certificates read, and those refused.
 #[derive(Debug, Default)]
 pub struct Loaded {
     /// For the host process.
@@ -54,7 +54,7 @@ pub struct Loaded {
     pub kept: usize,
     /// Certificates that cannot be used, and what stays in their place.
     pub refused: Vec<String>,
-    /// What does not keep a certificate from being used.
+    /// Problems that do not prevent use.
     pub warnings: Vec<String>,
 }
 
@@ -192,7 +192,7 @@ impl Loaded {
 }
 
 impl InUse {
-    /// What clients and the operator have to know, if anything.
+    /// A warning for the operator, if the certificate is invalid or expires soon.
     pub fn warning(&self, unix_time: Duration) -> Option<String> {
         let standing = self.examined.validity.at(unix_time);
         let then = match standing {
@@ -208,8 +208,8 @@ impl InUse {
     }
 }
 
-/// Certificates for names of which no site has any: clients of none ask for them. Without names of
-/// sites, all are served.
+/// Warnings about certificates whose names match no site: no client requests them. Without names
+/// of sites, all are served.
 pub fn without_site(in_use: &[InUse], sites: &[Site]) -> Vec<String> {
     let names = sites.iter().flat_map(|site| &site.names);
     let names: Vec<String> = names.map(|name| name.0.to_string()).collect();

@@ -60,7 +60,7 @@ impl ConfigFile {
     ///
     /// # Errors
     ///
-    /// All values that are none, and keys that there are not.
+    /// Invalid values and unknown keys.
     pub fn parse(&self) -> Result<Config, Failure> {
         let Partial {
             config, failures, ..
@@ -68,7 +68,7 @@ impl ConfigFile {
         together(failures.into_iter()).map_or(Ok(config), Err)
     }
 
-    /// What it says as far as it can be read, and all that cannot.
+    /// The readable part of the file, and all errors.
     ///
     /// # Errors
     ///
@@ -188,19 +188,19 @@ impl ConfigFile {
     }
 }
 
-/// What a file says as far as it can be read.
+/// The readable part of a file, and all errors.
 #[derive(Debug)]
 pub struct Partial {
-    /// Without what cannot be read.
+    /// Without the unreadable values.
     pub config: Config,
-    /// What cannot be read.
+    /// One for each unreadable value.
     failures: Vec<Failure>,
-    /// Sections in which that stands.
+    /// Sections of those values.
     sections: BTreeSet<String>,
 }
 
 impl Partial {
-    /// All that is wrong, with those of `problems` that do not come of values that were left out.
+    /// All errors, without those of `problems` that omitted values may have caused.
     pub fn failure(self, file: &ConfigFile, problems: &[Problem]) -> Option<Failure> {
         let is_sound = |problem: &&Problem| {
             let section = problem.place.section();
@@ -219,8 +219,8 @@ const RELATED: [&[&str]; 4] = [
     &["sockets", "nic"],
 ];
 
-/// What is wrong with a section may come of what another lacks. One that there is not may have been
-/// meant for any.
+/// An error in one section may result from a value missing in another. A misspelt section may have
+/// been any.
 fn are_related(cut: &str, section: &str) -> bool {
     let is_known = RELATED.iter().any(|group| group.contains(&cut))
         || ["tcp", "logs", "operation"].contains(&cut);
@@ -228,8 +228,8 @@ fn are_related(cut: &str, section: &str) -> bool {
     !is_known || cut == section || RELATED.iter().any(both)
 }
 
-/// Takes what has this span out of a table: a key, a value, or the table around what is missing.
-/// Returns the keys on the way.
+/// Removes the key, value or table at this span; a table stands for a key missing in it. Returns
+/// the keys on the way.
 fn cut(table: &mut DeTable<'_>, span: &Range<usize>) -> Option<Vec<String>> {
     let mut found = None;
     for (key, value) in table.iter_mut() {

@@ -1,5 +1,5 @@
-//! Forms of texts, for the JSON schema: the names that there are, or a pattern (ECMA 262). What the
-//! program reads has its form; a form may be wider.
+//! JSON schema for values written as text: names or a pattern (ECMA 262). The program accepts nothing
+//! outside it; the schema may accept more.
 
 use host::CongestionAlgorithm;
 use netem::conditions::Rate;

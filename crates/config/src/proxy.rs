@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::str::FromStr;
@@ -140,8 +139,8 @@ pub struct ProxyPool {
     /// shorter body, all. With `"0"` it takes one as soon as its head has arrived, as requests with
     /// `Expect: 100-continue` always do.
     pub request_buffer: Text<Size>,
-    /// Time that a request waits for a backend before the slowest session that its client delays
-    /// gives up its connection, one of the source with most connections; `"0s"`: none does.
+    /// Time a request waits for a backend before the slowest session delayed by its client, of the
+    /// source with most connections, loses its connection; `"0s"`: never.
     pub evict_after: Text<Time>,
     /// Maximum further backends that a request may try before its response has begun.
     pub retries: u8,
@@ -420,17 +419,18 @@ pub struct Forwarding {
 pub type Answer = Result<Vec<SocketAddr>, String>;
 
 impl Forwarding {
-    /// What a section says, with the addresses of all that it names, which `look_up` finds. A name
-    /// that cannot be resolved has those of `before`.
+    /// Resolves a section: `look_up` gets each name once. A name that it cannot resolve, or gives
+    /// no answer for, keeps its addresses of `before`.
     pub fn read(
         proxy: &Proxy,
         before: Option<&Self>,
-        look_up: impl Fn(&BackendAddress) -> io::Result<Vec<SocketAddr>>,
+        look_up: impl FnOnce(&[BackendAddress]) -> Vec<(BackendAddress, Answer)>,
     ) -> Self {
         let mut forwarding = Self {
             proxy: proxy.clone(),
             ..Self::default()
         };
+        let mut names = Vec::new();
         let backends = proxy.pool.iter().flat_map(|pool| &pool.backend);
         for Text(backend) in backends.map(|backend| &backend.address) {
             let name = backend.to_string();
@@ -444,8 +444,14 @@ impl Forwarding {
             if let Some(known) = before.and_then(|before| before.addresses.get(&name)) {
                 forwarding.addresses.insert(name.clone(), known.clone());
             }
-            let answer = look_up(backend).map_err(|error| error.to_string());
-            forwarding.take(name, answer);
+            let why = "the resolver does not answer".to_owned();
+            forwarding.unresolved.insert(name, why);
+            names.push(backend.clone());
+        }
+        if !names.is_empty() {
+            for (backend, answer) in look_up(&names) {
+                forwarding.take(backend.to_string(), answer);
+            }
         }
         forwarding
     }
@@ -514,7 +520,12 @@ impl Forwarding {
 
     /// All that is wrong with a section, names not looked at.
     pub(super) fn problems(proxy: &Proxy) -> Vec<Problem> {
-        let known = Self::read(proxy, None, |backend| Ok(vec![backend.placeholder()]));
+        let known = Self::read(proxy, None, |names| {
+            let answers = names
+                .iter()
+                .map(|name| (name.clone(), Ok(vec![name.placeholder()])));
+            answers.collect()
+        });
         known.proxy_config().err().unwrap_or_default()
     }
 
@@ -826,15 +837,13 @@ mod tests {
         address = '192.0.2.7:443'
     ";
 
-    fn look_up(backend: &BackendAddress) -> io::Result<Vec<SocketAddr>> {
-        assert_eq!(
-            (backend.host(), backend.port()),
-            ("app.internal", 8080),
-            "addresses are not looked up"
-        );
-        Ok(["192.0.2.1:8080", "192.0.2.2:8080"]
-            .map(|it| it.parse().unwrap())
-            .to_vec())
+    fn look_up(names: &[BackendAddress]) -> Vec<(BackendAddress, Answer)> {
+        let [name] = names else {
+            panic!("each name is looked up once, and no address: {names:?}");
+        };
+        assert_eq!((name.host(), name.port()), ("app.internal", 8080));
+        let found = ["192.0.2.1:8080", "192.0.2.2:8080"].map(|it| it.parse().unwrap());
+        vec![(name.clone(), Ok(found.to_vec()))]
     }
 
     #[test]
@@ -870,7 +879,13 @@ mod tests {
 
     #[test]
     fn a_name_without_an_address_is_a_backend_that_is_down_until_it_has_one() {
-        let unknown = |_: &BackendAddress| Err(io::Error::other("no such name"));
+        let unknown = |names: &[BackendAddress]| {
+            let why = "no such name".to_owned();
+            names
+                .iter()
+                .map(|name| (name.clone(), Err(why.clone())))
+                .collect()
+        };
         let forwarding = Forwarding::read(&proxy(GOOD), None, unknown);
         let backends = |forwarding: &Forwarding| {
             let pool = forwarding.proxy_config().unwrap().pools.remove(0);
@@ -906,6 +921,10 @@ mod tests {
         assert_eq!(backends(&again), [up, other]);
         assert_eq!(again.unresolved(), std::slice::from_ref(name));
         assert!(again.warnings()[0].contains("from before stay in use"));
+        // Nor does one whose resolver is silent.
+        let silent = Forwarding::read(&proxy(GOOD), Some(&resolved), |_| Vec::new());
+        assert_eq!(backends(&silent), backends(&again));
+        assert!(silent.warnings()[0].contains("the resolver does not answer"));
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub(crate) fn number(key: &str) -> RangeInclusive<u64> {
     found.map_or(0..=u64::MAX, |(_, least, most)| *least..=*most)
 }
 
-/// Complains of a number out of its bounds.
+/// Reports a number out of bounds.
 pub(crate) fn check_number(place: Place, key: &str, value: u64, problems: &mut Vec<Problem>) {
     let range = number(key);
     if !range.contains(&value) {
@@ -83,7 +83,7 @@ pub(crate) fn check_number(place: Place, key: &str, value: u64, problems: &mut V
     }
 }
 
-/// Complains of a time out of its bounds.
+/// Reports a time out of bounds.
 pub(crate) fn check_time(
     place: Place,
     key: &str,

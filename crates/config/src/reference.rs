@@ -300,7 +300,7 @@ fn makes_sense(path: &str) {
     assert_ne!(all, config);
 }
 
-/// What the schema complains of, of a text that is TOML.
+/// Errors reported by the schema for a text in TOML.
 fn complaints(validator: &jsonschema::Validator, text: &str) -> Vec<String> {
     let table: toml::Table = toml::from_str(text).unwrap_or_else(|error| panic!("{error}"));
     let value = serde_json::to_value(table).unwrap();

@@ -1,5 +1,4 @@
-//! What can be served as it stands, and is probably not what was meant. Nothing here looks at
-//! files.
+//! Valid settings that are probably mistakes. No file is read.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +12,7 @@ use crate::proxy::ProxyRule;
 const REDIRECTS_MAX: usize = 10;
 
 impl Config {
-    /// All that is odd about it.
+    /// All warnings.
     pub fn warnings(&self) -> Vec<Problem> {
         let mut warnings = Vec::new();
         for (number, site) in self.site.iter().enumerate() {

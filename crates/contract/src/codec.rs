@@ -6,7 +6,7 @@
 //! | Offset | Bytes | What |
 //! |---|---|---|
 //! | 0 | 4 | length of the message, record and variable part, in bytes |
-//! | 4 | 1 | kind: commands 1–9, 13–19 and 24–31, events 129–147, 150 and 151 |
+//! | 4 | 1 | kind: commands 1–9, 13–19 and 24–31, events 129–148, 150 and 151 |
 //! | 5 | 3 | zero |
 //! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, QSEND or PREPARE, the flow (QKEY, QKEYGONE, QRELEASE, QRXKEY, QCID, QRXKEYGONE, QRX, ACKD, KEY, KEYGONE, RECORDS, PART, PARTGONE, part refused, SPLICE, SPLICEMSS, UNSPLICE, splice refused, splice mss reduced, splice ended, unspliced) |
 //!

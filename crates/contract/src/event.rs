@@ -144,7 +144,7 @@ pub enum Event {
         /// The splices and their progress: 1 to [`crate::limits::SPLICE_PROGRESS_MAX`].
         progress: Box<[SpliceProgress]>,
     },
-    /// A SPLICEMSS was believed: packets to the peer of a leg are shorter from now on.
+    /// A SPLICEMSS was accepted: packets to the peer of a leg are shorter from now on.
     SpliceMssReduced {
         /// The flow in its SPLICE.
         flow: FlowId,

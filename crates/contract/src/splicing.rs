@@ -10,7 +10,7 @@
 //!  SPLICE ──▶ answered with splice refused: the host goes on copying
 //!         └─▶ FRAME, FRAME, … ──▶ splice progress … ──▶ splice ended
 //!         └─▶ flows taken: from now on a packet filter may give frames to the worker's own port
-//!  SPLICEMSS ──▶ answered with splice mss reduced: packets to a peer are as short as its path wants
+//!  SPLICEMSS ──▶ answered with splice mss reduced: packets to a peer fit its path
 //!  UNSPLICE ──▶ answered with unspliced: the host goes on copying, from these numbers
 //!           └─▶ or with splice ended, if it ends before
 //! ```

@@ -239,10 +239,9 @@ impl<P: Port, A: Application> Shard<P, A> {
         result
     }
 
-    /// Resets all connections, and answers for a moment the peers that are elsewhere: one that
-    /// lacks something in flight takes no RST behind it, but asks back with a challenge ACK
-    /// (RFC 5961 §3.2), and one that got more than the NIC stack had reported acknowledges that.
-    /// The RST that answers carries the number that it expects.
+    /// Resets all connections, then answers for a moment: a peer that lacks data in flight sends a
+    /// challenge ACK (RFC 5961 §3.2), one that has more than was reported acknowledges it; the RST
+    /// in reply has the number that the peer expects.
     fn part(&mut self) {
         let begun_us = monotonic_us();
         // All that is known to have departed counts.

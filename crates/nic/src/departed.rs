@@ -1,4 +1,4 @@
-//! How far a stream has departed, and the resets that stand there when the host process has died.
+//! How far a stream has departed, and the RSTs sent if the host process dies.
 
 use wire::frame::{HeaderMut, TcpTemplate};
 use wire::tcp::{self, Flags, Header};
@@ -13,8 +13,7 @@ const KEPT_BYTES: usize = ethernet::HEADER_BYTES + ip::IPV6_HEADER_BYTES + tcp::
 /// The SEND that has departed furthest in its stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Departed {
-    /// The start of its header. Whether that is of IPv4 or IPv6 is found out when it is needed: a
-    /// copy of a known length is a few instructions.
+    /// Start of its header, copied at a fixed length; parsed as IPv4 or IPv6 when needed.
     header: [u8; KEPT_BYTES],
     /// How much of it has departed, in bytes.
     bytes: u32,
@@ -80,8 +79,14 @@ impl Departed {
         let end = seq
             .wrapping_add(one_if(Flags::SYN))
             .wrapping_add(self.bytes);
-        let in_flight = self.end_offset.saturating_sub(acked_offset);
-        let acked = end.wrapping_sub(u32::try_from(in_flight).unwrap_or(0));
+        // The host may have sent more than has departed here, and the peer acknowledged that.
+        let acked = match acked_offset.checked_sub(self.end_offset) {
+            Some(beyond) => end.wrapping_add(u32::try_from(beyond).unwrap_or(0)),
+            None => {
+                let in_flight = self.end_offset - acked_offset;
+                end.wrapping_sub(u32::try_from(in_flight).unwrap_or(0))
+            }
+        };
         let end = end.wrapping_add(one_if(Flags::FIN));
         let reset = |seq| {
             let header = Header {

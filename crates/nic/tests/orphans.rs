@@ -122,6 +122,26 @@ fn a_flow_of_which_all_is_acknowledged_is_reset_as_well() {
     assert_eq!(stage.worker.usage().flows_idle, 0);
 }
 
+/// The host sends short responses itself; ACKD covers them.
+#[test]
+fn a_reset_stands_behind_what_the_host_has_sent_after_the_worker() {
+    let mut stage = stage_with_file();
+    for flow in [5, 6] {
+        stage.send(flow, 0, [range(1, 0, 1000)]);
+        stage.settle();
+    }
+    stage.acked(5, 5000, false);
+    // Idle already.
+    stage.acked(6, 1000, false);
+    stage.acked(6, 5000, false);
+    forget_sent(&mut stage);
+    assert_eq!(stage.lose_host(), 2);
+    let resets = left(&stage);
+    for flow in [5, 6] {
+        assert!(resets.contains(&(flow, RESET, at(5000))), "{resets:?}");
+    }
+}
+
 #[test]
 fn an_idle_flow_goes_on_where_it_was() {
     let mut stage = stage_with_file();
@@ -186,6 +206,39 @@ fn connections_end_in_turns_as_the_port_takes_them() {
     while stage.worker.end_orphans(30, &|| now_us) {}
     assert_eq!(left(&stage).len(), 140);
     assert_eq!(stage.counters().orphans_reset, 100);
+}
+
+#[test]
+fn packets_are_repeated_in_turns_as_well() {
+    const FLOWS: usize = 1000;
+    let mut stage = Stage::with(&Config {
+        flows_max: FLOWS,
+        ..small_config()
+    });
+    for flow in 1..=FLOWS as u64 {
+        stage.send(flow, 0, [Segment::Inline(b"all of it")]);
+        stage.settle();
+        stage.acked(flow, 9, false);
+    }
+    forget_sent(&mut stage);
+    assert_eq!(stage.lose_host(), FLOWS);
+    let mut first = left(&stage);
+    assert_eq!(first.len(), FLOWS);
+    stage.worker.repeat_orphans();
+    let now_us = stage.now_us.get();
+    let mut repeated = Vec::new();
+    loop {
+        let is_any_left = stage.worker.end_orphans(128, &|| now_us);
+        let packets = left(&stage);
+        assert!(packets.len() <= 128, "{}", packets.len());
+        repeated.extend(packets);
+        if !is_any_left {
+            break;
+        }
+    }
+    first.sort_unstable_by_key(|reset| reset.0);
+    repeated.sort_unstable_by_key(|reset| reset.0);
+    assert_eq!(repeated, first);
 }
 
 /// CONNECTION_CLOSE of type 0x1c with INTERNAL_ERROR (RFC 9000 §19.19).

@@ -178,9 +178,11 @@ fn reserve(
     let reserved: Result<Vec<_>, _> = reserved.collect();
     let reserved = reserved.map_err(|error| memory::refused(cache, settings.is_first, &error))?;
     // Huge pages are there. The default was within all limits when the server started.
-    let needs_ordinary = reserved.iter().any(|worker| !worker.has_huge_pages());
-    if let Some(cache) = cache.filter(|_| needs_ordinary) {
-        memory::check(cache, settings.is_first)?;
+    let ordinary = reserved.iter().filter(|worker| !worker.has_huge_pages());
+    let (ordinary, workers) = (ordinary.count() as u64, reserved.len() as u64);
+    if let Some(cache) = cache {
+        let ordinary_bytes = memory::ordinary_bytes(cache, ordinary, workers);
+        memory::check(cache, ordinary_bytes, settings.is_first)?;
     }
     Ok(reserved)
 }

@@ -223,6 +223,15 @@ impl Extents {
         self.by_place.len() * size_of::<((u64, u64), Extent)>()
     }
 
+    /// Real bytes that the engine has not dropped.
+    pub(crate) fn real_bytes(&self) -> u64 {
+        let real = self
+            .by_place
+            .values()
+            .filter(|extent| extent.file.is_none());
+        real.map(|extent| extent.len).sum()
+    }
+
     /// The number of extents.
     pub(crate) fn len(&self) -> usize {
         self.by_place.len()

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use host::Episode;
 use host::app::{
     AppEvent, Application, Io, Owner, QuicConnection, QuicEvent, StreamId, StreamMemory,
 };
+use host::{Episode, Source};
 use http_message::access::{AccessLog, AccessSink};
 
 use crate::access::Accesses;
@@ -23,7 +23,7 @@ use crate::http3::connection::Handshake;
 use crate::http3::request::Scratch;
 use crate::semantics::date::DateCache;
 use crate::semantics::pull::Origins;
-use crate::semantics::rate::{Rates, Source};
+use crate::semantics::rate::Rates;
 use crate::semantics::site::Names;
 
 /// A server of files over HTTP/1.1 and HTTP/3: one per shard.
@@ -201,7 +201,7 @@ impl Application for Server {
                 self.shared.counters.connections_accepted += 1;
                 let accesses = self.logs_accesses && self.shared.access_log.is_some();
                 let accesses = accesses.then(|| Accesses::new(stream.0, peer, tls.as_deref()));
-                let connection = Connection::new(stream, Source::of(peer.ip()), accesses);
+                let connection = Connection::new(stream, Source::from(peer.ip()), accesses);
                 let connection = Box::new(connection);
                 self.connections.insert(stream, connection);
             }

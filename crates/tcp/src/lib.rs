@@ -56,7 +56,7 @@
 //! |---|---|
 //! | RFC 9293 §3.10.1, LISTEN | belongs to the host; [`Connection::accept`] takes the SYN |
 //! | RFC 9293 §3.10.4, CLOSE in SYN-SENT | FIN follows the handshake, so that queued data is delivered |
-//! | RFC 9293 §3.10.5, ABORT: RST at SND.NXT | where that ends which has departed, and at SND.UNA if that is elsewhere: SND.NXT counts what has not left, and a peer takes a reset at RCV.NXT alone (RFC 5961 §3.2) |
+//! | RFC 9293 §3.10.5, ABORT: RST at SND.NXT | RST at the end of departed data, and at SND.UNA if different: SND.NXT includes data that has not left, and a peer accepts RST only at RCV.NXT (RFC 5961 §3.2) |
 //! | RFC 9293 §3.10.5, ABORT in CLOSING and LAST-ACK: no RST | RST, if the peer may lack data, or FIN has not left: it would wait |
 //! | RFC 9293 §3.10.7.4, first, in SYN-RECEIVED | a repeated SYN is answered with SYN,ACK: a bare ACK does not help a peer that has lost ours |
 //! | RFC 9293 §3.10.7.4, window update | a newer SEG.ACK also counts as newer: a retransmission may carry it |

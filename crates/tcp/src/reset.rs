@@ -14,11 +14,11 @@ pub(crate) enum Reset {
 
 /// Sequence numbers that the peer may expect next, the most likely first.
 ///
-/// A peer takes a reset at RCV.NXT alone. One ahead of it, but in the window, it answers with a
+/// A peer accepts RST only at RCV.NXT. One ahead of it, but in the window, it answers with a
 /// challenge ACK, if it has not sent one a moment ago, and all others it drops (RFC 5961 §3.2). So
-/// a reset is numbered by what has departed, not by SND.NXT, and there is one for each place where
-/// RCV.NXT is if nothing more comes of what is in flight. A peer elsewhere has still an
-/// acknowledgment to send, which [`reset_for`] answers with its number.
+/// a RST is numbered by departed data, not by SND.NXT, and there is one for each place where RCV.NXT
+/// is if no more of the data in flight arrives. A peer elsewhere still has an acknowledgment to send;
+/// [`reset_for`] answers it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Boundaries {
     seqs: [u32; Boundaries::MAX],

@@ -28,9 +28,8 @@ impl CacheOption {
         cache
             .check_for(workers)
             .map_err(|(what, why, remedy)| Failure::input(what, why).remedy(remedy))?;
-        if memory_limit::huge_bytes_set_aside() >= cache.0 {
-            return Ok(None);
-        }
-        memory::check(cache, true).map(|()| None)
+        let huge_bytes = memory_limit::huge_bytes_set_aside();
+        let ordinary_bytes = memory::ordinary_bytes_beside(cache, huge_bytes, workers.into());
+        memory::check(cache, ordinary_bytes, true).map(|()| None)
     }
 }

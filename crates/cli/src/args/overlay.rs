@@ -47,7 +47,7 @@ pub(crate) fn load_file(path: &Path) -> Result<Config, Failure> {
     checked(file.parse()?, Some(&file), &[])
 }
 
-/// What a file says as far as it can be read, all that is wrong with it, and what is odd about it.
+/// The readable part of a file, its errors and its warnings.
 #[derive(Debug)]
 pub(crate) struct Examined {
     pub(crate) config: Config,

@@ -1,5 +1,5 @@
 //! `splitway check`: whether a server could be started with a configuration, as far as that can be
-//! told without starting it; all that is wrong, and all that is odd.
+//! told without starting it: all errors and warnings.
 
 use std::path::PathBuf;
 
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     )
 }
 
-/// What is odd about certificates.
+/// Warnings about certificates.
 fn look_at_certificates(config: &Config) -> Result<Vec<String>, Failure> {
     let Some(source @ CertificateSource::Files(_)) = CertificateSource::of(config, None)? else {
         return Ok(Vec::new());

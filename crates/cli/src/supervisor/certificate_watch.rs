@@ -1,6 +1,7 @@
-//! Certificates in use that expire soon, have expired, or are not valid yet: each is a line in the
-//! log, once, and a metric.
+//! Logs each certificate in use that expires soon, has expired or is not valid yet, once, and
+//! exports its validity.
 
+use std::mem::{Discriminant, discriminant};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -8,26 +9,19 @@ use config::certificates::{InUse, unix_time};
 use observer::CertificateReport;
 use tls::Standing;
 
-/// How often validity is looked at.
+/// Interval between checks of validity.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// Paths of certificates in metrics, in bytes: they cross in one packet. Further certificates have
-/// no metric.
+/// Certificates in metrics, in bytes of JSON: they cross in one packet, which a socket's buffer
+/// must hold. Further certificates have no metric.
 const REPORTED_BYTES_MAX: usize = 64 << 10;
 
 /// See the [module documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct CertificateWatch {
     next: Option<Instant>,
-    /// What was logged, of which certificate that expires when.
-    logged: Vec<(PathBuf, u64, Kind)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    ExpiresSoon,
-    Expired,
-    NotYetValid,
+    /// Warnings already logged: certificate, expiry, kind.
+    logged: Vec<(PathBuf, u64, Discriminant<Standing>)>,
 }
 
 impl CertificateWatch {
@@ -60,11 +54,7 @@ impl CertificateWatch {
                 continue;
             };
             let validity = known.examined.validity;
-            let kind = match validity.at(unix_time) {
-                Standing::Valid(_) => Kind::ExpiresSoon,
-                Standing::Expired(_) => Kind::Expired,
-                Standing::NotYetValid(_) => Kind::NotYetValid,
-            };
+            let kind = discriminant(&validity.at(unix_time));
             let this = (known.paths.chain.clone(), validity.not_after_s, kind);
             if !self.logged.contains(&this) {
                 lines.push(line);
@@ -85,7 +75,8 @@ pub(crate) fn reports(in_use: &[InUse]) -> Vec<CertificateReport> {
         not_after_s: known.examined.validity.not_after_s,
     });
     let fitting = reports.take_while(|report| {
-        bytes += report.certificate.len();
+        // It always is JSON.
+        bytes += serde_json::to_string(report).map_or(REPORTED_BYTES_MAX, |json| json.len());
         bytes <= REPORTED_BYTES_MAX
     });
     fitting.collect()
@@ -135,8 +126,16 @@ mod tests {
 
     #[test]
     fn reports_are_bounded() {
-        let long = known(&"x".repeat(4000), 5000);
-        let many: Vec<InUse> = std::iter::repeat_n(long, 100).collect();
-        assert_eq!(reports(&many).len(), REPORTED_BYTES_MAX / 4000);
+        for (name, least) in [("x".repeat(4000), 10), ("x".to_owned(), 500)] {
+            let many: Vec<InUse> = std::iter::repeat_n(known(&name, 5000), 10_000).collect();
+            let certificates = reports(&many);
+            assert!(certificates.len() > least, "{}", certificates.len());
+            let health = observer::Health {
+                certificates,
+                ..observer::Health::default()
+            };
+            let bytes = serde_json::to_vec(&health).unwrap().len();
+            assert!(bytes < 100_000, "{bytes}");
+        }
     }
 }

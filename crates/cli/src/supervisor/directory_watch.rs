@@ -1,6 +1,6 @@
 //! Directories in use whose paths lead elsewhere by now, as after a deployment that renames a new
 //! directory into the place of the old: processes go on with the directory that they have opened.
-//! The log says so once, and a metric.
+//! A warning is logged once, and a metric is set.
 //!
 //! A thread looks once a second: a path on a network file system may take long.
 
@@ -21,7 +21,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// A directory in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Watched {
-    /// As people call it.
+    /// Name for messages.
     pub(crate) what: &'static str,
     pub(crate) path: PathBuf,
     /// The one that processes have opened.
@@ -41,7 +41,7 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct DirectoryWatch {
     shared: Arc<Shared>,
-    /// What was logged of each.
+    /// State last logged for each directory.
     logged: Vec<(Watched, State)>,
 }
 
@@ -75,7 +75,7 @@ impl DirectoryWatch {
 
     /// Logs what has changed about the directories in use.
     pub(crate) fn on_time(&mut self, in_use: impl Iterator<Item = Watched>) {
-        // What has changed meanwhile is read below.
+        // Changes since then are read below.
         let _ = rustix::io::read(&self.shared.changed, &mut [0u8; 8]);
         for line in self.news(in_use.collect()) {
             tracing::warn!("{line}");
@@ -107,13 +107,18 @@ impl DirectoryWatch {
         lines
     }
 
-    /// For metrics.
+    /// For metrics: one for each path, which may be that of several directories in use.
     pub(crate) fn reports(&self) -> Vec<DirectoryReport> {
-        let reports = self.logged.iter().map(|(watched, state)| DirectoryReport {
-            path: watched.path.display().to_string(),
-            is_replaced: *state != State::InUse,
-        });
-        reports.collect()
+        let mut reports: Vec<DirectoryReport> = Vec::new();
+        for (watched, state) in &self.logged {
+            let path = watched.path.display().to_string();
+            let is_replaced = *state != State::InUse;
+            match reports.iter_mut().find(|report| report.path == path) {
+                Some(report) => report.is_replaced |= is_replaced,
+                None => reports.push(DirectoryReport { path, is_replaced }),
+            }
+        }
+        reports
     }
 
     /// Readable when a directory has been replaced.
@@ -216,5 +221,32 @@ mod tests {
         // It is in use from now on.
         let used = Identity::of(&root).unwrap();
         assert_eq!(news(used), (String::new(), false));
+    }
+
+    /// Without ROOT, the root is the cache directory.
+    #[test]
+    fn a_directory_in_use_twice_has_one_report() {
+        let place = tempfile::tempdir().unwrap();
+        let [both, new, old] = ["both", "new", "old"].map(|name| place.path().join(name));
+        fs::create_dir(&both).unwrap();
+        fs::create_dir(&new).unwrap();
+        let before = Identity::of(&both).unwrap();
+        fs::rename(&both, &old).unwrap();
+        fs::rename(&new, &both).unwrap();
+        let after = Identity::of(&both).unwrap();
+        let mut watch = DirectoryWatch::new().unwrap();
+        for used in [[before, after], [after, before]] {
+            let in_use = ["root", "cache directory"].into_iter().zip(used);
+            let in_use = in_use.filter_map(|(what, used)| watched(what, &both, Some(used)));
+            let in_use: Vec<_> = in_use.collect();
+            watch.news(in_use.clone());
+            look(&watch.shared);
+            watch.news(in_use);
+            let report = DirectoryReport {
+                path: both.display().to_string(),
+                is_replaced: true,
+            };
+            assert_eq!(watch.reports(), [report]);
+        }
     }
 }

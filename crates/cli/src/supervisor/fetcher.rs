@@ -255,7 +255,7 @@ impl FetcherSupervisor {
         let failed = |errno| Failure::broken("making a socket for the fetcher", errno);
         let (to_fetcher, fetcher) = seqpacket::pair().map_err(failed)?;
         let (image, settings) = (self.program.image(), plan.settings());
-        // Before it is opened: if another takes its place meanwhile, that shows.
+        // Taken before the directory is opened, so that a replacement in between is detected.
         let directory = Identity::of(&plan.cache_dir).ok();
         let (child, orders) = self
             .initial_netns

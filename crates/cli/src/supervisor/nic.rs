@@ -407,7 +407,8 @@ impl NicSupervisor {
                     NicProgram::Nic(settings) => {
                         let mut settings = settings.clone();
                         settings.root = fresh.root.clone().unwrap_or(settings.root);
-                        // Before it is opened: if another takes its place meanwhile, that shows.
+                        // Taken before the directory is opened, so that a replacement in between is
+                        // detected.
                         fresh.identity = Identity::of(&settings.root).ok();
                         // The first one finds no connections that send of any.
                         settings.awaits_files = self.takes_files && self.passed > 0;

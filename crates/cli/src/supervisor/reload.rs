@@ -1,10 +1,9 @@
-//! Reading again what a server was told: its configuration file and its certificates, while it
-//! serves.
+//! Reads the configuration file and certificates again while the server serves.
 //!
 //! All of it is read and checked before anything is changed; then the host process puts it in use
-//! at once, and says so. If the configuration is wrong, it stays as it was, and certificates are
-//! renewed all the same; one that cannot be used stays alone. Names of backends that were not
-//! resolved are looked up later, and passed in the same way.
+//! at once, and reports that. If the configuration is wrong, the old one is kept, but certificates
+//! are renewed; an unusable certificate alone keeps its old version. Names of backends that were
+//! not resolved are looked up later, and passed in the same way.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -18,7 +17,7 @@ use crate::args::overlay;
 use crate::args::serve::ServeArgs;
 use crate::supervisor::origin_plan::{CacheLimits, OriginPlan};
 use crate::supervisor::resolver::Resolver;
-use crate::supervisor::site_directories;
+use crate::supervisor::{site_directories, time_limit};
 use crate::terminal::say;
 use config::certificates::{CertificateSource, InUse, Loaded};
 use config::key_file::SecretBytes;
@@ -36,7 +35,7 @@ pub(crate) struct Reload<'a> {
     certificates: Option<CertificateSource>,
     /// The host process has it for as long as it lives.
     quic_secret: Option<SecretBytes>,
-    /// What the host process has besides.
+    /// Further state of the host process.
     served: Served,
     addresses: Vec<IpAddr>,
     resolver: Resolver,
@@ -45,7 +44,7 @@ pub(crate) struct Reload<'a> {
     passed: VecDeque<Passed>,
 }
 
-/// What was read for the host process from files, or looked up.
+/// Inputs of the host process read from files or DNS.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
     pub(crate) content: Content,
@@ -59,7 +58,7 @@ pub(crate) struct Served {
 enum Occasion {
     /// It was read again.
     Reload,
-    /// It is wrong, in these words: certificates alone are renewed.
+    /// The configuration is invalid, for this reason; only certificates are renewed.
     Renewal(String),
     /// Names of backends were looked up.
     Lookup,
@@ -72,22 +71,23 @@ struct Passed {
     occasion: Occasion,
     config: Config,
     certificates: Option<CertificateSource>,
-    served: Served,
-    fresh: Option<Fresh>,
-    /// Certificates that stay as they are.
-    kept: usize,
-    /// Why.
-    refused: Vec<String>,
-    /// What the operator has to know besides.
-    warnings: Vec<String>,
-    /// What of it cannot be used before a restart.
+    passing: Passing,
+    /// Keys whose new values need a restart.
     ignored: Vec<String>,
 }
 
-/// What has become of a reload, and whether a client waits for the answer.
+/// Result of a reload, and whether a client waits for it.
 pub(crate) struct Outcome {
     pub(crate) is_asked: bool,
     pub(crate) result: Result<String, String>,
+}
+
+/// What the host process uses now that it did not before.
+pub(crate) enum Used {
+    /// A configuration that was read again.
+    Configuration(Outcome),
+    /// Renewed certificates; nothing else, since the configuration is wrong.
+    Certificates(Outcome),
 }
 
 impl Outcome {
@@ -182,9 +182,9 @@ impl<'a> Reload<'a> {
         }
     }
 
-    /// Certificates in use when all that was passed is.
+    /// Certificates in use once every configuration passed so far is in use.
     fn in_use(&self) -> &[InUse] {
-        let last = self.passed.back().map(|passed| &passed.served);
+        let last = self.passed.back().map(|passed| &passed.passing.served);
         &last.unwrap_or(&self.served).in_use
     }
 
@@ -204,11 +204,7 @@ impl<'a> Reload<'a> {
             occasion: Occasion::Renewal(why),
             config: self.config.clone(),
             certificates: self.certificates.clone(),
-            served: passing.served,
-            fresh: passing.fresh,
-            kept: passing.kept,
-            refused: passing.refused,
-            warnings: passing.warnings,
+            passing,
             ignored: Vec::new(),
         }))
     }
@@ -262,11 +258,7 @@ impl<'a> Reload<'a> {
             occasion: Occasion::Lookup,
             config: self.config.clone(),
             certificates: self.certificates.clone(),
-            served: passing.served,
-            fresh: None,
-            kept: passing.kept,
-            refused: Vec::new(),
-            warnings: Vec::new(),
+            passing,
             ignored: Vec::new(),
         });
         Ok(())
@@ -305,24 +297,20 @@ impl<'a> Reload<'a> {
             occasion: Occasion::Reload,
             config,
             certificates,
-            served: passing.served,
-            fresh: passing.fresh,
-            kept: passing.kept,
-            refused: passing.refused,
-            warnings: passing.warnings,
+            passing,
             ignored,
         })
     }
 
-    /// The host process uses what was passed to it first, with so many certificates. None: it
-    /// was not asked for.
-    pub(crate) fn on_used(&mut self, count: usize) -> Option<Outcome> {
+    /// The host process uses the configuration passed to it first, with so many certificates.
+    /// `None` if no operator asked for it.
+    pub(crate) fn on_used(&mut self, count: usize) -> Option<Used> {
         let mut passed = self.passed.pop_front()?;
         let is_tcp_new = self.config.tcp != passed.config.tcp;
         let is_receive_new = self.config.quic.receive() != passed.config.quic.receive()
             && passed.config.http3_ports().next().is_some();
-        let fresh = passed.fresh.take();
-        let before = std::mem::replace(&mut self.served, passed.served.clone());
+        let fresh = passed.passing.fresh.take();
+        let before = std::mem::replace(&mut self.served, passed.passing.served.clone());
         self.config = passed.config.clone();
         self.certificates.clone_from(&passed.certificates);
         if matches!(passed.occasion, Occasion::Lookup) {
@@ -333,10 +321,10 @@ impl<'a> Reload<'a> {
         if let Some(Err(failure)) = fresh.map(Fresh::put_in_place) {
             let text = format!("{failure}; clients cannot trust the new one, which is used");
             tracing::error!("{text}");
-            return Some(Outcome {
+            return Some(Used::Configuration(Outcome {
                 is_asked,
                 result: Err(text),
-            });
+            }));
         }
         let mut lines = Vec::new();
         if let (Occasion::Reload, Some(_)) = (&passed.occasion, &self.args.config) {
@@ -350,7 +338,7 @@ impl<'a> Reload<'a> {
             let line = "QUIC: quic.receive applies to all connections now";
             lines.push(line.to_owned());
         }
-        let read = count.saturating_sub(passed.kept);
+        let read = count.saturating_sub(passed.passing.kept);
         if self.certificates.is_some() && read > 0 {
             let certificates = match read {
                 1 => "certificate",
@@ -360,22 +348,27 @@ impl<'a> Reload<'a> {
                 "{read} {certificates} read again, for connections from now on"
             ));
         }
-        if lines.is_empty() && passed.refused.is_empty() {
+        if lines.is_empty() && passed.passing.refused.is_empty() {
             lines.push("the root is followed again".to_owned());
         }
-        Some(self.outcome(passed, lines))
+        let is_renewal = matches!(passed.occasion, Occasion::Renewal(_));
+        let outcome = self.outcome(passed, lines);
+        Some(match is_renewal {
+            true => Used::Certificates(outcome),
+            false => Used::Configuration(outcome),
+        })
     }
 
-    /// What is said of a configuration in use: these lines, and what is wrong besides.
+    /// Reports a configuration in use, with its warnings and refusals.
     fn outcome(&self, passed: Passed, mut lines: Vec<String>) -> Outcome {
         let Passed {
             is_asked,
             occasion,
-            refused,
-            mut warnings,
+            passing,
             ignored,
             ..
         } = passed;
+        let (mut warnings, refused) = (passing.warnings, passing.refused);
         if !ignored.is_empty() {
             warnings.push(format!("not before a restart: {}", ignored.join(", ")));
         }
@@ -442,8 +435,11 @@ pub(crate) struct Passing {
     pub(crate) served: Served,
     /// To be put in its place when the host process uses it.
     pub(crate) fresh: Option<Fresh>,
+    /// Certificates that stay as they are.
     kept: usize,
+    /// Reasons for that.
     refused: Vec<String>,
+    /// Warnings for the operator.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -489,15 +485,23 @@ pub(crate) fn pass(
     })
 }
 
-/// What is odd about a configuration, and what sites lack.
+/// Warnings about a configuration and the directories of its sites.
 pub(crate) fn odd(config: &Config) -> Vec<String> {
     let warnings = config.warnings().into_iter();
     let warnings = warnings.map(|problem| format!("{}: {}", problem.place, problem.why));
-    let root = config.nic.root.as_deref();
-    let missing = root.map(|root| site_directories::look(config, root));
-    let missing = missing.into_iter().flatten();
-    let missing = missing.map(|failure| failure.to_string());
-    warnings.chain(missing).collect()
+    let mut lines: Vec<String> = warnings.collect();
+    if let Some(root) = &config.nic.root {
+        let (whole, at) = (config.clone(), root.clone());
+        let look = move || site_directories::look(&whole, &at);
+        match time_limit::within(time_limit::TIME_MAX, look) {
+            Some(missing) => lines.extend(missing.iter().map(Failure::to_string)),
+            None => lines.push(format!(
+                "root {}: the file system does not answer; directories of sites may be missing",
+                root.display()
+            )),
+        }
+    }
+    lines
 }
 
 /// What the host process is to send to the observer.
@@ -558,6 +562,14 @@ mod tests {
         )
     }
 
+    /// The outcome of a reload of the whole configuration.
+    fn used(used: Option<Used>) -> Option<Outcome> {
+        match used? {
+            Used::Configuration(outcome) => Some(outcome),
+            Used::Certificates(_) => panic!("certificates alone"),
+        }
+    }
+
     fn said(outcome: Option<Outcome>) -> (bool, String) {
         let Outcome { is_asked, result } = outcome.expect("an outcome");
         (
@@ -574,7 +586,7 @@ mod tests {
         assert!(reload.begin(false, |_, _| Ok(())).is_none());
         assert!(reload.begin(true, |_, _| Ok(())).is_none());
         assert_eq!(
-            said(reload.on_used(1)),
+            said(used(reload.on_used(1))),
             (
                 false,
                 "1 certificate read again, for connections from now on".to_owned()
@@ -586,6 +598,37 @@ mod tests {
             "{text}"
         );
         assert!(reload.on_used(1).is_none(), "nothing was passed");
+    }
+
+    #[test]
+    fn a_wrong_configuration_changes_nothing_but_certificates() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("splitway.toml");
+        let [chain, key] = ["chain.pem", "key.pem"].map(|name| directory.path().join(name));
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        fs::write(&chain, made.cert.pem()).unwrap();
+        fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        let write = |more: &str| {
+            let text = format!(
+                "nic.root = \"/srv\"\n{more}\nlisten = [{{ port = 443, tls = true }}]\n\
+                 [[tls.certificate]]\nchain = {chain:?}\nkey = {key:?}\n"
+            );
+            fs::write(&path, text).unwrap();
+        };
+        write("");
+        let args = args(&format!("splitway serve --config {}", path.display()));
+        let (mut reload, _host) = started(&args);
+        write("http.ranges_maximum = 1");
+        assert!(reload.begin(true, |_, _| Ok(())).is_none());
+        let Some(Used::Certificates(outcome)) = reload.on_used(1) else {
+            panic!("certificates alone");
+        };
+        let (_, text) = said(Some(outcome));
+        assert!(text.contains("1 certificate read again"), "{text}");
+        assert!(text.contains("unknown key `ranges_maximum`"), "{text}");
+        write("");
+        assert!(reload.begin(true, |_, _| Ok(())).is_none());
+        assert!(used(reload.on_used(1)).is_some());
     }
 
     #[test]
@@ -618,7 +661,7 @@ mod tests {
              [http]\nranges_max = 3\n[[listen]]\nport = 81\n",
         );
         assert!(reload.begin(true, |_, _| Ok(())).is_none());
-        let (_, text) = said(reload.on_used(0));
+        let (_, text) = said(used(reload.on_used(0)));
         assert_eq!(
             text,
             "configuration read again, for requests from now on\n\
@@ -654,7 +697,7 @@ mod tests {
         let (mut reload, _host) = started(&args);
         let mut said_again = || {
             let begun = reload.begin(true, |_, _| Ok(()));
-            said(begun.or_else(|| reload.on_used(0))).1
+            said(begun.or_else(|| used(reload.on_used(0)))).1
         };
         let restart = "not before a restart";
         let text = said_again();
@@ -692,7 +735,7 @@ mod tests {
         let (mut reload, _host) = started(&args);
         write("");
         assert!(reload.begin(true, |_, _| Ok(())).is_none());
-        let (_, text) = said(reload.on_used(1));
+        let (_, text) = said(used(reload.on_used(1)));
         assert!(text.contains("1 certificate read again"), "{text}");
         assert!(
             text.ends_with("not before a restart: listen, tls.self_signed"),

@@ -1,12 +1,17 @@
 //! Looks up names of backends, in the network namespace in which the user has started Splitway: the
-//! host process can ask no resolver. Names without an address are looked up again from time to
-//! time, in a thread, since the system's resolver may take long to answer.
+//! host process can ask no resolver.
+//!
+//! Threads look up several names at a time, since the system's resolver may take long to answer. A
+//! start or a reload waits for all of them together no longer than a few seconds: names without an
+//! answer by then are unresolved. Unresolved names are looked up again from time to time.
 
+use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,13 +21,29 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::supervisor::initial_netns::InitialNetns;
 use config::{Answer, BackendAddress, Config, Forwarding};
 
+/// Names looked up at a time.
+const THREADS_MAX: usize = 16;
+
+/// Time for all lookups of a start or a reload: the supervisor, which must answer the service
+/// manager's watchdog, does nothing else meanwhile.
+const TIME_MAX: Duration = Duration::from_secs(3);
+
+type LookUp = dyn Fn(&BackendAddress) -> Answer + Send + Sync;
+
 /// See the [module documentation](self).
-#[derive(Debug)]
 pub(crate) struct Resolver {
-    netns: Arc<InitialNetns>,
+    asked: Asked,
+    time_max: Duration,
     /// When unresolved names are looked up again.
     next: Option<Instant>,
     lookup: Option<Lookup>,
+}
+
+/// The resolver of the system, and the network namespace for it.
+#[derive(Clone)]
+struct Asked {
+    netns: Arc<InitialNetns>,
+    look_up: Arc<LookUp>,
 }
 
 /// Names that are being looked up.
@@ -33,22 +54,39 @@ struct Lookup {
     answers: Receiver<Vec<(BackendAddress, Answer)>>,
 }
 
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver")
+            .field("next", &self.next)
+            .field("lookup", &self.lookup)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Resolver {
     /// One that asks from the namespace in which this process is now.
     pub(crate) fn here() -> Result<Self, Failure> {
+        Self::with(TIME_MAX, Arc::new(look_up))
+    }
+
+    fn with(time_max: Duration, look_up: Arc<LookUp>) -> Result<Self, Failure> {
+        let netns = Arc::new(InitialNetns::here()?);
         Ok(Self {
-            netns: Arc::new(InitialNetns::here()?),
+            asked: Asked { netns, look_up },
+            time_max,
             next: None,
             lookup: None,
         })
     }
 
-    /// What a proxy forwards, with the addresses of its backends: those from `before` of names that
-    /// cannot be resolved.
+    /// The backends of a proxy, with their addresses: those of `before` for names that are not
+    /// resolved in time.
     pub(crate) fn read(&self, config: &Config, before: Option<&Forwarding>) -> Forwarding {
-        Forwarding::read(&config.proxy, before, |backend| {
-            let found = self.netns.run_in(|| Ok(look_up(backend)));
-            found.unwrap_or_else(|failure| Err(io::Error::other(failure.to_string())))
+        Forwarding::read(&config.proxy, before, |names| {
+            let until = Instant::now() + self.time_max;
+            let answers = self.asked.look_up_all(names);
+            let left = || until.saturating_duration_since(Instant::now());
+            std::iter::from_fn(|| answers.recv_timeout(left()).ok()).collect()
         })
     }
 
@@ -80,23 +118,15 @@ impl Resolver {
         let started = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(io::Error::from)
             .and_then(|done| {
-                let (done, netns) = (Arc::new(done), Arc::clone(&self.netns));
+                let (done, asked) = (Arc::new(done), self.asked.clone());
                 let (to, answers) = channel();
                 let is_done = Arc::clone(&done);
-                let look_up_all = move || {
-                    let answers = netns.run_in(|| Ok(look_up_all(&names)));
-                    let answers = answers.unwrap_or_else(|failure| {
-                        let why = failure.to_string();
-                        let names = names.iter().cloned();
-                        names.map(|name| (name, Err(why.clone()))).collect()
-                    });
+                start_thread(move || {
+                    let answers = asked.look_up_all(&names).into_iter().collect();
                     // It fails where the supervisor has ended.
                     let _ = to.send(answers);
                     let _ = rustix::io::write(&*is_done, &1u64.to_ne_bytes());
-                };
-                thread::Builder::new()
-                    .name("resolver".to_owned())
-                    .spawn(look_up_all)?;
+                })?;
                 Ok(Lookup { done, answers })
             });
         match started {
@@ -124,19 +154,99 @@ impl Resolver {
 /// How long answers that come during a reload wait.
 const POSTPONED_BY: Duration = Duration::from_secs(1);
 
-fn look_up_all(names: &[BackendAddress]) -> Vec<(BackendAddress, Answer)> {
-    let answers = names.iter().map(|name| {
-        let answer = look_up(name).map_err(|error| error.to_string());
-        (name.clone(), answer)
-    });
-    answers.collect()
+impl Asked {
+    /// Looks up names in threads. The end of the receiver ends them, each after the lookup in
+    /// progress.
+    fn look_up_all(&self, names: &[BackendAddress]) -> Receiver<(BackendAddress, Answer)> {
+        let (to, answers) = channel();
+        let waiting: VecDeque<BackendAddress> = names.iter().cloned().collect();
+        let waiting = Arc::new(Mutex::new(waiting));
+        for _ in 0..names.len().min(THREADS_MAX) {
+            let (asked, waiting, to) = (self.clone(), Arc::clone(&waiting), to.clone());
+            let next = move || {
+                let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                waiting.pop_front()
+            };
+            let started = start_thread(move || {
+                while let Some(name) = next() {
+                    let answer = asked.look_up(&name);
+                    if to.send((name, answer)).is_err() {
+                        return;
+                    }
+                }
+            });
+            if let Err(error) = started {
+                tracing::warn!(%error, "names of backends are looked up by fewer threads");
+                break;
+            }
+        }
+        answers
+    }
+
+    fn look_up(&self, name: &BackendAddress) -> Answer {
+        let answer = self.netns.run_in(|| Ok((self.look_up)(name)));
+        answer.unwrap_or_else(|failure| Err(failure.to_string()))
+    }
+}
+
+fn start_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let thread = thread::Builder::new().name("resolver".to_owned());
+    thread.spawn(work).map(drop)
 }
 
 /// Asks the system's resolver. Each address counts once.
-fn look_up(backend: &BackendAddress) -> io::Result<Vec<SocketAddr>> {
+fn look_up(backend: &BackendAddress) -> Answer {
     let place = (backend.host(), backend.port());
-    let mut found: Vec<SocketAddr> = place.to_socket_addrs()?.collect();
+    let found = place.to_socket_addrs().map_err(|error| error.to_string())?;
+    let mut found: Vec<SocketAddr> = found.collect();
     found.sort_unstable();
     found.dedup();
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    /// A proxy with so many backends, each with a name.
+    fn with_names(count: usize) -> Config {
+        let backend = |number| format!("[[proxy.pool.backend]]\naddress = 'b{number}.test:80'\n");
+        let backends: String = (0..count).map(backend).collect();
+        let text = format!("[[proxy.pool]]\nname = 'web'\n{backends}");
+        toml::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn a_silent_resolver_delays_no_start_and_no_reload() {
+        let (held, gate) = channel::<()>();
+        let gate = Mutex::new(gate);
+        let silent = move |_: &BackendAddress| {
+            let gate = gate.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = gate.recv();
+            Err("the end of the test".to_owned())
+        };
+        let resolver = Resolver::with(Duration::from_millis(10), Arc::new(silent)).unwrap();
+        let forwarding = resolver.read(&with_names(20), None);
+        assert_eq!(forwarding.unresolved().len(), 20);
+        let warnings = forwarding.warnings();
+        assert!(
+            warnings[0].contains("the resolver does not answer"),
+            "{warnings:?}"
+        );
+        drop(held);
+    }
+
+    #[test]
+    fn names_are_looked_up_at_the_same_time() {
+        let all = Barrier::new(THREADS_MAX);
+        let together = move |name: &BackendAddress| {
+            all.wait();
+            Ok(vec![SocketAddr::from(([192, 0, 2, 1], name.port()))])
+        };
+        let resolver = Resolver::with(Duration::from_secs(60), Arc::new(together)).unwrap();
+        let forwarding = resolver.read(&with_names(2 * THREADS_MAX), None);
+        assert_eq!(forwarding.unresolved(), []);
+    }
 }

@@ -1,12 +1,15 @@
-//! A root that leads elsewhere than at the start: a symbolic link that was switched, or a directory
-//! that another has replaced, as releases do. The supervisor looks at the start and on every
-//! reload. In between the directory stays, and for NIC processes that take the place of another the
-//! path to which a link led.
+//! A root that changes: a link switched, or a directory replaced, by a release. The supervisor checks
+//! it at start and reload. Until then processes keep the directory; a NIC process that replaces
+//! another opens the path that the link had at the last check.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use failure::Failure;
+use rustix::io::Errno;
 
 use crate::supervisor::children::Children;
 use crate::supervisor::nic::NicSupervisor;
+use crate::supervisor::time_limit;
 use config::root::{Identity, follow};
 
 /// Follows the root again: if it leads elsewhere now, another NIC process is started below that.
@@ -21,10 +24,10 @@ pub(crate) fn follow_again(
     let root = root?;
     let nic = nics.iter_mut().find(|nic| nic.root().is_some())?;
     let before = nic.root()?.to_owned();
-    let change = follow(root).and_then(|leads_to| {
+    let change = look(root).and_then(|(leads_to, found)| {
         let used = nic.root_in_use();
         let is_same_path = leads_to == before;
-        let is_same = used.is_none_or(|used| Identity::of(&leads_to) == Ok(used));
+        let is_same = used.is_none_or(|used| found == Ok(used));
         if is_same_path && is_same {
             return Ok(None);
         }
@@ -51,4 +54,18 @@ pub(crate) fn follow_again(
         Ok(text) => text,
         Err(failure) => Some(format!("{failure}; {} stays", before.display())),
     }
+}
+
+/// The directory that a root leads to.
+fn look(root: &Path) -> Result<(PathBuf, Result<Identity, Errno>), Failure> {
+    let at = root.to_owned();
+    let found = time_limit::within(time_limit::TIME_MAX, move || -> Result<_, Failure> {
+        let leads_to = follow(&at)?;
+        let identity = Identity::of(&leads_to);
+        Ok((leads_to, identity))
+    });
+    found.unwrap_or_else(|| {
+        let what = format!("root {}", root.display());
+        Err(Failure::broken(what, "the file system does not answer"))
+    })
 }

@@ -70,7 +70,7 @@ fn unreadable(what: String, errno: Errno, root: &Path) -> Failure {
     }
 }
 
-/// What a site lacks may come from an origin.
+/// True if an origin may provide missing content of the site.
 fn may_come_from_origin(config: &Config, site: &Site) -> bool {
     let by_rule = site.rule.iter().filter_map(|rule| rule.origin.as_ref());
     let mut choices = site.origin.iter().chain(by_rule);

@@ -67,7 +67,7 @@ pub(crate) struct Served {
     pub(crate) missing: Vec<Option<Failure>>,
     /// Leads to the host process.
     pub(crate) to_host: OwnedFd,
-    /// What it was given.
+    /// Its initial state.
     pub(crate) in_host: reload::Served,
     pub(crate) fetcher: FetcherSupervisor,
     pub(crate) broker: Option<BrokerSupervisor>,

@@ -72,6 +72,28 @@ fn the_units_leave_little_to_an_attacker() {
 }
 
 #[test]
+fn the_proxy_is_confined_and_restarted_like_the_server() {
+    const OWN: [&str; 8] = [
+        "CacheDirectory=",
+        "CacheDirectoryMode=",
+        "Description=",
+        "Documentation=",
+        "ExecReload=",
+        "ExecStart=",
+        "LogsDirectory=",
+        "RuntimeDirectory=",
+    ];
+    let common = |unit: &str| {
+        let text = text(unit);
+        let is_own =
+            |line: &str| line.starts_with('#') || OWN.iter().any(|it| line.starts_with(it));
+        let lines = text.lines().filter(|line| !is_own(line));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(common("splitway.service"), common("splitway-proxy.service"));
+}
+
+#[test]
 fn what_the_configurations_say_lies_where_the_unit_lets_it_write() {
     let of_server = ["deploy/splitway.toml", "deploy/default.toml"];
     for (unit, files) in [

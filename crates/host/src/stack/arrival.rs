@@ -31,8 +31,8 @@ pub(super) enum Bare {
 #[derive(Debug)]
 pub(super) struct Replies {
     resets: ReplyLimit,
-    /// All connections were reset, and what their peers still send is answered whatever the limit:
-    /// a RST that has not stood where its peer expected it is followed by one that does.
+    /// All connections have been reset. Every further segment with ACK gets RST, regardless of the
+    /// limit, since the first RST may have missed RCV.NXT.
     is_parting: bool,
     resets_suppressed: Episode,
     echo: ReplyLimit,

@@ -6,9 +6,10 @@
 //! heads, bodies, pages. Capacities count, not lengths. The fixed part of a connection, with its
 //! entries in tables, is not in it: the number of connections bounds that.
 //!
-//! Each connection has a share in the sum, which is updated when its peer has sent text: all growth
-//! begins with that. Rounds update a few shares each millisecond, so that acknowledgments cost
-//! nothing. Once half of the bound is in use, a share is updated whenever its connection is served.
+//! Each connection has a share in the sum, which is updated when its peer has sent text. Rounds
+//! update a few shares each millisecond, so that acknowledgments cost nothing; they also find
+//! growth by other events, such as a backend's text in the queue of a client. Once half of the
+//! bound is in use, a share is updated whenever its connection is served.
 //!
 //! | Memory | What happens |
 //! |---|---|
@@ -27,13 +28,16 @@ use crate::tables::victims::{self, Holder};
 /// Interval between the steps of a round, in microseconds.
 const LOOK_US: u64 = 1000;
 
-/// Connections examined in a step, and while much memory is held.
+/// Connections examined in a step.
 const LOOK_CONNECTIONS: usize = 128;
+
+/// The same while more than half of the bound is in use.
 const LOOK_CONNECTIONS_NEAR: usize = 512;
 
-/// Pause between two rounds, in microseconds: while an eighth of the bound is not in use, and above
-/// that.
+/// Pause between two rounds while at most an eighth of the bound is in use, in microseconds.
 const PAUSE_US: u64 = 250_000;
+
+/// The same above that.
 const PAUSE_FILLED_US: u64 = 5000;
 
 /// Most connections reset at once.
@@ -89,6 +93,14 @@ impl Memory {
         self.bytes -= share;
     }
 
+    /// Updates a TCP connection's share; returns it, and the part of the application.
+    fn charge<A: Application>(&mut self, entry: &mut Entry, app: &A) -> (usize, StreamMemory) {
+        let (bytes, of_app) = measure(entry, app);
+        let before = std::mem::replace(&mut entry.charged_bytes, bytes);
+        self.recharge(before, bytes);
+        (bytes, of_app)
+    }
+
     /// A connection has another share.
     pub(super) fn recharge(&mut self, before: usize, after: usize) {
         self.bytes = self.bytes - before + after;
@@ -103,7 +115,7 @@ fn measure<A: Application>(entry: &Entry, app: &A) -> (usize, StreamMemory) {
 }
 
 impl Stack {
-    /// Updates some shares, when it is time, and resets connections if all together are too large.
+    /// Updates some shares when due; resets connections if the sum exceeds the bound.
     #[inline]
     pub(super) fn look_at_memory<A: Application>(&mut self, now_us: u64, app: &A) {
         if now_us >= self.memory.next_look_us {
@@ -122,9 +134,7 @@ impl Stack {
         let is_pressed = self.memory.is_pressed;
         if let Some(entry) = self.connections.get_mut(handle) {
             entry.tcp.set_memory_pressure(is_pressed);
-            let (bytes, _) = measure(entry, app);
-            let before = std::mem::replace(&mut entry.charged_bytes, bytes);
-            self.memory.recharge(before, bytes);
+            self.memory.charge(entry, app);
             self.memory.is_near |= self.memory.bytes > self.config.connection_memory_bytes_max / 2;
         }
     }
@@ -184,8 +194,7 @@ impl Stack {
             let Some(entry) = self.connections.get_mut(ConnectionHandle::at(place)) else {
                 continue;
             };
-            let (bytes, of_app) = measure(entry, app);
-            let before = std::mem::replace(&mut entry.charged_bytes, bytes);
+            let (bytes, of_app) = self.memory.charge(entry, app);
             let holder = Holder {
                 id: HolderId::Tcp(entry.stream),
                 source: Source::from(of_app.client.unwrap_or(entry.source())),
@@ -197,7 +206,6 @@ impl Stack {
                 None if !entry.tcp.is_closed() => holders.push(holder),
                 None => {}
             }
-            self.memory.recharge(before, bytes);
         }
         for place in 0..self.quic_places() {
             self.charge_quic(place, app);

@@ -109,7 +109,7 @@ impl Stack {
         debug_assert!(sent.is_ok(), "there was room");
     }
 
-    /// A NIC worker reports what has become of a splice. False if it cannot be so.
+    /// Handles an event of a splice. False if it contradicts the host's state.
     #[cold]
     #[inline(never)]
     pub(super) fn on_splice_event(&mut self, now_us: u64, worker: usize, event: &Event) -> bool {

@@ -12,8 +12,8 @@ use crate::tables::keyed_hash::KeyedHash;
 /// program may have: they are not limited as a source.
 pub(crate) const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Who counts as one: an IPv4 address, or an IPv6 network of 64 bits, of which a single machine can
-/// use every address (RFC 6177).
+/// Who counts as one: an IPv4 address, also an IPv4-mapped one (RFC 4291 §2.5.5.2), or an IPv6
+/// network of 64 bits, of which a single machine can use every address (RFC 6177).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// The address.
@@ -45,7 +45,7 @@ impl fmt::Display for Source {
 
 impl From<IpAddr> for Source {
     fn from(ip: IpAddr) -> Source {
-        match ip {
+        match ip.to_canonical() {
             IpAddr::V4(ip) => Source::V4(ip.to_bits()),
             IpAddr::V6(ip) => Source::V6((ip.to_bits() >> 64) as u64),
         }
@@ -150,5 +150,14 @@ mod tests {
         sources.add(ip("192.0.2.1"));
         assert!(!sources.is_exhausted(ip("192.0.2.1")));
         assert!(sources.connections.is_empty());
+    }
+
+    #[test]
+    fn sources_are_addresses_or_networks() {
+        let of = |text: &str| Source::from(text.parse::<IpAddr>().unwrap());
+        assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
     }
 }

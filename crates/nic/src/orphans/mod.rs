@@ -1,14 +1,13 @@
 //! Connections whose host process has died: the worker ends them.
 //!
-//! No process decides anything any more, and a peer that waits for data would wait until its own
-//! timeout. The worker knows where each connection is: it sends a RST for each of TCP, and
+//! No process makes decisions any more; a peer waiting for data would wait for its own timeout. The
+//! worker knows where each connection is: it sends a RST for each of TCP, and
 //! CONNECTION_CLOSE for each of QUIC. After an orderly end, the host has done so itself
 //! ([`contract::control::HostSocket`]).
 //!
-//! A peer takes a RST only if it stands at the sequence number that it expects next (RFC 9293
-//! §3.10.7.4). That is behind all that has departed, if nothing was lost; else it is mostly where
-//! acknowledgments have stopped. A RST stands at each. Between the two, a loss leaves the peer to
-//! the next server.
+//! A peer accepts a RST only at RCV.NXT (RFC 5961 §3.2): the end of the departed data, or after a
+//! loss usually the last acknowledgment. The worker sends both; peers in between are reset by the
+//! next server.
 
 mod ends;
 mod run;
@@ -20,6 +19,7 @@ use contract::FlowId;
 use self::ends::{Orphan, OrphanPacket};
 use crate::departed::Departed;
 use crate::flow::Flow;
+use crate::packet::PacketHeader;
 use crate::shrink;
 
 /// A flow that has nothing queued or pinned.
@@ -39,14 +39,22 @@ pub(crate) struct Orphans {
     waiting: VecDeque<Orphan>,
     /// For the port, as soon as it takes them.
     packets: VecDeque<OrphanPacket>,
-    /// Sent once, to be repeated: the network, or a full socket of the peer, may lose a packet.
+    /// Sent, and repeated later: the network, or a full socket of the peer, may lose a packet.
     sent: Vec<OrphanPacket>,
+    /// To be sent once more.
+    repeats: VecDeque<OrphanPacket>,
 }
 
-/// Packets that are repeated; each takes some hundred bytes of memory.
+/// Packets that are repeated, the first ones sent; each takes some hundred bytes of memory.
 const REPEATED_MAX: usize = 16_384;
 
 impl Orphans {
+    /// Packets of TCP wait for the port.
+    fn push(&mut self, packets: impl IntoIterator<Item = PacketHeader>) {
+        let packets = packets.into_iter().map(OrphanPacket::Tcp);
+        self.packets.extend(packets);
+    }
+
     /// A packet has gone to the port.
     fn on_sent(&mut self, packet: OrphanPacket) {
         if self.sent.len() < REPEATED_MAX {
@@ -54,9 +62,9 @@ impl Orphans {
         }
     }
 
-    /// All packets that were sent go once more.
+    /// The packets that were kept go once more.
     fn repeat(&mut self) {
-        self.packets.extend(self.sent.drain(..));
+        self.repeats.extend(self.sent.drain(..));
     }
 
     /// Idle flows.

@@ -10,8 +10,8 @@ use crate::packet;
 use crate::slab::Key;
 
 impl<P: Port> Engine<P> {
-    /// The host process has died: what is in the ring is taken only as far as it is the end of
-    /// flows, and all connections are to be ended. Returns how many there are.
+    /// The host process has died: all connections are to be ended. Of the commands in the ring, only
+    /// those that end flows are executed. Returns the number of connections.
     #[cold]
     #[inline(never)]
     pub(crate) fn orphan_all(&mut self, channel: &mut NicChannel, clock: Clock<'_>) -> usize {
@@ -34,7 +34,8 @@ impl<P: Port> Engine<P> {
         self.orphans.waiting.len()
     }
 
-    /// Ends at most so many connections, until the port is busy. True if some are left.
+    /// Ends at most so many connections, or repeats as many packets, until the port is busy. True
+    /// if some are left.
     #[cold]
     #[inline(never)]
     pub(crate) fn end_orphans(&mut self, count_max: usize, clock: Clock<'_>) -> bool {
@@ -42,33 +43,40 @@ impl<P: Port> Engine<P> {
             if !self.send_orphan_packets() {
                 return true;
             }
-            let Some(orphan) = self.orphans.waiting.pop_front() else {
-                return false;
-            };
-            match orphan {
-                Orphan::Flow(key) => self.end_flow(key),
-                Orphan::Idle(flow) => {
-                    if let Some(idle) = self.orphans.take(flow) {
-                        self.counters.orphans_reset += 1;
-                        let resets = idle.departed.resets(idle.acked_offset);
-                        self.orphans.packets.extend(resets.map(OrphanPacket::Tcp));
-                    }
-                }
-                Orphan::Parted(key) => {
-                    let packets = self.end_parted(key, clock());
-                    self.counters.orphans_reset += u64::from(!packets.is_empty());
-                    let packets = packets.into_iter().map(OrphanPacket::Tcp);
-                    self.orphans.packets.extend(packets);
-                }
-                Orphan::Spliced(key) => {
-                    let packets = self.spliced.resets(key);
-                    self.counters.orphans_reset += 2;
-                    let packets = packets.into_iter().map(OrphanPacket::Tcp);
-                    self.orphans.packets.extend(packets);
-                }
+            match self.orphans.waiting.pop_front() {
+                Some(orphan) => self.end_orphan(orphan, clock),
+                None => match self.orphans.repeats.pop_front() {
+                    Some(packet) => self.orphans.packets.push_back(packet),
+                    None => return false,
+                },
             }
         }
-        !self.send_orphan_packets() || !self.orphans.waiting.is_empty()
+        let orphans = &self.orphans;
+        let is_any_left = !orphans.waiting.is_empty() || !orphans.repeats.is_empty();
+        !self.send_orphan_packets() || is_any_left
+    }
+
+    fn end_orphan(&mut self, orphan: Orphan, clock: Clock<'_>) {
+        match orphan {
+            Orphan::Flow(key) => self.end_flow(key),
+            Orphan::Idle(flow) => {
+                if let Some(idle) = self.orphans.take(flow) {
+                    self.counters.orphans_reset += 1;
+                    let resets = idle.departed.resets(idle.acked_offset);
+                    self.orphans.push(resets);
+                }
+            }
+            Orphan::Parted(key) => {
+                let packets = self.end_parted(key, clock());
+                self.counters.orphans_reset += u64::from(!packets.is_empty());
+                self.orphans.push(packets);
+            }
+            Orphan::Spliced(key) => {
+                let packets = self.spliced.resets(key);
+                self.counters.orphans_reset += 2;
+                self.orphans.push(packets);
+            }
+        }
     }
 
     /// Queues the last packets of connections once more.
@@ -87,7 +95,7 @@ impl<P: Port> Engine<P> {
         if let Some(departed) = flow.departed() {
             self.counters.orphans_reset += 1;
             let resets = departed.resets(flow.acked_offset);
-            self.orphans.packets.extend(resets.map(OrphanPacket::Tcp));
+            self.orphans.push(resets);
         }
         if let Some((last, packet)) = flow.quic.as_deref_mut().and_then(|quic| quic.close())
             && let Some((header, udp_offset, ipv6)) = last.header(packet.len())

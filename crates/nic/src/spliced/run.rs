@@ -22,11 +22,11 @@ use crate::timers::NEVER_US;
 /// Splices of which something is due that are looked at in one turn.
 const DUE_MAX: usize = 64;
 
-/// How often the host hears what has passed of a splice, in microseconds.
+/// Interval between reports of a splice's progress, in microseconds.
 const REPORT_US: u64 = 1_000_000;
 
 /// So many bytes are reported before that: a fast splice passes more in a second than a successor
-/// believes to have passed.
+/// assumes.
 const REPORT_BYTES: u64 = 256 << 20;
 
 const _: () = assert!(

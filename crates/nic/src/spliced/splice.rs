@@ -249,7 +249,7 @@ impl Splice {
         self.legs[side].mss.saturating_sub(sack_bytes).max(1)
     }
 
-    /// A router says that a packet to the peer of a leg is too big, and quotes `seq`. Believed if
+    /// A router reports a packet to the peer of a leg as too big, quoting `seq`. Accepted only if
     /// that is of data which the peer has not acknowledged, as an attacker off the path does not
     /// know (RFC 5927 §4). True if packets become shorter.
     pub(super) fn reduce_mss(&mut self, side: Side, mss: u16, seq: u32) -> bool {

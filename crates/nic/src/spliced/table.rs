@@ -23,9 +23,9 @@ pub(super) struct Entry {
     pub(super) idle_us: u64,
     /// The end of its life.
     pub(super) overdue_us: u64,
-    /// The host hears what has passed.
+    /// Time of the next report to the host.
     pub(super) report_us: u64,
-    /// Bytes that have passed since it heard of it last.
+    /// Bytes passed since the last report.
     pub(super) unreported_bytes: u64,
     /// The end of what lingers, or of the time in which it has to return.
     pub(super) until_us: u64,

@@ -1,5 +1,5 @@
-//! Memory for content: whether it can be had is known before the process serves. Memory is taken
-//! from the machine as it is used, so a mapping alone says nothing.
+//! Checks before serving that memory for content is available: pages are allocated on use, so a
+//! mapping proves nothing.
 
 use failure::Failure;
 use nic::RunError;
@@ -8,10 +8,24 @@ use sandbox::memory_limit;
 
 use config::size::{Size, cache_bytes};
 
-/// Fails unless so much can be had that was asked for as `--cache`, in ordinary memory. `is_first`:
+/// Fails unless the part of `--cache` without huge pages, of so many bytes, is available. `is_first`:
 /// no other process has it that this one takes the place of.
-pub fn check(cache: Size, is_first: bool) -> Result<(), Failure> {
-    Limits::here(is_first).check(cache)
+pub fn check(cache: Size, ordinary_bytes: u64, is_first: bool) -> Result<(), Failure> {
+    Limits::here(is_first).check(cache, ordinary_bytes)
+}
+
+/// The part of a cache of several workers that so many of them have in ordinary pages.
+pub fn ordinary_bytes(cache: Size, ordinary: u64, workers: u64) -> u64 {
+    let bytes = u128::from(cache.0) * u128::from(ordinary) / u128::from(workers.max(1));
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// The part of a cache of several workers for which huge pages of so many bytes do not suffice. A
+/// worker has pages of one kind.
+pub fn ordinary_bytes_beside(cache: Size, huge_bytes: u64, workers: u64) -> u64 {
+    let workers = workers.max(1);
+    let huge = huge_bytes / (cache.0 / workers).max(1);
+    ordinary_bytes(cache, workers.saturating_sub(huge), workers)
 }
 
 /// Memory for content where none was asked for, of each of so many NIC stacks: the default, and
@@ -30,14 +44,14 @@ pub fn default_cache(workers: u16, stacks: usize) -> Result<Size, Failure> {
 
 /// The kernel gives no memory: which limit that is, or its own words.
 pub fn refused(cache: Option<Size>, is_first: bool, error: &RunError) -> Failure {
-    if let Some(Err(failure)) = cache.map(|cache| check(cache, is_first)) {
+    if let Some(Err(failure)) = cache.map(|cache| check(cache, cache.0, is_first)) {
         return failure;
     }
     let what = cache.map_or_else(|| "cache".to_owned(), |cache| format!("--cache {cache}"));
     Failure::input(what, error)
 }
 
-/// Limits on memory, in bytes, each with what it is.
+/// Limits in bytes, with their names.
 struct Limits(Vec<(u64, &'static str)>);
 
 impl Limits {
@@ -76,9 +90,9 @@ impl Limits {
         )
     }
 
-    fn check(&self, cache: Size) -> Result<(), Failure> {
+    fn check(&self, cache: Size, ordinary_bytes: u64) -> Result<(), Failure> {
         let least = self.0.iter().min_by_key(|(bytes, _)| *bytes);
-        let Some((bytes, what)) = least.filter(|(bytes, _)| *bytes < cache.0) else {
+        let Some((bytes, what)) = least.filter(|(bytes, _)| *bytes < ordinary_bytes) else {
             return Ok(());
         };
         // Whole megabytes are enough for people.
@@ -132,8 +146,9 @@ mod tests {
             (8 << 30, "the machine has only"),
             ((2 << 30) + 77, "the control group has only"),
         ]);
-        limits.check(Size(2 << 30)).unwrap();
-        let failure = limits.check(Size(4 << 30)).unwrap_err();
+        limits.check(Size(2 << 30), 2 << 30).unwrap();
+        limits.check(Size(4 << 30), 2 << 30).unwrap();
+        let failure = limits.check(Size(4 << 30), 4 << 30).unwrap_err();
         assert_eq!(failure.exit_code(), 2);
         let text = failure.to_string();
         assert!(
@@ -142,7 +157,7 @@ mod tests {
             ),
             "{text}"
         );
-        Limits(Vec::new()).check(Size(1 << 40)).unwrap();
+        Limits(Vec::new()).check(Size(1 << 40), 1 << 40).unwrap();
     }
 
     #[test]
@@ -175,8 +190,28 @@ mod tests {
     #[test]
     fn no_machine_has_a_hundred_terabytes() {
         for is_first in [false, true] {
-            check(Size(100 << 40), is_first).unwrap_err();
-            check(Size(1 << 20), is_first).unwrap();
+            check(Size(100 << 40), 100 << 40, is_first).unwrap_err();
+            check(Size(1 << 20), 1 << 20, is_first).unwrap();
         }
+    }
+
+    #[test]
+    fn only_workers_without_huge_pages_need_ordinary_memory() {
+        let cache = Size(8 << 30);
+        for (ordinary, bytes) in [(0, 0), (1, 2 << 30), (4, 8 << 30)] {
+            assert_eq!(ordinary_bytes(cache, ordinary, 4), bytes);
+        }
+        for (huge_bytes, bytes) in [
+            (0, 8 << 30),
+            ((2 << 30) - 1, 8 << 30),
+            (2 << 30, 6 << 30),
+            (7 << 30, 2 << 30),
+            (8 << 30, 0),
+            (u64::MAX, 0),
+        ] {
+            assert_eq!(ordinary_bytes_beside(cache, huge_bytes, 4), bytes);
+        }
+        assert_eq!(ordinary_bytes_beside(Size(0), 0, 0), 0);
+        assert_eq!(ordinary_bytes(Size(u64::MAX), 3, 3), u64::MAX);
     }
 }

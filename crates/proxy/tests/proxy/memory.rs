@@ -9,14 +9,9 @@ use crate::world::{GET, World, config, response};
 
 const BOUND: usize = 2 << 20;
 
-/// What comes first of a connection from this client, through a machine that passes it on.
-fn from(client: &str) -> String {
-    format!("PROXY TCP4 {client} 10.77.0.2 1000 80\r\n")
-}
-
 /// Clients that begin so and never end, each through a machine that passes it on, take no more than
-/// the bound; another client is served.
-fn takes_no_more_than_the_bound(begin: &str, attackers: usize) {
+/// the bound; another client is served. `from` gives the header of the PROXY protocol of a client.
+fn takes_no_more_than_the_bound(from: impl Fn(u8) -> String, begin: &str, attackers: usize) {
     let config = Config {
         head_timeout: Duration::from_secs(3600),
         bytes_per_second_min: None,
@@ -25,7 +20,7 @@ fn takes_no_more_than_the_bound(begin: &str, attackers: usize) {
     let mut world = World::with(config, &[9001], |stack| {
         stack.connection_memory_bytes_max = BOUND;
     });
-    let begin = from("192.0.2.1") + begin;
+    let begin = from(1) + begin;
     let mut clients = Vec::new();
     for number in 0..attackers {
         clients.push(world.client(&begin));
@@ -33,7 +28,7 @@ fn takes_no_more_than_the_bound(begin: &str, attackers: usize) {
         assert!(bytes <= BOUND, "{bytes}");
         if number % 20 == 0 {
             // Another client, through the same machine.
-            let other = world.client(&(from("192.0.2.2") + GET));
+            let other = world.client(&(from(2) + GET));
             let backend = world.backend(9001);
             world.send(backend, response("hello"));
             let received = world.take(other);
@@ -50,15 +45,31 @@ fn takes_no_more_than_the_bound(begin: &str, attackers: usize) {
     assert!(!is_reset(clients[attackers - 1]), "the youngest of equals");
 }
 
+fn ipv4(client: u8) -> String {
+    format!("PROXY TCP4 192.0.2.{client} 10.77.0.2 1000 80\r\n")
+}
+
+fn ipv4_mapped(client: u8) -> String {
+    format!("PROXY TCP6 ::ffff:192.0.2.{client} ::1 1000 80\r\n")
+}
+
+fn unfinished_head() -> String {
+    "GET / HTTP/1.1\r\nHost: h\r\nX: ".to_owned() + &"x".repeat(12_000)
+}
+
 #[test]
 fn a_client_with_many_unfinished_heads_takes_no_more_than_the_bound() {
-    let begin = "GET / HTTP/1.1\r\nHost: h\r\nX: ".to_owned() + &"x".repeat(12_000);
-    takes_no_more_than_the_bound(&begin, 400);
+    takes_no_more_than_the_bound(ipv4, &unfinished_head(), 400);
+}
+
+#[test]
+fn clients_with_ipv4_mapped_addresses_are_told_apart() {
+    takes_no_more_than_the_bound(ipv4_mapped, &unfinished_head(), 400);
 }
 
 /// None is as long as `request_buffer`, so that no backend gets them.
 #[test]
 fn a_client_with_many_unfinished_bodies_takes_no_more_than_the_bound() {
     let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n";
-    takes_no_more_than_the_bound(&(head.to_owned() + &"x".repeat(50_000)), 100);
+    takes_no_more_than_the_bound(ipv4, &(head.to_owned() + &"x".repeat(50_000)), 100);
 }

@@ -10,6 +10,11 @@ use crate::types::Handle;
 /// packets of its peer are answered with stateless resets.
 const CLOSING_MAX: usize = 4096;
 
+/// Memory that a connection in its closing period may keep, in bytes. Beyond that, it is forgotten
+/// as soon as its CONNECTION_CLOSE has left: no account has this memory, and no limit on
+/// connections counts it.
+const CLOSING_BYTES_MAX: usize = 16 << 10;
+
 /// Longer than any closing period.
 const AGES: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -36,12 +41,32 @@ impl Endpoint {
         let Some(oldest) = self.closing.push(handle) else {
             return;
         };
-        let at = self.clock.to_std(self.told) + AGES;
-        // Of a closed connection's timers, only the one that ends the closing period is set.
         if let Some(connection) = self.present(oldest)
             && connection.quinn.is_closed()
         {
             let index = connection.handle.index;
+            self.end_closing(index);
+        }
+    }
+
+    /// A closed connection with nothing left to send is forgotten if it keeps much memory.
+    pub(super) fn forget_if_large(&mut self, index: usize) {
+        if let Some(connection) = self.at(index)
+            && connection.is_over
+            && connection.quinn.is_closed()
+            && !connection.is_dirty
+            && connection.undeparted_bytes == 0
+            && connection.closing_bytes() > CLOSING_BYTES_MAX
+        {
+            self.end_closing(index);
+        }
+    }
+
+    /// Ends the closing period of a closed connection.
+    fn end_closing(&mut self, index: usize) {
+        let at = self.clock.to_std(self.told) + AGES;
+        if let Some(connection) = self.at(index) {
+            // Of a closed connection's timers, only the one that ends the closing period is set.
             connection.quinn.handle_timeout(at);
             self.after(index);
         }

@@ -244,6 +244,12 @@ impl Connection {
         self.recorder.lock().memory_bytes() + undeparted
     }
 
+    /// Memory that it keeps while it is closed, in bytes: the same, and written real bytes.
+    pub(super) fn closing_bytes(&self) -> usize {
+        let real_bytes = self.recorder.lock().extents.real_bytes();
+        self.memory_bytes() + usize::try_from(real_bytes).unwrap_or(usize::MAX)
+    }
+
     /// The next stream that the peer has opened, if any.
     pub(super) fn accept(&mut self, dir: Dir) -> Option<StreamId> {
         let stream = stream_id(self.quinn.streams().accept(dir)?);

@@ -530,6 +530,7 @@ impl Endpoint {
             if is_held {
                 self.mark(index);
             }
+            self.forget_if_large(index);
         }
     }
 

@@ -72,6 +72,7 @@ impl Endpoint {
         self.release(index);
         self.schedule(index);
         self.collect_trace(index);
+        self.forget_if_large(index);
     }
 
     /// When pacing grants a connection more, unless that is too far ahead.

@@ -5,7 +5,7 @@ use contract::tls::Cipher;
 use quic::{Arrival, CloseReason};
 use tcp::Instant;
 
-use crate::forger::{Forger, stream};
+use crate::forger::{Forger, frame, stream};
 use crate::support::{World, settings};
 
 const PING: &[u8] = &[1];
@@ -62,6 +62,15 @@ impl<'a> Stalled<'a> {
         };
         let now = Instant::from_us(self.world.now_us);
         self.world.endpoint.on_datagram(now, &arrival, &datagram);
+    }
+
+    /// The same without a download.
+    fn idle(random: &'a mut dyn FnMut(u64) -> u64) -> Self {
+        let mut world = World::new(&settings(), Cipher::Aes128Gcm, random);
+        world.run_until(|world| world.client.is_confirmed());
+        world.run_for(1_000_000);
+        let forger = Forger::new(&world);
+        Self { world, forger }
     }
 
     fn close(&mut self) {
@@ -161,4 +170,28 @@ fn packets_that_arrive_in_the_closing_state_are_answered_at_a_bounded_rate() {
     stalled.send(PING);
     let lost = stalled.lost().expect("CONNECTION_CLOSE");
     assert!(lost.contains("leaving"), "{lost}");
+}
+
+/// No account has the data of closed connections.
+#[test]
+fn a_closed_connection_that_holds_much_data_is_forgotten_once_its_close_has_left() {
+    for (held_bytes, is_kept) in [(1000, true), (40_000, false)] {
+        for is_closed_by_client in [true, false] {
+            let mut random = steady;
+            let mut open = Stalled::idle(&mut random);
+            for offset in (1..held_bytes).step_by(1000) {
+                // The first byte is missing, so that nothing can be read.
+                open.send(&stream(4, offset, &[b'x'; 1000]));
+            }
+            assert_eq!(open.world.endpoint.connections(), 1);
+            match is_closed_by_client {
+                true => open.send(&frame(0x1d, &[NO_ERROR, 0])),
+                false => open.close(),
+            }
+            let lost = open.lost().expect("CONNECTION_CLOSE");
+            assert_eq!(lost.contains("leaving"), !is_closed_by_client, "{lost}");
+            let connections = open.world.endpoint.connections();
+            assert_eq!(connections, usize::from(is_kept), "{held_bytes}");
+        }
+    }
 }

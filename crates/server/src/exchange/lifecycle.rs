@@ -16,6 +16,7 @@ mod resolve;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use host::Source;
 use host::app::{AppEvent, FileHandle, Io, StreamId};
 use http::StatusCode;
 use http_message::access::NO_RESPONSE;
@@ -30,7 +31,7 @@ use crate::exchange::watch::{Progress, Watch};
 use crate::semantics::attempt::Attempt;
 use crate::semantics::listing::Listing;
 use crate::semantics::pull::{Object, OriginEvent, Passed, Ticket};
-use crate::semantics::rate::{self, Bound, Peer, Source};
+use crate::semantics::rate::{self, Bound, Peer};
 use crate::semantics::site::Site;
 
 /// So much of a target is shown to people, in bytes.

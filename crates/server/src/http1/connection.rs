@@ -14,6 +14,7 @@
 
 use std::collections::VecDeque;
 
+use host::Source;
 use host::app::{AppEvent, Io, StreamId};
 use http::StatusCode;
 use http_message::request::without_empty_lines;
@@ -26,7 +27,6 @@ use crate::exchange::watch::{Expiry, Wait};
 use crate::http1::head::{Http1, Persistence};
 use crate::http1::request::{self, Parsed};
 use crate::semantics::pull::{OriginEvent, Ticket};
-use crate::semantics::rate::Source;
 
 /// A pipelined request is taken up when no more of the responses before it is unsent, in bytes:
 /// little beside what one file costs, and enough to keep a link busy until the next one is open.

@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use host::Source;
 use host::app::{AppEvent, Io, QuicConnection, QuicStream, StreamId, TlsAgreed};
 
 use crate::access::Accesses;
@@ -32,7 +33,6 @@ use crate::http3::settings;
 use crate::http3::unidirectional::{Notice, Purpose, Unidirectional};
 use crate::http3::varint;
 use crate::semantics::pull::{OriginEvent, Ticket};
-use crate::semantics::rate::Source;
 
 /// How long the server still accepts requests after the first GOAWAY: they may be in flight (RFC
 /// 9114 §5.2).
@@ -125,7 +125,7 @@ impl Connection {
         io.prioritize(control, i32::MAX);
         let mut connection = Connection {
             id,
-            source: Source::of(handshake.peer.ip()),
+            source: Source::from(handshake.peer.ip()),
             handshake,
             is_logged,
             stage: Stage::Serving,

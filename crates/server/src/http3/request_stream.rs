@@ -9,6 +9,7 @@
 //! The response begins once the request's head has arrived. Meanwhile the stream reads, checks and
 //! discards the request's body and trailers.
 
+use host::Source;
 use host::app::{AppEvent, Io, QuicStream, StreamId};
 use http::StatusCode;
 
@@ -25,7 +26,6 @@ use crate::http3::head::Http3;
 use crate::http3::priority::Priority;
 use crate::http3::request::{self, Problem, Scratch};
 use crate::semantics::pull::{OriginEvent, Ticket};
-use crate::semantics::rate::Source;
 
 /// The connection's state that a stream needs.
 pub(crate) struct Context<'a> {

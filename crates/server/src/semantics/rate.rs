@@ -6,10 +6,10 @@
 //! share what their connection may have, as connections share what their source may have.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
+use host::Source;
 use host::app::{Io, QuicConnection, StreamId};
 
 /// So many bytes of a response as fast as they go, and the rest at a rate. Who asks for ranges that
@@ -34,23 +34,6 @@ impl Pace {
         Pace {
             bytes_per_second: NonZeroU64::new(bounded(paced)).unwrap_or(NonZeroU64::MIN),
             at_once_bytes: bounded(at_once),
-        }
-    }
-}
-
-/// Where connections come from: an address of IPv4, or a network of 64 bits of IPv6, which one
-/// subscriber has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Source {
-    V4(u32),
-    V6(u64),
-}
-
-impl Source {
-    pub(crate) fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(address) => Source::V4(address.to_bits()),
-            IpAddr::V6(address) => Source::V6((address.to_bits() >> 64) as u64),
         }
     }
 }
@@ -279,14 +262,5 @@ mod tests {
         assert_eq!(of(8, 100, 0), (1, 0));
         assert_eq!(of(1, 1, 1), (1, 0));
         assert_eq!(of(u64::MAX, u32::MAX, u64::MAX), (u64::MAX, u64::MAX));
-    }
-
-    #[test]
-    fn sources_are_addresses_or_networks() {
-        let of = |text: &str| Source::of(text.parse().unwrap());
-        assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
-        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:1"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
     }
 }

@@ -246,8 +246,8 @@ impl Scoreboard {
         self.unreported.len()
     }
 
-    /// Where that ends which has departed, of what follows position `una`: for certain, and
-    /// possibly. What is sent again counts as possible: what it repeats may never have left.
+    /// Ends of the data after `una` that has departed: certainly, and possibly. Retransmissions
+    /// count as possible, since the original may never have left.
     pub(crate) fn departed_ends(&self, una: u64) -> (u64, u64) {
         let has_left = |r: &Record| r.sacked || r.lost || r.departed != Instant::NEVER;
         let may_have_left = |r: &Record| has_left(r) || r.retransmitted;

@@ -707,7 +707,7 @@ pub(super) mod tests {
             ("real_bytes", 2000),
             ("virtual_bytes", 8000),
             ("retransmitted_bytes", 250),
-            // One of as many bytes as you like.
+            // A retransmission may carry any number of bytes.
             ("retransmissions", 7),
         ]
         .map(|(name, count)| (name.to_owned(), count))

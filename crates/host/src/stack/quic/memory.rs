@@ -17,8 +17,8 @@ impl Stack {
         quic.map_or(0, |quic| quic.table.connections.capacity())
     }
 
-    /// Updates a connection's share. A closed one has none: it keeps its data for a few round trips
-    /// at most, and nothing ends it sooner.
+    /// Updates a connection's share. A closed one has none: the engine forgets it at once if it
+    /// keeps much.
     pub(in crate::stack) fn charge_quic<A: Application>(&mut self, place: usize, app: &A) {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
