@@ -24,7 +24,29 @@ pub unsafe extern "C-unwind" fn splitway_preload_syscall(
 ) -> c_long {
     let given = [a, b, c, d, e, f];
     // SAFETY: the caller's promise.
-    unsafe { on_ours(number, given).unwrap_or_else(|| call(number, given)) }
+    unsafe {
+        on_ours(number, given).unwrap_or_else(|| {
+            let copies = copies_memory(number, given);
+            let done = call(number, given);
+            if copies && done >= 0 {
+                capi::client::note_bare_fork(done == 0);
+            }
+            done
+        })
+    }
+}
+
+/// Whether it makes a process with memory of its own.
+unsafe fn copies_memory(number: c_long, [a, ..]: [c_long; 6]) -> bool {
+    const SHARES: u64 = libc::CLONE_VM.unsigned_abs() as u64;
+    match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_fork => true,
+        libc::SYS_clone => a.cast_unsigned() & SHARES == 0,
+        // SAFETY: the caller's promise: flags stand first (clone(2)).
+        libc::SYS_clone3 if a != 0 => unsafe { *pointer::<u64>(a) & SHARES == 0 },
+        _ => false,
+    }
 }
 
 /// Registers hold 64 bits, of which a number may be the lower 32.

@@ -117,7 +117,7 @@ impl Client {
         }
         let (handle, id) = taken?;
         set_flags(&handle, flags)?;
-        let fd = self.adopt(handle.fd, id)?;
+        let fd = self.adopt(handle.fd, handle.id, id)?;
         let peer = self.finish_accept(&listener, fd.as_fd())?;
         tally::count(Counted::Accepted, 1);
         Ok((fd, peer))

@@ -58,6 +58,11 @@ impl Numbers {
         }
     }
 
+    pub(crate) fn clear(&self) {
+        let words = self.pages.iter().filter_map(OnceLock::get).flatten();
+        words.for_each(|word| word.store(0, Ordering::Release));
+    }
+
     /// All of them, in order.
     pub(crate) fn all(&self) -> Vec<RawFd> {
         let pages = self.pages.iter().enumerate();
@@ -91,5 +96,7 @@ mod tests {
         numbers.remove(63);
         numbers.remove(100_000);
         assert_eq!(numbers.all(), [0, 64, 5000, end - 1]);
+        numbers.clear();
+        assert_eq!(numbers.all(), []);
     }
 }

@@ -55,7 +55,7 @@ impl Client {
         let handle = process.take_handle(flags.nonblocking)?;
         let id = open(process, &handle, family)?;
         set_flags(&handle, flags)?;
-        let fd = self.adopt(handle.fd, id)?;
+        let fd = self.adopt(handle.fd, handle.id, id)?;
         if family == Family::V6 {
             self.socket_of(fd.as_fd())?.set_note(note::IS_V6, true);
         }

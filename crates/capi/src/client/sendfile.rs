@@ -177,7 +177,7 @@ impl Client {
         })?;
         // Programs expect low numbers for descriptors of their own.
         let fd = own::move_up(handle.fd);
-        let passed = self.adopt(fd, named(answer)?)?;
+        let passed = self.adopt(fd, id, named(answer)?)?;
         own::keep(passed.as_fd());
         match self.await_open(passed.as_fd()) {
             Ok(meta) => Ok((passed, meta)),
