@@ -79,6 +79,17 @@ unsafe fn on_ours(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_l
             is::SYS_epoll_ctl => {
                 events::splitway_preload_epoll_ctl(int(a), int(b), int(c), pointer(d)).into()
             }
+            is::SYS_epoll_create1 => events::splitway_preload_epoll_create1(int(a)).into(),
+            is::SYS_epoll_pwait => {
+                let (set, max, timeout_ms) = (int(a), int(c), int(d));
+                events::splitway_preload_epoll_pwait(set, pointer(b), max, timeout_ms, pointer(e))
+                    .into()
+            }
+            is::SYS_epoll_pwait2 => {
+                let (set, max, timeout) = (int(a), int(c), pointer(d));
+                events::splitway_preload_epoll_pwait2(set, pointer(b), max, timeout, pointer(e))
+                    .into()
+            }
             is::SYS_close => descriptors::splitway_preload_close(int(a)).into(),
             is::SYS_close_range => {
                 descriptors::splitway_preload_close_range(a as c_uint, b as c_uint, int(c)).into()
@@ -110,7 +121,7 @@ unsafe fn on_ours(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_l
 
 /// Calls on one descriptor. Whose it is, is asked of these only: asking may take a lock, which
 /// makes calls of its own if another thread has it.
-const ON_DESCRIPTOR: [c_long; 21] = [
+const ON_DESCRIPTOR: [c_long; 19] = [
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_readv,
@@ -130,8 +141,6 @@ const ON_DESCRIPTOR: [c_long; 21] = [
     libc::SYS_getsockopt,
     libc::SYS_fcntl,
     libc::SYS_ioctl,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
 ];
 
 /// A call on one descriptor, if that is a split socket, or a set that holds some.
@@ -191,16 +200,6 @@ unsafe fn on_descriptor(number: c_long, given: [c_long; 6]) -> Option<c_long> {
             is::SYS_ioctl => {
                 descriptors::splitway_preload_ioctl(fd, b as c_ulong, pointer(c)).into()
             }
-            is::SYS_epoll_pwait => {
-                let (max, timeout_ms) = (int(c), int(d));
-                events::splitway_preload_epoll_pwait(fd, pointer(b), max, timeout_ms, pointer(e))
-                    .into()
-            }
-            is::SYS_epoll_pwait2 => {
-                let (max, timeout) = (int(c), pointer(d));
-                events::splitway_preload_epoll_pwait2(fd, pointer(b), max, timeout, pointer(e))
-                    .into()
-            }
             _ => return None,
         }
     };
@@ -215,7 +214,8 @@ unsafe fn old(number: c_long, [a, b, c, d]: [c_long; 4]) -> Option<c_long> {
     let done = unsafe {
         match number {
             is::SYS_dup2 => descriptors::splitway_preload_dup2(int(a), int(b)),
-            is::SYS_epoll_wait if descriptors::is_ours(int(a)) => {
+            is::SYS_epoll_create => events::splitway_preload_epoll_create(int(a)),
+            is::SYS_epoll_wait => {
                 events::splitway_preload_epoll_wait(int(a), pointer(b), int(c), int(d))
             }
             is::SYS_poll if events::has_ours(pointer(a), b as c_ulong) => {
