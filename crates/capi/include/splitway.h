@@ -277,8 +277,8 @@ ssize_t sw_writev(int fd, const struct iovec *vectors, int count);
 // A file that is written to before its bytes have left ends the connection (ESTALE).
 //
 // EAGAIN if none may be queued and `out_fd` does not block; EPIPE with SIGPIPE, and the other
-// errors of `sw_send`; EINVAL for a negative offset; EBADF if `in_fd` is not open for reading;
-// ESPIPE if it has no positions.
+// errors of `sw_send`; EINVAL for a negative offset; EBADF if `in_fd` is not open for reading. If
+// it has no positions, as a pipe, EINVAL, or ESPIPE if `offset` is not null.
 //
 // # Safety
 // `offset` is null or valid.

@@ -5,6 +5,7 @@
 //! | `attach` | how a process gets its channel from the broker |
 //! | `modes` | what an application asks for, and its environment |
 //! | `application_key` | which application a process belongs to, as text |
+//! | `handle_names` | how a descriptor is recognised as a handle |
 //! | `handles` | descriptors that sockets will be, in store |
 //! | `fork` | how a process notices that it is a copy of another |
 //! | `table` | which descriptors are split sockets |
@@ -49,6 +50,7 @@ pub(crate) mod epoll;
 mod files;
 mod fork;
 mod forked_sets;
+pub(crate) mod handle_names;
 mod handles;
 mod link;
 mod modes;
@@ -59,7 +61,7 @@ mod polling;
 mod process;
 mod queues;
 mod readiness;
-pub(crate) mod recovery;
+mod recovery;
 mod sendfile;
 mod sends;
 mod sent_files;
@@ -78,9 +80,11 @@ mod zero_copy;
 pub use application::Client;
 pub use application_key::{ApplicationKey, BadApplicationKey};
 pub use attach::{AttachError, DEFAULT_PATH};
-pub use epoll::{EpollChange, EpollEvent};
+pub use epoll::{EpollChange, EpollEvent, is_event_of_library};
+pub use fork::generation as process_generation;
 pub use fork::note_bare_fork;
 pub use modes::{APPLICATION_VARIABLE, Modes, Options, UnknownMode};
+pub use numbers::Numbers;
 pub use opening::DescriptorFlags;
 pub use polling::Polled;
 pub use sends::{Completion, SENDS_MAX};

@@ -4,6 +4,7 @@ use std::arch::asm;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::atomic::AtomicU32;
 
 use libc::{c_int, c_long};
 use rustix::io::{DupFlags, Errno};
@@ -22,6 +23,23 @@ pub(crate) fn at_fork(
         libc::pthread_atfork(call(before), call(in_parent), call(in_child))
     };
     status == 0
+}
+
+/// A word, 0 at first, in a page that is empty in each child of this process, whatever has made it;
+/// and whether the kernel does that (since Linux 4.14).
+pub(crate) fn page_that_children_find_empty() -> rustix::io::Result<(&'static AtomicU32, bool)> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+    let (bytes, access) = (
+        rustix::param::page_size(),
+        ProtFlags::READ | ProtFlags::WRITE,
+    );
+    // SAFETY: the kernel chooses a place where nothing is. The page is never given back, and what
+    // the advice changes is that of children.
+    unsafe {
+        let page = mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE)?;
+        let is_wiped = madvise(page, bytes, Advice::LinuxWipeOnFork).is_ok();
+        Ok((AtomicU32::from_ptr(page.cast()), is_wiped))
+    }
 }
 
 /// Has the number of a descriptor lead to another open file, which is closed by `exec`. A child

@@ -341,6 +341,65 @@ fn a_reset_is_reported_once_and_then_the_pipe_is_broken() {
 }
 
 #[test]
+fn an_error_behind_bytes_is_that_of_the_next_call() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (opened, accepted) = pair(&client, 80);
+    let all = ReceiveFlags {
+        wait_all: true,
+        ..ReceiveFlags::default()
+    };
+    let mut bytes = [0; 10];
+    let mut receive_ten = || {
+        let pieces = &mut [IoSliceMut::new(&mut bytes)];
+        client.receive(accepted.as_fd(), pieces, all)
+    };
+    send_all(&client, opened.as_fd(), b"abc");
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(&mut receive_ten);
+        let index = fake.world().connection_at(80);
+        fake.world().fail(index, Errno::CONNRESET);
+        assert_eq!(reader.join().unwrap(), Ok(3));
+    });
+    assert_eq!(receive_ten(), Err(Errno::CONNRESET));
+    assert_eq!(receive_ten(), Ok(0));
+}
+
+/// Has `work` send more than there is room for, so that a reset cuts it off.
+fn cut_off(work: impl Fn(&Client, BorrowedFd<'_>) -> rustix::io::Result<usize> + Sync) {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (opened, accepted) = pair(&client, 80);
+    let send = || {
+        let pieces = &[IoSlice::new(b"x")];
+        client.send(accepted.as_fd(), pieces, SendFlags::default())
+    };
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| work(&client, accepted.as_fd()));
+        assert_eq!(receive(&client, &opened, 1).unwrap().len(), 1);
+        let index = fake.world().connection_at(80);
+        fake.world().fail(index, Errno::TIMEDOUT);
+        let sent = sender.join().unwrap().unwrap();
+        assert!((1..CUT_OFF_BYTES).contains(&sent), "{sent}");
+    });
+    assert_eq!(send(), Err(Errno::TIMEDOUT));
+    assert_eq!(send(), Err(Errno::PIPE));
+}
+
+const CUT_OFF_BYTES: usize = 4 << 20;
+
+#[test]
+fn a_send_that_a_reset_cuts_off_leaves_it_to_the_next_call() {
+    let bytes = vec![0; CUT_OFF_BYTES];
+    let pieces = &[IoSlice::new(&bytes)];
+    cut_off(|client, fd| client.send(fd, pieces, SendFlags::default()));
+    // A file that is open for writing as well is read in the library.
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(CUT_OFF_BYTES as u64).unwrap();
+    cut_off(|client, fd| client.send_open_file(fd, file.as_fd(), 0, CUT_OFF_BYTES));
+}
+
+#[test]
 fn a_thread_that_blocks_hears_of_a_reset_and_of_a_shutdown_here() {
     let fake = Fake::start();
     let client = fake.attach();

@@ -3,7 +3,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use splitway::Family;
 use splitway::client::{
     Client, Completion, EpollChange, EpollEvent, Modes, OptionValue, ReceiveFlags, SendFlags,
+    process_generation,
 };
 
 use crate::support::{
@@ -80,6 +81,80 @@ fn a_child_goes_on_with_a_connection() {
     client.close(accepted).unwrap();
     assert_eq!(receive_all(&client, &opened), bytes);
     assert_done(child);
+}
+
+/// A child made by the system call itself, which runs `work`.
+fn in_bare_child(work: impl FnOnce() -> bool) -> libc::pid_t {
+    let arguments: [libc::c_long; 5] = [libc::SIGCHLD.into(), 0, 0, 0, 0];
+    let [a, b, c, d, e] = arguments;
+    // SAFETY: the child has a copy of this stack, and ends in here.
+    unsafe {
+        let child = libc::syscall(libc::SYS_clone, a, b, c, d, e) as libc::pid_t;
+        if child == 0 {
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            libc::_exit(if matches!(done, Ok(true)) { 0 } else { 1 });
+        }
+        assert!(child > 0);
+        child
+    }
+}
+
+#[test]
+fn a_child_of_the_bare_system_call_goes_on_with_a_connection_and_so_does_its_parent() {
+    let _turn = TURN.lock().unwrap();
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (opened, accepted) = pair(&client, 80);
+    let world = fake.world();
+    let own = process_generation();
+    let child = in_bare_child(|| {
+        send(&client, &accepted, b"from the child");
+        let grandchild = in_bare_child(|| {
+            send(&client, &accepted, b", and its own");
+            process_generation() > own + 1
+        });
+        assert_done(grandchild);
+        process_generation() > own
+    });
+    drop(world);
+    assert_done(child);
+    assert_eq!(process_generation(), own);
+    send(&client, &accepted, b", from the parent");
+    client.close(accepted).unwrap();
+    let received = receive_all(&client, &opened);
+    assert_eq!(received, b"from the child, and its own, from the parent");
+}
+
+/// The kernel copies descriptors before memory: meanwhile, another thread may have closed a socket,
+/// or opened one.
+#[test]
+fn a_child_looks_whether_it_has_the_sockets_that_its_memory_names() {
+    let _turn = TURN.lock().unwrap();
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (opened, accepted) = pair(&client, 80);
+    let (other, other_accepted) = pair(&client, 81);
+    let child = in_child(&fake, || {
+        // As it is when it was opened after descriptors were copied.
+        let gone = accepted.as_raw_fd();
+        rustix::io::dup2(rustix::stdio::stderr(), &mut borrowed(gone)).unwrap();
+        assert!(!client.is_split(accepted.as_fd()));
+        // And as it is when its number was another socket's.
+        rustix::io::dup2(&other, &mut borrowed(other_accepted.as_raw_fd())).unwrap();
+        assert!(client.is_split(other_accepted.as_fd()));
+        send(&client, &other_accepted, b"x");
+        true
+    });
+    assert_done(child);
+    send(&client, &accepted, b"first");
+    assert_eq!(receive(&client, &opened, 10).unwrap(), b"first");
+    assert_eq!(receive(&client, &other_accepted, 10).unwrap(), b"x");
+}
+
+/// A number to put another descriptor at: it is not closed by this.
+fn borrowed(fd: RawFd) -> ManuallyDrop<OwnedFd> {
+    // SAFETY: it is open, and its owner is another.
+    ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 #[test]

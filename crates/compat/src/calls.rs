@@ -93,7 +93,12 @@ impl Supervisor {
         if is_foreign {
             return self.refuse(caller);
         }
-        match self.decide(caller) {
+        let mut decided = self.decide(caller);
+        // A socket that the program has closed may still have the address.
+        if matches!(decided, Err(Errno::ADDRINUSE)) && self.end_closed() {
+            decided = self.decide(caller);
+        }
+        match decided {
             Ok(Answer::Value(value)) => self.answer(notification, Ok(value)),
             Ok(Answer::Kernel) => {
                 let _ = self.notifier.leave_to_kernel(notification);

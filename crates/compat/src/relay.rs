@@ -149,6 +149,8 @@ impl Ends<'_> {
         match recv(self.own, &mut scratch[..room], RecvFlags::DONTWAIT) {
             Ok((_, 0)) => {
                 stream.is_sent = true;
+                // Closed: that may be to reset the connection, which no FIN precedes then.
+                stream.is_gone |= has_hung_up(self.own);
                 if !stream.is_gone {
                     self.client.shutdown(self.split, How::Write)?;
                 }

@@ -16,7 +16,7 @@ use rustix::io::{Errno, Result};
 use rustix::process::getpid;
 
 use crate::options;
-use crate::pair::{Pair, empty, prepare_reset, put_token, take_tokens};
+use crate::pair::{Pair, empty, has_hung_up, prepare_reset, put_token, take_tokens};
 use crate::relay::{Ends, Next};
 use crate::socket::{Connecting, Listener, Socket, State, Stream, Waiter};
 use crate::sys::{Notification, Notifier, RESTART};
@@ -290,6 +290,22 @@ impl Supervisor {
         } else {
             self.end(socket);
         }
+    }
+
+    /// Ends the sockets that the program has closed, of which events may still wait: their addresses
+    /// are free. False if there are none.
+    pub(crate) fn end_closed(&mut self) -> bool {
+        let is_closed = |socket: &&Socket| {
+            let is_connected = matches!(socket.state, State::Connected(_));
+            let own = socket.own.as_ref().filter(|_| !is_connected);
+            own.is_some_and(|own| has_hung_up(own.as_fd()))
+        };
+        let closed = self.sockets.values().filter(is_closed);
+        let closed: Vec<u64> = closed.map(|socket| socket.key).collect();
+        for key in &closed {
+            self.with(*key, Supervisor::program_hung_up);
+        }
+        !closed.is_empty()
     }
 
     /// Something has happened to a split socket.

@@ -3,8 +3,8 @@
 use std::os::fd::BorrowedFd;
 
 use capi::abi::{
-    last_error, set_errno, sw_poll, sw_readv, sw_recv, sw_recvfrom, sw_recvmsg, sw_send,
-    sw_sendfile, sw_sendmsg, sw_sendto, sw_writev,
+    last_error, receive_message_after, send_after, set_errno, sw_poll, sw_readv, sw_recv,
+    sw_recvfrom, sw_recvmsg, sw_send, sw_sendfile, sw_sendmsg, sw_sendto, sw_writev,
 };
 use capi::client::cancellation;
 use libc::{
@@ -357,7 +357,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendmsg(
 }
 
 /// recvmmsg(2). Of a split socket, one message after the other, as the kernel has it: an error
-/// behind the first is that of the next call. The timeout is looked at between messages.
+/// comes before the first, and one behind that is left to the next call. The timeout is looked at between messages.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_recvmmsg(
     fd: c_int,
@@ -375,11 +375,17 @@ pub unsafe extern "C-unwind" fn splitway_preload_recvmmsg(
             }
             return received;
         }
+        // Before what there is to receive, as do_recvmmsg of Linux has it.
+        let socket = BorrowedFd::borrow_raw(fd);
+        if let Some(Err(errno)) = client().map(|client| client.take_error(socket)) {
+            return fail(errno) as c_int;
+        }
         let waits_for_one = flags & libc::MSG_WAITFORONE != 0;
         let mut flags = flags & !libc::MSG_WAITFORONE;
         one_by_one(count, |place| {
             let message = messages.add(place);
-            let len = point(|| sw_recvmsg(fd, &raw mut (*message).msg_hdr, flags));
+            let header = &raw mut (*message).msg_hdr;
+            let len = point(|| receive_message_after(fd, header, flags, place));
             if waits_for_one {
                 flags |= libc::MSG_DONTWAIT;
             }
@@ -392,7 +398,8 @@ pub unsafe extern "C-unwind" fn splitway_preload_recvmmsg(
     }
 }
 
-/// sendmmsg(2). Of a split socket, one message after the other.
+/// sendmmsg(2). Of a split socket, one message after the other, as the kernel has it: one that was
+/// sent in part is the last, and an error behind the first is lost.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_sendmmsg(
     fd: c_int,
@@ -411,9 +418,20 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendmmsg(
             if len >= 0 {
                 (*message).msg_len = len as c_uint;
             }
-            (len >= 0, false)
+            let is_whole =
+                usize::try_from(len).is_ok_and(|len| len == bytes_of(&(*message).msg_hdr));
+            (len >= 0, !is_whole)
         })
     }
+}
+
+/// Bytes of a message that was just sent.
+unsafe fn bytes_of(message: &msghdr) -> usize {
+    let count = message.msg_iovlen as usize;
+    // SAFETY: the caller's promise: the call has used as many buffers.
+    (0..count).fold(0usize, |bytes, place| unsafe {
+        bytes.saturating_add((*message.msg_iov.add(place)).iov_len)
+    })
 }
 
 /// Messages that one call takes, at most: `UIO_MAXIOV` of Linux.
@@ -657,8 +675,8 @@ unsafe fn splice_out(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssiz
         };
         let mut rest = &buffer[..taken as usize];
         while !rest.is_empty() {
-            let (at, flags) = (rest.as_ptr().cast(), more | libc::MSG_NOSIGNAL);
-            match sw_send(to, at, rest.len(), flags) {
+            let (at, before) = (rest.as_ptr().cast(), taken as usize - rest.len());
+            match send_after(to, at, rest.len(), more, before) {
                 sent @ 0.. => rest = &rest[sent as usize..],
                 // Another thread has used the room. What has left the pipe is waited for, whatever
                 // interrupts that.
@@ -667,8 +685,8 @@ unsafe fn splice_out(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssiz
                         cancellation::forget();
                     }
                 }
-                // The connection has ended, and with it what was under way.
-                _ if rest.len() < taken as usize => break,
+                // The connection has ended, and with it what was under way. The next call says why.
+                _ if before > 0 => break,
                 _ => return -1,
             }
         }

@@ -24,7 +24,29 @@ pub unsafe extern "C-unwind" fn splitway_preload_syscall(
 ) -> c_long {
     let given = [a, b, c, d, e, f];
     // SAFETY: the caller's promise.
-    unsafe { on_ours(number, given).unwrap_or_else(|| call(number, given)) }
+    unsafe {
+        on_ours(number, given).unwrap_or_else(|| {
+            let copies = copies_memory(number, given);
+            let done = call(number, given);
+            if copies && done >= 0 {
+                capi::client::note_bare_fork(done == 0);
+            }
+            done
+        })
+    }
+}
+
+/// Whether it makes a process with memory of its own.
+unsafe fn copies_memory(number: c_long, [a, ..]: [c_long; 6]) -> bool {
+    const SHARES: u64 = libc::CLONE_VM.unsigned_abs() as u64;
+    match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_fork => true,
+        libc::SYS_clone => a.cast_unsigned() & SHARES == 0,
+        // SAFETY: the caller's promise: flags stand first (clone(2)).
+        libc::SYS_clone3 if a != 0 => unsafe { *pointer::<u64>(a) & SHARES == 0 },
+        _ => false,
+    }
 }
 
 /// Registers hold 64 bits, of which a number may be the lower 32.
@@ -57,6 +79,17 @@ unsafe fn on_ours(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_l
             is::SYS_epoll_ctl => {
                 events::splitway_preload_epoll_ctl(int(a), int(b), int(c), pointer(d)).into()
             }
+            is::SYS_epoll_create1 => events::splitway_preload_epoll_create1(int(a)).into(),
+            is::SYS_epoll_pwait => {
+                let (set, max, timeout_ms) = (int(a), int(c), int(d));
+                events::splitway_preload_epoll_pwait(set, pointer(b), max, timeout_ms, pointer(e))
+                    .into()
+            }
+            is::SYS_epoll_pwait2 => {
+                let (set, max, timeout) = (int(a), int(c), pointer(d));
+                events::splitway_preload_epoll_pwait2(set, pointer(b), max, timeout, pointer(e))
+                    .into()
+            }
             is::SYS_close => descriptors::splitway_preload_close(int(a)).into(),
             is::SYS_close_range => {
                 descriptors::splitway_preload_close_range(a as c_uint, b as c_uint, int(c)).into()
@@ -88,7 +121,7 @@ unsafe fn on_ours(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_l
 
 /// Calls on one descriptor. Whose it is, is asked of these only: asking may take a lock, which
 /// makes calls of its own if another thread has it.
-const ON_DESCRIPTOR: [c_long; 21] = [
+const ON_DESCRIPTOR: [c_long; 19] = [
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_readv,
@@ -108,8 +141,6 @@ const ON_DESCRIPTOR: [c_long; 21] = [
     libc::SYS_getsockopt,
     libc::SYS_fcntl,
     libc::SYS_ioctl,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
 ];
 
 /// A call on one descriptor, if that is a split socket, or a set that holds some.
@@ -169,16 +200,6 @@ unsafe fn on_descriptor(number: c_long, given: [c_long; 6]) -> Option<c_long> {
             is::SYS_ioctl => {
                 descriptors::splitway_preload_ioctl(fd, b as c_ulong, pointer(c)).into()
             }
-            is::SYS_epoll_pwait => {
-                let (max, timeout_ms) = (int(c), int(d));
-                events::splitway_preload_epoll_pwait(fd, pointer(b), max, timeout_ms, pointer(e))
-                    .into()
-            }
-            is::SYS_epoll_pwait2 => {
-                let (max, timeout) = (int(c), pointer(d));
-                events::splitway_preload_epoll_pwait2(fd, pointer(b), max, timeout, pointer(e))
-                    .into()
-            }
             _ => return None,
         }
     };
@@ -193,7 +214,8 @@ unsafe fn old(number: c_long, [a, b, c, d]: [c_long; 4]) -> Option<c_long> {
     let done = unsafe {
         match number {
             is::SYS_dup2 => descriptors::splitway_preload_dup2(int(a), int(b)),
-            is::SYS_epoll_wait if descriptors::is_ours(int(a)) => {
+            is::SYS_epoll_create => events::splitway_preload_epoll_create(int(a)),
+            is::SYS_epoll_wait => {
                 events::splitway_preload_epoll_wait(int(a), pointer(b), int(c), int(d))
             }
             is::SYS_poll if events::has_ours(pointer(a), b as c_ulong) => {

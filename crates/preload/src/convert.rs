@@ -12,6 +12,7 @@ use rustix::io::{Errno, FdFlags, Result, fcntl_getfd};
 use rustix::net::ipproto;
 
 use crate::attached::complain;
+use crate::events::{extend, wake_waiting};
 use crate::kernel::kernel;
 use crate::kernels::{
     OPTIONS, VALUE_BYTES, bound, make_settable, stream_family, tcp_socket, unspecified,
@@ -162,8 +163,9 @@ fn replace(fd: BorrowedFd<'_>, family: Family) -> Result<()> {
             events: interest.events,
             data: interest.data,
         };
-        client.epoll_extend(epoll)?;
+        extend(client, epoll)?;
         client.epoll_change(epoll, fd, EpollChange::Add(event))?;
+        wake_waiting(client);
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use libc::{c_int, c_long, c_uint, c_ulong, c_void};
 use rustix::io::{Errno, Result};
 
 use crate::attached::{client, is_split};
+use crate::epoll_sets;
 use crate::kernel::kernel;
 use crate::library;
 use crate::pending;
@@ -81,6 +82,7 @@ fn let_go_of(fd: c_int) -> Result<()> {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn splitway_preload_close(fd: c_int) -> c_int {
     pending::remove(fd);
+    epoll_sets::remove(fd);
     note_closed(fd);
     if is_ours(fd) {
         // One that lingers waits, and is no cancellation point.
@@ -162,6 +164,7 @@ fn noted(old: c_int, new: c_int) -> c_int {
     if new < 0 {
         return new;
     }
+    epoll_sets::note_duplicate(old, new);
     match note_duplicate(old, new) {
         Ok(()) => {
             streams::note_split(new);

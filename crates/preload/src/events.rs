@@ -3,12 +3,17 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use capi::Client;
 use capi::abi::{poll_with_mask, set_errno, sw_epoll_ctl, sw_epoll_pwait, sw_poll};
-use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use capi::client::is_event_of_library;
+use libc::{
+    c_int, c_long, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval,
+};
 use rustix::io::Errno;
 
 use crate::attached::{client, is_split};
 use crate::cancel::point;
+use crate::epoll_sets;
 use crate::kernel::kernel;
 use crate::library;
 use crate::pending;
@@ -23,6 +28,38 @@ fn is_extended(epoll: c_int) -> bool {
     client().is_some_and(|client| client.is_epoll_number(epoll))
 }
 
+/// epoll_create1(2).
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn splitway_preload_epoll_create1(flags: c_int) -> c_int {
+    // SAFETY: it takes a number.
+    let set = unsafe { kernel!(SYS_epoll_create1, flags) } as c_int;
+    if set >= 0 {
+        epoll_sets::insert(set);
+    }
+    set
+}
+
+/// epoll_create(2).
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn splitway_preload_epoll_create(size: c_int) -> c_int {
+    if size <= 0 {
+        return fail(Errno::INVAL);
+    }
+    splitway_preload_epoll_create1(0)
+}
+
+/// Has a set hold split sockets, by all its descriptors.
+pub(crate) fn extend(client: &Client, epoll: BorrowedFd<'_>) -> Result<(), Errno> {
+    client.epoll_extend(epoll, &epoll_sets::known())
+}
+
+/// Has those who wait in the kernel's half alone of a set that holds split sockets wait for these as
+/// well.
+pub(crate) fn wake_waiting(client: &Client) {
+    let wake = || client.wake_sets();
+    epoll_sets::wake_those_in(|fd| client.is_epoll_number(fd), wake);
+}
+
 /// epoll_ctl(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_epoll_ctl(
@@ -33,18 +70,24 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_ctl(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
+        let mut is_new = None;
         if let Some(client) = client().filter(|_| is_split(fd) || is_extended(fd))
             && epoll >= 0
             && !is_extended(epoll)
-            && let Err(errno) = client.epoll_extend(BorrowedFd::borrow_raw(epoll))
         {
-            return fail(errno);
+            if let Err(errno) = extend(client, BorrowedFd::borrow_raw(epoll)) {
+                return fail(errno);
+            }
+            is_new = Some(client);
         }
         let done = if is_extended(epoll) {
             sw_epoll_ctl(epoll, op, fd, event)
         } else {
             kernel!(SYS_epoll_ctl, epoll, op, fd, event) as c_int
         };
+        if let Some(client) = is_new {
+            wake_waiting(client);
+        }
         if done == 0 && !is_split(fd) {
             let interest = event.as_ref().filter(|_| op != libc::EPOLL_CTL_DEL);
             pending::set_interest(
@@ -81,12 +124,12 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_pwait(
     timeout_ms: c_int,
     mask: *const sigset_t,
 ) -> c_int {
+    let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
     // SAFETY: the caller's promise.
     unsafe {
-        if is_extended(epoll) {
-            return point(|| sw_epoll_pwait(epoll, events, max, timeout_ms, mask));
-        }
-        library::epoll_pwait(epoll, events, max, timeout_ms, mask)
+        wait(epoll, events, max, timeout, mask, |events| {
+            library::epoll_pwait(epoll, events, max, timeout_ms, mask)
+        })
     }
 }
 
@@ -101,16 +144,73 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_pwait2(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        if !is_extended(epoll) {
-            return library::epoll_pwait2(epoll, events, max, timeout, mask);
-        }
         match duration(timeout.as_ref()) {
-            Ok(timeout) => {
-                point(|| sw_epoll_pwait(epoll, events, max, milliseconds(timeout), mask))
-            }
+            Ok(whole) => wait(epoll, events, max, whole, mask, |events| {
+                library::epoll_pwait2(epoll, events, max, timeout, mask)
+            }),
             Err(errno) => fail(errno),
         }
     }
+}
+
+/// Waits for events of a set: by `kernel` as long as it holds no split sockets.
+///
+/// # Safety
+/// As for epoll_pwait(2).
+unsafe fn wait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    max: c_int,
+    timeout: Option<Duration>,
+    mask: *const sigset_t,
+    kernel: impl FnOnce(*mut epoll_event) -> c_int,
+) -> c_int {
+    let mut left = timeout;
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !is_extended(epoll) {
+            let until = timeout.filter(|timeout| !timeout.is_zero());
+            let until = until.and_then(|timeout| Instant::now().checked_add(timeout));
+            epoll_sets::begin_wait(epoll);
+            if !is_extended(epoll) {
+                let count = kernel(events);
+                epoll_sets::end_wait();
+                let kept = without_own(events, count);
+                if kept == count || kept > 0 {
+                    return kept;
+                }
+                // Since then it holds some, by this descriptor or another.
+                if let Some(client) = client()
+                    && let Err(errno) = extend(client, BorrowedFd::borrow_raw(epoll))
+                {
+                    return fail(errno);
+                }
+            } else {
+                epoll_sets::end_wait();
+            }
+            left = until.map_or(timeout, |until| {
+                Some(until.saturating_duration_since(Instant::now()))
+            });
+        }
+        point(|| sw_epoll_pwait(epoll, events, max, milliseconds(left), mask))
+    }
+}
+
+/// Removes the library's own members from what a set has reported; returns how many events are left.
+unsafe fn without_own(events: *mut epoll_event, count: c_int) -> c_int {
+    let Some(found) = usize::try_from(count).ok().filter(|count| *count > 0) else {
+        return count;
+    };
+    // SAFETY: the kernel has written so many.
+    let found = unsafe { std::slice::from_raw_parts_mut(events, found) };
+    let mut kept = 0;
+    for place in 0..found.len() {
+        if !is_event_of_library(found[place].u64) {
+            found[kept] = found[place];
+            kept += 1;
+        }
+    }
+    kept as c_int
 }
 
 /// A timeout; `None` is for ever. EINVAL if it makes no sense.
@@ -220,13 +320,13 @@ pub unsafe extern "C-unwind" fn splitway_preload_select(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        let sets = [read, write, except];
-        if !has_ours_in(end, sets) {
+        let (sets, looked_at) = ([read, write, except], looked_at(end));
+        if !has_ours_in(looked_at, sets) {
             return library::select(end, read, write, except, timeout);
         }
         let relative = timeout.as_ref().copied().map(normal);
         let begun = Instant::now();
-        let done = point(|| select_with_poll(end, sets, relative.as_ref(), std::ptr::null()));
+        let done = point(|| select_with_poll(looked_at, sets, relative.as_ref(), std::ptr::null()));
         if let (Some(timeout), Some(relative)) = (timeout.as_mut(), relative) {
             // Linux says what is left of it.
             let left = less(relative, begun.elapsed());
@@ -272,22 +372,52 @@ pub unsafe extern "C-unwind" fn splitway_preload_pselect(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        let sets = [read, write, except];
-        if has_ours_in(end, sets) {
-            return point(|| select_with_poll(end, sets, timeout.as_ref(), mask));
+        let (sets, looked_at) = ([read, write, except], looked_at(end));
+        if has_ours_in(looked_at, sets) {
+            return point(|| select_with_poll(looked_at, sets, timeout.as_ref(), mask));
         }
         library::pselect(end, read, write, except, timeout, mask)
     }
 }
 
+/// Bits of a word of a set.
+const WORD_BITS: usize = c_long::BITS as usize;
+
+/// The word of a set that a descriptor is in, and its bit. Sets of programs that have many
+/// descriptors are longer than their type.
+unsafe fn place_in(fd: c_int, set: *mut fd_set) -> (*mut c_long, c_long) {
+    let fd = fd.unsigned_abs() as usize;
+    // SAFETY: the caller's promise: the set is as long as the descriptor needs.
+    let word = unsafe { set.cast::<c_long>().add(fd / WORD_BITS) };
+    (word, 1 << (fd % WORD_BITS))
+}
+
 /// Whether a descriptor is in a set of select(2).
-unsafe fn is_in(fd: c_int, set: *const fd_set) -> bool {
+unsafe fn is_in(fd: c_int, set: *mut fd_set) -> bool {
+    if set.is_null() {
+        return false;
+    }
     // SAFETY: the caller's promise.
-    !set.is_null() && unsafe { libc::FD_ISSET(fd, set) }
+    unsafe {
+        let (word, bit) = place_in(fd, set);
+        *word & bit != 0
+    }
+}
+
+/// How many descriptors are looked at: as many as the kernel has room for in this process, where
+/// that is fewer than are named. Programs name all that they may have, with shorter sets.
+fn looked_at(end: c_int) -> c_int {
+    const USUAL: c_int = libc::FD_SETSIZE as c_int;
+    if end <= USUAL {
+        return end;
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut lines = status.lines();
+    let size = lines.find_map(|line| line.strip_prefix("FDSize:")?.trim().parse().ok());
+    end.min(size.unwrap_or(USUAL))
 }
 
 unsafe fn has_ours_in(end: c_int, sets: [*mut fd_set; 3]) -> bool {
-    let end = end.min(libc::FD_SETSIZE as c_int);
     // SAFETY: the caller's promise.
     client().is_some()
         && (0..end).any(|fd| unsafe { sets.iter().any(|set| is_in(fd, *set)) } && is_ours(fd))
@@ -310,7 +440,6 @@ unsafe fn select_with_poll(
         Ok(timeout) => timeout,
         Err(errno) => return fail(errno),
     };
-    let end = end.clamp(0, libc::FD_SETSIZE as c_int);
     let mut polled = Vec::new();
     // SAFETY: the caller's promise.
     unsafe {
@@ -346,7 +475,8 @@ unsafe fn select_with_poll(
                 if polled.revents & meaning != 0 {
                     ready += 1;
                 } else {
-                    libc::FD_CLR(polled.fd, *set);
+                    let (word, bit) = place_in(polled.fd, *set);
+                    *word &= !bit;
                 }
             }
         }

@@ -6,8 +6,9 @@ use std::mem::transmute;
 use std::ptr;
 use std::sync::OnceLock;
 
-use capi::abi::default_options;
+use capi::abi::{default_options, set_errno};
 use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
+use rustix::io::Errno;
 
 use crate::attached::client;
 use crate::kernel::kernel;
@@ -17,6 +18,19 @@ use crate::settings::settings;
 type Strings = *const *const c_char;
 
 type ExecVpe = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
+
+/// What a child of clone(2) runs.
+type Work = extern "C" fn(*mut c_void) -> c_int;
+
+type Clone = unsafe extern "C" fn(
+    Option<Work>,
+    *mut c_void,
+    c_int,
+    *mut c_void,
+    *mut c_void,
+    *mut c_void,
+    *mut c_void,
+) -> c_int;
 
 type Spawn = unsafe extern "C" fn(
     *mut pid_t,
@@ -38,6 +52,7 @@ struct Library {
     posix_spawn: Option<Spawn>,
     posix_spawnp: Option<Spawn>,
     bare_fork: Option<unsafe extern "C" fn() -> pid_t>,
+    clone: Option<Clone>,
 }
 
 static LIBRARY: OnceLock<Library> = OnceLock::new();
@@ -51,6 +66,7 @@ pub(crate) fn find() {
             posix_spawn: transmute::<*mut c_void, Option<Spawn>>(next(c"posix_spawn")),
             posix_spawnp: transmute::<*mut c_void, Option<Spawn>>(next(c"posix_spawnp")),
             bare_fork: transmute::<*mut c_void, Option<_>>(next(c"_Fork")),
+            clone: transmute::<*mut c_void, Option<Clone>>(next(c"clone")),
         });
     }
 }
@@ -220,6 +236,30 @@ pub unsafe extern "C" fn splitway_preload__Fork() -> pid_t {
     let child = unsafe { fork() };
     if child >= 0 {
         capi::client::note_bare_fork(child == 0);
+    }
+    child
+}
+
+/// clone(2). It takes as many arguments as there may be, of which the kernel looks at those that the
+/// flags name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_clone(
+    work: Option<Work>,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent_id: *mut c_void,
+    storage: *mut c_void,
+    child_id: *mut c_void,
+) -> c_int {
+    let Some(clone) = LIBRARY.get().and_then(|library| library.clone) else {
+        set_errno(Errno::NOSYS);
+        return -1;
+    };
+    // SAFETY: the caller's promise. A child that has memory of its own runs `work` there.
+    let child = unsafe { clone(work, stack, flags, argument, parent_id, storage, child_id) };
+    if child > 0 && flags & libc::CLONE_VM == 0 {
+        capi::client::note_bare_fork(false);
     }
     child
 }

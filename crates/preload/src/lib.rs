@@ -29,6 +29,7 @@
 //! | `bytes` | read and write in all forms |
 //! | `pipes` | pipes between split sockets, and connections that a NIC stack joins instead |
 //! | `events` | epoll, poll, select |
+//! | `epoll_sets` | epoll sets of the kernel, and threads that wait in them |
 //! | `descriptors` | close, dup, fcntl, ioctl |
 //! | `cancel` | threads that are cancelled in calls on split sockets |
 //! | `inherited` | split sockets that come from other processes |
@@ -59,6 +60,7 @@ pub mod cancel;
 mod convert;
 #[allow(unsafe_code, reason = "C passes pointers")]
 pub mod descriptors;
+mod epoll_sets;
 #[allow(unsafe_code, reason = "C passes pointers")]
 pub mod events;
 #[allow(unsafe_code, reason = "C passes pointers")]

@@ -59,8 +59,9 @@ pub extern "C-unwind" fn splitway_preload_socket(
     let fd = unsafe { kernel!(SYS_socket, domain, kind, protocol) } as c_int;
     let is_stream = kind & 15 == libc::SOCK_STREAM;
     let is_inet = domain == libc::AF_INET || domain == libc::AF_INET6;
-    let may_connect = settings().is_some_and(|told| !told.connect.is_empty());
-    if fd >= 0 && is_stream && is_inet && may_connect {
+    let may_be_split =
+        settings().is_some_and(|told| !told.connect.is_empty() || !told.listen.is_empty());
+    if fd >= 0 && is_stream && is_inet && may_be_split {
         pending::insert(fd);
     }
     fd

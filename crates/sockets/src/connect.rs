@@ -1,6 +1,6 @@
 //! Sockets before they are connected, connections that applications open, and ends.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use host::app::{Bind, BindError, BindingId, StreamId};
 use rustix::io::Errno;
@@ -21,10 +21,20 @@ pub(crate) fn looped(cx: &Context<'_>, stream: StreamId) -> Flags {
     }
 }
 
+/// Whether a socket may have an address: one of IPv6 also those of IPv4, which programs name by
+/// mapped ones.
 fn is_of(family: Family, address: SocketAddr) -> bool {
-    match family {
-        Family::V4 => address.is_ipv4(),
-        Family::V6 => address.is_ipv6(),
+    family == Family::V6 || address.is_ipv4()
+}
+
+/// The address that a socket is bound to, for a connection to a peer: one of both families is that
+/// of the peer's.
+fn bound_for(local: SocketAddr, peer: SocketAddr) -> SocketAddr {
+    let is_of_all = local.is_ipv6() && local.ip().is_unspecified();
+    if is_of_all && peer.is_ipv4() {
+        (Ipv4Addr::UNSPECIFIED, local.port()).into()
+    } else {
+        local
     }
 }
 
@@ -174,7 +184,7 @@ impl App {
         }
         let kept = own.ip.map(|ip| SocketAddr::new(ip, 0));
         let local = binding.and_then(|binding| cx.io.bound_address(binding));
-        let local = local.or(kept);
+        let local = local.or(kept).map(|local| bound_for(local, peer));
         let (rx, tx) = self.allocate_fifos(&options).ok_or(Errno::NOBUFS)?;
         let opened = cx.io.connect(owner, local, peer);
         let opened = opened.map_err(errno::of_connect).and_then(|stream| {

@@ -1,8 +1,9 @@
 //! Send and receive in all forms.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
 
-use rustix::fs::{SeekFrom, seek, tell};
+use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, seek, tell};
 use rustix::io::{Errno, Result};
 
 use super::global::{behind_descriptor, borrow, client, client_if_attached};
@@ -126,13 +127,30 @@ pub unsafe extern "C" fn sw_recvmsg(
     flags: libc::c_int,
 ) -> libc::ssize_t {
     // SAFETY: the caller's promise.
+    unsafe { receive_message_after(fd, message, flags, 0) }
+}
+
+/// `sw_recvmsg` as a part of a call that has received so many messages before: if that is any, the
+/// error of the connection is left to the next call. Not for programs in C.
+///
+/// # Safety
+/// As for `sw_recvmsg`.
+pub unsafe fn receive_message_after(
+    fd: libc::c_int,
+    message: *mut libc::msghdr,
+    flags: libc::c_int,
+    before: usize,
+) -> libc::ssize_t {
+    // SAFETY: the caller's promise.
     let Some(message) = (unsafe { message.as_mut() }) else {
         return length(behind_descriptor(fd, Err(Errno::FAULT)));
     };
     // SAFETY: the caller's promise.
     let pieces = unsafe { pieces_mut(message.msg_iov, message.msg_iovlen, Errno::MSGSIZE) };
     let pieces = behind_descriptor(fd, pieces);
-    let received = pieces.and_then(|mut pieces| receive(fd, &mut pieces, flags));
+    let received = pieces.and_then(|mut pieces| {
+        client()?.receive_after(borrow(fd)?, &mut pieces, receive_flags(flags)?, before)
+    });
     if received.is_ok() {
         message.msg_namelen = 0;
         message.msg_controllen = 0;
@@ -156,6 +174,27 @@ pub unsafe extern "C" fn sw_send(
     // SAFETY: the caller's promise.
     let bytes = behind_descriptor(fd, unsafe { bytes(buffer, len) });
     length(bytes.and_then(|bytes| send(fd, &[IoSlice::new(bytes)], flags)))
+}
+
+/// `sw_send` as a part of a call that has sent so many bytes before: if that is any, the error of the
+/// connection is left to the next call, and this one fails with EPIPE. It raises no signal. Not for
+/// programs in C.
+///
+/// # Safety
+/// `buffer` is null or has `len` bytes.
+pub unsafe fn send_after(
+    fd: libc::c_int,
+    buffer: *const libc::c_void,
+    len: usize,
+    flags: libc::c_int,
+    before: usize,
+) -> libc::ssize_t {
+    let send = || {
+        // SAFETY: the caller's promise.
+        let pieces = &[IoSlice::new(unsafe { bytes(buffer, len)? })];
+        client()?.send_after(borrow(fd)?, pieces, send_flags(flags)?, before)
+    };
+    length(send())
 }
 
 /// sendto(2): as `sw_send`; the address is ignored, as Linux does for a stream.
@@ -310,8 +349,8 @@ pub unsafe extern "C" fn sw_writev(
 /// A file that is written to before its bytes have left ends the connection (ESTALE).
 ///
 /// EAGAIN if none may be queued and `out_fd` does not block; EPIPE with SIGPIPE, and the other
-/// errors of `sw_send`; EINVAL for a negative offset; EBADF if `in_fd` is not open for reading;
-/// ESPIPE if it has no positions.
+/// errors of `sw_send`; EINVAL for a negative offset; EBADF if `in_fd` is not open for reading. If
+/// it has no positions, as a pipe, EINVAL, or ESPIPE if `offset` is not null.
 ///
 /// # Safety
 /// `offset` is null or valid.
@@ -335,6 +374,10 @@ pub unsafe extern "C" fn sw_sendfile(
     length(sent)
 }
 
+fn is_readable(file: BorrowedFd<'_>) -> Result<bool> {
+    Ok(fcntl_getfl(file)? & OFlags::ACCMODE != OFlags::WRONLY)
+}
+
 fn send_file(
     out_fd: libc::c_int,
     in_fd: libc::c_int,
@@ -349,9 +392,14 @@ fn send_file(
             *place += sent as libc::off_t;
             Ok(sent)
         }
-        None if client.is_split(file) => Err(Errno::SPIPE),
+        None if client.is_split(file) => Err(Errno::INVAL),
         None => {
-            let from = tell(file)?;
+            let from = tell(file).or_else(|errno| match errno {
+                // As splice_direct_to_actor of Linux has it for all but files and devices.
+                Errno::SPIPE if is_readable(file)? => Err(Errno::INVAL),
+                Errno::SPIPE => Err(Errno::BADF),
+                errno => Err(errno),
+            })?;
             let sent = client.send_open_file(socket, file, from, count)?;
             seek(file, SeekFrom::Start(from + sent as u64))?;
             Ok(sent)

@@ -8,7 +8,7 @@ use super::global::{behind_descriptor, borrow, client, client_if_attached};
 use super::memory::{address, address_to_bind, is_unspecified, put_address, raw_address};
 use super::outcome::{descriptor, number, zero};
 use crate::client::DescriptorFlags;
-use crate::client::recovery::is_handle;
+use crate::client::handle_names::is_handle;
 use crate::{Family, How};
 
 const DESCRIPTOR_FLAGS: libc::c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;

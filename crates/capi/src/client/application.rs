@@ -4,17 +4,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 
 use rustix::io::{Errno, Result};
-use socket_channel::{Family, SocketId};
+use socket_channel::{Family, HandleId, SocketId};
 
 use super::application_key::ApplicationKey;
 use super::attach::AttachError;
+use super::fork;
 use super::forked_sets;
+use super::handle_names::handle_of;
 use super::modes::{Modes, Options};
 use super::own;
 use super::process::{Process, number};
 use super::sets::Sets;
 use super::socket::Socket;
-use super::table::Table;
+use super::table::{Entry, Table};
+use crate::sys;
 
 /// An application that is attached to the host stack: what its calls are made on.
 ///
@@ -53,12 +56,48 @@ impl Client {
 
     /// Whether a descriptor is a split socket, or a file of the NIC stack.
     pub fn is_split(&self, fd: BorrowedFd<'_>) -> bool {
-        self.table.get(number(fd)).is_some()
+        self.is_split_number(number(fd))
     }
 
     /// The same of a number, which need not be open.
     pub fn is_split_number(&self, fd: RawFd) -> bool {
-        self.table.get(fd).is_some()
+        self.entry_of(fd).is_some()
+    }
+
+    /// What a descriptor is in this process. In a child, the first look at a descriptor that it has
+    /// inherited asks the kernel.
+    pub(crate) fn entry_of(&self, fd: RawFd) -> Option<Entry> {
+        let entry = self.table.get(fd)?;
+        if entry.generation == fork::generation() {
+            return Some(entry);
+        }
+        self.confirm(fd, entry).or_else(|| self.find_other(fd))
+    }
+
+    /// The same where no socket is looked for that the memory does not name.
+    pub(crate) fn is_still(&self, fd: RawFd, socket: SocketId) -> bool {
+        let entry = self.table.get(fd).filter(|it| it.socket == socket);
+        entry.is_some_and(|entry| self.confirm(fd, entry).is_some())
+    }
+
+    /// Looks whether a descriptor is in this process what it was in another, whose memory this one
+    /// has a copy of.
+    #[cold]
+    fn confirm(&self, fd: RawFd, entry: Entry) -> Option<Entry> {
+        let key = &self.first.process.handles.membership().key;
+        let is = sys::borrow(fd).ok().and_then(|it| handle_of(it, key));
+        if is == Some(entry.handle) {
+            return Some(self.table.confirm(fd, entry, fork::generation()));
+        }
+        self.table.remove(fd);
+        None
+    }
+
+    /// Another socket may have had this number when descriptors were copied.
+    #[cold]
+    fn find_other(&self, fd: RawFd) -> Option<Entry> {
+        let is_recovered = self.recover(sys::borrow(fd).ok()?) == Ok(true);
+        self.table.get(fd).filter(|_| is_recovered)
     }
 
     /// The descriptors that are split sockets, files of the NIC stack, or sets with some.
@@ -74,14 +113,12 @@ impl Client {
     /// Has the library let go of a number that the program closes, or puts something else in the
     /// place of, though it is none of its own. EBADF if it is one that the library needs.
     pub fn let_go_of_number(&self, fd: RawFd) -> Result<()> {
-        if own::is_kept(fd) {
+        if self.is_kept(fd) {
             return Err(Errno::BADF);
         }
         if own::is_stored(fd) {
-            match self.process_if_attached() {
-                Some(process) => process.handles.give_up(fd),
-                None => own::give_up_number(fd),
-            }
+            self.process_if_attached()
+                .inspect(|process| process.handles.give_up(fd));
         }
         Ok(())
     }
@@ -94,9 +131,31 @@ impl Client {
         }
     }
 
+    /// Whether the library needs a number. A child needs nothing of its parent but the connection
+    /// to the broker, until it is attached; what else its parent has, may not be there.
+    fn is_kept(&self, fd: RawFd) -> bool {
+        match self.process_if_attached() {
+            Some(_) => own::is_kept(fd),
+            None => fd == self.inherited_broker(),
+        }
+    }
+
     /// The numbers that the library needs, in order.
     pub fn kept_numbers(&self) -> Vec<RawFd> {
-        own::kept()
+        if self.process_if_attached().is_some() {
+            own::kept()
+        } else {
+            vec![self.inherited_broker()]
+        }
+    }
+
+    /// The connection over which this process, which is not attached, will be.
+    fn inherited_broker(&self) -> RawFd {
+        let mut generation = &self.first;
+        while let Some(child) = generation.child.get() {
+            generation = child;
+        }
+        number(generation.process.handles.broker().as_fd())
     }
 
     /// What this process has; a child of a fork is attached by this.
@@ -111,7 +170,8 @@ impl Client {
                     let child = Box::new(Generation::of(child));
                     // Another thread may have been faster: then its process is the one.
                     generation.child.get_or_init(|| {
-                        forked_sets::inherit(&child.process, &generation.process, &self.table);
+                        let is_still = |fd, socket| self.is_still(fd, socket);
+                        forked_sets::inherit(&child.process, &generation.process, &is_still);
                         child
                     })
                 }
@@ -131,7 +191,7 @@ impl Client {
 
     /// The split socket behind a descriptor, if it is one.
     pub(crate) fn find<'a>(&'a self, fd: BorrowedFd<'a>) -> Result<Option<Socket<'a>>> {
-        let Some(id) = self.table.get(number(fd)) else {
+        let Some(Entry { socket: id, .. }) = self.entry_of(number(fd)) else {
             return Ok(None);
         };
         let process = self.process()?;
@@ -159,15 +219,20 @@ impl Client {
         Ok(socket.family())
     }
 
-    /// Notes that a descriptor is a socket from now on.
-    pub(crate) fn adopt(&self, fd: OwnedFd, id: SocketId) -> Result<OwnedFd> {
-        self.note(number(fd.as_fd()), id)?;
+    /// Notes that a descriptor, a handle, is a socket from now on.
+    pub(crate) fn adopt(&self, fd: OwnedFd, handle: HandleId, id: SocketId) -> Result<OwnedFd> {
+        self.note(number(fd.as_fd()), handle, id)?;
         Ok(fd)
     }
 
     /// The same of its number.
-    pub(crate) fn note(&self, fd: RawFd, id: SocketId) -> Result<()> {
-        self.table.insert(fd, id)
+    pub(crate) fn note(&self, fd: RawFd, handle: HandleId, id: SocketId) -> Result<()> {
+        let entry = Entry {
+            socket: id,
+            handle,
+            generation: fork::generation(),
+        };
+        self.table.insert(fd, entry)
     }
 
     /// What another program image needs to join this application.
@@ -182,8 +247,8 @@ impl Client {
 
     /// Notes that `new`, a duplicate, is what `old` is: a split socket, a file or an epoll set.
     pub fn note_duplicate(&self, old: BorrowedFd<'_>, new: OwnedFd) -> Result<OwnedFd> {
-        if let Some(id) = self.table.get(number(old)) {
-            return self.adopt(new, id);
+        if let Some(entry) = self.entry_of(number(old)) {
+            return self.adopt(new, entry.handle, entry.socket);
         }
         if self.is_epoll_number(number(old)) {
             let process = self.process()?;

@@ -11,14 +11,15 @@
 //! 3. it is counted as a sleeper, so the alarm of the event ring is armed;
 //! 4. it sleeps if its word is still 0. A hint that any thread takes from now on sets it to 1.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, Result};
 use rustix::thread::futex;
 
 use super::cancellation;
+use super::own::Kept;
 use super::socket::Socket;
 use super::timing::timespec;
 use super::watchers::Watch;
@@ -27,6 +28,16 @@ use super::watchers::Watch;
 #[derive(Debug, Default)]
 struct Sleeper {
     is_awake: AtomicU32,
+    kept: Mutex<KeptOpen>,
+}
+
+/// A socket whose descriptor another thread has closed stays open for a call until this is dropped.
+pub(crate) type KeptOpen = Option<Arc<Kept>>;
+
+impl Sleeper {
+    fn kept(&self) -> MutexGuard<'_, KeptOpen> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Watch for Sleeper {
@@ -36,6 +47,14 @@ impl Watch for Sleeper {
         }
         false
     }
+
+    fn is_call(&self) -> bool {
+        true
+    }
+
+    fn keep(&self, duplicate: &Arc<Kept>) {
+        *self.kept() = Some(Arc::clone(duplicate));
+    }
 }
 
 /// Waits until `ready` brings something; it may look at the socket only. EAGAIN after the timeout,
@@ -43,6 +62,16 @@ impl Watch for Sleeper {
 pub(crate) fn wait<T>(
     socket: &Socket<'_>,
     timeout: Option<Duration>,
+    ready: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    wait_and_go_on(socket, timeout, &mut None, ready)
+}
+
+/// The same of a call that goes on with the socket, which is open as long as `kept` is there.
+pub(crate) fn wait_and_go_on<T>(
+    socket: &Socket<'_>,
+    timeout: Option<Duration>,
+    kept: &mut KeptOpen,
     mut ready: impl FnMut() -> Result<Option<T>>,
 ) -> Result<T> {
     if let Some(done) = ready()? {
@@ -73,6 +102,9 @@ pub(crate) fn wait<T>(
         }
     };
     link.watchers.remove(socket.id.index, &watch);
+    if let Some(duplicate) = sleeper.kept().take() {
+        *kept = Some(duplicate);
+    }
     done
 }
 

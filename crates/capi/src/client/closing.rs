@@ -103,6 +103,10 @@ impl Client {
         {
             generation.sends.forget(id, || self.has_descriptor_of(id));
         }
+        if let Some(socket) = socket {
+            let watchers = &socket.process.link.watchers;
+            watchers.keep_open(socket.id.index, fd.as_fd());
+        }
         // The host stack hears of the last copy by its hang-up.
         close(fd);
         if is_listener && let Some(generation) = self.process_if_attached() {

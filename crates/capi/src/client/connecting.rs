@@ -1,6 +1,6 @@
 //! connect(2), listen(2), accept4(2).
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::{Errno, Result};
@@ -9,7 +9,7 @@ use socket_channel::{Command, Family, Flags, HandleId, Lock, SocketId};
 use super::application::Client;
 use super::blocking;
 use super::handles::Handle;
-use super::opening::{DescriptorFlags, check_family, named, peer, set_flags};
+use super::opening::{DescriptorFlags, check_family, named, peer, set_flags, unmapped};
 use super::process::errno;
 use super::socket::{Direction, Socket, note};
 use super::tally::{self, Counted};
@@ -44,6 +44,7 @@ impl Client {
         }
         let address = address(socket.family())?;
         check_family(&socket, address)?;
+        let address = destination(&socket, address)?;
         // None connects to a listener that was closed before.
         socket.process.handles.settle_listeners();
         let id = socket.id;
@@ -117,7 +118,7 @@ impl Client {
         }
         let (handle, id) = taken?;
         set_flags(&handle, flags)?;
-        let fd = self.adopt(handle.fd, id)?;
+        let fd = self.adopt(handle.fd, handle.id, id)?;
         let peer = self.finish_accept(&listener, fd.as_fd())?;
         tally::count(Counted::Accepted, 1);
         Ok((fd, peer))
@@ -128,6 +129,19 @@ impl Client {
         let connection = self.socket_of(fd)?;
         connection.inherit(listener);
         Ok(peer(&connection)?.unwrap_or_else(|| listener.local()))
+    }
+}
+
+/// Where a connection to an address leads. As Linux, to an address of IPv4 if it is a mapped one, or
+/// none and the socket is bound to a mapped one (`tcp_v6_connect`).
+fn destination(socket: &Socket<'_>, address: SocketAddr) -> Result<SocketAddr> {
+    let is_bound_to_v4 = socket.record.local().is_some_and(|local| local.is_ipv4());
+    match unmapped(socket, address).ok_or(Errno::NETUNREACH)? {
+        SocketAddr::V6(v6) if is_bound_to_v4 && v6.ip().is_unspecified() => {
+            Ok((Ipv4Addr::LOCALHOST, v6.port()).into())
+        }
+        SocketAddr::V6(_) if is_bound_to_v4 => Err(Errno::AFNOSUPPORT),
+        address => Ok(address),
     }
 }
 

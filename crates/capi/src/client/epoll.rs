@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, Result};
 
 use super::application::Client;
@@ -20,6 +21,7 @@ use super::readiness::{Report, report};
 use super::sets::{Interest, Set, Sets, Source, bell_data, canary_data};
 use super::timing::timespec;
 use super::watchers::Watch;
+use crate::sys;
 
 /// While split members are ready, the kernel is asked for its descriptors this often.
 const KERNEL_EVERY_CALLS: u32 = 16;
@@ -91,16 +93,35 @@ impl Client {
         Ok(fd)
     }
 
-    /// Has a set of the kernel's own hold split sockets as well, from now on.
-    pub fn epoll_extend(&self, epoll: BorrowedFd<'_>) -> Result<()> {
+    /// Has a set of the kernel's own hold split sockets as well, from now on, by whichever of its
+    /// descriptors: these are looked for among the numbers given. EBADF, EINVAL if it is no set.
+    pub fn epoll_extend(&self, epoll: BorrowedFd<'_>, among: &[RawFd]) -> Result<()> {
         let process = self.process()?;
-        if process.sets.get(number(epoll)).is_none() {
+        if process.sets.get(number(epoll)).is_some() {
+            return Ok(());
+        }
+        let extended = process.sets.numbers();
+        let known = extended.iter().chain(among).copied();
+        let duplicates = duplicates(epoll, known)?;
+        let set = duplicates.iter().find_map(|fd| process.sets.get(*fd));
+        let set = set.unwrap_or_else(|| {
             let set = Set::new();
             // What it holds already is not known, so the kernel is always asked.
             set.kernel_members.store(1, Ordering::Relaxed);
-            process.sets.insert(number(epoll), Arc::new(set));
+            Arc::new(set)
+        });
+        for fd in duplicates.into_iter().chain([number(epoll)]) {
+            process.sets.insert(fd, Arc::clone(&set));
         }
         Ok(())
+    }
+
+    /// Wakes threads that sleep in sets with split members, those as well that began to before
+    /// there were any.
+    pub fn wake_sets(&self) {
+        if let Some(process) = self.process_if_attached() {
+            process.link.ring_own_bell();
+        }
     }
 
     /// Whether a number is that of a set which may hold split sockets.
@@ -200,8 +221,10 @@ impl Client {
                     epoll,
                     max: events.len(),
                     ask,
+                    of_sets: Vec::new(),
                 };
                 wait.run(&mut found, timeout)?;
+                wait.wake_next(found.len());
             }
             None => ask(epoll, &mut found, events.len(), timeout)?,
         }
@@ -210,6 +233,40 @@ impl Client {
         }
         Ok(found.len().min(events.len()))
     }
+}
+
+/// Whether an event is one of the library's own members of a set.
+pub fn is_event_of_library(data: u64) -> bool {
+    data == bell_data() || data == canary_data()
+}
+
+/// Other descriptors of a set, among some numbers. What is in a set cannot be added to it again,
+/// whatever descriptor of the set that is tried by (epoll(7)).
+fn duplicates(epoll: BorrowedFd<'_>, among: impl Iterator<Item = RawFd>) -> Result<Vec<RawFd>> {
+    // It is never ready.
+    let probe = eventfd(0, EventfdFlags::CLOEXEC)?;
+    let add = |set: BorrowedFd<'_>| {
+        epoll::add(
+            set,
+            &probe,
+            EventData::new_u64(bell_data()),
+            EventFlags::empty(),
+        )
+    };
+    add(epoll)?;
+    let mut found = Vec::new();
+    for fd in among.filter(|fd| *fd != number(epoll)) {
+        let Ok(other) = sys::borrow(fd) else {
+            continue;
+        };
+        match add(other) {
+            Ok(()) => epoll::delete(other, &probe)?,
+            Err(Errno::EXIST) if !found.contains(&fd) => found.push(fd),
+            Err(_) => {}
+        }
+    }
+    epoll::delete(epoll, &probe)?;
+    Ok(found)
 }
 
 /// Changes the kernel's half of a set; tells by how much it grows.
@@ -307,6 +364,8 @@ struct Wait<'a, 'b> {
     epoll: BorrowedFd<'a>,
     max: usize,
     ask: &'a mut Ask<'b>,
+    /// What sets within this one have reported: the kernel may report the same.
+    of_sets: Vec<EpollEvent>,
 }
 
 impl Wait<'_, '_> {
@@ -315,16 +374,25 @@ impl Wait<'_, '_> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             link.drain();
-            self.collect(found);
+            let kernels = self.kernels_share();
+            self.collect(found, self.max - kernels);
             let now = timeout == Some(Duration::ZERO);
-            if !found.is_empty() || now {
-                if now && found.is_empty() || self.is_kernels_turn() {
-                    self.ask(found, Some(Duration::ZERO))?;
+            let is_kernels_turn = kernels > 0 && (!found.is_empty() || kernels == self.max);
+            if is_kernels_turn || now && found.is_empty() {
+                match self.ask(found, Some(Duration::ZERO)) {
+                    // What was found counts more than a signal.
+                    Err(errno) if found.is_empty() => return Err(errno),
+                    Ok(()) | Err(_) => {}
                 }
+                if found.is_empty() {
+                    self.collect(found, self.max);
+                }
+            }
+            if !found.is_empty() || now {
                 return Ok(());
             }
             link.fall_asleep(Some(&self.set.candidates.sleepers));
-            self.collect(found);
+            self.collect(found, self.max);
             let remaining = match deadline {
                 _ if !found.is_empty() => Some(Duration::ZERO),
                 Some(deadline) => Some(deadline.saturating_duration_since(Instant::now())),
@@ -342,18 +410,28 @@ impl Wait<'_, '_> {
             }
             if remaining.is_some_and(|remaining| remaining.is_zero()) {
                 // The bell may have rung at the last moment.
-                self.collect(found);
+                self.collect(found, self.max);
                 return Ok(());
             }
         }
     }
 
-    /// Takes what split members report, each once.
-    fn collect(&self, found: &mut Vec<EpollEvent>) {
+    /// This call has had no room for all that was ready, so another thread that sleeps in the set is
+    /// woken for the rest (`ep_done_scan` of Linux).
+    fn wake_next(&self, found: usize) {
+        let candidates = &self.set.candidates;
+        let is_full = found == self.max && candidates.sleepers.load(Ordering::Relaxed) > 0;
+        if is_full && candidates.len() > 0 {
+            self.process.link.ring_own_bell();
+        }
+    }
+
+    /// Takes what split members report, each once, until so many events are found.
+    fn collect(&mut self, found: &mut Vec<EpollEvent>, max: usize) {
         let candidates = &self.set.candidates;
         let _scan = self.set.scan();
         for _ in 0..candidates.len() {
-            if found.len() >= self.max {
+            if found.len() >= max {
                 return;
             }
             let Some(member) = candidates.pop() else {
@@ -364,7 +442,11 @@ impl Wait<'_, '_> {
                 // A level may last, and a further edge have come.
                 Some(report) => {
                     let Report { events, data, .. } = report;
-                    found.push(EpollEvent { events, data });
+                    let event = EpollEvent { events, data };
+                    found.push(event);
+                    if is_set {
+                        self.of_sets.push(event);
+                    }
                     !report.is_hinted
                 }
                 // Sets within this one have no hints at all.
@@ -376,37 +458,55 @@ impl Wait<'_, '_> {
         }
     }
 
-    /// Adds events of the kernel to those that were found; the bell and the canary are none.
+    /// Adds events of the kernel to those that were found; the bell and the canary are none. What
+    /// the kernel hands over is gone there, so it is never asked for more than there is room for.
     fn ask(&mut self, found: &mut Vec<EpollEvent>, timeout: Option<Duration>) -> Result<()> {
-        let room = self.max.saturating_sub(found.len()).min(KERNEL_EVENTS_MAX);
-        if room == 0 {
-            return Ok(());
-        }
-        let mut events = Vec::new();
-        // With room for one event, the bell would take the place of one that counts.
-        (self.ask)(self.epoll, &mut events, room + 2, timeout)?;
-        // It has told what there is now, however long it has slept before.
-        let mut asked = self.set.asked();
-        asked.at = Instant::now();
-        asked.skipped = 0;
-        drop(asked);
-        for event in events {
-            if event.data == canary_data() {
-                self.process.link.bury_canary(self.epoll);
-            } else if event.data != bell_data() && !found.contains(&event) {
-                found.push(event);
+        let mut timeout = timeout;
+        loop {
+            let room = self.max.saturating_sub(found.len()).min(KERNEL_EVENTS_MAX);
+            if room == 0 {
+                return Ok(());
             }
+            let mut events = Vec::new();
+            (self.ask)(self.epoll, &mut events, room, timeout)?;
+            // It has told what there is now, however long it has slept before.
+            let mut asked = self.set.asked();
+            asked.at = Instant::now();
+            asked.skipped = 0;
+            drop(asked);
+            let is_full = events.len() == room;
+            let mut has_own = false;
+            for event in events {
+                if is_event_of_library(event.data) {
+                    has_own = true;
+                    if event.data == canary_data() {
+                        self.process.link.bury_canary(self.epoll);
+                    }
+                } else if !self.of_sets.contains(&event) {
+                    found.push(event);
+                }
+            }
+            // The bell, an edge that is told of once, has taken the place of another.
+            if !(is_full && has_own) {
+                return Ok(());
+            }
+            timeout = Some(Duration::ZERO);
         }
-        Ok(())
     }
 
-    /// Whether it is time to ask the kernel although split members are ready.
-    fn is_kernels_turn(&self) -> bool {
+    /// How many events the kernel is to be asked for before split members fill the room: some when
+    /// it is its turn. With room for one, every second turn is that of split members.
+    fn kernels_share(&self) -> usize {
         if self.set.kernel_members.load(Ordering::Relaxed) == 0 {
-            return false;
+            return 0;
         }
         let mut asked = self.set.asked();
         asked.skipped += 1;
-        asked.skipped >= KERNEL_EVERY_CALLS || asked.at.elapsed() >= KERNEL_EVERY
+        let is_turn = asked.skipped >= KERNEL_EVERY_CALLS || asked.at.elapsed() >= KERNEL_EVERY;
+        match self.max {
+            _ if !is_turn => 0,
+            1 if asked.skipped == 1 || self.set.candidates.len() == 0 => 0,
+            max => max.div_ceil(2),
+        }
     }
 }

@@ -39,7 +39,7 @@ impl Client {
         })?;
         let file = named(answer)?;
         set_flags(&handle, flags)?;
-        self.adopt(handle.fd, file)
+        self.adopt(handle.fd, handle.id, file)
     }
 
     /// What a file is. EAGAIN while it is being opened; why it could not be opened, or read:

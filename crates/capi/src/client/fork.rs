@@ -1,23 +1,35 @@
 //! Forks: how a process notices that it is a copy of another, or has been copied.
 //!
-//! A child has the memory of its parent, so its first call finds the parent's channel. Two counters
-//! tell: one counts the forks that led to this process, one those that it has made. Handlers of
-//! `pthread_atfork` count, so that no call asks for its process id, and write down epoll sets
+//! A child has the memory of its parent, so its first call finds the parent's channel. One page of
+//! memory is empty in each child, however it was made (`MADV_WIPEONFORK`): it holds the number of
+//! forks that led to the process, so no call asks for its process id. Another counter has those that
+//! the process has made. Handlers of `pthread_atfork` count these, and write down epoll sets
 //! (`set_copies.rs`). The child waits for no lock that another thread of the parent may have held:
 //! [`crate::client::Client`] keeps what is inherited in atomics, and all else is made again.
 //!
-//! A process made by `vfork` shares the memory until it calls `exec`, and acts for its parent. One
-//! made by the bare system call `clone` is not noticed.
+//! A process made by `vfork` shares the memory until it calls `exec`, and acts for its parent.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::set_copies;
+use super::{own, set_copies};
 use crate::sys;
 
-static FORKS_BEFORE: AtomicU32 = AtomicU32::new(0);
+/// The number in the page, or a larger one if that is being written.
+static FORKS_BEFORE: AtomicU32 = AtomicU32::new(FIRST);
 static FORKS_MADE: AtomicU32 = AtomicU32::new(0);
+static PAGE: OnceLock<Page> = OnceLock::new();
 static WATCHED: OnceLock<bool> = OnceLock::new();
+
+/// The number of the process that began to count: an empty page holds none.
+const FIRST: u32 = 1;
+
+#[derive(Debug)]
+struct Page {
+    generation: &'static AtomicU32,
+    /// The kernel empties it in children.
+    is_wiped: bool,
+}
 
 extern "C" fn before() {
     set_copies::before_fork(generation());
@@ -29,25 +41,69 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
-    FORKS_BEFORE.fetch_add(1, Ordering::Relaxed);
+    wipe();
     set_copies::after_fork(true);
 }
 
-/// After a fork without handlers, as `_Fork` of the C library makes it: in the child, or in its
-/// parent. The child has no epoll set of its parent.
+/// In a child, where the kernel does not empty the page.
+fn wipe() {
+    if let Some(page) = PAGE.get().filter(|page| !page.is_wiped) {
+        page.generation.store(0, Ordering::Relaxed);
+    }
+}
+
+/// After a fork without handlers, as `_Fork` and `clone` of the C library make it: in the child, or
+/// in its parent. The child has no epoll set of its parent.
 pub fn note_bare_fork(is_child: bool) {
-    let counter = if is_child { &FORKS_BEFORE } else { &FORKS_MADE };
-    counter.fetch_add(1, Ordering::Relaxed);
+    if is_child {
+        wipe();
+    } else {
+        FORKS_MADE.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
-/// Begins to count, once. False if the C library has no memory for it.
+/// Begins to count, once. False if there is no memory for it.
 pub(crate) fn watch() -> bool {
-    *WATCHED.get_or_init(|| sys::at_fork(before, in_parent, in_child))
+    *WATCHED.get_or_init(|| {
+        let Ok((generation, is_wiped)) = sys::page_that_children_find_empty() else {
+            return false;
+        };
+        generation.store(FIRST, Ordering::Relaxed);
+        let page = Page {
+            generation,
+            is_wiped,
+        };
+        PAGE.set(page).is_ok() && sys::at_fork(before, in_parent, in_child)
+    })
 }
 
-/// How many forks lie between this process and the one that began to count.
-pub(crate) fn generation() -> u32 {
-    FORKS_BEFORE.load(Ordering::Relaxed)
+/// What tells this process from those before it, and from its children: a number that grows by each
+/// fork that led to it.
+pub fn generation() -> u32 {
+    match PAGE
+        .get()
+        .map(|page| page.generation.load(Ordering::Relaxed))
+    {
+        Some(0) => count(),
+        Some(generation) => generation,
+        None => FIRST,
+    }
+}
+
+/// The first look of a child. One that is forked meanwhile gets another number.
+#[cold]
+fn count() -> u32 {
+    let Some(page) = PAGE.get() else {
+        return FIRST;
+    };
+    let next = FORKS_BEFORE.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+    // Another thread may have been faster.
+    let word = page.generation;
+    if let Err(other) = word.compare_exchange(0, next, Ordering::SeqCst, Ordering::SeqCst) {
+        return other;
+    }
+    own::forget_inherited();
+    next
 }
 
 /// How many children this process, and those before it, have made: what was made before the last

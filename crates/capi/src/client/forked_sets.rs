@@ -12,14 +12,18 @@ use std::sync::atomic::Ordering;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::{Errno, FdFlags, Result, fcntl_getfd};
 
+use socket_channel::SocketId;
+
 use super::process::Process;
 use super::set_copies::{Copied, take};
 use super::sets::{Interest, Set, Sets, Source, bell_data, canary_data};
-use super::table::Table;
 use crate::sys;
 
+/// Whether a descriptor is in the child the socket that its parent has there.
+type IsStill<'a> = &'a dyn Fn(RawFd, SocketId) -> bool;
+
 /// Gives a child what it has of the sets of its parent.
-pub(super) fn inherit(process: &Process, parent: &Process, table: &Table) {
+pub(super) fn inherit(process: &Process, parent: &Process, is_still: IsStill<'_>) {
     let copies = take(parent.sets.identity());
     let replaced = copies.into_iter().filter_map(|copied| {
         let set = Arc::new(Set::new());
@@ -30,7 +34,7 @@ pub(super) fn inherit(process: &Process, parent: &Process, table: &Table) {
     let replaced: Vec<(Copied, Arc<Set>, RawFd)> = replaced.collect();
     for (copied, set, number) in replaced {
         // What cannot be copied is missing; there is no call that could say so.
-        let _ = fill(process, table, &copied, &set, number);
+        let _ = fill(process, is_still, &copied, &set, number);
     }
 }
 
@@ -55,7 +59,13 @@ fn replace(process: &Process, numbers: &[RawFd], set: &Arc<Set>) -> Result<Vec<R
     Ok(places)
 }
 
-fn fill(process: &Process, table: &Table, copied: &Copied, set: &Set, number: RawFd) -> Result<()> {
+fn fill(
+    process: &Process,
+    is_still: IsStill<'_>,
+    copied: &Copied,
+    set: &Set,
+    number: RawFd,
+) -> Result<()> {
     let epoll = sys::borrow(number)?;
     for member in &copied.kernels {
         let Ok(fd) = sys::borrow(member.fd) else {
@@ -74,7 +84,10 @@ fn fill(process: &Process, table: &Table, copied: &Copied, set: &Set, number: Ra
     set.ensure_bell(|| process.link.watch_bell(epoll, bell_data(), canary_data()))?;
     for member in &copied.split {
         let source = match member.socket {
-            Some(id) => (table.get(member.fd) == Some(id)).then_some(Source::Socket(id)),
+            Some(id) => {
+                let is_still = is_still(member.fd, id);
+                is_still.then_some(Source::Socket(id))
+            }
             None => {
                 let inner = process.sets.get(member.fd);
                 inner.map(|inner| Source::Set(Arc::downgrade(&inner)))

@@ -181,7 +181,7 @@ impl Link {
     }
 
     /// Wakes all that sleep on the bell.
-    fn ring_own_bell(&self) {
+    pub(crate) fn ring_own_bell(&self) {
         let _ = rustix::io::write(&self.own_bell, &1u64.to_ne_bytes());
     }
 

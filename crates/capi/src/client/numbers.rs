@@ -13,7 +13,7 @@ type Page = Box<[AtomicU64]>;
 
 /// See the [module documentation](self).
 #[derive(Debug)]
-pub(crate) struct Numbers {
+pub struct Numbers {
     pages: [OnceLock<Page>; PAGES],
 }
 
@@ -25,14 +25,22 @@ fn place(fd: RawFd) -> Option<(usize, usize, u64)> {
     (page < PAGES).then_some((page, word % PAGE_WORDS, 1 << bit))
 }
 
+impl Default for Numbers {
+    fn default() -> Self {
+        Numbers::new()
+    }
+}
+
 impl Numbers {
-    pub(crate) const fn new() -> Numbers {
+    /// No number.
+    pub const fn new() -> Numbers {
         Numbers {
             pages: [const { OnceLock::new() }; PAGES],
         }
     }
 
-    pub(crate) fn has(&self, fd: RawFd) -> bool {
+    /// Whether a number is in it.
+    pub fn has(&self, fd: RawFd) -> bool {
         let Some((page, word, bit)) = place(fd) else {
             return false;
         };
@@ -41,7 +49,7 @@ impl Numbers {
     }
 
     /// Adds a number. One beyond the pages is left out.
-    pub(crate) fn insert(&self, fd: RawFd) {
+    pub fn insert(&self, fd: RawFd) {
         let Some((page, word, bit)) = place(fd) else {
             return;
         };
@@ -50,7 +58,8 @@ impl Numbers {
         page[word].fetch_or(bit, Ordering::AcqRel);
     }
 
-    pub(crate) fn remove(&self, fd: RawFd) {
+    /// Removes a number.
+    pub fn remove(&self, fd: RawFd) {
         if let Some((page, word, bit)) = place(fd)
             && let Some(page) = self.pages[page].get()
         {
@@ -58,8 +67,14 @@ impl Numbers {
         }
     }
 
+    /// Removes all numbers.
+    pub fn clear(&self) {
+        let words = self.pages.iter().filter_map(OnceLock::get).flatten();
+        words.for_each(|word| word.store(0, Ordering::Release));
+    }
+
     /// All of them, in order.
-    pub(crate) fn all(&self) -> Vec<RawFd> {
+    pub fn all(&self) -> Vec<RawFd> {
         let pages = self.pages.iter().enumerate();
         let pages = pages.filter_map(|(number, page)| Some((number * PAGE_WORDS, page.get()?)));
         let words = pages.flat_map(|(first, page)| (first..).zip(page.iter()));
@@ -91,5 +106,7 @@ mod tests {
         numbers.remove(63);
         numbers.remove(100_000);
         assert_eq!(numbers.all(), [0, 64, 5000, end - 1]);
+        numbers.clear();
+        assert_eq!(numbers.all(), []);
     }
 }

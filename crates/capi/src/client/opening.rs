@@ -55,7 +55,7 @@ impl Client {
         let handle = process.take_handle(flags.nonblocking)?;
         let id = open(process, &handle, family)?;
         set_flags(&handle, flags)?;
-        let fd = self.adopt(handle.fd, id)?;
+        let fd = self.adopt(handle.fd, handle.id, id)?;
         if family == Family::V6 {
             self.socket_of(fd.as_fd())?.set_note(note::IS_V6, true);
         }
@@ -63,7 +63,8 @@ impl Client {
     }
 
     /// Gives a socket its address, as bind(2). EINVAL if it has one, EADDRINUSE, EADDRNOTAVAIL,
-    /// EACCES if the application may not have it, EAFNOSUPPORT if it is of the other family.
+    /// EACCES if the application may not have it, EAFNOSUPPORT if it is of the other family. A
+    /// mapped address is that of IPv4; EINVAL with `IPV6_V6ONLY`.
     pub fn bind(&self, fd: BorrowedFd<'_>, address: SocketAddr) -> Result<()> {
         let socket = self.socket_of(fd)?;
         let look = socket.look_at_stream()?;
@@ -74,6 +75,7 @@ impl Client {
         if is_used || look.flags.has(Flags::BOUND) {
             return Err(Errno::INVAL);
         }
+        let address = unmapped(&socket, address).ok_or(Errno::INVAL)?;
         let id = socket.id;
         let flags = bind_flags(socket.notes());
         socket.process.ask_for_address(|request| Command::Bind {
@@ -121,7 +123,8 @@ pub(crate) fn peer(socket: &Socket<'_>) -> Result<Option<SocketAddr>> {
     if socket.record.peer().is_none() {
         ask_address(socket, Side::Peer)?;
     }
-    Ok(socket.record.peer())
+    let peer = socket.record.peer();
+    Ok(peer.map(|peer| socket.as_named(peer)))
 }
 
 /// Has the host stack write an address into the record of a connection.
@@ -151,6 +154,19 @@ pub(crate) fn check_family(socket: &Socket<'_>, address: SocketAddr) -> Result<(
         return Err(Errno::AFNOSUPPORT);
     }
     Ok(())
+}
+
+/// The address that a program means: of a socket of IPv6, that of IPv4 which is mapped (RFC 4291
+/// §2.5.5.2). `None` if the socket is for IPv6 alone.
+pub(crate) fn unmapped(socket: &Socket<'_>, address: SocketAddr) -> Option<SocketAddr> {
+    let SocketAddr::V6(v6) = address else {
+        return Some(address);
+    };
+    match v6.ip().to_ipv4_mapped() {
+        Some(_) if socket.has_note(note::V6_ONLY) => None,
+        Some(ip) => Some((ip, v6.port()).into()),
+        None => Some(address),
+    }
 }
 
 fn bind_flags(notes: u64) -> BindFlags {

@@ -116,12 +116,14 @@ pub(crate) fn take_out(fd: BorrowedFd<'_>) {
     STORED.remove(fd.as_raw_fd());
 }
 
+/// In a child, which has none of its own yet. What its parent has, it does not need, and need not
+/// have: descriptors were copied before memory.
+pub(crate) fn forget_inherited() {
+    KEPT.clear();
+    STORED.clear();
+}
+
 /// A number is the program's now, which closes it.
 pub(crate) fn give_up(fd: OwnedFd) {
     STORED.remove(fd.into_raw_fd());
-}
-
-/// The same in a child, which has no store of its own yet.
-pub(crate) fn give_up_number(fd: RawFd) {
-    STORED.remove(fd);
 }

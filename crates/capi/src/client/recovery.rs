@@ -4,10 +4,10 @@
 use std::os::fd::BorrowedFd;
 
 use rustix::io::{Errno, Result};
-use rustix::net::SocketAddrUnix;
 use socket_channel::{Command, HandleId, SocketId, handle_name};
 
 use super::application::Client;
+use super::handle_names::handle_name_of;
 use super::opening;
 use super::process::{Process, number};
 use crate::sys;
@@ -39,21 +39,9 @@ impl Client {
             return Ok(false);
         }
         let id = look_up(process, handle)?;
-        self.note(number(fd), id)?;
+        self.note(number(fd), handle, id)?;
         Ok(true)
     }
-}
-
-/// Whether a descriptor has the name of a handle, of whatever application.
-pub(crate) fn is_handle(fd: BorrowedFd<'_>) -> bool {
-    handle_name_of(fd).is_some()
-}
-
-/// The name of the other end, if it is that of a handle.
-fn handle_name_of(fd: BorrowedFd<'_>) -> Option<SocketAddrUnix> {
-    let name = SocketAddrUnix::try_from(rustix::net::getpeername(fd).ok()??).ok()?;
-    let is_handle = |name: &[u8]| name.starts_with(handle_name::PREFIX.as_bytes());
-    name.abstract_name().is_some_and(is_handle).then_some(name)
 }
 
 fn look_up(process: &Process, handle: HandleId) -> Result<SocketId> {

@@ -61,8 +61,13 @@ impl Client {
         offset: u64,
         len: usize,
     ) -> Result<usize> {
-        if self.is_split(file) {
-            return self.send_file(fd, file, offset, len);
+        if let Some(split) = self.find(file)? {
+            let is_file = split.look()?.flags.has(Flags::FILE);
+            return if is_file {
+                self.send_file(fd, file, offset, len)
+            } else {
+                Err(Errno::SPIPE)
+            };
         }
         let socket = self.socket_of(fd)?;
         if offset.saturating_add(len as u64) > i64::MAX as u64 {
@@ -172,7 +177,7 @@ impl Client {
         })?;
         // Programs expect low numbers for descriptors of their own.
         let fd = own::move_up(handle.fd);
-        let passed = self.adopt(fd, named(answer)?)?;
+        let passed = self.adopt(fd, id, named(answer)?)?;
         own::keep(passed.as_fd());
         match self.await_open(passed.as_fd()) {
             Ok(meta) => Ok((passed, meta)),
@@ -225,7 +230,7 @@ impl Client {
                 Ok(0) => break,
                 Ok(read) => {
                     let pieces = &[IoSlice::new(&buffer[..read])];
-                    let result = self.send(fd, pieces, SendFlags::default());
+                    let result = self.send_after(fd, pieces, SendFlags::default(), sent);
                     result.map(|taken| (taken, taken < read))
                 }
                 Err(errno) => Err(errno),

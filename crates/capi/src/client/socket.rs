@@ -2,7 +2,7 @@
 //! to each other about it.
 
 use std::cell::Cell;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
@@ -177,13 +177,22 @@ impl Socket<'_> {
 
     /// Where this end is; zeros before it is bound.
     pub(crate) fn local(&self) -> SocketAddr {
-        self.record.local().unwrap_or_else(|| {
-            if self.has_note(note::IS_V6) {
-                (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
-            } else {
-                (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
+        let unbound = || match self.family() {
+            Family::V4 => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            Family::V6 => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let local = self.record.local();
+        local.map_or_else(unbound, |local| self.as_named(local))
+    }
+
+    /// An address as a program gets it: a socket of IPv6 has mapped ones (RFC 4291 §2.5.5.2).
+    pub(crate) fn as_named(&self, address: SocketAddr) -> SocketAddr {
+        match address.ip() {
+            IpAddr::V4(ip) if self.has_note(note::IS_V6) => {
+                (ip.to_ipv6_mapped(), address.port()).into()
             }
-        })
+            _ => address,
+        }
     }
 
     /// Tells the host stack that the rx FIFO has more room.

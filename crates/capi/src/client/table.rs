@@ -1,20 +1,67 @@
 //! Which descriptors are split sockets: a table from descriptor to socket.
 //!
-//! It is an atomic word for each descriptor, in pages made as they are needed: a child of a fork
-//! inherits it whole, whatever other threads of its parent did meanwhile.
+//! It is in atomics, in pages made as they are needed: a child of a fork inherits it whole. But the
+//! kernel copies descriptors before memory, so between the two another thread may have closed a
+//! socket, or opened one: for a child, an entry holds only once it was confirmed by what the
+//! descriptor is there. Entries name the handle that the descriptor was, and the process for which
+//! they hold (`fork.rs`).
 
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::{Errno, Result};
-use socket_channel::SocketId;
+use socket_channel::{HandleId, SocketId};
 
 /// Together with [`PAGE_SLOTS`] as many descriptors as `fs.nr_open` allows by default.
 const PAGES: usize = 1024;
 const PAGE_SLOTS: usize = 1024;
 
-type Page = Box<[AtomicU64]>;
+type Page = Box<[Slot]>;
+
+/// What a descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) socket: SocketId,
+    /// The handle that became the socket.
+    pub(crate) handle: HandleId,
+    /// Forks that led to the process for which it holds.
+    pub(crate) generation: u32,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// 0: it is none.
+    socket: AtomicU64,
+    /// See [`Entry::of`].
+    of: AtomicU64,
+}
+
+impl Entry {
+    /// The handle in the low half, the generation in the high one.
+    fn of(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.handle.0)
+    }
+}
+
+impl Slot {
+    fn load(&self) -> Option<Entry> {
+        let socket = SocketId::from_raw(self.socket.load(Ordering::Acquire))?;
+        let of = self.of.load(Ordering::Acquire);
+        Some(Entry {
+            socket,
+            handle: HandleId(of as u32),
+            generation: (of >> 32) as u32,
+        })
+    }
+
+    /// A fork in between finds no entry, or a whole one.
+    fn store(&self, entry: Entry) {
+        self.socket.store(0, Ordering::Release);
+        self.of.store(entry.of(), Ordering::Release);
+        self.socket.store(entry.socket.to_raw(), Ordering::Release);
+    }
+}
 
 /// See the [module documentation](self).
 #[derive(Debug)]
@@ -29,21 +76,21 @@ impl Table {
         }
     }
 
-    fn slot(&self, fd: RawFd) -> Option<&AtomicU64> {
+    fn slot(&self, fd: RawFd) -> Option<&Slot> {
         let fd = usize::try_from(fd).ok()?;
         self.pages.get(fd / PAGE_SLOTS)?.get()?.get(fd % PAGE_SLOTS)
     }
 
-    /// The socket behind a descriptor.
-    pub(crate) fn get(&self, fd: RawFd) -> Option<SocketId> {
-        SocketId::from_raw(self.slot(fd)?.load(Ordering::Acquire))
+    /// What is noted of a descriptor.
+    pub(crate) fn get(&self, fd: RawFd) -> Option<Entry> {
+        self.slot(fd)?.load()
     }
 
     /// Whether a socket is behind any descriptor. It looks at all of them.
     pub(crate) fn has(&self, socket: SocketId) -> bool {
         let raw = socket.to_raw();
         let mut slots = self.pages.iter().filter_map(OnceLock::get).flatten();
-        slots.any(|slot| slot.load(Ordering::Acquire) == raw)
+        slots.any(|slot| slot.socket.load(Ordering::Acquire) == raw)
     }
 
     /// All descriptors behind which sockets are. It looks at all of them.
@@ -52,24 +99,39 @@ impl Table {
         let pages = pages.filter_map(|(number, page)| Some((number * PAGE_SLOTS, page.get()?)));
         let used = pages.flat_map(|(first, page)| {
             let slots = page.iter().enumerate();
-            let used = slots.filter(|(_, slot)| slot.load(Ordering::Acquire) != 0);
+            let used = slots.filter(|(_, slot)| slot.socket.load(Ordering::Acquire) != 0);
             used.map(move |(place, _)| (first + place) as RawFd)
         });
         used.collect()
     }
 
-    /// Notes the socket behind a descriptor; EMFILE beyond the table.
-    pub(crate) fn insert(&self, fd: RawFd, socket: SocketId) -> Result<()> {
+    /// Notes what a descriptor is; EMFILE beyond the table.
+    pub(crate) fn insert(&self, fd: RawFd, entry: Entry) -> Result<()> {
         let place = usize::try_from(fd).map_err(|_| Errno::BADF)?;
         let page = self.pages.get(place / PAGE_SLOTS).ok_or(Errno::MFILE)?;
-        let page = page.get_or_init(|| (0..PAGE_SLOTS).map(|_| AtomicU64::new(0)).collect());
-        page[place % PAGE_SLOTS].store(socket.to_raw(), Ordering::Release);
+        let page = page.get_or_init(|| (0..PAGE_SLOTS).map(|_| Slot::default()).collect());
+        page[place % PAGE_SLOTS].store(entry);
         Ok(())
+    }
+
+    /// Notes that an entry holds for another process as well; it holds all the time meanwhile.
+    pub(crate) fn confirm(&self, fd: RawFd, entry: Entry, generation: u32) -> Entry {
+        let confirmed = Entry {
+            generation,
+            ..entry
+        };
+        if let Some(slot) = self.slot(fd) {
+            let (before, after) = (entry.of(), confirmed.of());
+            // If it is another by now, that was noted by another thread of this process.
+            let (done, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+            let _ = slot.of.compare_exchange(before, after, done, failed);
+        }
+        confirmed
     }
 
     /// Forgets a descriptor; tells which socket was behind it.
     pub(crate) fn remove(&self, fd: RawFd) -> Option<SocketId> {
-        SocketId::from_raw(self.slot(fd)?.swap(0, Ordering::AcqRel))
+        SocketId::from_raw(self.slot(fd)?.socket.swap(0, Ordering::AcqRel))
     }
 }
 
@@ -77,32 +139,36 @@ impl Table {
 mod tests {
     use super::*;
 
+    const ENTRY: Entry = Entry {
+        socket: SocketId {
+            index: 5,
+            generation: 1,
+        },
+        handle: HandleId(u32::MAX),
+        generation: 7,
+    };
+
     #[test]
     fn a_descriptor_is_found_until_it_is_removed() {
         let table = Table::new();
-        let id = SocketId {
-            index: 5,
-            generation: 1,
-        };
         assert_eq!(table.get(3), None);
-        table.insert(3, id).unwrap();
-        table.insert(5000, id).unwrap();
-        assert_eq!((table.get(3), table.get(5000)), (Some(id), Some(id)));
+        table.insert(3, ENTRY).unwrap();
+        table.insert(5000, ENTRY).unwrap();
+        assert_eq!((table.get(3), table.get(5000)), (Some(ENTRY), Some(ENTRY)));
         assert_eq!(table.numbers(), [3, 5000]);
-        assert_eq!(table.remove(3), Some(id));
+        assert!(table.has(ENTRY.socket));
+        let confirmed = table.confirm(3, ENTRY, 8);
+        assert_eq!((confirmed.generation, table.get(3)), (8, Some(confirmed)));
+        assert_eq!(table.remove(3), Some(ENTRY.socket));
         assert_eq!((table.get(3), table.remove(3)), (None, None));
     }
 
     #[test]
     fn numbers_out_of_range_are_no_sockets() {
         let table = Table::new();
-        let id = SocketId {
-            index: 0,
-            generation: 1,
-        };
         let beyond = (PAGES * PAGE_SLOTS) as RawFd;
-        assert_eq!(table.insert(beyond, id), Err(Errno::MFILE));
-        assert_eq!(table.insert(-1, id), Err(Errno::BADF));
+        assert_eq!(table.insert(beyond, ENTRY), Err(Errno::MFILE));
+        assert_eq!(table.insert(-1, ENTRY), Err(Errno::BADF));
         assert_eq!((table.get(beyond), table.get(-1)), (None, None));
     }
 }

@@ -7,7 +7,7 @@ use rustix::io::{Errno, Result};
 use socket_channel::{Command, Flags, Lock, Look};
 
 use super::application::Client;
-use super::blocking;
+use super::blocking::{self, KeptOpen};
 use super::modes::Modes;
 use super::process::errno;
 use super::socket::{Direction, Socket, note};
@@ -42,47 +42,32 @@ pub struct SendFlags {
 impl Client {
     /// Receives bytes into buffers, in order; returns how many, 0 at the end of the stream. EAGAIN,
     /// ENOTCONN, EINTR, and the error of the connection, once: ECONNRESET, ETIMEDOUT, EHOSTUNREACH.
+    /// A call that has received some returns these; the error is that of the next call.
     pub fn receive(
         &self,
         fd: BorrowedFd<'_>,
         buffers: &mut [IoSliceMut<'_>],
         flags: ReceiveFlags,
     ) -> Result<usize> {
+        self.receive_after(fd, buffers, flags, 0)
+    }
+
+    /// The same as a part of a call that has received so many bytes before. If that is any, the
+    /// error of the connection is left to the next call: this one fails with ECONNRESET.
+    pub fn receive_after(
+        &self,
+        fd: BorrowedFd<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+        before: usize,
+    ) -> Result<usize> {
         let socket = self.socket_of(fd)?;
-        let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let mut done = 0;
+        let mut progress = Progress::after(before);
         loop {
-            // Before the bytes, so that an end that is seen now is behind all of them.
-            let look = socket.look_at_stream()?;
-            ask_for_held(&socket, wanted - done)?;
-            // Listeners keep the names of connections where others keep bytes.
-            let is_elsewhere = splice::discard_reports(&socket)?;
-            if !look.flags.has(Flags::LISTENER) && !is_elsewhere {
-                match receive_some(&socket, buffers, done, flags) {
-                    Ok(received) => done += received,
-                    Err(Errno::BUSY) if socket.record.takes_note_of_splice() => {}
-                    Err(errno) => return partial(done, errno),
-                }
-            }
-            let is_enough = done > 0 && (flags.peek || !flags.wait_all);
-            // Nothing is received when there is something, as tcp_recvmsg of Linux has it.
-            let is_all = done == wanted && (wanted > 0 || has_bytes(&socket, look));
-            if is_all || is_enough {
-                return Ok(done);
-            }
-            match end_of_stream(&socket, look) {
+            match receive_once(&socket, buffers, &mut progress, flags) {
+                Ok(true) => return Ok(progress.done),
                 Ok(false) => {}
-                Ok(true) => return Ok(done),
-                Err(_) if done > 0 => return Ok(done),
-                Err(errno) => return Err(errno),
-            }
-            if flags.dont_wait || socket.is_nonblocking()? {
-                return partial(done, Errno::AGAIN);
-            }
-            let timeout = socket.timeout(Direction::Receive);
-            let is_ready = || Ok(may_receive(&socket, socket.look()?)?.then_some(()));
-            if let Err(errno) = blocking::wait(&socket, timeout, is_ready) {
-                return partial(done, errno);
+                Err(errno) => return partial(progress.done, errno),
             }
         }
     }
@@ -152,56 +137,74 @@ impl Client {
     /// that does not block returns then when the host stack has taken what TCP has room for.
     ///
     /// EAGAIN, EINTR; EPIPE if this side was shut down, or there is no connection; and the error of
-    /// the connection, once.
+    /// the connection, once. A call that has sent some returns how many; the error is that of the
+    /// next call.
     pub fn send(
         &self,
         fd: BorrowedFd<'_>,
         buffers: &[IoSlice<'_>],
         flags: SendFlags,
     ) -> Result<usize> {
+        self.send_after(fd, buffers, flags, 0)
+    }
+
+    /// The same as a part of a call that has sent so many bytes before. If that is any, the error of
+    /// the connection is left to the next call: this one fails with EPIPE.
+    pub fn send_after(
+        &self,
+        fd: BorrowedFd<'_>,
+        buffers: &[IoSlice<'_>],
+        flags: SendFlags,
+        before: usize,
+    ) -> Result<usize> {
         let socket = self.socket_of(fd)?;
-        let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let mut done = 0;
+        let mut progress = Progress::after(before);
         loop {
-            match may_send(&socket) {
-                Ok(look) if look.flags.has(Flags::CONNECTED) => {
-                    match send_some(&socket, buffers, done, flags) {
-                        Ok(sent) => done += sent,
-                        Err(Errno::BUSY) if splice::give_back_to_send(&socket)? => {}
-                        Err(errno) => return partial(done, errno),
-                    }
-                    if done == wanted {
-                        await_taken(&socket, flags)?;
-                        return Ok(done);
-                    }
-                }
-                Ok(_) => {}
-                Err(_) if done > 0 => return Ok(done),
-                Err(errno) => return Err(errno),
-            }
-            if flags.dont_wait || socket.is_nonblocking()? {
-                return partial(done, Errno::AGAIN);
-            }
-            let timeout = socket.timeout(Direction::Send);
-            let waited = blocking::wait(&socket, timeout, || {
-                let look = socket.look()?;
-                let is_elsewhere = splice::is_spliced(look.flags);
-                let has_room = look.unsent_bytes <= look.tx_bytes / 4 * 3 && !is_elsewhere;
-                let is_ready = has_room && look.flags.has(Flags::CONNECTED)
-                    || is_over(look.flags)
-                    || look.error_is_new
-                    || socket.has_note(note::SHUT_WRITE);
-                may_move_or_is_noted(&socket)?;
-                Ok(is_ready.then_some(()))
-            });
-            if let Err(errno) = waited {
-                return partial(done, errno);
+            match send_once(&socket, buffers, &mut progress, flags) {
+                Ok(true) => return Ok(progress.done),
+                Ok(false) => {}
+                Err(errno) => return partial(progress.done, errno),
             }
         }
     }
 }
 
+/// How far a call has come that sends, or receives.
+#[derive(Debug)]
+struct Progress {
+    /// Bytes in earlier parts of it.
+    before: usize,
+    done: usize,
+    /// It has waited: another thread may have closed its descriptor since.
+    has_waited: bool,
+    kept: KeptOpen,
+}
+
+impl Progress {
+    fn after(before: usize) -> Progress {
+        Progress {
+            before,
+            done: 0,
+            has_waited: false,
+            kept: None,
+        }
+    }
+
+    fn is_any(&self) -> bool {
+        self.before > 0 || self.done > 0
+    }
+}
+
 impl Client {
+    /// The error of a connection, if it is new; it is reported by this.
+    pub fn take_error(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        let socket = self.socket_of(fd)?;
+        if socket.look_at_stream()?.error_is_new {
+            socket.take_error()?;
+        }
+        Ok(())
+    }
+
     /// How many bytes a call that does not block would take now. The errors of [`Client::send`].
     pub fn send_room_bytes(&self, fd: BorrowedFd<'_>) -> Result<usize> {
         let socket = self.socket_of(fd)?;
@@ -211,6 +214,110 @@ impl Client {
             room => room,
         }
     }
+}
+
+/// Receives what is there, and waits if that is not enough; true if the call is over.
+fn receive_once(
+    socket: &Socket<'_>,
+    buffers: &mut [IoSliceMut<'_>],
+    progress: &mut Progress,
+    flags: ReceiveFlags,
+) -> Result<bool> {
+    let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+    // Before the bytes, so that an end that is seen now is behind all of them.
+    let look = socket.look_at_stream()?;
+    ask_for_held(socket, wanted - progress.done)?;
+    // Listeners keep the names of connections where others keep bytes.
+    let is_elsewhere = splice::discard_reports(socket)?;
+    if !look.flags.has(Flags::LISTENER) && !is_elsewhere {
+        match receive_some(socket, buffers, progress.done, flags) {
+            // A peek begins at the first byte again.
+            Ok(received) if flags.peek => progress.done = received,
+            Ok(received) => progress.done += received,
+            Err(Errno::BUSY) if socket.record.takes_note_of_splice() => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    let done = progress.done;
+    let is_enough = done > 0 && !flags.wait_all;
+    // Nothing is received when there is something, as tcp_recvmsg of Linux has it.
+    let is_all = done == wanted && (wanted > 0 || has_bytes(socket, look));
+    if is_all || is_enough {
+        return Ok(true);
+    }
+    // What was received is returned, and why there is no more by the next call.
+    let is_over = if done > 0 {
+        has_error(look) || is_ended(socket, look)? || flags.dont_wait
+    } else if progress.is_any() && has_error(look) {
+        return Err(Errno::CONNRESET);
+    } else {
+        end_of_stream(socket, look)?
+    };
+    if is_over {
+        return Ok(true);
+    }
+    if flags.dont_wait || !progress.has_waited && socket.is_nonblocking()? {
+        return Err(Errno::AGAIN);
+    }
+    progress.has_waited = true;
+    let seen = if flags.peek { done as u64 } else { 0 };
+    let timeout = socket.timeout(Direction::Receive);
+    blocking::wait_and_go_on(socket, timeout, &mut progress.kept, || {
+        let look = socket.look()?;
+        let is_ready = if seen == 0 {
+            may_receive(socket, look)?
+        } else {
+            may_move_or_is_noted(socket)?;
+            let waiting = socket.record.rx_waiting_bytes();
+            waiting > seen || has_error(look) || is_ended(socket, look)?
+        };
+        Ok(is_ready.then_some(()))
+    })?;
+    Ok(false)
+}
+
+/// Sends what there is room for, and waits if that is not all; true if the call is over.
+fn send_once(
+    socket: &Socket<'_>,
+    buffers: &[IoSlice<'_>],
+    progress: &mut Progress,
+    flags: SendFlags,
+) -> Result<bool> {
+    let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+    let look = socket.look_at_stream()?;
+    if progress.is_any() {
+        may_send_more(socket, look)?;
+    } else {
+        may_send_after(socket, look)?;
+    }
+    if look.flags.has(Flags::CONNECTED) {
+        match send_some(socket, buffers, progress.done, flags) {
+            Ok(sent) => progress.done += sent,
+            Err(Errno::BUSY) if splice::give_back_to_send(socket)? => {}
+            Err(errno) => return Err(errno),
+        }
+        if progress.done == wanted {
+            await_taken(socket, flags)?;
+            return Ok(true);
+        }
+    }
+    if flags.dont_wait || !progress.has_waited && socket.is_nonblocking()? {
+        return Err(Errno::AGAIN);
+    }
+    progress.has_waited = true;
+    let timeout = socket.timeout(Direction::Send);
+    blocking::wait_and_go_on(socket, timeout, &mut progress.kept, || {
+        let look = socket.look()?;
+        let is_elsewhere = splice::is_spliced(look.flags);
+        let has_room = look.unsent_bytes <= look.tx_bytes / 4 * 3 && !is_elsewhere;
+        let is_ready = has_room && look.flags.has(Flags::CONNECTED)
+            || is_over(look.flags)
+            || look.error_is_new
+            || socket.has_note(note::SHUT_WRITE);
+        may_move_or_is_noted(socket)?;
+        Ok(is_ready.then_some(()))
+    })?;
+    Ok(false)
 }
 
 /// EBUSY if a NIC stack moves the bytes of a socket, and the program is to know.
@@ -276,13 +383,24 @@ pub(crate) fn is_over(flags: Flags) -> bool {
     flags.is_over()
 }
 
-/// With an empty FIFO: true at the end of the stream, false if bytes may come.
+/// Whether there is an error that a call which receives is to report. FIN counts more than a reset
+/// after it, which a send reports (SOCK_DONE of Linux).
+fn has_error(look: Look) -> bool {
+    look.error_is_new && !look.flags.has(Flags::FIN_RECEIVED)
+}
+
+/// With an empty FIFO: true at the end of the stream, false if bytes may come. Takes the error of
+/// the connection.
 fn end_of_stream(socket: &Socket<'_>, look: Look) -> Result<bool> {
-    let flags = look.flags;
-    // FIN counts more than a reset after it, which a send reports (SOCK_DONE of Linux).
-    if look.error_is_new && !flags.has(Flags::FIN_RECEIVED) {
+    if has_error(look) {
         socket.take_error()?;
     }
+    is_ended(socket, look)
+}
+
+/// The same of a connection without an error, which stays if there is one.
+fn is_ended(socket: &Socket<'_>, look: Look) -> Result<bool> {
+    let flags = look.flags;
     if flags.has(Flags::DETACHED) {
         return Err(Errno::CONNRESET);
     }
@@ -370,6 +488,18 @@ pub(crate) fn may_send_after(socket: &Socket<'_>, look: Look) -> Result<()> {
     if look.error_is_new {
         socket.take_error()?;
     }
+    is_open_to_send(socket, look)
+}
+
+/// The same for a call that has sent bytes: an error stays for the next one.
+fn may_send_more(socket: &Socket<'_>, look: Look) -> Result<()> {
+    if look.error_is_new {
+        return Err(Errno::PIPE);
+    }
+    is_open_to_send(socket, look)
+}
+
+fn is_open_to_send(socket: &Socket<'_>, look: Look) -> Result<()> {
     let flags = look.flags;
     let is_shut = flags.has(Flags::SHUT_WRITE) || socket.has_note(note::SHUT_WRITE);
     let is_open = flags.has(Flags::CONNECTED) || flags.has(Flags::CONNECTING);

@@ -1,13 +1,26 @@
 //! What waits for a change of a socket: threads that block in a call, and members of epoll sets.
 
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::fcntl_dupfd_cloexec;
+
+use super::own::{Kept, LIBRARY_FDS_FROM};
 
 /// Something that waits for a change.
 pub(crate) trait Watch: Send + Sync {
     /// The socket may have changed. True if a thread sleeps on the bell for it, which this does not
     /// ring.
     fn notify(&self) -> bool;
+
+    /// True if it is a thread in a call on the socket, which keeps that open until it returns.
+    fn is_call(&self) -> bool {
+        false
+    }
+
+    /// The program has closed a descriptor of the socket, of which this is a duplicate.
+    fn keep(&self, _duplicate: &Arc<Kept>) {}
 }
 
 type BySocket = HashMap<u32, Vec<Arc<dyn Watch>>>;
@@ -37,6 +50,19 @@ impl Watchers {
             if watches.is_empty() {
                 by_socket.remove(&socket);
             }
+        }
+    }
+
+    /// A descriptor of a socket is about to be closed: threads in calls keep a duplicate of it.
+    pub(crate) fn keep_open(&self, socket: u32, fd: BorrowedFd<'_>) {
+        let by_socket = self.lock();
+        let watches = by_socket.get(&socket).into_iter().flatten();
+        let mut calls = watches.filter(|watch| watch.is_call()).peekable();
+        if calls.peek().is_some()
+            && let Ok(duplicate) = fcntl_dupfd_cloexec(fd, LIBRARY_FDS_FROM)
+        {
+            let duplicate = Arc::new(Kept::new(duplicate));
+            calls.for_each(|watch| watch.keep(&duplicate));
         }
     }
 

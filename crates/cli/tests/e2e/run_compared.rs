@@ -6,9 +6,11 @@ use std::process::Command;
 
 use testbed::namespace::isolated;
 use testbed::process::run;
+use testbed::site::Site;
 
 use crate::programs::Stack;
 use crate::run::{compiled, splitway_run_on};
+use crate::run_compat::compat_on;
 use crate::stat::json;
 
 /// Options by which all that a program binds and connects to is split, loopback addresses too.
@@ -30,18 +32,56 @@ pub(crate) fn opened() -> u64 {
 /// The source of the program.
 const CALLS: &str = "cli/tests/programs/calls.c";
 
+/// `splitway run` on a stack, with options.
+type RunOn = fn(&Stack, &[&str]) -> Command;
+
+/// Has a program say the same on sockets of the kernel and on split ones, of which it opens so many
+/// connections at least.
+fn says_the_same(site: &Site, source: &str, run_on: RunOn, opened_min: u64) {
+    let stack = Stack::serve(site);
+    let program = compiled(&stack.folder, source);
+    let kernel = run(&mut Command::new(&program)).unwrap();
+    assert_eq!(opened(), 0);
+    let mut command = run_on(&stack, &ALL);
+    command.arg("--").arg(&program);
+    assert_eq!(run(&mut command).unwrap(), kernel);
+    assert!(opened() >= opened_min);
+    stack.assert_nothing_left();
+}
+
 #[test]
 fn seldom_calls_do_on_split_sockets_what_they_do_on_those_of_the_kernel() {
-    isolated(|site| {
-        let stack = Stack::serve(&site);
-        let program = compiled(&stack.folder, CALLS);
-        let kernel = run(&mut Command::new(&program)).unwrap();
-        assert_eq!(opened(), 0);
-        let mut command = splitway_run_on(&stack, &ALL);
-        let split = run(command.arg("--").arg(&program)).unwrap();
-        assert_eq!(split, kernel);
-        assert!(opened() >= 2);
-    });
+    isolated(|site| says_the_same(&site, CALLS, splitway_run_on, 2));
+}
+
+#[test]
+fn children_do_with_split_sockets_what_they_do_with_those_of_the_kernel() {
+    isolated(|site| says_the_same(&site, "cli/tests/programs/children.c", splitway_run_on, 4));
+}
+
+#[test]
+fn sets_of_epoll_report_split_sockets_as_they_do_those_of_the_kernel() {
+    isolated(|site| says_the_same(&site, "cli/tests/programs/sets.c", splitway_run_on, 2));
+}
+
+#[test]
+fn sockets_of_ipv6_have_mapped_addresses_as_those_of_the_kernel() {
+    isolated(|site| says_the_same(&site, "cli/tests/programs/mapped.c", splitway_run_on, 4));
+}
+
+#[test]
+fn sockets_of_ipv6_have_mapped_addresses_without_a_library() {
+    isolated(|site| says_the_same(&site, "cli/tests/programs/mapped.c", compat_on, 4));
+}
+
+#[test]
+fn closed_sockets_leave_nothing_behind() {
+    isolated(|site| says_the_same(&site, "cli/tests/programs/closed.c", splitway_run_on, 100));
+}
+
+#[test]
+fn closed_sockets_leave_nothing_behind_without_a_library() {
+    isolated(|site| says_the_same(&site, "cli/tests/programs/closed.c", compat_on, 100));
 }
 
 #[test]

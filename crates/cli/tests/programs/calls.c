@@ -12,13 +12,16 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/select.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -252,6 +255,233 @@ static void seldom(void)
     close(by);
 }
 
+/* Resets a connection, and waits until its other end knows. */
+static void reset(int ends[2])
+{
+    struct linger now = {.l_onoff = 1};
+    struct pollfd polled = {ends[1], 0, 0};
+    check(setsockopt(ends[0], SOL_SOCKET, SO_LINGER, &now, sizeof now), "SO_LINGER");
+    close(ends[0]);
+    check(poll(&polled, 1, -1), "poll");
+}
+
+/* A call that has received bytes leaves the error of the connection to the next one. */
+static void reset_behind_bytes(void)
+{
+    static const char *const ways[] = {"recv", "recvmsg", "recvmmsg", "peek and recv"};
+    int by = listener(), ends[2];
+    for (int way = 0; way < 4; way++) {
+        char bytes[10], more[10];
+        struct iovec in = {bytes, sizeof bytes}, other = {more, sizeof more};
+        struct mmsghdr messages[2] = {{.msg_hdr = {.msg_iov = &in, .msg_iovlen = 1}},
+                                      {.msg_hdr = {.msg_iov = &other, .msg_iovlen = 1}}};
+        connect_by(by, ends);
+        check(send(ends[0], "abc", 3, 0), "send");
+        while (recv(ends[1], bytes, 3, MSG_PEEK) < 3)
+            ;
+        reset(ends);
+        for (int turn = 0; turn < 3; turn++) {
+            if (way == 0)
+                say(ways[way], recv(ends[1], bytes, 10, MSG_WAITALL));
+            else if (way == 1)
+                say(ways[way], recvmsg(ends[1], &messages[0].msg_hdr, MSG_WAITALL));
+            else if (way == 2 && turn == 0)
+                say(ways[way], recvmmsg(ends[1], messages, 2, 0, NULL));
+            else if (way == 3 && turn == 0)
+                say(ways[way], recv(ends[1], bytes, 10, MSG_PEEK | MSG_WAITALL));
+            else
+                say(ways[way], recv(ends[1], bytes, 10, 0));
+        }
+        say("send", send(ends[1], "x", 1, MSG_NOSIGNAL));
+        close(ends[1]);
+    }
+    close(by);
+}
+
+static void *reset_other(void *ends)
+{
+    struct pollfd polled = {((int *)ends)[1], POLLIN, 0};
+    check(poll(&polled, 1, -1), "poll");
+    reset((int[2]){((int *)ends)[1], ((int *)ends)[0]});
+    return NULL;
+}
+
+/* The same of calls that have sent bytes, and wait for room for more. */
+static void reset_while_sending(void)
+{
+    enum { BYTES = 16 << 20 };
+    static const char *const ways[] = {"send", "sendmsg", "writev", "write"};
+    char *bytes = calloc(1, BYTES);
+    int by = listener();
+    signal(SIGPIPE, SIG_IGN);
+    for (int way = 0; way < 4; way++) {
+        int ends[2];
+        pthread_t thread;
+        struct iovec out[] = {{bytes, BYTES / 2}, {bytes, BYTES / 2}};
+        struct msghdr message = {.msg_iov = out, .msg_iovlen = 2};
+        struct pollfd polled;
+        connect_by(by, ends);
+        polled = (struct pollfd){ends[0], 0, 0};
+        /* The other end resets the connection when the first bytes have come. */
+        pthread_create(&thread, NULL, reset_other, ends);
+        ssize_t sent = way == 0   ? send(ends[0], bytes, BYTES, 0)
+                       : way == 1 ? sendmsg(ends[0], &message, 0)
+                       : way == 2 ? writev(ends[0], out, 2)
+                                  : write(ends[0], bytes, BYTES);
+        pthread_join(thread, NULL);
+        check(poll(&polled, 1, -1), "poll");
+        printf("%s: %s\n", ways[way], sent > 0 && sent < BYTES ? "some" : "all or none");
+        say("the next", send(ends[0], bytes, 1, 0));
+        say("and the next", send(ends[0], bytes, 1, 0));
+        close(ends[0]);
+    }
+    close(by);
+    free(bytes);
+}
+
+static void *send_rest(void *to)
+{
+    check(send(*(int *)to, "cdefg", 5, 0), "send");
+    return NULL;
+}
+
+/* A look at bytes waits for all of them, if it is asked to. */
+static void peek_at_all(void)
+{
+    int by = listener(), ends[2];
+    char bytes[8] = "";
+    pthread_t thread;
+    connect_by(by, ends);
+    check(send(ends[0], "ab", 2, 0), "send");
+    while (recv(ends[1], bytes, 2, MSG_PEEK) < 2)
+        ;
+    pthread_create(&thread, NULL, send_rest, &ends[0]);
+    say("all", recv(ends[1], bytes, 7, MSG_PEEK | MSG_WAITALL));
+    pthread_join(thread, NULL);
+    say("all of fewer", recv(ends[1], bytes, 8, MSG_PEEK | MSG_WAITALL | MSG_DONTWAIT));
+    say("they are there", recv(ends[1], bytes, 8, 0));
+    printf("%s\n", bytes);
+    close(ends[0]);
+    close(ends[1]);
+    close(by);
+}
+
+/* What is no file is not sent by sendfile(2). */
+static void files_that_are_none(void)
+{
+    int by = listener(), ends[2], pipes[2];
+    off_t offset = 0;
+    connect_by(by, ends);
+    check(pipe(pipes), "pipe");
+    say("sendfile of a pipe", sendfile(ends[0], pipes[0], NULL, 5));
+    say("at an offset", sendfile(ends[0], pipes[0], &offset, 5));
+    say("of its other end", sendfile(ends[0], pipes[1], NULL, 5));
+    say("of a socket", sendfile(ends[0], ends[1], NULL, 5));
+    say("at an offset", sendfile(ends[0], ends[1], &offset, 5));
+    for (int place = 0; place < 2; place++) {
+        close(ends[place]);
+        close(pipes[place]);
+    }
+    close(by);
+}
+
+/* select(2) of descriptors beyond FD_SETSIZE, in a set that is long enough. */
+static void select_beyond(void)
+{
+    enum { BEYOND = FD_SETSIZE + 500, LONG = 8 * sizeof(long) };
+    unsigned long set[BEYOND / LONG + 1] = {0};
+    struct timeval timeout = {.tv_sec = 10};
+    struct rlimit limit = {BEYOND + 10, BEYOND + 10};
+    int by = listener(), ends[2];
+    check(setrlimit(RLIMIT_NOFILE, &limit), "setrlimit");
+    connect_by(by, ends);
+    int beyond = check(fcntl(ends[1], F_DUPFD, BEYOND), "F_DUPFD");
+    check(send(ends[0], "x", 1, 0), "send");
+    set[beyond / LONG] |= 1ul << beyond % LONG;
+    int found = select(beyond + 1, (fd_set *)set, NULL, NULL, &timeout);
+    printf("select beyond: %d, %d\n", found, (int)(set[beyond / LONG] >> beyond % LONG & 1));
+    say("of none", select(-1, (fd_set *)set, NULL, NULL, &timeout));
+    close(beyond);
+    close(ends[0]);
+    close(ends[1]);
+    close(by);
+}
+
+struct call {
+    int fd;
+    atomic_int thread;
+    ssize_t received;
+    char bytes[4];
+};
+
+static void *receive_all(void *of)
+{
+    struct call *call = of;
+    atomic_store(&call->thread, gettid());
+    call->received = recv(call->fd, call->bytes, 3, MSG_WAITALL);
+    return NULL;
+}
+
+/* Waits until a thread sleeps. */
+static void await_sleep(atomic_int *started)
+{
+    char name[64], state = 0;
+    int thread;
+    while ((thread = atomic_load(started)) == 0)
+        sched_yield();
+    snprintf(name, sizeof name, "/proc/self/task/%d/stat", thread);
+    while (state != 'S') {
+        FILE *file = fopen(name, "r");
+        if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+            check(-1, name);
+        fclose(file);
+        sched_yield();
+    }
+}
+
+/* A call goes on when another thread closes its descriptor; the connection ends after it. */
+static void closed_meanwhile(void)
+{
+    int by = listener(), ends[2];
+    struct call call = {0};
+    pthread_t thread;
+    connect_by(by, ends);
+    call.fd = ends[1];
+    pthread_create(&thread, NULL, receive_all, &call);
+    await_sleep(&call.thread);
+    close(ends[1]);
+    check(send(ends[0], "a", 1, 0), "send");
+    check(send(ends[0], "bc", 2, 0), "send");
+    pthread_join(thread, NULL);
+    say("of a closed descriptor", call.received);
+    printf("%s\n", call.bytes);
+    say("its peer", recv(ends[0], call.bytes, 1, 0));
+    close(ends[0]);
+    close(by);
+}
+
+/* An option of a listener that its connections do not have. */
+static void deferred(void)
+{
+    int by = stream(), ends[2], seconds = 3;
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t len = sizeof seconds;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    check(setsockopt(by, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds), "setsockopt");
+    check(bind(by, (struct sockaddr *)&at, sizeof at), "bind");
+    check(listen(by, 8), "listen");
+    at = where(by);
+    ends[0] = stream();
+    check(connect(ends[0], (struct sockaddr *)&at, sizeof at), "connect");
+    check(send(ends[0], "x", 1, 0), "send");
+    ends[1] = check(accept(by, NULL, NULL), "accept");
+    check(getsockopt(ends[1], IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, &len), "getsockopt");
+    printf("TCP_DEFER_ACCEPT %d\n", seconds);
+    close(ends[0]);
+    close(ends[1]);
+    close(by);
+}
+
 /* A reset after the end of the stream leaves that as it is: a send reports it. */
 static void reset_at_end(void)
 {
@@ -292,5 +522,12 @@ int main(int count, char **arguments)
     dup_over();
     seldom();
     reset_at_end();
+    reset_behind_bytes();
+    reset_while_sending();
+    peek_at_all();
+    deferred();
+    files_that_are_none();
+    select_beyond();
+    closed_meanwhile();
     return 0;
 }

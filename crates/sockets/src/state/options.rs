@@ -109,6 +109,7 @@ impl Options {
     pub(crate) fn inherited(self) -> Options {
         Options {
             fast_open_queue: 0,
+            defer_accept_seconds: 0,
             ..self
         }
     }

@@ -1,0 +1,177 @@
+//! Epoll sets of the kernel's, until they hold split sockets: which numbers have such, and which
+//! threads wait there.
+//!
+//! A set may have several descriptors: when its first split socket comes, all of them have to be
+//! known ([`known`]). A thread that waits in the kernel's call then is woken, and waits on by
+//! `libsplitway`, which counts its sleepers: no other wakes for what happens to a split socket.
+//! Each thread that waits says so in a place of its own, which no other thread writes to.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+
+use capi::client::{Numbers, process_generation};
+
+static KNOWN: Numbers = Numbers::new();
+
+/// A set was made, or a duplicate of one.
+pub(crate) fn insert(fd: RawFd) {
+    KNOWN.insert(fd);
+}
+
+/// It was closed.
+pub(crate) fn remove(fd: RawFd) {
+    if KNOWN.has(fd) {
+        KNOWN.remove(fd);
+    }
+}
+
+/// Notes that `new` is what `old` is.
+pub(crate) fn note_duplicate(old: RawFd, new: RawFd) {
+    if KNOWN.has(old) {
+        KNOWN.insert(new);
+    } else {
+        remove(new);
+    }
+}
+
+/// Numbers that may be those of sets.
+pub(crate) fn known() -> Vec<RawFd> {
+    KNOWN.all()
+}
+
+/// Threads that are counted. Others are woken by chance only.
+const PLACES: usize = 1024;
+
+/// How long threads that wait are woken: one may have left its call by `longjmp`.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct Place {
+    is_taken: AtomicBool,
+    /// The process in the high half, for a child has the places of its parent's threads; in the low
+    /// half, 1 more than the number of the set, or 0.
+    waits_in: AtomicU64,
+}
+
+static TABLE: [Place; PLACES] = [const {
+    Place {
+        is_taken: AtomicBool::new(false),
+        waits_in: AtomicU64::new(0),
+    }
+}; PLACES];
+
+/// The place of a thread, as long as that lives.
+#[derive(Debug)]
+struct Claim(Option<&'static Place>);
+
+impl Claim {
+    fn new() -> Claim {
+        let place = TABLE.iter().find(|place| {
+            let (taken, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+            let place = &place.is_taken;
+            place.compare_exchange(false, true, taken, failed).is_ok()
+        });
+        Claim(place)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(place) = self.0 {
+            place.waits_in.store(0, Ordering::Release);
+            place.is_taken.store(false, Ordering::Release);
+        }
+    }
+}
+
+thread_local! {
+    static CLAIM: Claim = Claim::new();
+}
+
+fn note(word: u64) {
+    let _ = CLAIM.try_with(|claim| {
+        if let Some(place) = claim.0 {
+            place.waits_in.store(word, Ordering::Release);
+        }
+    });
+    // What others have changed before they look at the place is seen behind this.
+    fence(Ordering::SeqCst);
+}
+
+/// This thread is about to wait in a set, if that holds no split sockets after this.
+pub(crate) fn begin_wait(set: RawFd) {
+    let number = u64::from(set.unsigned_abs()) + 1;
+    note(u64::from(process_generation()) << 32 | number);
+}
+
+/// It waits no more.
+pub(crate) fn end_wait() {
+    note(0);
+}
+
+/// Has all threads that wait in some sets return from there: each call of `wake` wakes one.
+pub(crate) fn wake_those_in(is_concerned: impl Fn(RawFd) -> bool, wake: impl Fn()) {
+    fence(Ordering::SeqCst);
+    let process = u64::from(process_generation());
+    let is_waiting = |place: &Place| {
+        let word = place.waits_in.load(Ordering::Acquire);
+        let set = (word as u32).checked_sub(1);
+        let set = set.filter(|_| word >> 32 == process);
+        set.is_some_and(|set| RawFd::try_from(set).is_ok_and(&is_concerned))
+    };
+    let until = Instant::now() + PATIENCE;
+    while TABLE.iter().any(is_waiting) && Instant::now() < until {
+        wake();
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[test]
+    fn those_who_wait_are_woken_until_none_does() {
+        let (set, other) = (70_001, 70_002);
+        let wakes = AtomicUsize::new(0);
+        let wake = || {
+            wakes.fetch_add(1, Ordering::SeqCst);
+        };
+        wake_those_in(|fd| fd == set, wake);
+        assert_eq!(wakes.load(Ordering::SeqCst), 0);
+        std::thread::scope(|scope| {
+            for count in 1..=3 {
+                let (begun, has_begun) = std::sync::mpsc::channel();
+                let wakes = &wakes;
+                scope.spawn(move || {
+                    begin_wait(set);
+                    begun.send(()).unwrap();
+                    while wakes.load(Ordering::SeqCst) < count {
+                        std::thread::yield_now();
+                    }
+                    end_wait();
+                });
+                has_begun.recv().unwrap();
+            }
+            begin_wait(other);
+            wake_those_in(|fd| fd == set, wake);
+            end_wait();
+        });
+        assert!(wakes.load(Ordering::SeqCst) >= 3);
+    }
+
+    #[test]
+    fn duplicates_of_sets_are_known() {
+        let [set, duplicate, other] = [80_001, 80_002, 80_003];
+        insert(set);
+        note_duplicate(set, duplicate);
+        note_duplicate(other, set);
+        assert!(known().contains(&duplicate) && !known().contains(&set));
+        remove(duplicate);
+        assert!(!known().contains(&duplicate));
+    }
+}
