@@ -39,7 +39,7 @@ pub(crate) struct Heard {
 }
 
 /// A body that is longer is not kept in memory.
-const BODY: [u8; 1 << 16] = [b'x'; 1 << 16];
+static BODY: [u8; 1 << 16] = [b'x'; 1 << 16];
 
 /// Length of the first whole request in these bytes, and the number in its path.
 fn whole_request(bytes: &[u8]) -> Option<(usize, usize)> {
