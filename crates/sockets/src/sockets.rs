@@ -306,47 +306,39 @@ impl Sockets {
     /// Deals with what the waker has seen.
     fn take_woken(&mut self, io: &mut dyn Io) {
         for _ in 0..LOOKS_MAX {
-            // The commands before all that this look finds closed are taken once, though a process
-            // goes on to send more: a turn has its bound.
-            let mut caught_up = BTreeSet::new();
             let all = self.waker.as_ref().map(Waker::look).unwrap_or_default();
             let may_be_more = all.len() == EVENTS_MAX;
             for woken in all {
                 match woken {
                     Woken::Broker => self.arrivals.hear(),
-                    Woken::HungUp(app, handle) => self.hang_up(io, &mut caught_up, app, handle),
+                    Woken::HungUp(app, handle) => self.arrivals.hung_up.push((app, handle)),
                     // Channels are looked at in each turn.
                     Woken::Bell => {}
                 }
             }
+            self.take_hung_up(io);
             if !may_be_more {
                 break;
             }
         }
     }
 
-    /// The last copy of a descriptor is closed. Its application is caught up with before, unless it
-    /// was already.
-    fn hang_up(
-        &mut self,
-        io: &mut dyn Io,
-        caught_up: &mut BTreeSet<AppId>,
-        app: AppId,
-        handle: HandleId,
-    ) {
-        self.with(io, app, |app, cx| {
-            if caught_up.insert(app.id) {
-                app.take_last_commands(cx);
-            }
-            app.close_handle(cx, handle);
-        });
-    }
-
-    /// Deals with hang-ups that were seen amid a command.
+    /// Closes what has hung up. Its application is caught up with before, and may close it
+    /// meanwhile: a command that asks for its address is answered when that is free.
     fn take_hung_up(&mut self, io: &mut dyn Io) {
+        // The commands before all that a look finds closed are taken once, though a process goes on
+        // to send more: a turn has its bound.
         let mut caught_up = BTreeSet::new();
-        for (app, handle) in std::mem::take(&mut self.arrivals.hung_up) {
-            self.hang_up(io, &mut caught_up, app, handle);
+        while let Some(&(app, handle)) = self.arrivals.hung_up.first() {
+            self.with(io, app, |app, cx| {
+                if caught_up.insert(app.id) {
+                    app.take_last_commands(cx);
+                }
+                app.close_handle(cx, handle);
+            });
+            if self.arrivals.hung_up.first() == Some(&(app, handle)) {
+                self.arrivals.hung_up.remove(0);
+            }
         }
     }
 

@@ -42,10 +42,14 @@ impl App {
     /// processes.
     pub(crate) fn close_hung_up(&mut self, cx: &mut Context<'_>) -> bool {
         let mut has_closed = false;
-        for woken in cx.waker.map(Waker::look).unwrap_or_default() {
-            let Woken::HungUp(app, handle) = woken else {
-                continue;
-            };
+        // Those that were found before wait for the commands of other processes.
+        let found = std::mem::take(&mut cx.arrivals.hung_up).into_iter();
+        let looked = cx.waker.map(Waker::look).unwrap_or_default().into_iter();
+        let looked = looked.filter_map(|woken| match woken {
+            Woken::HungUp(app, handle) => Some((app, handle)),
+            _ => None,
+        });
+        for (app, handle) in found.chain(looked) {
             let found = self.handles.get(&handle).filter(|_| app == self.id);
             let id = found.and_then(|handle| handle.socket);
             let holds_address = |socket: &mut Socket| {
