@@ -292,8 +292,8 @@ impl Supervisor {
         }
     }
 
-    /// Ends the sockets that the program has closed, of which events may still wait: their addresses
-    /// are free. False if there are none.
+    /// Ends the sockets that the program has closed, of which events may still wait: their
+    /// addresses are free. False if there are none.
     pub(crate) fn end_closed(&mut self) -> bool {
         let is_closed = |socket: &&Socket| {
             let is_connected = matches!(socket.state, State::Connected(_));

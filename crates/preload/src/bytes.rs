@@ -357,7 +357,8 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendmsg(
 }
 
 /// recvmmsg(2). Of a split socket, one message after the other, as the kernel has it: an error
-/// comes before the first, and one behind that is left to the next call. The timeout is looked at between messages.
+/// comes before the first, and one behind that is left to the next call. The timeout is looked at
+/// between messages.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_recvmmsg(
     fd: c_int,

@@ -53,8 +53,8 @@ pub(crate) fn extend(client: &Client, epoll: BorrowedFd<'_>) -> Result<(), Errno
     client.epoll_extend(epoll, &epoll_sets::known())
 }
 
-/// Has those who wait in the kernel's half alone of a set that holds split sockets wait for these as
-/// well.
+/// Has those who wait in the kernel's half alone of a set that holds split sockets wait for these
+/// as well.
 pub(crate) fn wake_waiting(client: &Client) {
     let wake = || client.wake_sets();
     epoll_sets::wake_those_in(|fd| client.is_epoll_number(fd), wake);
@@ -196,7 +196,8 @@ unsafe fn wait(
     }
 }
 
-/// Removes the library's own members from what a set has reported; returns how many events are left.
+/// Removes the library's own members from what a set has reported; returns how many events are
+/// left.
 unsafe fn without_own(events: *mut epoll_event, count: c_int) -> c_int {
     let Some(found) = usize::try_from(count).ok().filter(|count| *count > 0) else {
         return count;

@@ -240,8 +240,8 @@ pub unsafe extern "C" fn splitway_preload__Fork() -> pid_t {
     child
 }
 
-/// clone(2). It takes as many arguments as there may be, of which the kernel looks at those that the
-/// flags name.
+/// clone(2). It takes as many arguments as there may be, of which the kernel looks at those that
+/// the flags name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn splitway_preload_clone(
     work: Option<Work>,

@@ -54,10 +54,14 @@ impl App {
     /// such sockets; true if there were any. Connections have to wait for commands of other
     /// processes.
     pub(crate) fn close_hung_up(&mut self, cx: &mut Context<'_>) -> bool {
-        for woken in cx.waker.map(Waker::look).unwrap_or_default() {
-            let Woken::HungUp(app, handle) = woken else {
-                continue;
-            };
+        let looked = cx.waker.map(Waker::look).unwrap_or_default().into_iter();
+        let looked = looked.filter_map(|woken| match woken {
+            Woken::HungUp(app, handle) => Some((app, handle)),
+            _ => None,
+        });
+        // Others were found amid commands of other applications.
+        let found = std::mem::take(&mut cx.arrivals.hung_up).into_iter();
+        for (app, handle) in found.chain(looked) {
             if app == self.id {
                 self.endings.push(Ending::Handle(handle));
             } else {

@@ -176,9 +176,9 @@ pub unsafe extern "C" fn sw_send(
     length(bytes.and_then(|bytes| send(fd, &[IoSlice::new(bytes)], flags)))
 }
 
-/// `sw_send` as a part of a call that has sent so many bytes before: if that is any, the error of the
-/// connection is left to the next call, and this one fails with EPIPE. It raises no signal. Not for
-/// programs in C.
+/// `sw_send` as a part of a call that has sent so many bytes before: if that is any, the error of
+/// the connection is left to the next call, and this one fails with EPIPE. It raises no signal. Not
+/// for programs in C.
 ///
 /// # Safety
 /// `buffer` is null or has `len` bytes.

@@ -132,8 +132,8 @@ impl Client {
     }
 }
 
-/// Where a connection to an address leads. As Linux, to an address of IPv4 if it is a mapped one, or
-/// none and the socket is bound to a mapped one (`tcp_v6_connect`).
+/// Where a connection to an address leads. As Linux, to an address of IPv4 if it is a mapped one,
+/// or none and the socket is bound to a mapped one (`tcp_v6_connect`).
 fn destination(socket: &Socket<'_>, address: SocketAddr) -> Result<SocketAddr> {
     let is_bound_to_v4 = socket.record.local().is_some_and(|local| local.is_ipv4());
     match unmapped(socket, address).ok_or(Errno::NETUNREACH)? {

@@ -416,8 +416,8 @@ impl Wait<'_, '_> {
         }
     }
 
-    /// This call has had no room for all that was ready, so another thread that sleeps in the set is
-    /// woken for the rest (`ep_done_scan` of Linux).
+    /// This call has had no room for all that was ready, so another thread that sleeps in the set
+    /// is woken for the rest (`ep_done_scan` of Linux).
     fn wake_next(&self, found: usize) {
         let candidates = &self.set.candidates;
         let is_full = found == self.max && candidates.sleepers.load(Ordering::Relaxed) > 0;
@@ -486,7 +486,7 @@ impl Wait<'_, '_> {
                     found.push(event);
                 }
             }
-            // The bell, an edge that is told of once, has taken the place of another.
+            // The bell, an edge that is reported once, has taken the place of another.
             if !(is_full && has_own) {
                 return Ok(());
             }

@@ -2,8 +2,8 @@
 //!
 //! A child has the memory of its parent, so its first call finds the parent's channel. One page of
 //! memory is empty in each child, however it was made (`MADV_WIPEONFORK`): it holds the number of
-//! forks that led to the process, so no call asks for its process id. Another counter has those that
-//! the process has made. Handlers of `pthread_atfork` count these, and write down epoll sets
+//! forks that led to the process, so no call asks for its process id. Another counter has those
+//! that the process has made. Handlers of `pthread_atfork` count these, and write down epoll sets
 //! (`set_copies.rs`). The child waits for no lock that another thread of the parent may have held:
 //! [`crate::client::Client`] keeps what is inherited in atomics, and all else is made again.
 //!

@@ -148,8 +148,8 @@ impl Client {
         self.send_after(fd, buffers, flags, 0)
     }
 
-    /// The same as a part of a call that has sent so many bytes before. If that is any, the error of
-    /// the connection is left to the next call: this one fails with EPIPE.
+    /// The same as a part of a call that has sent so many bytes before. If that is any, the error
+    /// of the connection is left to the next call: this one fails with EPIPE.
     pub fn send_after(
         &self,
         fd: BorrowedFd<'_>,
