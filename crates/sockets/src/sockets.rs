@@ -350,7 +350,6 @@ impl Sockets {
                     Woken::Bell => {}
                 }
             }
-            self.take_hung_up(io);
             if !may_be_more {
                 break;
             }
