@@ -122,6 +122,11 @@ impl<V: Version> Exchange<V> {
             validators,
             coding,
         } = found;
+        if matches!(answer, Answer::PreconditionFailed | Answer::Unsatisfiable)
+            && let Some(segments) = content.segments()
+        {
+            segments.object.passed.drop_freshness();
+        }
         let now = io.unix_time();
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
         let object = match &content {
