@@ -178,8 +178,9 @@ impl Shares {
     pub(crate) fn neediest(&self, until_us: u64) -> Option<(usize, Source)> {
         let mut sources = self.by_need.iter();
         let &(slots, _, source) = sources.find(|(_, _, source)| {
-            let first = self.sources.get(source).and_then(|of| of.waiting.front());
-            first.is_some_and(|(_, it)| !it.is_choosy && it.since_us <= until_us)
+            let waiting = self.sources.get(source).map(|of| &of.waiting);
+            let mut waiting = waiting.into_iter().flatten();
+            waiting.any(|(_, it)| !it.is_choosy && it.since_us <= until_us)
         })?;
         Some((slots, source))
     }
@@ -305,3 +306,17 @@ mod tests {
         assert_eq!(shares.take_next(end), None);
     }
 }
+
+    #[test]
+    fn a_choosy_request_hides_no_other_of_its_source() {
+        let mut shares = Shares::default();
+        let choosy = Waiting {
+            is_choosy: true,
+            ..waiting(1, 5)
+        };
+        shares.enqueue(choosy, 9);
+        assert_eq!(shares.neediest(9), None);
+        queue(&mut shares, 1, &[6], 9);
+        assert_eq!(shares.neediest(5), None);
+        assert_eq!(shares.neediest(6), Some((0, Source::V4(1))));
+    }
