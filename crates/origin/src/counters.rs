@@ -44,6 +44,8 @@ counters::counters! {
         evicted_objects: Counter,
         /// Content removed from the cache directory, to make room or because it was outdated.
         evicted_bytes: Counter,
+        /// Refusals and failures of origins forgotten to make room for others.
+        evicted_refusals: Counter,
         /// Objects in the cache directory, complete or partial.
         cached_objects: Gauge,
         /// Content in the cache directory.

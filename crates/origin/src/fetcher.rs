@@ -29,11 +29,12 @@ use crate::counters::{CacheCounters, Counted, OriginCounters, Totals};
 use crate::disk::Disk;
 use crate::failure::{Failure, is_denial};
 use crate::fields::FieldLimits;
-use crate::freshness::{Freshness, Use};
+use crate::freshness::Use;
 use crate::log_limit::LogLimit;
 use crate::message::{
     Answer, CacheStatus, HostRequest, MESSAGE_BYTES_MAX, Object, RUNS_MAX, Refusal,
 };
+use crate::missing::{Missing, Remembered};
 use crate::store::{Key, Meta, Store, VERSION_BYTES, Version, VersionId};
 use crate::transfer::{self, Event, Full, Head, Order, Renewal, What, unix_time_s};
 use crate::upstream::{OriginUrl, Upstream};
@@ -66,9 +67,6 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// The wait where the origin is left alone: it lasts a second and more.
 const LEFT_ALONE_WAIT: Duration = Duration::from_secs(2);
 
-/// Targets of which is remembered that there is nothing to be had.
-const MISSING_MAX: usize = 10_000;
-
 /// The status for a client without a head, where nothing tells why a version is lost.
 const LOST_STATUS: u16 = 502;
 
@@ -95,7 +93,9 @@ pub(crate) struct Fetcher {
     live: HashMap<VersionId, Live>,
     tickets: HashMap<u64, Ticket>,
     /// Entries with something missing.
-    missing: usize,
+    remembered: Remembered,
+    /// Too many are remembered.
+    remembered_log: LogLimit,
     /// The disk is full.
     full_log: LogLimit,
     /// Making room on the disk has not helped: until when none is made, and for how long that is.
@@ -127,13 +127,6 @@ struct Entry {
     /// The origin is being asked on behalf of all.
     asking: Option<VersionId>,
     missing: Option<Missing>,
-}
-
-/// Why there is nothing to be had, for now.
-enum Missing {
-    /// The origin says so, and that it may be remembered.
-    Refused(Refusal, Freshness),
-    Broken(Broken),
 }
 
 /// A request to an origin that has not been answered.
@@ -297,7 +290,8 @@ impl Fetcher {
             asking: HashMap::new(),
             live: HashMap::new(),
             tickets: HashMap::new(),
-            missing: 0,
+            remembered: Remembered::default(),
+            remembered_log: LogLimit::default(),
             full_log: LogLimit::default(),
             no_help: None,
             no_room_log: LogLimit::default(),
@@ -318,6 +312,7 @@ impl Fetcher {
             evicted_bytes: self.store.evicted_bytes,
             cached_objects: self.store.objects() as u64,
             cached_bytes: self.store.bytes(),
+            evicted_refusals: self.remembered.evicted,
         };
         let mut all = OriginCounters::default();
         for counters in self.counters.values() {
@@ -773,7 +768,8 @@ impl Fetcher {
         }
     }
 
-    /// Those who wait get a refusal; if it is for one client, the others ask for theirs.
+    /// Refuses waiting tickets; if the refusal is for one client, the others get requests of their
+    /// own.
     fn refuse_all(&mut self, key: &Key, waiting: Vec<u64>, refusal: &Refusal, is_shared: bool) {
         let mut waiting = waiting.into_iter();
         let count = if is_shared { usize::MAX } else { 1 };
@@ -891,24 +887,36 @@ impl Fetcher {
 
     /// `names`: by what the target varies, as the origin has just said.
     fn keep_missing(&mut self, key: &Key, missing: Missing, names: Option<Names>) {
-        if self.missing >= MISSING_MAX {
-            for entry in self.entries.values_mut() {
-                entry.missing = None;
-            }
-            let variants = &mut self.variants;
-            self.entries.retain(|key, entry| {
-                let is_used = entry.current.is_some() || entry.asking.is_some();
-                if !is_used {
-                    variants.forget(key);
-                }
-                is_used
-            });
-            self.missing = 0;
+        self.forget_missing(key);
+        if self.remembered.is_full_for(key, &missing) {
+            self.evict_missing();
         }
+        self.remembered.add(key, &missing);
         let entry = self.entries.entry(key.clone()).or_default();
-        let before = entry.missing.replace(missing);
-        self.missing += usize::from(before.is_none());
+        entry.missing = Some(missing);
         self.keep_variant(key, names);
+    }
+
+    /// Forgets all that is missing: the origin may be asked for it again.
+    fn evict_missing(&mut self) {
+        for entry in self.entries.values_mut() {
+            entry.missing = None;
+        }
+        let variants = &mut self.variants;
+        self.entries.retain(|key, entry| {
+            let is_used = entry.current.is_some() || entry.asking.is_some();
+            if !is_used {
+                variants.forget(key);
+            }
+            is_used
+        });
+        self.remembered.evict_all();
+        if self.remembered_log.allows() {
+            tracing::warn!(
+                "too many targets are refused by origins to remember more: forgetting all; this \
+                 warning repeats every 10 s at most"
+            );
+        }
     }
 
     /// A version has begun to come.
@@ -1071,8 +1079,8 @@ impl Fetcher {
 
     fn forget_missing(&mut self, key: &Key) {
         let entry = self.entries.get_mut(key);
-        if entry.is_some_and(|entry| entry.missing.take().is_some()) {
-            self.missing -= 1;
+        if let Some(missing) = entry.and_then(|entry| entry.missing.take()) {
+            self.remembered.remove(key, &missing);
         }
     }
 
@@ -1787,7 +1795,10 @@ fn tag(key: &Key, meta: &Meta, id: VersionId) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use http::{HeaderMap, StatusCode};
+
     use super::*;
+    use crate::freshness::Freshness;
     use crate::store::Limits;
 
     #[test]
@@ -1809,18 +1820,61 @@ mod tests {
     #[test]
     fn what_a_smaller_size_has_removed_is_reported_without_any_request() {
         let root = tempfile::tempdir().unwrap();
+        let mut fetcher = idle(root.path());
+        fetcher.on_told(true);
+        assert!(!fetcher.are_counters_new());
+        fetcher.resize(1_000);
+        assert!(fetcher.are_counters_new());
+    }
+
+    /// A fetcher whose directory is empty and that knows no origin.
+    fn idle(root: &std::path::Path) -> Fetcher {
         let limits = Limits {
             bytes_max: 10_000,
             segment_bytes: 100,
             version_bytes: 0,
         };
-        Store::prepare(root.path()).unwrap();
-        let store = Store::open(root.path(), limits, &[], "this").unwrap();
+        Store::prepare(root).unwrap();
+        let store = Store::open(root, limits, &[], "this").unwrap();
         let (events, _) = mpsc::channel(1);
-        let mut fetcher = Fetcher::new([], store, (16, FieldLimits::default()), events);
-        fetcher.on_told(true);
-        assert!(!fetcher.are_counters_new());
-        fetcher.resize(1_000);
-        assert!(fetcher.are_counters_new());
+        Fetcher::new([], store, (16, FieldLimits::default()), events)
+    }
+
+    #[test]
+    fn remembered_refusals_are_bounded_in_number_and_in_bytes() {
+        const BOUND: usize = 16 << 20;
+        for (location_bytes, fits) in [(0, 10_000), (20 << 10, BOUND / (21 << 10))] {
+            let root = tempfile::tempdir().unwrap();
+            let mut fetcher = idle(root.path());
+            let (mut kept_bytes, mut kept_max) = (0, 0);
+            for number in 0..12_000 {
+                let key = Key {
+                    origin: "http://origin.example".into(),
+                    target: format!("/{number}"),
+                    variant: Variant::default(),
+                };
+                let refusal = Refusal {
+                    location: Some("x".repeat(location_bytes)),
+                    ..Failure::Stopped.refusal()
+                };
+                let freshness = Freshness::of(StatusCode::NOT_FOUND, &HeaderMap::new(), 0, 0);
+                let missing = Missing::Refused(refusal, freshness);
+                // Twice: the second time it takes the place of the first.
+                for missing in [
+                    Missing::Broken(Broken::next(None, &Failure::LeftAlone, Instant::now())),
+                    missing,
+                ] {
+                    fetcher.keep_missing(&key, missing, None);
+                }
+                let kept = fetcher.entries.len();
+                kept_max = kept_max.max(kept);
+                kept_bytes = kept_bytes.max(kept * location_bytes);
+            }
+            assert!(kept_bytes <= BOUND, "{kept_bytes}");
+            let range = fits * 9 / 10..=fits;
+            assert!(range.contains(&kept_max), "{kept_max} of {fits}");
+            let counted = fetcher.counters().total.cache.evicted_refusals;
+            assert_eq!(counted as usize + fetcher.entries.len(), 12_000);
+        }
     }
 }

@@ -160,6 +160,11 @@ impl Fields {
         self.0.chars().count()
     }
 
+    /// Allocated bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.0.len()
+    }
+
     /// Those of an answer whose body is not passed on.
     pub(crate) fn without_body(self) -> Fields {
         let is_of_body = |name: &str| OF_BYTES.contains(&name) || OF_BODY.contains(&name);

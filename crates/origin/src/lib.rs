@@ -29,6 +29,7 @@
 //! | `resolver` | looking up an origin's name |
 //! | `circuit` | leaving an origin alone that does not answer |
 //! | `broken` | leaving a target alone that an origin fails to give |
+//! | `missing` | remembering targets that an origin refuses or fails to give |
 //! | `failure` | what a client gets when the origin fails |
 //! | `counters` | what a fetcher counts |
 //! | `log_limit` | how often the log says the same |
@@ -52,6 +53,7 @@ mod fields;
 mod freshness;
 mod log_limit;
 pub mod message;
+mod missing;
 mod pinned;
 mod resolver;
 mod store;

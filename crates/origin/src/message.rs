@@ -174,6 +174,14 @@ pub struct Refusal {
     pub age_s: u64,
 }
 
+impl Refusal {
+    /// Memory for its texts, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let location = self.location.as_ref().map_or(0, String::capacity);
+        location + self.fields.memory_bytes()
+    }
+}
+
 /// From the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

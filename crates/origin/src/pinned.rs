@@ -1,8 +1,8 @@
 //! Origins whose own certificate is the one that is trusted.
 //!
-//! `openssl req -x509` makes a certificate that is its own authority. A chain never ends with an
-//! authority's certificate as that of a server (RFC 5280 §4.2.1.9), so such an origin would be
-//! refused although the operator has given exactly this certificate.
+//! The certificate that `openssl req -x509` makes is a CA certificate. A CA certificate is not
+//! accepted as a server's (RFC 5280 §4.2.1.9), so without this the operator's own certificate would
+//! be refused.
 
 use std::fmt;
 use std::sync::Arc;

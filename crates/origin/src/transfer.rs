@@ -209,10 +209,14 @@ impl Order {
                     Ok((head, body)) => (Ok(head), body),
                     Err(failure) => (Err(failure), None),
                 };
+                let length = match &head {
+                    Ok(Head::Object(meta)) => meta.size_bytes,
+                    _ => None,
+                };
                 let id = self.id;
                 let _ = events.send(Event::Head { id, head }).await;
                 let (body, slot) = body?;
-                let source = Source::whole(body);
+                let source = Source::whole(body, length);
                 let mut filling = Filling::at(0);
                 let mut slot = Some(slot);
                 Some(
@@ -353,11 +357,7 @@ fn judge(
     };
     match status.as_u16() {
         200 | 206 if status == StatusCode::OK || has_all(answer) => Ok(Head::Object(Meta {
-            size_bytes: answer
-                .body()
-                .size_hint()
-                .exact()
-                .or_else(|| all_bytes(answer)),
+            size_bytes: size_of_object(answer),
             validators: Validators::of(all, answered_s),
             takes_ranges: takes_ranges(all),
             freshness,
@@ -394,8 +394,18 @@ fn takes_ranges(fields: &HeaderMap) -> bool {
     units.any(|unit| unit.trim_ascii().eq_ignore_ascii_case(b"bytes"))
 }
 
-/// The length of an object that a 206 has from its first byte to its last.
+/// The length of the object that an answer has in full, as far as its head says.
+fn size_of_object(answer: &Response<Incoming>) -> Option<u64> {
+    let length = answer.body().size_hint().exact();
+    length.or_else(|| all_bytes(answer))
+}
+
+/// The length of an object that a 206 has from its first byte to its last. With another status,
+/// `Content-Range` means nothing (RFC 9110 §14.4).
 fn all_bytes(answer: &Response<Incoming>) -> Option<u64> {
+    if answer.status() != StatusCode::PARTIAL_CONTENT {
+        return None;
+    }
     match ContentRange::of(answer.headers())? {
         ContentRange::Part {
             first: 0,
@@ -431,9 +441,10 @@ struct Source {
 }
 
 impl Source {
-    fn whole(body: Incoming) -> Source {
+    /// All of a body of this length, if that is known.
+    fn whole(body: Incoming, length: Option<u64>) -> Source {
         Source {
-            length: body.size_hint().exact(),
+            length,
             body,
             skipped: 0,
             used: None,
@@ -529,8 +540,7 @@ async fn whole_again(order: &Order, bytes: Range<u64>, version: &Known) -> Resul
 fn rest(answer: Response<Incoming>, bytes: Range<u64>, version: &Known) -> Result<Source, Failure> {
     let changed = |why: String| Err(Failure::OtherVersion(why));
     let size_bytes = version.size_bytes;
-    let size = answer.body().size_hint().exact();
-    if size.is_some_and(|it| it != size_bytes) {
+    if size_of_object(&answer).is_some_and(|it| it != size_bytes) {
         return changed(format!("it has another length than {size_bytes} bytes"));
     }
     let now = Validators::of(answer.headers(), unix_time_s());

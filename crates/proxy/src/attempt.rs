@@ -11,8 +11,8 @@ use crate::pools::{BackendId, Choice};
 use crate::shared::{Leave, Shared, Use};
 use crate::shares::{Holder, Queued, Waiting};
 
-/// A backend that has answered on a connection so short a time ago does not give it up for idle,
-/// save by chance: what cannot be sent twice may go there.
+/// A backend that answered on a connection this recently is unlikely to close it, so non-idempotent
+/// requests may use it.
 const RECENT_US: u64 = 1_000_000;
 
 /// Which connections that wait to be used again will do.

@@ -247,7 +247,7 @@ impl Running {
         check.is_some_and(|check| matches!(check.kind, CheckKind::Http { .. }))
     }
 
-    /// What it means that the backend has closed.
+    /// Reason for a failure if the backend closed.
     fn end(&self, shared: &Shared) -> &'static str {
         if !self.has_connected {
             "no connection: it was refused, or is unreachable"
@@ -258,7 +258,7 @@ impl Running {
         }
     }
 
-    /// What it means that nothing has come in time.
+    /// Reason for a failure if the backend did not answer in time.
     fn lateness(&self, shared: &Shared) -> String {
         let timeout = check_of(shared, self.backend).map(|check| check.timeout);
         let timeout = timeout.unwrap_or_default();

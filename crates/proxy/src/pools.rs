@@ -313,7 +313,7 @@ impl Pools {
         }
     }
 
-    /// A request of a session that has not waited would pass one that waits.
+    /// True if another request waits that a newcomer would overtake.
     pub(crate) fn is_queue_ahead(&self, pool: usize) -> bool {
         self.pools[pool].shares.has_unchoosy()
     }
@@ -323,21 +323,23 @@ impl Pools {
         !self.changed.is_empty()
     }
 
-    /// Where those stand in each queue that begin to wait from now on.
+    /// The number each queue assigns next.
     pub(crate) fn queue_ends(&self) -> Vec<u64> {
         let pools = self.pools.iter();
         pools.map(|pool| pool.shares.next_number()).collect()
     }
 
-    /// A session that may have room now, of those that stand before the ends given; it waits no
-    /// more.
+    /// Dequeues the next session numbered below `ends`, by pool, for which there may be room. A
+    /// pool with room only for later ones stays due for the next call with other ends.
     pub(crate) fn next_waiting(
         &mut self,
         config: &Config,
         now_us: u64,
         ends: &[u64],
     ) -> Option<u64> {
-        while let Some(&number) = self.changed.first() {
+        let mut from = 0;
+        while let Some(&number) = self.changed.range(from..).next() {
+            from = number + 1;
             let has_room = self.pools[number].shares.is_any_waiting()
                 && self.open_backends(number, config, now_us).next().is_some();
             let end = ends.get(number).copied().unwrap_or(u64::MAX);
@@ -345,7 +347,10 @@ impl Pools {
             if let Some(session) = has_room.then(|| shares.take_next(end)).flatten() {
                 return Some(session);
             }
-            self.changed.remove(&number);
+            // A choosy one has just found no room that it can use.
+            if !has_room || !shares.has_unchoosy() {
+                self.changed.remove(&number);
+            }
         }
         None
     }
@@ -731,6 +736,35 @@ mod tests {
         assert_eq!(pools.next_waiting(&config, 0, &ends), None);
         pools.release(&config, (Some(0), holder(9), ids[1]), None);
         assert_eq!(woken(&mut pools, &config), [3, 1]);
+    }
+
+    #[test]
+    fn room_for_a_session_that_began_to_wait_meanwhile_is_not_forgotten() {
+        let mut config = config(&[("web", &[1]), ("api", &[2])]);
+        config.pools[0].queue_max = 9;
+        let mut pools = Pools::default();
+        pools.reconfigure(&Config::default(), &config);
+        let ids = [0, 1].map(|pool: usize| pools.pools[pool].backends[0]);
+        for (pool, session) in [(0, 1), (1, 3)] {
+            pools.take(pool, holder(8), ids[pool]);
+            pools.enqueue(&config, pool, waiting(session, false));
+            pools.release(&config, (Some(pool), holder(8), ids[pool]), None);
+        }
+        let ends = pools.queue_ends();
+        assert_eq!(pools.next_waiting(&config, 0, &ends), Some(1));
+        // It is refused, and has another request.
+        pools.enqueue(&config, 0, waiting(1, false));
+        assert_eq!(pools.next_waiting(&config, 0, &ends), Some(3));
+        assert_eq!(pools.next_waiting(&config, 0, &ends), None);
+        assert!(pools.has_changed());
+        assert_eq!(woken(&mut pools, &config), [1]);
+        assert!(!pools.has_changed());
+        // Room that it cannot use wakes it once.
+        pools.enqueue(&config, 0, waiting(1, true));
+        assert_eq!(woken(&mut pools, &config), [1]);
+        pools.enqueue(&config, 0, waiting(1, true));
+        assert_eq!(pools.next_waiting(&config, 0, &ends), None);
+        assert!(!pools.has_changed());
     }
 
     #[test]

@@ -388,8 +388,10 @@ impl Application for Proxy {
         let relief_us = self.shared.pools.next_relief_us();
         let log = self.shared.access_log.as_ref();
         let log_us = log.and_then(AccessLog::next_timeout_us);
+        // Sessions that have begun to wait beside room while others were woken.
+        let wake_us = self.shared.has_work().then_some(0);
         let times = empty_us.into_iter().chain(check_us).chain(relief_us);
-        times.chain(log_us).min()
+        times.chain(log_us).chain(wake_us).min()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Who holds the connections of a pool and who waits for one, by source: an IPv4 address, or an
-//! IPv6 network of 64 bits.
+//! Holders of and waiters for the connections of a pool, by source: an IPv4 address, or an IPv6
+//! network of 64 bits.
 //!
 //! A slot is a connection that `connections_max` of a backend permits. A request takes one
 //! when its body is there, or `request_buffer` of it; with `Expect: 100-continue`, which the
@@ -14,10 +14,11 @@
 //! - Where the queue is full, a newcomer takes the place of the youngest request of the source
 //!   with most places, if that has at least two more than the newcomer's: 503.
 //! - Once a request has waited for `evict_after`, a session gives up its slot to it. It is one
-//!   that waits for its client, such as an upload of which nothing comes, a download that is not
-//!   taken or an idle tunnel; and it belongs to the source with most slots that has at least two
+//!   that waits for its client, such as an upload that stalls, a download that the client does not
+//!   read, or an idle tunnel; and it belongs to the source with most slots that has at least two
 //!   more than the source of the request. Of its sessions the slowest goes: with 503, or by a reset
-//!   if its response has begun. A session that waits for its backend never goes.
+//!   if its response has begun. A session that waits for its backend never goes; one that
+//!   waits for its 100 (Continue) stays for three seconds.
 //! - Where no source has that many, the slowest session of all goes, if it is slower than
 //!   `rate_min` and no tunnel: a tunnel may be idle, and clients that come back would only change
 //!   places.
@@ -178,8 +179,9 @@ impl Shares {
     pub(crate) fn neediest(&self, until_us: u64) -> Option<(usize, Source)> {
         let mut sources = self.by_need.iter();
         let &(slots, _, source) = sources.find(|(_, _, source)| {
-            let first = self.sources.get(source).and_then(|of| of.waiting.front());
-            first.is_some_and(|(_, it)| !it.is_choosy && it.since_us <= until_us)
+            let waiting = self.sources.get(source).map(|of| &of.waiting);
+            let mut waiting = waiting.into_iter().flatten();
+            waiting.any(|(_, it)| !it.is_choosy && it.since_us <= until_us)
         })?;
         Some((slots, source))
     }
@@ -303,5 +305,19 @@ mod tests {
         assert_eq!(shares.neediest(7), Some((0, Source::V4(2))));
         assert_eq!(shares.take_next(end), Some(5));
         assert_eq!(shares.take_next(end), None);
+    }
+
+    #[test]
+    fn a_choosy_request_hides_no_other_of_its_source() {
+        let mut shares = Shares::default();
+        let choosy = Waiting {
+            is_choosy: true,
+            ..waiting(1, 5)
+        };
+        shares.enqueue(choosy, 9);
+        assert_eq!(shares.neediest(9), None);
+        queue(&mut shares, 1, &[6], 9);
+        assert_eq!(shares.neediest(5), None);
+        assert_eq!(shares.neediest(6), Some((0, Source::V4(1))));
     }
 }

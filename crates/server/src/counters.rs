@@ -50,6 +50,9 @@ counters::counters! {
         http3_connection_errors: Counter,
         /// Of these, connections whose client caused too much work that leads to no response.
         http3_excessive_loads: Counter,
+        /// Responses over HTTP/3 replaced by 502, or a reset, because their head is longer than the
+        /// client accepts.
+        http3_oversized_heads: Counter,
     }
 }
 

@@ -312,3 +312,48 @@ fn a_206_without_a_range_is_used_if_it_has_all() {
         assert!(host.get("/x") == expected, "{form}");
     }
 }
+
+/// A chunked 206 has the length of its `Content-Range`, or nothing of it is taken for the end.
+#[test]
+fn a_chunked_206_is_held_against_its_range() {
+    let all = format!("bytes 0-{}/{BYTES}", BYTES - 1);
+    for bytes in [BYTES - 100, BYTES + 500] {
+        let last_whole = BYTES - SEGMENT_BYTES as usize;
+        let reply = Reply {
+            is_chunked: true,
+            body: content(bytes, 1),
+            // The last bytes arrive by themselves.
+            gate_at: Some(last_whole + 500),
+            ..partial(0, BYTES - 1, &all)
+        };
+        let web = Web::new(move |_| reply.clone());
+        let root = tempfile::tempdir().unwrap();
+        let mut host = Host::new(root.path(), &web.url);
+        let ticket = host.ask("/x");
+        let object = host.object(ticket).unwrap();
+        assert_eq!(object.size_bytes, BYTES as u64);
+        let last = last_whole as u64 / SEGMENT_BYTES;
+        for segment in 0..last {
+            let at = (segment * SEGMENT_BYTES) as usize;
+            let read = host.segment(ticket, &object, segment);
+            let expected = &body()[at..at + SEGMENT_BYTES as usize];
+            assert!(read.as_deref() == Ok(expected), "{bytes}: {segment}");
+        }
+        web.open_gate();
+        assert_eq!(host.segment(ticket, &object, last), Err(Outcome::Lost));
+    }
+}
+
+/// RFC 9110 §14.4
+#[test]
+fn a_range_means_nothing_in_a_200() {
+    let fields = format!("{FRESH}\n{TAG}\nContent-Range: bytes 0-9/10");
+    let reply = Reply {
+        is_chunked: true,
+        ..Reply::ok(&fields, &body())
+    };
+    let web = Web::new(move |_| reply.clone());
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    assert!(host.get("/x") == Outcome::Content(body()));
+}

@@ -328,7 +328,7 @@ impl FetchClient {
             last_modified_s: object.last_modified_s,
             passed: Passed {
                 fields: object.fields.to_headers()?,
-                age_s: object.age_s,
+                age_s: Some(object.age_s),
             },
             present: object.present,
             how: meant(how),
@@ -363,7 +363,7 @@ fn refused(refusal: &Refusal, how: message::CacheStatus) -> Option<OriginEvent> 
     let passed = (!fields.is_empty()).then(|| {
         Box::new(Passed {
             fields,
-            age_s: refusal.age_s,
+            age_s: Some(refusal.age_s),
         })
     });
     makes_sense.then_some(OriginEvent::Refused {

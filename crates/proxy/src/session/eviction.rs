@@ -26,7 +26,7 @@ impl Session {
             Phase::Exchange(it) => {
                 let since = it.since?;
                 let is_delayed = match it.response {
-                    None => it.awaits_body(&self.input),
+                    None => it.awaits_body(&self.input, now_us),
                     Some(_) => !self.output.is_empty(),
                 };
                 let held_us = now_us.saturating_sub(since.at_us);

@@ -18,6 +18,11 @@ use crate::pace::{self, Look, Pace, Since};
 use crate::proxy_protocol;
 use crate::shared::{Leave, Shared};
 
+/// A client that sends `Expect: 100-continue` delays nothing for so long: its backend has to
+/// answer. Then it has to send the body without an answer (RFC 9110 §10.1.1), as curl does after a
+/// second.
+const CONTINUE_US: u64 = 3_000_000;
+
 /// A request in hand.
 #[derive(Debug)]
 pub(crate) struct Exchange {
@@ -68,9 +73,16 @@ impl Exchange {
     }
 
     /// The client alone delays the request; `input` is what has come from it.
-    pub(super) fn awaits_body(&self, input: &Buffer) -> bool {
-        let is_taken = self.up.is_empty() && input.is_empty();
+    pub(super) fn awaits_body(&self, input: &Buffer, now_us: u64) -> bool {
+        let is_taken = self.up.is_empty() && input.is_empty() && !self.awaits_continue(now_us);
         !self.upload.is_done() && (self.gathering.is_some() || is_taken)
+    }
+
+    /// The client waits for the backend's 100 before it sends the body.
+    fn awaits_continue(&self, now_us: u64) -> bool {
+        let held_us = self.since.map_or(0, |it| now_us.saturating_sub(it.at_us));
+        let is_expected = self.request.expects_continue && !self.is_answered;
+        is_expected && !self.upload.has_begun() && held_us < CONTINUE_US
     }
 
     /// The request may be sent once more (RFC 9110 §9.2.2): no response has begun, and all of the
@@ -263,7 +275,7 @@ impl Session {
             None => Look {
                 moved_bytes: it.upload.taken_bytes() + self.input.len() as u64,
                 left_bytes: u64::MAX,
-                is_awaited: it.awaits_body(&self.input),
+                is_awaited: it.awaits_body(&self.input, io.now_us()),
             },
             Some(_) => Look {
                 moved_bytes: io.acknowledged(client),
@@ -290,12 +302,17 @@ impl Session {
             proxy_protocol::build(version, addresses, it.up.tail());
         }
         it.up.tail().extend_from_slice(&it.request.head);
-        let backend = it.attempt.link().map(|link| link.stream);
+        self.measure_upload(io, shared, it);
+    }
+
+    /// The client is measured from now on: it may send the body.
+    fn measure_upload(&mut self, io: &mut dyn Io, shared: &Shared, it: &mut Exchange) {
         it.since = Some(Since {
             at_us: io.now_us(),
             moved_bytes: self.moved_bytes(io, it),
         });
         it.pace = Pace::default();
+        let backend = it.attempt.link().map(|link| link.stream);
         self.arm_body(io, shared, backend);
     }
 
@@ -365,7 +382,12 @@ impl Session {
             it.note.on_first_byte(now_us);
             self.output.tail().extend_from_slice(&response.head);
             match response.kind {
-                Kind::Interim => it.is_answered = true,
+                Kind::Interim => {
+                    let was_answered = std::mem::replace(&mut it.is_answered, true);
+                    if it.request.expects_continue && !was_answered && !it.awaits_response {
+                        self.measure_upload(io, shared, &mut it);
+                    }
+                }
                 Kind::Switching => return self.switch(io, shared, it, link),
                 Kind::Final => {
                     shared.counters.responses += 1;

@@ -138,10 +138,48 @@ fn bodies_that_wait_for_100_and_never_come_give_way() {
     for scale in scales() {
         let mut world = scale.world();
         scale.attackers(&mut world, text.as_bytes());
-        world.pass(Duration::from_secs(2));
+        // Those that hold slots, and those that wait behind them, get three seconds each.
+        world.pass(Duration::from_secs(7));
         scale.is_served_beside(&mut world, &[]);
         assert!(world.counters().evictions > 0);
     }
+}
+
+#[test]
+fn a_client_is_not_blamed_for_the_time_its_backend_takes_to_send_100() {
+    let mut config = crowded();
+    config.pools[0].connections_max = NonZeroU32::MIN;
+    let mut world = World::new(config, &[9001]);
+    let uploader = world.client(&post(3, "Expect: 100-continue\r\n"));
+    let backend = world.backend(9001);
+    let other = world.connect_from(&format!("{}:0", OTHERS[1]));
+    world.send(other, GET);
+    world.pass(Duration::from_secs(2));
+    world.send(backend, "HTTP/1.1 100 Continue\r\n\r\n");
+    // The client gets a second from then on, as others do from the head on.
+    world.pass(Duration::from_millis(900));
+    assert!(world.take(uploader).starts_with("HTTP/1.1 100 Continue"));
+    world.send(uploader, "abc");
+    assert!(world.take(backend).ends_with("abc"));
+    world.send(backend, response("done"));
+    assert!(world.take(uploader).ends_with("done"));
+    world.send(world.backend(9001), response("other"));
+    assert!(world.take(other).ends_with("other"));
+    assert_eq!(world.counters().evictions, 0);
+}
+
+#[test]
+fn a_client_that_sends_no_body_after_100_gives_way() {
+    let mut config = crowded();
+    config.pools[0].connections_max = NonZeroU32::MIN;
+    let mut world = World::new(config, &[9001]);
+    let uploader = world.client(&post(3, "Expect: 100-continue\r\n"));
+    world.send(world.backend(9001), "HTTP/1.1 100 Continue\r\n\r\n");
+    let other = world.connect_from(&format!("{}:0", OTHERS[1]));
+    world.send(other, GET);
+    world.pass(Duration::from_secs(2));
+    assert!(world.take(uploader).contains("HTTP/1.1 503"));
+    assert_eq!(world.counters().evictions, 1);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 //! A connection that waits for nothing in particular has no buffer: thousands of idle ones cost
 //! their table entry only. Buffers come from a pool and go back to it. They are small: each request
 //! has one until its file is open, and few heads are long. One that is full makes way for one of
-//! twice its size, which is not kept. An incomplete head has a buffer of
-//! just its length.
+//! twice its size, which is not kept. An incomplete head that fills less than half of its buffer
+//! gets one of its length.
 
 use std::ops::Range;
 
@@ -206,6 +206,12 @@ mod tests {
         assert_eq!(input.bytes(), [vec![b'x'; 90], vec![b'y'; 3000]].concat());
         input.shrink(&mut pool);
         assert_eq!(input.memory_bytes(), 3090, "it is full");
+        input.consume(1545);
+        input.shrink(&mut pool);
+        assert_eq!(input.memory_bytes(), 3090, "half of it is in use");
+        input.consume(1);
+        input.shrink(&mut pool);
+        assert_eq!(input.memory_bytes(), 1544);
         input.release(&mut pool);
         assert_eq!((input.memory_bytes(), pool.spare.len()), (0, 1));
     }

@@ -54,13 +54,12 @@ pub struct ConnectionInfo {
     pub object: Option<Arc<str>>,
 }
 
-/// What an exchange keeps of origins.
+/// State kept for origins.
 #[derive(Debug, Default)]
 struct Held {
-    /// Objects that are queued, and where they end in the stream; who fetches them keeps them until
-    /// that is acknowledged.
+    /// Queued objects and their ends in the stream; the fetcher keeps them until acknowledged.
     queued: VecDeque<(u64, Ticket)>,
-    /// What an origin says with a refusal that is about to be written.
+    /// Fields of the origin for a refusal not written yet.
     passed: Option<Box<Passed>>,
 }
 
@@ -84,6 +83,8 @@ pub(crate) struct Exchange<V: Version> {
     requests: u32,
     /// Memory that it holds for a listing, in bytes.
     listing_bytes: u32,
+    /// Longest field section that the client accepts, in bytes; `u32::MAX`: any.
+    pub(crate) section_bytes_max: u32,
     /// Most have none.
     held: Option<Box<Held>>,
     /// How fast the stream may be sent to for its own sake.
@@ -168,6 +169,7 @@ impl<V: Version> Exchange<V> {
             object: None,
             requests,
             listing_bytes: 0,
+            section_bytes_max: u32::MAX,
             held: None,
             rate_max: None,
             later_rate_max: None,
@@ -182,12 +184,17 @@ impl<V: Version> Exchange<V> {
 
     /// Memory for the request and what is not queued of the response, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        // A page that is being sent is the output.
-        let listing = match self.stage {
+        let of_stage = match &self.stage {
+            // A page that is being sent is the output.
             Stage::Listing { .. } => self.listing_bytes as usize,
+            Stage::Asking { awaited, .. } => awaited
+                .as_ref()
+                .map_or(0, |it| it.object.passed.memory_bytes()),
             _ => 0,
         };
-        self.input.memory_bytes() + self.output.memory_bytes() + listing
+        let passed = self.held.as_ref().and_then(|held| held.passed.as_ref());
+        let passed = passed.map_or(0, |passed| passed.memory_bytes());
+        self.input.memory_bytes() + self.output.memory_bytes() + of_stage + passed
     }
 
     /// A request is in hand whose response is not queued to its end.

@@ -69,6 +69,11 @@ impl Body {
         is_one
     }
 
+    /// The content.
+    pub(crate) fn content(&self) -> &Content {
+        &self.content
+    }
+
     /// Bytes of the content in it.
     pub(crate) fn file_bytes(&self) -> u64 {
         let later = self.parts.as_ref().map_or(0, |parts| parts.file_bytes());

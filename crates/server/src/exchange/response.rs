@@ -395,7 +395,9 @@ fn begin<V: Version>(
         for (name, value) in passed::sent(passed, status, head_only, common.rule) {
             version.field(out, name.as_str(), value.as_bytes());
         }
-        version.display(out, "Age", passed.age_s);
+        if let Some(age_s) = passed.age_s {
+            version.display(out, "Age", age_s);
+        }
     }
     if let Some(count) = content_bytes {
         version.display(out, "Content-Length", count);

@@ -29,6 +29,11 @@ pub(crate) trait Version: Copy + Debug {
     /// Ends the head; a body of so many bytes follows.
     fn end(self, out: &mut Vec<u8>, body_bytes: u64);
 
+    /// The head of a response is a field section longer than so many bytes (RFC 9114 §4.2.2).
+    fn has_longer_section(_response: &[u8], _bytes_max: u32) -> bool {
+        false
+    }
+
     /// Where the body begins in a response.
     fn body_start(response: &[u8]) -> usize;
 

@@ -82,6 +82,8 @@ pub(crate) struct Connection {
     /// Priorities of streams not opened yet.
     priorities: Vec<(u64, Priority)>,
     budget: Budget,
+    /// Longest field section that the client accepts, in bytes.
+    section_bytes_max: u32,
     watch: Watch,
     /// Acknowledged bytes of closed streams.
     closed_acknowledged: u64,
@@ -138,6 +140,7 @@ impl Connection {
             purposes: Vec::new(),
             priorities: Vec::new(),
             budget: Budget::new(io.now_us()),
+            section_bytes_max: u32::MAX,
             watch: Watch::default(),
             closed_acknowledged: 0,
         };
@@ -194,6 +197,7 @@ impl Connection {
             shared,
             scratch,
             budget,
+            section_bytes_max: self.section_bytes_max,
         };
         let result = request.on_news(io, &mut context, ticket, news);
         self.judge(io, shared, result);
@@ -221,6 +225,7 @@ impl Connection {
                 shared,
                 scratch,
                 budget,
+                section_bytes_max: self.section_bytes_max,
             };
             let result = request.on_handshake_complete(io, &mut context);
             self.judge(io, shared, result);
@@ -351,6 +356,7 @@ impl Connection {
                     shared,
                     scratch,
                     budget,
+                    section_bytes_max: self.section_bytes_max,
                 };
                 request.on_event(io, &mut context, event, acknowledged)
             }
@@ -409,6 +415,10 @@ impl Connection {
             Notice::Unknown => {
                 io.stop_sending(stream, Code::STREAM_CREATION_ERROR.0);
                 self.budget.spend(io.now_us(), STREAM_TOKENS)
+            }
+            Notice::SectionMax(bytes) => {
+                self.section_bytes_max = u32::try_from(bytes).unwrap_or(u32::MAX);
+                Ok(())
             }
             Notice::Priority(id, priority) => self.prioritize(io, id, priority),
         }

@@ -66,6 +66,16 @@ impl Version for Http3 {
         }
     }
 
+    fn has_longer_section(response: &[u8], bytes_max: u32) -> bool {
+        let may_be = (response.len() * encode::EXPANSION_MAX) as u64 > u64::from(bytes_max);
+        may_be
+            && Header::read(response).is_some_and(|(headers, start)| {
+                let section = &response[start..];
+                let end = section.len().min(headers.payload_bytes as usize);
+                encode::section_bytes(&section[..end]) > u64::from(bytes_max)
+            })
+    }
+
     fn body_start(response: &[u8]) -> usize {
         let end =
             |start: usize| Header::read(&response[start..]).map(|(it, len)| (it, start + len));

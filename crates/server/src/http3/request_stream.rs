@@ -32,6 +32,8 @@ pub(crate) struct Context<'a> {
     pub(crate) shared: &'a mut Shared,
     pub(crate) scratch: &'a mut Scratch,
     pub(crate) budget: &'a mut Budget,
+    /// Longest field section that the client accepts, in bytes.
+    pub(crate) section_bytes_max: u32,
 }
 
 /// A request stream.
@@ -151,6 +153,7 @@ impl RequestStream {
         event: &AppEvent,
         acknowledged: u64,
     ) -> Result<(), Fault> {
+        self.exchange.section_bytes_max = context.section_bytes_max;
         match *event {
             AppEvent::Readable => self.unread = true,
             AppEvent::PeerFinished => (self.unread, self.peer_finished) = (true, true),
@@ -182,6 +185,7 @@ impl RequestStream {
         ticket: Ticket,
         news: OriginEvent,
     ) -> Result<(), Fault> {
+        self.exchange.section_bytes_max = context.section_bytes_max;
         self.exchange.on_news(io, context.shared, ticket, news);
         self.go_on(io, context)
     }
@@ -200,6 +204,7 @@ impl RequestStream {
         io: &mut dyn Io,
         context: &mut Context<'_>,
     ) -> Result<(), Fault> {
+        self.exchange.section_bytes_max = context.section_bytes_max;
         self.exchange.on_handshake_complete(io, context.shared);
         self.go_on(io, context)
     }

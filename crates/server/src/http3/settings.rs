@@ -39,20 +39,20 @@ pub(crate) fn write(out: &mut Vec<u8>, field_section_bytes_max: u64, salt: u64) 
     out.extend_from_slice(&payload);
 }
 
-/// Checks the payload of a peer's SETTINGS frame. None of its settings matters here: responses use
-/// no dynamic table, and field sections of a few hundred bytes.
+/// Parses the payload of a peer's SETTINGS frame: its limit on field sections, if it has one.
+/// Responses use no dynamic table, so no other setting matters.
 ///
 /// # Errors
 /// H3_SETTINGS_ERROR for a duplicate setting, or an identifier of HTTP/2.
-pub(crate) fn check(mut payload: &[u8]) -> Result<(), Fault> {
-    let mut seen = Vec::new();
+pub(crate) fn read(mut payload: &[u8]) -> Result<Option<u64>, Fault> {
+    let (mut seen, mut section_bytes_max) = (Vec::new(), None);
     while !payload.is_empty() {
         let mut take = || {
             let (value, bytes) = varint::read(payload)?;
             payload = &payload[bytes..];
             Some(value)
         };
-        let (Some(identifier), Some(_)) = (take(), take()) else {
+        let (Some(identifier), Some(value)) = (take(), take()) else {
             let why = "a setting that is cut off";
             return Err(Fault::Connection(Code::FRAME_ERROR, why));
         };
@@ -69,8 +69,11 @@ pub(crate) fn check(mut payload: &[u8]) -> Result<(), Fault> {
             return Err(Fault::Connection(Code::EXCESSIVE_LOAD, "too many settings"));
         }
         seen.push(identifier);
+        if identifier == MAX_FIELD_SECTION_SIZE {
+            section_bytes_max = Some(value);
+        }
     }
-    Ok(())
+    Ok(section_bytes_max)
 }
 
 #[cfg(test)]
@@ -78,8 +81,8 @@ mod tests {
     use super::*;
 
     fn code(payload: &[u8]) -> Option<Code> {
-        match check(payload) {
-            Ok(()) => None,
+        match read(payload) {
+            Ok(_) => None,
             Err(Fault::Connection(code, _)) => Some(code),
             Err(Fault::Stream(_)) => panic!("settings are about a connection"),
         }
@@ -94,8 +97,9 @@ mod tests {
             let (header, bytes) = Header::read(&frame).unwrap();
             assert_eq!(header.kind, kind::SETTINGS);
             assert_eq!(header.payload_bytes as usize, frame.len() - bytes);
-            assert_eq!(code(&frame[bytes..]), None);
+            assert_eq!(read(&frame[bytes..]).ok(), Some(Some(16 << 10)));
         }
+        assert_eq!(read(&[7, 1]).ok(), Some(None));
         assert_eq!(code(b""), None);
         for known_to_http2 in [0, 2, 3, 4, 5] {
             assert_eq!(code(&[known_to_http2, 1]), Some(Code::SETTINGS_ERROR));

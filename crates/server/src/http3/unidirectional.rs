@@ -25,6 +25,8 @@ pub(crate) enum Notice {
     Is(Purpose),
     /// The stream has an unknown type, and is not read.
     Unknown,
+    /// The longest field section that the peer accepts, in bytes (RFC 9114 §4.2.2).
+    SectionMax(u64),
     /// The response on the stream with this ID gets this priority.
     Priority(u64, Priority),
 }
@@ -171,7 +173,7 @@ impl Unidirectional {
     fn take_frame(&mut self, kind: u64, payload: &[u8]) -> Result<Option<Notice>, Fault> {
         if kind == kind::SETTINGS {
             self.has_settings = true;
-            return settings::check(payload).map(|()| None);
+            return settings::read(payload).map(|max| max.map(Notice::SectionMax));
         }
         let id = varint::read(payload);
         let is_priority = matches!(kind, kind::PRIORITY_UPDATE | kind::PRIORITY_UPDATE_PUSH);

@@ -116,8 +116,8 @@ pub struct Object {
 pub struct Passed {
     /// Fields, `Date` among them, but none that the server itself has something to say of.
     pub fields: Vec<(HeaderName, HeaderValue)>,
-    /// RFC 9111 §4.2.3, in seconds.
-    pub age_s: u64,
+    /// RFC 9111 §4.2.3, in seconds. `None` if the response is made now.
+    pub age_s: Option<u64>,
 }
 
 /// What a cache had to do with an answer, in nginx's words (`$upstream_cache_status`).
@@ -168,6 +168,27 @@ impl CacheStatus {
 }
 
 impl Passed {
+    /// Leaves only the fields for a refusal that the server itself makes now. The freshness of an
+    /// object would let a cache keep that refusal in its place (RFC 9111 §3).
+    pub(crate) fn drop_freshness(&mut self) {
+        let is_of_freshness = |name: &HeaderName| {
+            // RFC 9213 §2.1: further ones are `CDN-Cache-Control` and the like.
+            let name = name.as_str();
+            ["date", "expires", "surrogate-control"].contains(&name)
+                || name.ends_with("cache-control")
+        };
+        self.fields.retain(|(name, _)| !is_of_freshness(name));
+        self.age_s = None;
+    }
+
+    /// Allocated bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let fields = self.fields.iter();
+        let texts = fields.map(|(name, value)| name.as_str().len() + value.len());
+        let places = self.fields.capacity() * size_of::<(HeaderName, HeaderValue)>();
+        places + texts.sum::<usize>()
+    }
+
     /// The first value of a field.
     pub(crate) fn value(&self, name: &HeaderName) -> Option<&HeaderValue> {
         let mut fields = self.fields.iter();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use host::app::{
     AppEvent, Application, CloseReason, Entry, EntryKind, FileHandle, FileMeta, Io, ListPart,
-    ListPlace, QuicCloseReason, QuicConnection, QuicEvent, QuicStream, StreamId, TlsAgreed,
+    ListPlace, Owner, QuicCloseReason, QuicConnection, QuicEvent, QuicStream, StreamId, TlsAgreed,
     TlsCipher, TlsSuite, TlsVersion,
 };
 use host::{Growth, PassedId};
@@ -319,6 +319,11 @@ impl Lab {
     /// So much of what was sent on a stream had to be sent again.
     pub(crate) fn retransmits(&mut self, stream: StreamId, count: u32) {
         self.net.wire(stream).retransmissions += count;
+    }
+
+    /// Memory that the server accounts for a stream, in bytes.
+    pub(crate) fn memory_bytes(&self, stream: StreamId) -> usize {
+        self.server.memory(Owner::SERVER, stream).bytes
     }
 
     pub(crate) fn counters(&self) -> server::Counters {

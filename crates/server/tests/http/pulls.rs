@@ -141,7 +141,7 @@ fn object(size_bytes: usize) -> Box<Object> {
                 ("expires", "0"),
                 ("date", "Sun, 06 Nov 1994 08:49:33 GMT"),
             ]),
-            age_s: 4,
+            age_s: Some(4),
         },
         present: Vec::new(),
         how: CacheStatus::Hit,
@@ -275,34 +275,37 @@ fn an_object_comes_with_what_its_origin_says_of_it() {
     assert!(bench.lab.has_twin(), "all of it went over HTTP/3 as well");
 }
 
-/// Fields of an origin's answer, by the responses that have them: 200, 200 to HEAD, 206, 304, 416.
-const PASSED: [(&str, &str, [bool; 5]); 13] = [
-    ("x-any", "b\u{e9}\u{ff}", [true; 5]),
-    ("link", "</a>", [true; 5]),
-    ("link", "</b>", [true; 5]),
-    ("content-security-policy", "default-src 'self'", [true; 5]),
-    ("strict-transport-security", "max-age=1", [true; 5]),
+/// Fields of an origin's answer, by the responses that have them: 200, 200 to HEAD, 206, 304, 416,
+/// 412.
+const PASSED: [(&str, &str, [bool; 6]); 15] = [
+    ("x-any", "b\u{e9}\u{ff}", [true; 6]),
+    ("link", "</a>", [true; 6]),
+    ("link", "</b>", [true; 6]),
+    ("content-security-policy", "default-src 'self'", [true; 6]),
+    ("strict-transport-security", "max-age=1", [true; 6]),
     (
         "access-control-allow-origin",
         "https://a.example",
-        [true; 5],
+        [true; 6],
     ),
-    ("vary", "Origin", [true; 5]),
-    ("date", "Sun, 06 Nov 1994 08:49:33 GMT", [true; 5]),
-    ("content-language", "de", [true, true, true, false, false]),
+    ("vary", "Origin", [true; 6]),
+    ("cache-control", "max-age=9", OF_OBJECT_AND_304),
+    ("cdn-cache-control", "max-age=8", OF_OBJECT_AND_304),
     (
-        "repr-digest",
-        "sha-256=:a:",
-        [true, true, true, false, false],
+        "expires",
+        "Sun, 06 Nov 1994 08:50:33 GMT",
+        OF_OBJECT_AND_304,
     ),
-    ("content-location", "/y", [true, true, true, true, false]),
-    (
-        "content-digest",
-        "sha-256=:b:",
-        [true, false, false, false, false],
-    ),
-    ("content-md5", "c", [true, false, false, false, false]),
+    ("content-language", "de", OF_OBJECT),
+    ("repr-digest", "sha-256=:a:", OF_OBJECT),
+    ("content-location", "/y", OF_OBJECT_AND_304),
+    ("content-digest", "sha-256=:b:", OF_WHOLE),
+    ("content-md5", "c", OF_WHOLE),
 ];
+const OF_OBJECT_AND_304: [bool; 6] = [true, true, true, true, false, false];
+const OF_OBJECT: [bool; 6] = [true, true, true, false, false, false];
+const OF_WHOLE: [bool; 6] = [true, false, false, false, false, false];
+const DATE_OF_ORIGIN: &str = "Sun, 06 Nov 1994 08:49:33 GMT";
 
 /// An object with those fields.
 fn object_with_all(size_bytes: usize) -> Object {
@@ -310,9 +313,10 @@ fn object_with_all(size_bytes: usize) -> Object {
         let value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
         (name.parse().unwrap(), value)
     });
+    let date = self::fields(&[("date", DATE_OF_ORIGIN)]);
     let passed = Passed {
-        fields: fields.collect(),
-        age_s: 4,
+        fields: fields.chain(date).collect(),
+        age_s: Some(4),
     };
     Object {
         passed,
@@ -320,7 +324,9 @@ fn object_with_all(size_bytes: usize) -> Object {
     }
 }
 
-/// RFC 9110 §15.4.5, RFC 9530 §2
+/// A 416 or 412 is made now, so a cache must not take the freshness of the object for its own.
+///
+/// RFC 9110 §15.4.5, RFC 9530 §2, RFC 9111 §3
 #[test]
 fn a_response_has_those_fields_of_the_origin_that_fit_it() {
     let tag = "\"0000000000000123\"";
@@ -330,6 +336,7 @@ fn a_response_has_those_fields_of_the_origin_that_fit_it() {
         (206, get_with("/x", &[("Range", "bytes=5-9")])),
         (304, get_with("/x", &[("If-None-Match", tag)])),
         (416, get_with("/x", &[("Range", "bytes=99-")])),
+        (412, get_with("/x", &[("If-Match", "\"other\"")])),
     ];
     for (place, (status, request)) in requests.into_iter().enumerate() {
         let mut bench = Bench::new(config());
@@ -344,7 +351,12 @@ fn a_response_has_those_fields_of_the_origin_that_fit_it() {
             _ => bench.lab.response(stream),
         };
         assert_eq!(response.status, status);
-        assert_eq!(response.header("age"), Some("4"));
+        let (age, date) = match place {
+            0..4 => (Some("4"), DATE_OF_ORIGIN),
+            _ => (None, "Sun, 06 Nov 1994 08:49:37 GMT"),
+        };
+        assert_eq!(response.header("age"), age, "of {status}");
+        assert_eq!(response.values("date"), [date], "of {status}");
         for name in PASSED.map(|(name, ..)| name) {
             let of_name = PASSED.iter().filter(|(other, ..)| *other == name);
             let values = of_name.filter(|(.., places)| places[place]);
@@ -400,7 +412,7 @@ fn a_refusal_has_the_fields_of_the_origin_also_with_a_page_of_the_site() {
         bench.lab.send(stream, get("/x"));
         let passed = Passed {
             fields: fields(&[("cache-control", "max-age=60"), ("retry-after", "7")]),
-            age_s: 9,
+            age_s: Some(9),
         };
         let news = OriginEvent::Refused {
             status: StatusCode::from_u16(status).unwrap(),
@@ -443,6 +455,45 @@ fn no_head_leaves_before_the_first_segment_is_there() {
         bench.lab.send(stream, get("/y"));
         assert_eq!(bench.asked().1, "/y", "and the connection goes on");
     }
+}
+
+/// What the origin sends is in memory until the response begins.
+#[test]
+fn fields_of_what_is_awaited_count_as_memory() {
+    const VALUE_BYTES: usize = 20 << 10;
+    let long = "x".repeat(VALUE_BYTES);
+    let mut config = config();
+    let page = (StatusCode::NOT_FOUND, "404.html".parse().unwrap());
+    config.sites[0].error_pages = vec![page];
+    let mut bench = Bench::new(config);
+    bench.put_all(10);
+    let stream = bench.lab.connect();
+    bench.lab.send(stream, get("/x"));
+    let idle_bytes = bench.lab.memory_bytes(stream);
+    let mut awaited = object(10);
+    awaited.passed.fields = fields(&[("x-any", &long)]);
+    bench.tell(bench.asked().0, OriginEvent::Object(awaited));
+    let bytes = bench.lab.memory_bytes(stream) - idle_bytes;
+    assert!((VALUE_BYTES..2 * VALUE_BYTES).contains(&bytes), "{bytes}");
+    bench.serve_all();
+    assert_eq!(bench.lab.response(stream).status, 200);
+    assert!(bench.lab.memory_bytes(stream) < VALUE_BYTES);
+    // A refusal waits for the page that the site has for it.
+    bench.lab.send(stream, get("/none"));
+    bench.lab.hold_opens();
+    let passed = Passed {
+        fields: fields(&[("x-any", &long)]),
+        age_s: Some(0),
+    };
+    let refused = OriginEvent::Refused {
+        status: StatusCode::NOT_FOUND,
+        location: None,
+        passed: Some(Box::new(passed)),
+        how: CacheStatus::Miss,
+    };
+    bench.tell(bench.asked().0, refused);
+    let bytes = bench.lab.memory_bytes(stream) - idle_bytes;
+    assert!((VALUE_BYTES..2 * VALUE_BYTES).contains(&bytes), "{bytes}");
 }
 
 #[test]

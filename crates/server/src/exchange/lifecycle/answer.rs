@@ -122,6 +122,11 @@ impl<V: Version> Exchange<V> {
             validators,
             coding,
         } = found;
+        if matches!(answer, Answer::PreconditionFailed | Answer::Unsatisfiable)
+            && let Some(segments) = content.segments()
+        {
+            segments.object.passed.drop_freshness();
+        }
         let now = io.unix_time();
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
         let object = match &content {
@@ -524,7 +529,7 @@ impl<V: Version> Exchange<V> {
             ..common(&mut shared.date, &shared.config, &request, head, now)
         };
         write(&mut shared.out, &common, &shared.location);
-        self.send(shared, request, status, None);
+        self.send(io, shared, request, status, None);
     }
 
     /// Begins to send the response in `shared.out`, and what of some content belongs to it.
@@ -539,7 +544,7 @@ impl<V: Version> Exchange<V> {
         if let Some(body) = &mut body {
             self.pace(io, shared, &request, body);
         }
-        self.send(shared, request, status, body);
+        self.send(io, shared, request, status, body);
     }
 
     /// Bounds the rate of the response that begins, as its path's rule and the configuration have
@@ -567,12 +572,20 @@ impl<V: Version> Exchange<V> {
     /// Begins to send the response in `shared.out`, and what of a file belongs to it.
     pub(super) fn send(
         &mut self,
+        io: &mut dyn Io,
         shared: &mut Shared,
         request: Request<V>,
-        status: StatusCode,
-        body: Option<Body>,
+        mut status: StatusCode,
+        mut body: Option<Body>,
     ) {
         self.hold_passed(None);
+        if self.is_too_long(&shared.out) {
+            status = StatusCode::BAD_GATEWAY;
+            self.write_shorter(io, shared, (&request, status), body.take());
+            if self.is_too_long(&shared.out) {
+                return self.abandon(shared);
+            }
+        }
         tracing::debug!(stream = self.stream.0, %status, "response");
         shared.counters.response(status);
         if let (Some(accesses), Some(log)) = (&mut self.accesses, &mut shared.access_log) {
@@ -593,6 +606,38 @@ impl<V: Version> Exchange<V> {
         self.stage = Stage::Sending {
             version: request.version,
         };
+    }
+}
+
+impl<V: Version> Exchange<V> {
+    /// The client does not accept so long a head (RFC 9114 §4.2.2).
+    #[inline]
+    fn is_too_long(&self, response: &[u8]) -> bool {
+        V::has_longer_section(response, self.section_bytes_max)
+    }
+
+    /// Replaces the response in `shared.out` by an error without any field of the origin or a rule.
+    #[cold]
+    fn write_shorter(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        (request, status): (&Request<V>, StatusCode),
+        body: Option<Body>,
+    ) {
+        tracing::debug!(stream = self.stream.0, "the client accepts no head so long");
+        shared.counters.http3_oversized_heads += 1;
+        if let Some(body) = &body {
+            self.let_go(io, shared, body.content());
+        }
+        let now = io.unix_time();
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
+        let common = Common {
+            rule: None,
+            varies_by_encoding: false,
+            ..common(&mut shared.date, &shared.config, request, head, now)
+        };
+        response::error(&mut shared.out, &common, status);
     }
 }
 

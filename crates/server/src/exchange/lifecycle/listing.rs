@@ -219,7 +219,7 @@ impl<V: Version> Exchange<V> {
         }
         let pace = request.rule().and_then(|rule| rule.pace);
         self.limit(io, shared, pace.map(|pace| pace.bytes_per_second));
-        self.send(shared, request, status, None);
+        self.send(io, shared, request, status, None);
     }
 
     /// From now on holds so much memory for a listing, in bytes. False if all connections together

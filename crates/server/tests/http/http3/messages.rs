@@ -1,7 +1,10 @@
 //! Requests that are malformed, and those that only look so (RFC 9114 §4.1.2, §4.2, §4.3).
 
+use host::app::QuicConnection;
+use server::{Config, ExtraField, Rule};
+
 use crate::http3::client::{
-    DATA, HEADERS, frame, get, headers, raw_section, request, response, section,
+    DATA, HEADERS, SETTINGS, frame, get, headers, raw_section, request, response, section, varint,
 };
 use crate::lab::Lab;
 
@@ -307,7 +310,7 @@ fn a_stream_that_ends_before_its_request_is_incomplete() {
 
 /// A head that HTTP/1.1 would take is taken, and one that it would not is refused alike.
 ///
-/// Covers: RFC 9114 §4.2.2
+/// RFC 9114 §4.2.2
 #[test]
 fn heads_are_as_long_as_with_the_other_version() {
     let long = |bytes: usize| "x".repeat(bytes);
@@ -346,4 +349,69 @@ fn a_refused_head_of_which_nothing_is_known_is_answered_as_a_get_and_a_known_one
     let stream = lab.begin(connection, &frame(HEADERS, &section));
     assert!(!lab.response3(stream).body.is_empty());
     assert_eq!(lab.stop_code(stream), Some(0x100), "the rest is not wanted");
+}
+
+/// A client that accepts field sections of this size.
+fn accepting(lab: &mut Lab, bytes_max: u64) -> QuicConnection {
+    let connection = lab.open_quic(false);
+    accept(lab, connection, bytes_max);
+    connection
+}
+
+/// The client says so now.
+fn accept(lab: &mut Lab, connection: QuicConnection, bytes_max: u64) {
+    let settings = [varint(6), varint(bytes_max)].concat();
+    let stream = [&[0][..], &frame(SETTINGS, &settings)].concat();
+    lab.unidirectional(connection, &stream);
+}
+
+/// RFC 9114 §4.2.2
+#[test]
+fn a_head_is_no_longer_than_its_client_accepts() {
+    const INTERNAL_ERROR: u64 = 0x102;
+    let mut rule = Rule::new("/long*".parse().unwrap());
+    rule.fields = vec![ExtraField::new("X-Long", &"x".repeat(2000)).unwrap()];
+    let mut config = Config::default();
+    config.sites[0].rules = vec![rule];
+    let mut lab = Lab::alone(config);
+    for path in ["long", "short"] {
+        lab.file(path, "content");
+    }
+    let free = lab.http3();
+    let long = lab.ask3(free, &get("/long"));
+    let fields = long.headers.iter();
+    let bytes: usize = fields
+        .map(|(name, value)| name.len() + value.len() + 32)
+        .sum();
+    let exact = (bytes + ":status".len() + "200".len() + 32) as u64;
+    for (bytes_max, is_accepted) in [(1000, false), (exact - 1, false), (exact, true)] {
+        let connection = accepting(&mut lab, bytes_max);
+        let response = lab.ask3(connection, &get("/long"));
+        assert_eq!(
+            response.status == 200,
+            is_accepted,
+            "{bytes_max} of {exact}"
+        );
+        if !is_accepted {
+            assert_eq!((response.status, response.header("x-long")), (502, None));
+            assert!(!response.body.is_empty());
+        }
+        let response = lab.ask3(connection, &get("/short"));
+        assert_eq!(
+            (response.status, &response.body[..]),
+            (200, &b"content"[..])
+        );
+    }
+    let connection = accepting(&mut lab, 100);
+    let stream = lab.send_all(connection, &get("/short"));
+    assert_eq!(lab.reset_code(stream), Some(INTERNAL_ERROR));
+    // The settings may come after the request.
+    lab.hold_opens();
+    let connection = lab.open_quic(false);
+    let stream = lab.send_all(connection, &get("/long"));
+    accept(&mut lab, connection, 1000);
+    lab.answer_opens();
+    assert_eq!(lab.response3(stream).status, 502);
+    assert_eq!(lab.counters().http3_oversized_heads, 4);
+    assert_eq!(lab.files_left_open(), 0);
 }

@@ -230,7 +230,10 @@ fn critical_streams_come_once_and_never_end() {
 fn a_control_stream_begins_with_settings() {
     let control = |bytes: &[u8]| on_unidirectional(false, &[&[0][..], bytes].concat());
     assert_eq!(control(&frame(SETTINGS, "")), None);
-    assert_eq!(control(&frame(SETTINGS, [0x6, 0x40, 0x64, 0x21, 0])), None);
+    assert_eq!(
+        control(&frame(SETTINGS, [0x6, 0x80, 0, 0x40, 0, 0x21, 0])),
+        None
+    );
     for first in [GOAWAY, MAX_PUSH_ID, RESERVED, DATA, PRIORITY_UPDATE] {
         assert_eq!(
             control(&frame(first, [0])),
