@@ -185,6 +185,47 @@ setup_long() {
     need gtlsclient ngtcp2-client
     install_needed
     need_http3_clients
+    need_interop_clients
+}
+
+# Clients at their jobs: those of the distribution, and in a place of their own those of PyPI, npm, Maven and crates.io, whose versions are
+# pinned.
+need_interop_clients() {
+    need zsync zsync
+    need zck zchunk
+    need wget2 wget2
+    need aria2c aria2
+    need axel axel
+    need lftp lftp
+    need mpv mpv
+    need cvlc vlc-bin
+    [ -n "$(compgen -G '/usr/lib/*/vlc/plugins/demux/libmp4_plugin.so')" ] || packages+=(vlc-plugin-base)
+    need gst-launch-1.0 gstreamer1.0-tools
+    [ -n "$(compgen -G '/usr/lib/*/gstreamer-1.0/libgstsoup.so')" ] || packages+=(gstreamer1.0-plugins-good)
+    need firefox-esr firefox-esr
+    need certutil libnss3-tools
+    need dnf dnf
+    need createrepo_c createrepo-c
+    need rpmbuild rpm
+    need cmake cmake
+    need npm npm
+    need javac default-jdk-headless
+    need mvn maven
+    install_needed
+    local place=${CARGO_TARGET_DIR:-target}/interop pins=crates/cli/tests/programs/interop
+    [ -e "$place/complete" ] && [ -z "$(find "$pins" \( -name requirements.txt -o -name package.json -o -name pom.xml -o -path '*/rust/*' \) -newer "$place/complete")" ] &&
+        return
+    say "installing clients in $place"
+    rm -rf "$place/complete" "$place/java"
+    mkdir -p "$place/node"
+    python3 -m venv "$place/python"
+    "$place/python/bin/pip" install --quiet --disable-pip-version-check --requirement "$pins/requirements.txt"
+    cp "$pins/package.json" "$place/node/"
+    npm install --prefix "$place/node" --silent --no-audit --no-fund --no-package-lock
+    mvn --quiet --batch-mode --file "$pins/pom.xml" dependency:copy-dependencies -DoutputDirectory="$(realpath -m "$place/java")"
+    # HTTP/3 is behind this in reqwest.
+    RUSTFLAGS="--cfg reqwest_unstable" cargo build --quiet --locked --manifest-path "$pins/rust/Cargo.toml" --target-dir "$place/rust"
+    touch "$place/complete"
 }
 
 # Those that Python has, in a place of their own, and beside them one that is built on quic-go.

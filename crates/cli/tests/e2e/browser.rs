@@ -144,6 +144,11 @@ impl Page {
         serde_json::from_slice(&message).unwrap()
     }
 
+    /// Empties the browser's cache.
+    pub(crate) fn clear_cache(&mut self) {
+        self.call("Network.clearBrowserCache", json!({}));
+    }
+
     /// Loads a page, and waits until it has.
     pub(crate) fn load(&mut self, url: &str) {
         let answer = self.call("Page.navigate", json!({ "url": url }));

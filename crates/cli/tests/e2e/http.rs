@@ -194,7 +194,11 @@ pub(crate) fn parts_of(response: &[u8], file: &KnownFile) -> Vec<Range<u64>> {
     let (_, boundary) = head.split_once("multipart/byteranges; boundary=").unwrap();
     let boundary = format!("\r\n--{}", boundary.split("\r\n").next().unwrap());
     let (mut rest, mut parts) = (&response[head_len + 4..], Vec::new());
-    // The line break before a delimiter is part of it, of the first one, too (RFC 2046 §5.1.1).
+    // The line break before a delimiter is part of it; before the first one it may be absent (RFC
+    // 2046 §5.1.1), as in a response of Caddy.
+    if rest.starts_with(b"--") {
+        rest = &response[head_len + 2..];
+    }
     loop {
         rest = rest.strip_prefix(boundary.as_bytes()).unwrap();
         if rest == b"--\r\n" {

@@ -249,6 +249,25 @@ fn attempt_from_afar(trial: &Trial<'_>) {
     }
 }
 
+/// Has Chromium download files, each twenty times at once.
+pub(crate) fn chromium_downloads(
+    site: &Site,
+    certificate: &Certificate,
+    files: &[KnownFile],
+    server: SocketAddr,
+) {
+    let trial = Trial {
+        client: "Chromium",
+        case: "multiplexing",
+        site,
+        certificate,
+        files,
+        server,
+        device: LINK,
+    };
+    trial.download();
+}
+
 /// Tries all cases that a client knows.
 fn attempt_all(site: &Site, client: &str) {
     let at = CLIENTS.iter().position(|known| *known == client).unwrap();

@@ -33,6 +33,7 @@ mod http3_long;
 mod https;
 mod idle;
 mod inherited;
+mod interop_long;
 mod isolation;
 mod left_behind;
 mod lifetime;

@@ -198,7 +198,11 @@ const ROWS: &[Row] = &[
         &[],
         "an index comes first; a server that looks for variants says so",
     ),
-    ("GET /missing", &[], ""),
+    (
+        "GET /missing",
+        &[],
+        "the status depends on Accept-Encoding where a variant may exist without its file",
+    ),
     (
         "OPTIONS /clip.mp4",
         &[],
@@ -700,6 +704,13 @@ fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
+/// The values of all lines of a field (RFC 9110 §5.3).
+fn values(head: &str, name: &str) -> Option<String> {
+    let lines = head.split("\r\n").filter_map(|line| field(line, name));
+    let values: Vec<&str> = lines.collect();
+    (!values.is_empty()).then(|| values.join(", "))
+}
+
 /// The names that a listing of a directory tells, in the order of the alphabet.
 fn listed(body: &[u8]) -> Vec<String> {
     let text = String::from_utf8(body.to_vec()).unwrap();
@@ -809,7 +820,7 @@ fn summary(site: &Site, known: &[KnownFile], line: &str, response: &[u8]) -> Str
             "Access-Control-Allow-Methods: ",
         ),
     ] {
-        words.extend(field(&head, name).map(|value| format!("{before}{value}")));
+        words.extend(values(&head, name).map(|value| format!("{before}{value}")));
     }
     words.join("; ")
 }
