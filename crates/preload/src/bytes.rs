@@ -428,7 +428,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendmmsg(
 
 /// Bytes of a message that was just sent.
 unsafe fn bytes_of(message: &msghdr) -> usize {
-    let count = message.msg_iovlen as usize;
+    let count = message.msg_iovlen;
     // SAFETY: the caller's promise: the call has used as many buffers.
     (0..count).fold(0usize, |bytes, place| unsafe {
         bytes.saturating_add((*message.msg_iov.add(place)).iov_len)
