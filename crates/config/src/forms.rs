@@ -1,5 +1,5 @@
-//! JSON schema for values written as text: names or a pattern (ECMA 262). The program accepts nothing
-//! outside it; the schema may accept more.
+//! JSON schema for values written as text: names or a pattern (ECMA 262). The program accepts
+//! nothing outside it; the schema may accept more.
 
 use host::CongestionAlgorithm;
 use netem::conditions::Rate;

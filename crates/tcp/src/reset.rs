@@ -16,9 +16,9 @@ pub(crate) enum Reset {
 ///
 /// A peer accepts RST only at RCV.NXT. One ahead of it, but in the window, it answers with a
 /// challenge ACK, if it has not sent one a moment ago, and all others it drops (RFC 5961 §3.2). So
-/// a RST is numbered by departed data, not by SND.NXT, and there is one for each place where RCV.NXT
-/// is if no more of the data in flight arrives. A peer elsewhere still has an acknowledgment to send;
-/// [`reset_for`] answers it.
+/// a RST is numbered by departed data, not by SND.NXT, and there is one for each place where
+/// RCV.NXT is if no more of the data in flight arrives. A peer elsewhere still has an
+/// acknowledgment to send; [`reset_for`] answers it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Boundaries {
     seqs: [u32; Boundaries::MAX],

@@ -517,6 +517,7 @@ fn observed(config: &Config) -> Observed {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
 
     use clap::FromArgMatches;
@@ -608,6 +609,7 @@ mod tests {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         fs::write(&chain, made.cert.pem()).unwrap();
         fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
         let write = |more: &str| {
             let text = format!(
                 "nic.root = \"/srv\"\n{more}\nlisten = [{{ port = 443, tls = true }}]\n\

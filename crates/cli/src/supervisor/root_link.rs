@@ -1,6 +1,6 @@
-//! A root that changes: a link switched, or a directory replaced, by a release. The supervisor checks
-//! it at start and reload. Until then processes keep the directory; a NIC process that replaces
-//! another opens the path that the link had at the last check.
+//! A root that changes: a link switched, or a directory replaced, by a release. The supervisor
+//! checks it at start and reload. Until then processes keep the directory; a NIC process that
+//! replaces another opens the path that the link had at the last check.
 
 use std::path::{Path, PathBuf};
 

@@ -16,7 +16,7 @@ pub(crate) fn within<T: Send + 'static>(
     let (to, result) = channel();
     let thread = thread::Builder::new().name("files".to_owned());
     let work = move || {
-        // It fails if nobody waits any more.
+        // It fails after the time limit.
         let _ = to.send(look());
     };
     thread.spawn(work).ok()?;

@@ -10,8 +10,8 @@ use crate::packet;
 use crate::slab::Key;
 
 impl<P: Port> Engine<P> {
-    /// The host process has died: all connections are to be ended. Of the commands in the ring, only
-    /// those that end flows are executed. Returns the number of connections.
+    /// The host process has died: all connections are to be ended. Of the commands in the ring,
+    /// only those that end flows are executed. Returns the number of connections.
     #[cold]
     #[inline(never)]
     pub(crate) fn orphan_all(&mut self, channel: &mut NicChannel, clock: Clock<'_>) -> usize {

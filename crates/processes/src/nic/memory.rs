@@ -8,8 +8,8 @@ use sandbox::memory_limit;
 
 use config::size::{Size, cache_bytes};
 
-/// Fails unless the part of `--cache` without huge pages, of so many bytes, is available. `is_first`:
-/// no other process has it that this one takes the place of.
+/// Fails unless the part of `--cache` without huge pages, of so many bytes, is available.
+/// `is_first`: no other process has it that this one takes the place of.
 pub fn check(cache: Size, ordinary_bytes: u64, is_first: bool) -> Result<(), Failure> {
     Limits::here(is_first).check(cache, ordinary_bytes)
 }
