@@ -121,6 +121,9 @@ impl Bench<'_> {
             text.trim_end().lines().last().unwrap_or("").to_owned()
         };
         let printed = last(&output.stdout);
+        if !output.status.success() {
+            println!("{name}: {}", String::from_utf8_lossy(&output.stderr));
+        }
         match output.status.code() {
             Some(0) => Ok(printed),
             Some(124) => Err("it hangs".to_owned()),

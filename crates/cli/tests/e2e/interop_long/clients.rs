@@ -327,7 +327,7 @@ pub(super) const HTTP3: &[Job] = &[
         "downloads two files",
     ),
     ("reqwest", Rust("reqwest"), Script("reqwest_http3"), THREE),
-    ("h3 with quinn", Rust("h3"), Script("quinn"), THREE),
+    ("h3", Rust("h3"), Script("h3"), THREE),
     (
         "h3i with quiche",
         Rust("h3i"),

@@ -242,7 +242,7 @@ END
 pycurl() { "$python/python" "$here/http3.py" pycurl; }
 niquests() { "$python/python" "$here/http3.py" niquests; }
 reqwest_http3() { "$CLIENTS/rust/debug/http3" reqwest; }
-quinn() { "$CLIENTS/rust/debug/http3" quinn; }
+h3() { "$CLIENTS/rust/debug/http3" quinn; }
 h3i() { "$CLIENTS/rust/debug/http3" h3i; }
 jetty() { java -cp "$CLIENTS/java/*" "$here/Http3.java"; }
 firefox() { "$python/python" "$here/firefox.py"; }
