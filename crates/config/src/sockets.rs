@@ -30,8 +30,8 @@ pub struct Sockets {
     pub files_max: u32,
     /// Messages that the host stack takes from an application per turn, at least 1; others wait.
     pub messages_per_turn: u32,
-    /// Time that the host stack spends on messages of an application per turn, in microseconds, 1 to
-    /// 1,000,000; others wait.
+    /// Time that the host stack spends on messages of an application per turn, in microseconds, 1
+    /// to 1,000,000; others wait.
     pub turn_us_max: u32,
     /// Maximum applications.
     pub applications_max: u32,

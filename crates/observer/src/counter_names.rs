@@ -91,7 +91,7 @@ counters::counters! {
         refused: Counter,
         /// Descriptors for sockets passed to processes.
         handles: Counter,
-        /// Descriptors for sockets refused, because an application or its user holds as many as it may.
+        /// Descriptors for sockets refused, because an application or its user holds its maximum.
         handles_refused: Counter,
         /// Descriptors of the host process held by applications.
         descriptors_held: Gauge,

@@ -11,7 +11,7 @@ const PAGE_WORDS: usize = 16;
 
 type Page = Box<[AtomicU64]>;
 
-/// See the [module documentation](self).
+/// A set of descriptors by their numbers, without a lock.
 #[derive(Debug)]
 pub struct Numbers {
     pages: [OnceLock<Page>; PAGES],

@@ -262,7 +262,7 @@ pub struct Application {
     pub received_bytes: u64,
     /// `file_bytes` as a part of what it has sent, from 0 to 1; `null`: nothing was sent.
     pub offloaded_share: Option<f64>,
-    /// Turns of the host stack of which it has used up its share, so that its other commands waited.
+    /// Turns of the host stack of which it has used up its share, so that other commands waited.
     pub turns_used_up: u64,
 }
 

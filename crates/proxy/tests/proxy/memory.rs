@@ -63,7 +63,7 @@ fn a_client_with_many_unfinished_heads_takes_no_more_than_the_bound() {
 }
 
 #[test]
-fn clients_with_ipv4_mapped_addresses_are_told_apart() {
+fn clients_with_ipv4_mapped_addresses_are_distinguished() {
     takes_no_more_than_the_bound(ipv4_mapped, &unfinished_head(), 400);
 }
 
