@@ -85,8 +85,8 @@ impl App {
         has_closed
     }
 
-    /// Takes commands, as many as a turn may, and carries them out; then as many ends that waited for
-    /// them. True if something was done, or is left to do.
+    /// Takes commands, as many as a turn may, and carries them out; then as many ends that waited
+    /// for them. True if something was done, or is left to do.
     pub(crate) fn turn(&mut self, cx: &mut Context<'_>) -> bool {
         if self.endings.begin() {
             for channel in &mut self.channels {

@@ -35,7 +35,7 @@ pub struct ApplicationView {
     pub file_bytes: u64,
     /// Bytes handed to it.
     pub received_bytes: u64,
-    /// Turns of the host stack of which it has used up its share, so that its other commands waited.
+    /// Turns of the host stack of which it has used up its share, so that other commands waited.
     pub turns_used_up: u64,
     /// It is served no more, and goes when its processes have ended.
     pub is_detached: bool,
