@@ -147,7 +147,7 @@ impl Session {
     fn holder(&self) -> Holder {
         Holder {
             session: self.key,
-            source: Source::from(self.peer.ip().to_canonical()),
+            source: Source::from(self.peer.ip()),
         }
     }
 
