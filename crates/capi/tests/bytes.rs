@@ -11,7 +11,9 @@ use socket_channel::host_record::More;
 use splitway::client::{Client, Modes, OptionValue, Options, ReceiveFlags, SendFlags};
 use splitway::{Family, How};
 
-use crate::support::{BLOCKING, Fake, NONBLOCKING, connected, finish, listener, pair, pattern, v4};
+use crate::support::{
+    BLOCKING, Fake, NONBLOCKING, connected, finish, listener, pair, pattern, settle, v4,
+};
 
 mod support;
 
@@ -355,6 +357,8 @@ fn an_error_behind_bytes_is_that_of_the_next_call() {
         client.receive(accepted.as_fd(), pieces, all)
     };
     send_all(&client, opened.as_fd(), b"abc");
+    // A reset discards the bytes that have not arrived.
+    settle(&client);
     std::thread::scope(|scope| {
         let reader = scope.spawn(&mut receive_ten);
         let index = fake.world().connection_at(80);

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use splitway::client::{Client, EpollChange, EpollEvent, Polled, ReceiveFlags, SendFlags};
 use splitway::{Family, How};
 
-use crate::support::{BLOCKING, Fake, NO_ANSWER, NONBLOCKING, listener, pair, pattern, v4};
+use crate::support::{BLOCKING, Fake, NO_ANSWER, NONBLOCKING, listener, pair, pattern, settle, v4};
 
 mod support;
 
@@ -54,12 +54,6 @@ fn receive(client: &Client, fd: &OwnedFd) -> rustix::io::Result<usize> {
         ..ReceiveFlags::default()
     };
     client.receive(fd.as_fd(), pieces, flags)
-}
-
-/// Waits until the host stack has done all that was asked of it.
-fn settle(client: &Client) {
-    let fd = client.socket(Family::V4, BLOCKING).unwrap();
-    client.close(fd).unwrap();
 }
 
 #[test]

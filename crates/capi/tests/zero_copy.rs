@@ -13,7 +13,7 @@ use splitway::client::{
 };
 use splitway::{Family, How};
 
-use crate::support::{BLOCKING, Fake, finish, listener, pair, pattern, receive_all, v4};
+use crate::support::{BLOCKING, Fake, finish, listener, pair, pattern, receive_all, settle, v4};
 
 mod support;
 
@@ -41,12 +41,6 @@ fn take(
     let count = client.completions(fd.as_fd(), &mut found, timeout)?;
     let found = found[..count].iter();
     Ok(found.map(|it| (it.cookie, it.outcome)).collect())
-}
-
-/// Waits until the host stack has done all that was asked of it.
-fn settle(client: &Client) {
-    let fd = client.socket(Family::V4, BLOCKING).unwrap();
-    client.close(fd).unwrap();
 }
 
 /// A connection whose peer acknowledges what a test has it acknowledge; its index, and both ends.

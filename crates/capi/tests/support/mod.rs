@@ -189,6 +189,12 @@ pub(crate) fn pair(client: &Client, port: u16) -> (OwnedFd, OwnedFd) {
     (opened, accepted)
 }
 
+/// Waits until the host stack has carried out all commands and moved all bytes given to it before.
+pub(crate) fn settle(client: &Client) {
+    let fd = client.socket(Family::V4, BLOCKING).unwrap();
+    client.close(fd).unwrap();
+}
+
 /// All bytes up to the end of the stream.
 pub(crate) fn receive_all(client: &Client, fd: &OwnedFd) -> Vec<u8> {
     let mut all = Vec::new();
