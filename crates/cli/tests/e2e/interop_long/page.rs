@@ -59,7 +59,12 @@ Debian's dnf is built without zchunk, which zckdl stands for.
 [quic.md](quic.md#clients) has more cases of some of these clients: loss, migration, early data and
 others.
 
-{http3}"
+{http3}
+Jetty 12.1.5 acknowledges few of the packets behind a lost one, because it sends only when a stream
+has bytes to read. Loss is then detected by probes alone, and where these carry new data, as
+RFC 9002 §6.2.4 recommends, a download may stall until Jetty's idle timeout of 30 s. On a busy machine
+its own socket buffer overflows and loses packets. `findings/` has a reproduction without Splitway.
+"
     )
 }
 
