@@ -515,7 +515,7 @@ fn processes_of_other_users_reach_a_stack_of_the_programs_own_whatever_the_umask
         let temporary = site.outside().join("tmp");
         fs::create_dir(&temporary).unwrap();
         fs::set_permissions(&temporary, Permissions::from_mode(0o755)).unwrap();
-        let run_on = splitway_run(&["--", "sh", "-c", "echo started; read line"]);
+        let run_on = splitway_run(&["--", "sh", "-c", "echo started; read line; exit 0"]);
         let mut shell = Command::new("sh");
         shell
             .args(["-c", "umask 077; exec \"$0\" \"$@\""])
