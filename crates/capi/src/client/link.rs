@@ -115,7 +115,7 @@ pub(crate) enum Bed<'a> {
     /// An epoll set with the bell.
     Set(Kept),
     /// An alarm, while the pump is at work for it.
-    Alarm(&'a OwnedFd, AlarmInUse<'a>),
+    Alarm(AlarmInUse<'a>),
 }
 
 /// A thread sleeps on an alarm.
@@ -136,7 +136,7 @@ impl AsFd for Bed<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Bed::Set(set) => set.as_fd(),
-            Bed::Alarm(alarm, _) => alarm.as_fd(),
+            Bed::Alarm(in_use) => in_use.alarm.fd.as_fd(),
         }
     }
 }
@@ -515,7 +515,7 @@ impl Link {
         let mut alarms = self.alarms.get()?.iter();
         let alarm = alarms.find(|alarm| !alarm.is_taken.swap(true, Ordering::SeqCst))?;
         self.block();
-        Some(Bed::Alarm(&alarm.fd, AlarmInUse { link: self, alarm }))
+        Some(Bed::Alarm(AlarmInUse { link: self, alarm }))
     }
 
     fn ring_alarms(&self) {
@@ -544,7 +544,7 @@ impl Link {
     pub(crate) fn sleep_in(&self, bed: &Bed<'_>, timeout: Option<&Timespec>) -> Result<()> {
         let bed = match bed {
             Bed::Set(set) => set,
-            Bed::Alarm(alarm, _) => return sleep_on(alarm, timeout),
+            Bed::Alarm(in_use) => return sleep_on(&in_use.alarm.fd, timeout),
         };
         let mut events = Vec::with_capacity(4);
         match epoll::wait(bed, rustix::buffer::spare_capacity(&mut events), timeout) {
