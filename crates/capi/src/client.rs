@@ -5,18 +5,22 @@
 //! | `attach` | how a process gets its channel from the broker |
 //! | `modes` | what an application asks for, and its environment |
 //! | `application_key` | which application a process belongs to, as text |
+//! | [`application_file`] | the same for all processes of a program |
 //! | `handle_names` | how a descriptor is recognised as a handle |
 //! | `handles` | descriptors that sockets will be, in store |
 //! | `fork` | how a process notices that it is a copy of another |
+//! | `notices` | lines for people about calls that fail |
 //! | `table` | which descriptors are split sockets |
 //! | `own` | descriptors that the library has for itself |
 //! | `numbers` | sets of descriptors by their numbers |
 //! | `process` | what one process has |
 //! | `application` | the application: what calls are made on |
 //! | `socket` | a split socket as calls see it |
+//! | `known_flags` | descriptors of which it is known whether they block |
 //! | `link` | commands, answers, hints, and how threads sleep |
 //! | `watchers` | what waits for a change of a socket |
 //! | `blocking` | calls that block: timeouts and signals |
+//! | `confinement` | processes that give up rights |
 //! | `opening` | socket, bind, getsockname, getpeername |
 //! | `connecting` | connect, listen, accept |
 //! | `transfer` | send and receive |
@@ -37,14 +41,16 @@
 //! | `sends` | sends whose completions are to be taken |
 //! | `tally` | what sockets have done, summed over a program's processes |
 //! | `cancellation` | threads that are cancelled while they wait |
-//! | `timing` | durations as the kernel takes them |
+//! | `timing` | the clock of waits, and durations as the kernel takes them |
 
 mod application;
+pub mod application_file;
 mod application_key;
 mod attach;
 mod blocking;
 pub mod cancellation;
 mod closing;
+mod confinement;
 mod connecting;
 pub(crate) mod epoll;
 mod files;
@@ -52,8 +58,10 @@ mod fork;
 mod forked_sets;
 pub(crate) mod handle_names;
 mod handles;
+mod known_flags;
 mod link;
 mod modes;
+mod notices;
 mod numbers;
 mod opening;
 mod own;
@@ -80,14 +88,19 @@ mod zero_copy;
 pub use application::Client;
 pub use application_key::{ApplicationKey, BadApplicationKey};
 pub use attach::{AttachError, DEFAULT_PATH};
+pub use confinement::Confinement;
 pub use epoll::{EpollChange, EpollEvent, is_event_of_library};
 pub use fork::generation as process_generation;
 pub use fork::note_bare_fork;
+pub use known_flags::forget_flags;
 pub use modes::{APPLICATION_VARIABLE, Modes, Options, UnknownMode};
+pub use notices::{Notice, receive_notices};
 pub use numbers::Numbers;
 pub use opening::DescriptorFlags;
+pub use own::{is_kept_in_children, kept_in_children};
 pub use polling::Polled;
 pub use sends::{Completion, SENDS_MAX};
 pub use sockopt::{OptionValue, SOL_SPLITWAY, SW_SETUP_OFFLOAD, SW_TEARDOWN_OFFLOAD};
 pub use splice::{SpliceLimits, SpliceStatus};
+pub use timing::Instant;
 pub use transfer::{ReceiveFlags, SendFlags};

@@ -5,7 +5,7 @@ use libc::{c_int, c_long, c_uint, c_ulong, socklen_t};
 use rustix::io::Errno;
 
 use crate::kernel::call;
-use crate::{bytes, descriptors, events, options, sockets};
+use crate::{bytes, confinement, descriptors, events, options, sockets};
 
 /// syscall(2). A call on what is the kernel's is made as it is; one that is not about descriptors
 /// is none of this library's.
@@ -26,6 +26,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_syscall(
     // SAFETY: the caller's promise.
     unsafe {
         on_ours(number, given).unwrap_or_else(|| {
+            confinement::prepare_for_call(number, given);
             let copies = copies_memory(number, given);
             let done = call(number, given);
             if copies && done >= 0 {
@@ -91,6 +92,9 @@ unsafe fn on_ours(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_l
                     .into()
             }
             is::SYS_close => descriptors::splitway_preload_close(int(a)).into(),
+            is::SYS_pidfd_getfd => {
+                descriptors::splitway_preload_pidfd_getfd(int(a), int(b), c as c_uint).into()
+            }
             is::SYS_close_range => {
                 descriptors::splitway_preload_close_range(a as c_uint, b as c_uint, int(c)).into()
             }

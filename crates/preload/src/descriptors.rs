@@ -4,13 +4,15 @@ use std::ops::Range;
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use capi::Client;
 use capi::abi::{set_errno, sw_close, sw_ioctl};
-use capi::client::cancellation;
+use capi::client::{cancellation, forget_flags, is_kept_in_children, kept_in_children};
 use libc::{c_int, c_long, c_uint, c_ulong, c_void};
 use rustix::io::{Errno, Result};
 
 use crate::attached::{client, is_split};
 use crate::epoll_sets;
+use crate::inherited;
 use crate::kernel::kernel;
 use crate::library;
 use crate::pending;
@@ -75,7 +77,11 @@ fn note_closed(fd: c_int) {
 /// Has the library let go of a number that the program closes without having opened it; fails if
 /// it needs that.
 fn let_go_of(fd: c_int) -> Result<()> {
-    client().map_or(Ok(()), |client| client.let_go_of_number(fd))
+    match client() {
+        Some(client) => client.let_go_of_number(fd),
+        None if is_kept_in_children(fd) => Err(Errno::BADF),
+        None => Ok(()),
+    }
 }
 
 /// close(2).
@@ -115,23 +121,23 @@ pub extern "C-unwind" fn splitway_preload_close_range(
             .filter(|fd| fd.unsigned_abs() >= first)
             .for_each(note_closed);
     }
-    let Some(client) = client().filter(|_| flags & CLOEXEC == 0) else {
-        return close(first, last);
-    };
-    if first > last || flags & !UNSHARE != 0 {
+    if first > last || flags & !(UNSHARE | CLOEXEC) != 0 {
         // What fails closes nothing.
         return close(first, last);
     }
     let within = |fd: &c_int| u32::try_from(*fd).is_ok_and(|fd| (first..=last).contains(&fd));
-    for fd in client.numbers().into_iter().filter(within) {
-        if client.let_go_of_number(fd).is_ok() {
-            sw_close(fd);
+    if let Some(client) = client().filter(|_| flags & CLOEXEC == 0) {
+        for fd in client.numbers().into_iter().filter(within) {
+            if client.let_go_of_number(fd).is_ok() {
+                sw_close(fd);
+            }
         }
+        client.let_go_of_numbers(within);
     }
-    client.let_go_of_numbers(within);
-    // All but what the library needs.
+    // All but what the library needs, here or in the next image.
+    let kept = client().map_or_else(kept_in_children, Client::kept_numbers);
     let mut from = first;
-    for kept in client.kept_numbers().into_iter().filter(within) {
+    for kept in kept.into_iter().filter(within) {
         let kept = kept.unsigned_abs();
         if from < kept && close(from, kept - 1) < 0 {
             return -1;
@@ -225,6 +231,21 @@ pub extern "C-unwind" fn splitway_preload_dup3(old: c_int, new: c_int, flags: c_
     noted(old, done)
 }
 
+/// pidfd_getfd(2): a descriptor of another process.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn splitway_preload_pidfd_getfd(
+    process: c_int,
+    theirs: c_int,
+    flags: c_uint,
+) -> c_int {
+    // SAFETY: it takes numbers.
+    let fd = unsafe { kernel!(SYS_pidfd_getfd, process, theirs, flags) } as c_int;
+    if fd >= 0 {
+        inherited::recover_received(fd);
+    }
+    fd
+}
+
 /// fcntl(2). The third argument is in the same place whether it is a number or a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_fcntl(
@@ -232,8 +253,14 @@ pub unsafe extern "C-unwind" fn splitway_preload_fcntl(
     command: c_int,
     argument: c_long,
 ) -> c_int {
+    if command == libc::F_SETFD && is_kept_in_children(fd) {
+        return 0;
+    }
     // SAFETY: the caller's promise.
     let done = unsafe { library::fcntl(fd, command, argument) };
+    if command == libc::F_SETFL {
+        forget_flags(fd);
+    }
     if command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC {
         return noted(fd, done);
     }
@@ -258,6 +285,12 @@ pub unsafe extern "C-unwind" fn splitway_preload_ioctl(
     request: c_ulong,
     argument: *mut c_void,
 ) -> c_int {
+    if request == libc::FIOCLEX && is_kept_in_children(fd) {
+        return 0;
+    }
+    if request == libc::FIONBIO {
+        forget_flags(fd);
+    }
     // What is the kernel's of a split socket as well, and what programs set on any.
     let kernels = [libc::FIONBIO, libc::FIOCLEX, libc::FIONCLEX, FIOASYNC];
     // SAFETY: the caller's promise.

@@ -24,6 +24,23 @@ pub const TALLY: &str = "SPLITWAY_TALLY";
 /// What is counted there.
 pub use capi::client::tally::{Counted, Tally};
 
+/// The number of a descriptor: the memory file with the application that all processes of the
+/// program belong to.
+pub const APPLICATION_FILE: &str = "SPLITWAY_APPLICATION_FILE";
+
+/// A new one, and what processes list there.
+pub use capi::client::application_file::{
+    ProgramSets, UnwaitedSet, create as create_application_file,
+};
+
+/// System calls that wait in an epoll set, by their numbers.
+pub const WAITS_IN_SETS: &[libc::c_long] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+];
+
 /// Libraries that the loader loads first (ld.so(8)).
 pub const PRELOAD: &str = "LD_PRELOAD";
 
@@ -37,7 +54,15 @@ pub use capi::client::APPLICATION_VARIABLE as APPLICATION;
 pub const DEFAULT_SOCKET: &str = capi::client::DEFAULT_PATH;
 
 /// Variables that a new program image gets even if its environment is cleared.
-const OF_EXEC: [&str; 6] = [LISTEN, CONNECT, SPLICE, TALLY, OF_LIBRARY[0], OF_LIBRARY[1]];
+const OF_EXEC: [&str; 7] = [
+    LISTEN,
+    CONNECT,
+    SPLICE,
+    TALLY,
+    APPLICATION_FILE,
+    OF_LIBRARY[0],
+    OF_LIBRARY[1],
+];
 
 /// What a new program image has to have in its environment.
 #[derive(Debug)]

@@ -8,9 +8,9 @@
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use capi::client::{Numbers, process_generation};
+use capi::client::{Instant, Numbers, process_generation};
 
 static KNOWN: Numbers = Numbers::new();
 

@@ -1,11 +1,11 @@
 //! epoll, poll and select.
 
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use capi::Client;
 use capi::abi::{poll_with_mask, set_errno, sw_epoll_ctl, sw_epoll_pwait, sw_poll};
-use capi::client::is_event_of_library;
+use capi::client::{Instant, is_event_of_library};
 use libc::{
     c_int, c_long, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval,
 };

@@ -1,5 +1,5 @@
-//! Split sockets that come from other processes: those that `exec` has left open, and those in
-//! `SCM_RIGHTS` messages.
+//! Split sockets that come from other processes: those that `exec` has left open, those in
+//! `SCM_RIGHTS` messages, and those that pidfd_getfd(2) fetches.
 
 use std::fs;
 
@@ -46,13 +46,18 @@ pub(crate) unsafe fn recover_passed(message: &msghdr) {
                 let bytes = (*head).cmsg_len - libc::CMSG_LEN(0) as usize;
                 for place in 0..bytes / size_of::<c_int>() {
                     let fd = numbers.add(place).read_unaligned();
-                    pending::remove(fd);
-                    recover_one(fd);
+                    recover_received(fd);
                 }
             }
             head = libc::CMSG_NXTHDR(message, head);
         }
     }
+}
+
+/// Recovers a descriptor that has just come from another process.
+pub(crate) fn recover_received(fd: c_int) {
+    pending::remove(fd);
+    recover_one(fd);
 }
 
 fn recover_one(fd: c_int) {

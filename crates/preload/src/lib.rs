@@ -31,6 +31,7 @@
 //! | `events` | epoll, poll, select |
 //! | `epoll_sets` | epoll sets of the kernel, and threads that wait in them |
 //! | `descriptors` | close, dup, fcntl, ioctl |
+//! | `confinement` | calls by which a process gives up rights |
 //! | `cancel` | threads that are cancelled in calls on split sockets |
 //! | `inherited` | split sockets that come from other processes |
 //! | `exec` | a new program image gets the library as well |
@@ -56,6 +57,8 @@ pub mod bytes;
 pub mod calls;
 #[allow(unsafe_code, reason = "the C library ends threads")]
 pub mod cancel;
+#[allow(unsafe_code, reason = "C passes pointers")]
+pub mod confinement;
 #[allow(unsafe_code, reason = "descriptors of the program are numbers")]
 mod convert;
 #[allow(unsafe_code, reason = "C passes pointers")]

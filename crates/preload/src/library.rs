@@ -14,6 +14,7 @@ use capi::abi::set_errno;
 use libc::{
     RTLD_NEXT, c_int, c_long, c_uint, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t,
     off_t, pollfd, pthread_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+    uid_t,
 };
 use rustix::io::Errno;
 
@@ -135,6 +136,9 @@ functions! {
     ) -> c_int;
     fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int;
     close(fd: c_int) -> c_int;
+    setuid(user: uid_t) -> c_int;
+    setreuid(real: uid_t, effective: uid_t) -> c_int;
+    setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int;
     pthread_cancel(thread: pthread_t) -> c_int;
     pthread_testcancel() -> ();
 }

@@ -3,11 +3,13 @@
 use std::os::fd::BorrowedFd;
 
 use capi::abi::set_default_options;
-use capi::client::{Options, tally};
+use capi::client::{Options, application_file, receive_notices, tally};
 
 use crate::attached::complain;
 use crate::descriptors;
-use crate::environment::{CONNECT, ExecEnvironment, LISTEN, LOADED, SPLICE, TALLY};
+use crate::environment::{
+    APPLICATION_FILE, CONNECT, ExecEnvironment, LISTEN, LOADED, SPLICE, TALLY,
+};
 use crate::exec;
 use crate::inherited;
 use crate::kernel::kernel;
@@ -26,6 +28,7 @@ pub extern "C" fn splitway_preload_start() {
             Rules::default()
         })
     };
+    receive_notices(|notice| complain(&notice.to_string()));
     exec::find();
     library::find();
     streams::find();
@@ -36,6 +39,18 @@ pub extern "C" fn splitway_preload_start() {
         splice: rules(SPLICE),
         exec_environment: ExecEnvironment::read(),
     });
+    let number = |name: &str| {
+        let number = std::env::var(name).ok()?.parse::<libc::c_int>();
+        number.ok().filter(|fd| *fd >= 0)
+    };
+    // SAFETY: it is not -1. A number that is no such file, or is not open, is refused.
+    let file = |name: &str| number(name).map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
+    if let Some(file) = file(TALLY) {
+        let _ = tally::count_in(file);
+    }
+    if let Some(file) = file(APPLICATION_FILE) {
+        let _ = application_file::use_file(file);
+    }
     match Options::from_environment() {
         Ok(options) => {
             let joins = options.application.is_some();
@@ -44,18 +59,12 @@ pub extern "C" fn splitway_preload_start() {
                 // A secret, and of no use to the program.
                 // SAFETY: no other thread is there.
                 unsafe { libc::unsetenv(c"SPLITWAY_APPLICATION".as_ptr()) };
+            }
+            if joins || application_file::is_known() {
                 inherited::recover();
             }
         }
         Err(error) => complain(&error.to_string()),
-    }
-    let number = |name: &str| {
-        let number = std::env::var(name).ok()?.parse::<libc::c_int>();
-        number.ok().filter(|fd| *fd >= 0)
-    };
-    if let Some(fd) = number(TALLY) {
-        // SAFETY: it is not -1. A number that is no such file, or is not open, is refused.
-        let _ = tally::count_in(unsafe { BorrowedFd::borrow_raw(fd) });
     }
     if let Some(fd) = number(LOADED) {
         // SAFETY: the pointer is that of a byte. A number that is no descriptor is an error of the

@@ -43,6 +43,7 @@ pub use mapped::{Mapping, create_file};
 mod mapped {
     use std::ffi::CStr;
     use std::io;
+    use std::ops::Range;
     use std::os::fd::{AsFd, OwnedFd};
     use std::ptr::{self, NonNull};
 
@@ -76,8 +77,16 @@ mod mapped {
         /// Maps a memory file, which must have exactly `words` words and be sealed against any
         /// other size; if not, the error is of kind `InvalidData`.
         pub fn new(file: impl AsFd, words: usize) -> io::Result<Self> {
+            Mapping::part(file, words, 0..words)
+        }
+
+        /// The same of some words of a file of `words` words: the first begins a page.
+        pub fn part(file: impl AsFd, words: usize, part: Range<usize>) -> io::Result<Self> {
             let bytes = words * WORD_BYTES;
             let refused = |why| Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            if part.is_empty() || part.end > words {
+                return refused("the memory file has no such part");
+            }
             match rustix::fs::fcntl_get_seals(&file) {
                 Ok(seals) if seals.contains(SEALS) => {}
                 Ok(_) => return refused("the memory file is not sealed"),
@@ -86,6 +95,8 @@ mod mapped {
             if rustix::fs::fstat(&file)?.st_size != bytes as i64 {
                 return refused("the memory file has another size");
             }
+            let (offset, words) = ((part.start * WORD_BYTES) as u64, part.len());
+            let bytes = words * WORD_BYTES;
             // SAFETY: a fresh mapping, at an address of the kernel's choice: it overlaps nothing.
             let start = unsafe {
                 rustix::mm::mmap(
@@ -94,7 +105,7 @@ mod mapped {
                     ProtFlags::READ | ProtFlags::WRITE,
                     MapFlags::SHARED,
                     file,
-                    0,
+                    offset,
                 )?
             };
             // SAFETY: a whole mapping of this process, of which the call changes no content.

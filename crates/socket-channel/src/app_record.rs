@@ -34,6 +34,17 @@ pub enum Unusable {
     Nonsense,
     /// It is part of a splice: a NIC stack moves its bytes.
     Spliced,
+    /// Its memory cannot be mapped within the address space that this process may have.
+    NoMemory,
+}
+
+/// Why a part of a segment is not there.
+fn missing(segment: &Segment) -> Unusable {
+    if segment.is_short_of_memory() {
+        Unusable::NoMemory
+    } else {
+        Unusable::Nonsense
+    }
 }
 
 /// One of the two locks of a socket.
@@ -66,7 +77,7 @@ pub struct AppRecord<'a> {
 impl<'a> AppRecord<'a> {
     /// The record of a socket; [`Unusable::Nonsense`] if the segment has no such place.
     pub fn of(segment: &'a Segment, id: SocketId) -> Result<AppRecord<'a>, Unusable> {
-        let record = segment.record(id).ok_or(Unusable::Nonsense)?;
+        let record = segment.record(id).ok_or_else(|| missing(segment))?;
         Ok(AppRecord {
             segment,
             record,
@@ -163,7 +174,8 @@ impl<'a> AppRecord<'a> {
 
     fn fifo(&self, at: usize) -> Result<Fifo<'a>, Unusable> {
         let block = Block::from_raw(self.record.get(at)).ok_or(Unusable::Nonsense)?;
-        let words = self.segment.block(block).ok_or(Unusable::Nonsense)?;
+        let words = self.segment.block(block);
+        let words = words.ok_or_else(|| missing(self.segment))?;
         Fifo::new(words).ok_or(Unusable::Nonsense)
     }
 
@@ -370,7 +382,8 @@ impl<'a> AppRecord<'a> {
             return Err(Unusable::Nonsense);
         }
         let block = Block::from_raw(self.record.get(RX_FIFO)).ok_or(Unusable::Nonsense)?;
-        let queue = self.segment.block(block).ok_or(Unusable::Nonsense)?;
+        let queue = self.segment.block(block);
+        let queue = queue.ok_or_else(|| missing(self.segment))?;
         let word = self.record.word(ACCEPT_HEAD);
         let mut head = self.record.get_acquire(ACCEPT_HEAD);
         loop {
@@ -618,6 +631,7 @@ impl std::fmt::Display for Unusable {
             Unusable::Stale => f.write_str("the host stack has ended the socket"),
             Unusable::Nonsense => Nonsense.fmt(f),
             Unusable::Spliced => f.write_str("a NIC stack moves the bytes of the socket"),
+            Unusable::NoMemory => f.write_str("its memory exceeds the limit of address space"),
         }
     }
 }

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`ids`] | names of applications, channels, handles and sockets |
 //! | [`segment`] | layout of the segment, from its limits |
+//! | `parts` | a segment that is mapped as it is used |
 //! | [`record`] | the words of a socket, its state and readiness, kicks and hints |
 //! | `fifo` | bytes in atomic words |
 //! | [`fifo_area`] | who has which piece of the FIFO area |
@@ -79,6 +80,8 @@ mod loom;
 pub mod message;
 #[cfg(not(loom))]
 pub mod outbox;
+#[cfg(not(loom))]
+mod parts;
 pub mod record;
 pub mod segment;
 

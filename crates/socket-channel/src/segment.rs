@@ -18,12 +18,14 @@ use std::fmt;
 #[cfg(not(loom))]
 use std::io;
 #[cfg(not(loom))]
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use shm::memory::{Memory, WORD_BYTES};
 use shm::sync::{Arc, AtomicU64, Ordering};
 
 use crate::ids::SocketId;
+#[cfg(not(loom))]
+use crate::parts::Parts;
 use crate::record::{RECORD_WORDS, Record};
 
 /// What word 0 says: "swsegm", and the version of the layout.
@@ -157,8 +159,16 @@ impl Block {
 /// A segment, as either side sees it. Cloning it gives the same memory.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    memory: Arc<Memory>,
+    words: Arc<Words>,
     layout: Layout,
+}
+
+/// The memory of a segment.
+#[derive(Debug)]
+enum Words {
+    Whole(Memory),
+    #[cfg(not(loom))]
+    Parts(Parts),
 }
 
 impl Segment {
@@ -166,7 +176,7 @@ impl Segment {
     pub fn in_memory(layout: Layout) -> Segment {
         let memory = Memory::heap(layout.words);
         let segment = Segment {
-            memory: Arc::new(memory),
+            words: Arc::new(Words::Whole(memory)),
             layout,
         };
         segment.write_header();
@@ -183,7 +193,7 @@ impl Segment {
             area,
         };
         Segment {
-            memory: Arc::new(Memory::heap(layout.words)),
+            words: Arc::new(Words::Whole(Memory::heap(layout.words))),
             layout,
         }
     }
@@ -208,19 +218,54 @@ impl Segment {
     /// what the layout says: a host stack that has another version is of kind `InvalidData`.
     #[cfg(not(loom))]
     pub fn app_from_file(file: impl AsFd, layout: Layout) -> io::Result<Segment> {
-        let segment = Segment::map(file, layout)?;
-        if !segment.header_is_right() {
+        Segment::map(file, layout)?.checked()
+    }
+
+    /// The same for an application whose address space is limited: what it uses is mapped when it
+    /// does, in parts of 256 KiB.
+    #[cfg(not(loom))]
+    pub fn app_in_parts(file: OwnedFd, layout: Layout) -> io::Result<Segment> {
+        let parts = Parts::new(file, layout.words, layout.area);
+        parts.map(0..HEADER_WORDS)?;
+        let segment = Segment {
+            words: Arc::new(Words::Parts(parts)),
+            layout,
+        };
+        segment.checked()
+    }
+
+    #[cfg(not(loom))]
+    fn checked(self) -> io::Result<Segment> {
+        if !self.header_is_right() {
             let why = "the segment is laid out in another way";
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
-        Ok(segment)
+        Ok(self)
+    }
+
+    /// The file that is needed as long as the segment is mapped in parts.
+    #[cfg(not(loom))]
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        match &*self.words {
+            Words::Whole(_) => None,
+            Words::Parts(parts) => Some(parts.file()),
+        }
+    }
+
+    /// True once a part of it could not be mapped.
+    pub(crate) fn is_short_of_memory(&self) -> bool {
+        match &*self.words {
+            Words::Whole(_) => false,
+            #[cfg(not(loom))]
+            Words::Parts(parts) => parts.is_short(),
+        }
     }
 
     #[cfg(not(loom))]
     fn map(file: impl AsFd, layout: Layout) -> io::Result<Segment> {
         let mapping = shm::memory::Mapping::new(file, layout.words)?;
         Ok(Segment {
-            memory: Arc::new(Memory::Mapped(mapping)),
+            words: Arc::new(Words::Whole(Memory::Mapped(mapping))),
             layout,
         })
     }
@@ -230,9 +275,24 @@ impl Segment {
         &self.layout
     }
 
-    /// All of it, for those who play a side that breaks the rules.
+    /// All of it, for those who play a side that breaks the rules; nothing of one that is mapped in
+    /// parts.
     pub fn words(&self) -> &[AtomicU64] {
-        self.memory.words()
+        match &*self.words {
+            Words::Whole(memory) => memory.words(),
+            #[cfg(not(loom))]
+            Words::Parts(_) => &[],
+        }
+    }
+
+    /// So many words from one on; `None` if they are not in the segment, or cannot be mapped.
+    fn range(&self, start: usize, words: usize) -> Option<&[AtomicU64]> {
+        let range = start..start.checked_add(words)?;
+        match &*self.words {
+            Words::Whole(memory) => memory.words().get(range),
+            #[cfg(not(loom))]
+            Words::Parts(parts) => parts.get(range),
+        }
     }
 
     /// The record of a socket; `None` if there is no such place.
@@ -241,14 +301,13 @@ impl Segment {
             return None;
         }
         let start = HEADER_WORDS + id.index as usize * RECORD_WORDS;
-        self.words()[start..].first_chunk().map(Record)
+        self.range(start, RECORD_WORDS)?.first_chunk().map(Record)
     }
 
     /// The words of a block; `None` if it is not in the area.
     pub(crate) fn block(&self, block: Block) -> Option<&[AtomicU64]> {
-        let area = &self.words()[self.layout.area..];
-        let start = block.word as usize;
-        area.get(start..start.checked_add(block.bytes() / WORD_BYTES)?)
+        let start = self.layout.area.checked_add(block.word as usize)?;
+        self.range(start, block.bytes() / WORD_BYTES)
     }
 
     fn write_header(&self) {
@@ -263,9 +322,8 @@ impl Segment {
     )]
     fn header_is_right(&self) -> bool {
         let header = self.layout.header();
-        let words = self.words().iter();
-        let words = words.map(|word| word.load(Ordering::Relaxed));
-        words.take(header.len()).eq(header)
+        let words = self.range(0, header.len()).into_iter().flatten();
+        words.map(|word| word.load(Ordering::Relaxed)).eq(header)
     }
 }
 
@@ -364,6 +422,35 @@ mod tests {
         assert_eq!(kind(Segment::host_from_file(&unsealed, layout)), invalid);
         app.words()[0].store(MAGIC + 1, Ordering::Relaxed);
         assert_eq!(kind(Segment::app_from_file(&file, layout)), invalid);
+    }
+
+    #[test]
+    fn a_segment_in_parts_is_the_same_memory() {
+        let layout = Layout::of(limits(1000, 2 << 20)).unwrap();
+        let file = Segment::create_file(layout).unwrap();
+        let host = Segment::host_from_file(&file, layout).unwrap();
+        let app = Segment::app_in_parts(file, layout).unwrap();
+        let id = SocketId {
+            index: 999,
+            generation: 1,
+        };
+        let (Record(ours), Record(its)) = (host.record(id).unwrap(), app.record(id).unwrap());
+        its[5].store(7, Ordering::Relaxed);
+        assert_eq!(ours[5].load(Ordering::Relaxed), 7);
+        // Within a part, and larger than one.
+        for (word, log2) in [(0, 12), (1 << 16, 17), (0, 20)] {
+            let block = Block { word, log2 };
+            let (ours, its) = (host.block(block).unwrap(), app.block(block).unwrap());
+            assert_eq!(ours.len(), its.len());
+            for place in [0, its.len() - 1] {
+                let value = u64::from(log2);
+                its[place].store(value, Ordering::Relaxed);
+                assert_eq!(ours[place].load(Ordering::Relaxed), value);
+            }
+        }
+        let beyond = Block { word: 0, log2: 21 };
+        assert!(app.block(beyond).is_none());
+        assert!(!app.is_short_of_memory());
     }
 
     #[test]

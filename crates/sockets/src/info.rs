@@ -7,6 +7,7 @@ use socket_channel::message::Info;
 use tcp::State;
 
 use crate::application::App;
+use crate::state::socket::Kind;
 
 /// States in the kernel's numbers (`net/tcp_states.h`).
 fn state_number(state: State) -> u8 {
@@ -101,14 +102,18 @@ impl App {
         if let Some(info) = info {
             return Ok(to_info(&info));
         }
-        let is_listener = matches!(socket.kind, crate::state::socket::Kind::Listener(_));
-        let state = if is_listener {
-            LISTEN
-        } else {
-            state_number(State::Closed)
+        let Kind::Listener(listener) = &socket.kind else {
+            return Ok(Info {
+                state: state_number(State::Closed),
+                ..Info::default()
+            });
         };
+        // As tcp_get_info of Linux has the queue.
+        let waiting = socket.record.accept_waiting() + listener.held.len();
         Ok(Info {
-            state,
+            state: LISTEN,
+            unacked: narrow(waiting as u64).into(),
+            sacked: narrow(listener.backlog as u64).into(),
             ..Info::default()
         })
     }

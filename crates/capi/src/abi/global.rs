@@ -57,7 +57,7 @@ fn attach(options: &Options) -> Result<&'static Client> {
     if let Some(client) = CLIENT.get() {
         return Ok(client);
     }
-    let client = Client::attach(options);
+    let client = Client::attach_in_program(options);
     let client = client.map_err(|error| fail(error.to_string(), error.errno()))?;
     Ok(CLIENT.get_or_init(|| client))
 }

@@ -6,12 +6,15 @@ use std::sync::OnceLock;
 use rustix::io::{Errno, Result};
 use socket_channel::{Family, HandleId, SocketId};
 
+use super::application_file;
 use super::application_key::ApplicationKey;
 use super::attach::AttachError;
 use super::fork;
 use super::forked_sets;
 use super::handle_names::handle_of;
+use super::known_flags;
 use super::modes::{Modes, Options};
+use super::notices::{self, Notice};
 use super::own;
 use super::process::{Process, number};
 use super::sets::Sets;
@@ -43,6 +46,47 @@ impl Client {
     /// Attaches this process as an application of its own.
     pub fn attach(options: &Options) -> std::result::Result<Client, AttachError> {
         let first = Generation::of(Process::attach(options)?);
+        Ok(Client {
+            table: Table::new(),
+            first,
+        })
+    }
+
+    /// Attaches this process to the application that `options` name, or to that of its program, or
+    /// as an application of its own, which is that of the program then.
+    pub(crate) fn attach_in_program(options: &Options) -> std::result::Result<Client, AttachError> {
+        let Some(file) = application_file::of_process() else {
+            return Client::attach(options);
+        };
+        let _lock = file.lock();
+        let of_program = file.key();
+        let mut is_over = of_program.is_none();
+        let also = of_program.filter(|key| Some(*key) != options.application);
+        for key in options.application.into_iter().chain(also) {
+            match Client::join(options, key) {
+                Err(AttachError::Refused { errno }) if errno != Errno::AGAIN => {
+                    is_over |= Some(key) == of_program && errno == Errno::SHUTDOWN;
+                }
+                joined => return joined,
+            }
+        }
+        let client = Client::attach(&Options {
+            application: None,
+            ..options.clone()
+        })?;
+        // An application that this process alone may not join remains that of the others.
+        if is_over {
+            file.set_key(&client.application_key());
+        }
+        Ok(client)
+    }
+
+    /// Attaches this process to an application that there is, and to no other.
+    fn join(
+        options: &Options,
+        application: ApplicationKey,
+    ) -> std::result::Result<Client, AttachError> {
+        let first = Generation::of(Process::join(options, application)?);
         Ok(Client {
             table: Table::new(),
             first,
@@ -136,17 +180,19 @@ impl Client {
     fn is_kept(&self, fd: RawFd) -> bool {
         match self.process_if_attached() {
             Some(_) => own::is_kept(fd),
-            None => fd == self.inherited_broker(),
+            None => fd == self.inherited_broker() || own::is_kept_in_children(fd),
         }
     }
 
     /// The numbers that the library needs, in order.
     pub fn kept_numbers(&self) -> Vec<RawFd> {
         if self.process_if_attached().is_some() {
-            own::kept()
-        } else {
-            vec![self.inherited_broker()]
+            return own::kept();
         }
+        let mut kept = own::kept_in_children();
+        kept.push(self.inherited_broker());
+        kept.sort_unstable();
+        kept
     }
 
     /// The connection over which this process, which is not attached, will be.
@@ -166,7 +212,10 @@ impl Client {
                 Some(child) => child,
                 None => {
                     let child = Process::adopted_by(&generation.process);
-                    let child = child.map_err(|error| error.errno())?;
+                    let child = child.map_err(|error| {
+                        notices::once(Notice::NotAttached(error.errno()));
+                        error.errno()
+                    })?;
                     let child = Box::new(Generation::of(child));
                     // Another thread may have been faster: then its process is the one.
                     generation.child.get_or_init(|| {
@@ -227,6 +276,7 @@ impl Client {
 
     /// The same of its number.
     pub(crate) fn note(&self, fd: RawFd, handle: HandleId, id: SocketId) -> Result<()> {
+        known_flags::forget_flags(fd);
         let entry = Entry {
             socket: id,
             handle,

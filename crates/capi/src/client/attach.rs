@@ -9,11 +9,11 @@
 //! key of their application. Until there is a successor, connections wait in the backlog.
 
 use std::fmt;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -21,6 +21,8 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::nanosleep;
 use socket_channel::attach::{
     ATTACHED_DESCRIPTORS, Attached, BadPacket, HANDLES_MAX, Key, PACKET_BYTES_MAX, Reply, Request,
 };
@@ -28,6 +30,7 @@ use socket_channel::channel::AppEnd;
 use socket_channel::{AppId, ChannelId, Layout, Segment};
 
 use super::own::move_up;
+use super::timing::{Instant, timespec};
 
 /// Where the broker listens unless something else is asked for.
 pub const DEFAULT_PATH: &str = "/run/splitway/sockets.sock";
@@ -66,6 +69,11 @@ pub enum AttachError {
         /// What is wrong with it.
         why: String,
     },
+    /// There is no address space for the memory that is shared with the host stack.
+    NoMemory {
+        /// How much the process may have, if that is limited (`RLIMIT_AS`), in bytes.
+        limit_bytes: Option<u64>,
+    },
     /// A system call failed.
     System {
         /// What was tried.
@@ -85,6 +93,7 @@ impl AttachError {
             AttachError::Gone => Errno::CONNRESET,
             AttachError::Version { .. } => Errno::PROTONOSUPPORT,
             AttachError::Broken { .. } => Errno::PROTO,
+            AttachError::NoMemory { .. } => Errno::NOMEM,
         }
     }
 }
@@ -107,6 +116,17 @@ impl fmt::Display for AttachError {
                 socket_channel::attach::VERSION
             ),
             AttachError::Broken { why } => write!(f, "the broker makes no sense: {why}"),
+            AttachError::NoMemory {
+                limit_bytes: Some(limit),
+            } => write!(
+                f,
+                "memory that is shared with the host stack does not fit into the {} MiB of address \
+                 space that this process may have; raise RLIMIT_AS (`ulimit -v`)",
+                limit >> 20
+            ),
+            AttachError::NoMemory { limit_bytes: None } => f.write_str(
+                "there is no address space for memory that is shared with the host stack",
+            ),
             AttachError::System { what, errno } => write!(f, "{what}: {errno}"),
         }
     }
@@ -155,14 +175,14 @@ pub(crate) struct Membership {
 pub(crate) fn attach(path: &Path, modes: u32) -> Result<Attachment, AttachError> {
     let broker = connect(path)?;
     send(&broker, &Request::Attach { modes }, &[])?;
-    await_attached(broker)
+    await_attached(broker, None)
 }
 
 /// Attaches this process to an application that there is.
 pub(crate) fn join(path: &Path, app: AppId, key: Key) -> Result<Attachment, AttachError> {
     let broker = connect(path)?;
     send(&broker, &Request::Join { app, key }, &[])?;
-    await_attached(broker)
+    await_attached(broker, None)
 }
 
 /// Connects this process, which is attached, to the broker that is there now.
@@ -203,7 +223,8 @@ pub(crate) fn retry<T>(
         if !may_succeed || Instant::now() + wait >= until || check().is_err() {
             return outcome;
         }
-        std::thread::sleep(wait);
+        // Not the C library's: programs may put another in its place.
+        let _ = nanosleep(&timespec(wait));
         wait = (2 * wait).min(RETRY_WAIT_MAX);
     }
 }
@@ -226,8 +247,12 @@ fn connect(path: &Path) -> Result<OwnedFd, AttachError> {
     Ok(broker)
 }
 
-/// Attaches this process, a child of an attached one, over the connection that it inherited.
-pub(crate) fn adopt(inherited: BorrowedFd<'_>) -> Result<Attachment, AttachError> {
+/// Attaches this process, a child of an attached one, over the connection that it inherited. It
+/// goes on with the segment of its parent.
+pub(crate) fn adopt(
+    inherited: BorrowedFd<'_>,
+    segment: Option<&Segment>,
+) -> Result<Attachment, AttachError> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let pair = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None);
     let (own, theirs) = pair.map_err(system("making a connection for this process"))?;
@@ -236,10 +261,10 @@ pub(crate) fn adopt(inherited: BorrowedFd<'_>) -> Result<Attachment, AttachError
         .map_err(system("setting a timeout"))?;
     send(inherited, &Request::Adopt, &[theirs.as_fd()])?;
     drop(theirs);
-    await_attached(own)
+    await_attached(own, segment)
 }
 
-fn await_attached(broker: OwnedFd) -> Result<Attachment, AttachError> {
+fn await_attached(broker: OwnedFd, known: Option<&Segment>) -> Result<Attachment, AttachError> {
     let (reply, descriptors) = receive(&broker)?;
     let attached = match reply {
         Reply::Attached(attached) => attached,
@@ -252,18 +277,32 @@ fn await_attached(broker: OwnedFd) -> Result<Attachment, AttachError> {
             return Err(BadPacket::Malformed.into());
         }
     };
-    let wrong = |why: &dyn fmt::Display| AttachError::Broken {
+    let broken = |why: &dyn fmt::Display| AttachError::Broken {
         why: why.to_string(),
     };
+    let wrong = |error: io::Error| match Errno::from_io_error(&error) {
+        Some(Errno::NOMEM) => AttachError::NoMemory {
+            limit_bytes: getrlimit(Resource::As).current,
+        },
+        Some(errno) => system("mapping memory of the host stack")(errno),
+        None => broken(&error),
+    };
     let descriptors = <[OwnedFd; ATTACHED_DESCRIPTORS]>::try_from(descriptors)
-        .map_err(|_| wrong(&"descriptors are missing"))?;
+        .map_err(|_| broken(&"descriptors are missing"))?;
     let [segment, channel, host_bell, app_bell] = descriptors;
-    let layout = Layout::of(attached.limits).map_err(|bad| wrong(&bad))?;
-    let segment = Segment::app_from_file(segment, layout).map_err(|error| wrong(&error))?;
+    let layout = Layout::of(attached.limits).map_err(|bad| broken(&bad))?;
+    let segment = match known {
+        Some(known) if *known.layout() == layout => Ok(known.clone()),
+        // The rest of its address space is the program's.
+        _ if getrlimit(Resource::As).current.is_some() => {
+            Segment::app_in_parts(move_up(segment), layout)
+        }
+        _ => Segment::app_from_file(segment, layout),
+    };
+    let segment = segment.map_err(wrong)?;
     let bell = fcntl_dupfd_cloexec(&app_bell, 0).map_err(system("duplicating the bell"))?;
     let (app_bell, host_bell) = (move_up(app_bell), move_up(host_bell));
-    let channel =
-        AppEnd::from_files(channel, app_bell, host_bell).map_err(|error| wrong(&error))?;
+    let channel = AppEnd::from_files(channel, app_bell, host_bell).map_err(wrong)?;
     Ok(Attachment {
         broker,
         attached,

@@ -13,7 +13,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::{Errno, Result};
 use rustix::thread::futex;
@@ -21,7 +21,7 @@ use rustix::thread::futex;
 use super::cancellation;
 use super::own::Kept;
 use super::socket::Socket;
-use super::timing::timespec;
+use super::timing::{Instant, timespec};
 use super::watchers::Watch;
 
 /// A thread that blocks.

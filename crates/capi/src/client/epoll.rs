@@ -8,7 +8,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
@@ -19,7 +19,7 @@ use super::cancellation;
 use super::process::{Process, number};
 use super::readiness::{Report, report};
 use super::sets::{Interest, Set, Sets, Source, bell_data, canary_data};
-use super::timing::timespec;
+use super::timing::{Instant, timespec};
 use super::watchers::Watch;
 use crate::sys;
 
@@ -170,7 +170,8 @@ impl Client {
         }
         match source {
             Some(source) => {
-                set.ensure_bell(|| process.link.watch_bell(epoll, bell_data(), canary_data()))?;
+                let watch = || process.link.watch_bell(epoll, bell_data(), canary_data());
+                set.ensure_bell(of_set, watch)?;
                 change_member(process, &set, place, source, change)?;
                 // A thread may sleep in the set.
                 process.link.nudge();
@@ -215,6 +216,7 @@ impl Client {
         let mut found = Vec::new();
         match process.sets.get(number(epoll)) {
             Some(set) => {
+                set.note_wait();
                 let mut wait = Wait {
                     process,
                     set: &set,

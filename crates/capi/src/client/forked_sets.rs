@@ -81,7 +81,8 @@ fn fill(
     if copied.split.is_empty() {
         return Ok(());
     }
-    set.ensure_bell(|| process.link.watch_bell(epoll, bell_data(), canary_data()))?;
+    let watch = || process.link.watch_bell(epoll, bell_data(), canary_data());
+    set.ensure_bell(number, watch)?;
     for member in &copied.split {
         let source = match member.socket {
             Some(id) => {

@@ -30,12 +30,18 @@
 //! thread of the library, the [`Pump`], sleeps on the bell for all of them: a thousand blocked
 //! threads are woken one by one, each for its own socket. While none blocks, it is parked: a
 //! program that waits by `epoll` is not to pay for two threads that each ring wakes.
+//!
+//! # Confined processes
+//!
+//! A process that has given up making descriptors, or the calls of epoll, sleeps in poll(2) on an
+//! eventfd that was made before ([`Link::make_alarms`]). The pump, whose thread was there before
+//! as well, rings it after each ring of the bell.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, ThreadId};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -57,6 +63,9 @@ const EVENTS_MAX: usize = 1024;
 
 /// Epoll sets of sleepers that are kept for the next.
 const BEDS_MAX: usize = 16;
+
+/// Threads of a confined process that may sleep at a time in calls that do not look at one socket.
+const ALARMS: usize = 4;
 
 /// What a request brought.
 #[derive(Clone, Copy, Debug)]
@@ -85,9 +94,51 @@ pub(crate) struct Link {
     /// Threads that sleep in `sw_poll`, for any sockets. Changed under the lock of the ring.
     pub(crate) pollers: AtomicUsize,
     beds: Mutex<Vec<Kept>>,
+    /// What threads of a confined process sleep on.
+    alarms: OnceLock<Vec<Alarm>>,
+    is_confined: AtomicBool,
     /// Threads that block in a call on one socket, for which the pump sleeps on the bell.
     blocked: AtomicU32,
     is_pump_parked: AtomicBool,
+}
+
+/// An eventfd that the pump rings for the thread that has it.
+#[derive(Debug)]
+struct Alarm {
+    fd: Kept,
+    is_taken: AtomicBool,
+}
+
+/// What a thread sleeps in.
+#[derive(Debug)]
+pub(crate) enum Bed<'a> {
+    /// An epoll set with the bell.
+    Set(Kept),
+    /// An alarm, while the pump is at work for it.
+    Alarm(AlarmInUse<'a>),
+}
+
+/// A thread sleeps on an alarm.
+#[derive(Debug)]
+pub(crate) struct AlarmInUse<'a> {
+    link: &'a Link,
+    alarm: &'a Alarm,
+}
+
+impl Drop for AlarmInUse<'_> {
+    fn drop(&mut self) {
+        self.link.unblock();
+        self.alarm.is_taken.store(false, Ordering::SeqCst);
+    }
+}
+
+impl AsFd for Bed<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Bed::Set(set) => set.as_fd(),
+            Bed::Alarm(in_use) => in_use.alarm.fd.as_fd(),
+        }
+    }
 }
 
 struct Ring {
@@ -144,6 +195,8 @@ impl Link {
             watchers: Watchers::default(),
             pollers: AtomicUsize::new(0),
             beds: Mutex::default(),
+            alarms: OnceLock::new(),
+            is_confined: AtomicBool::new(false),
             blocked: AtomicU32::new(0),
             is_pump_parked: AtomicBool::new(false),
         })
@@ -177,6 +230,7 @@ impl Link {
         if !self.is_dead.swap(true, Ordering::AcqRel) {
             self.watchers.notify_all();
             self.ring_own_bell();
+            self.ring_alarms();
         }
     }
 
@@ -403,8 +457,19 @@ impl Link {
         }
     }
 
-    /// An epoll set with the bell, for a sleeper to sleep in.
-    pub(crate) fn bed(&self) -> Result<Kept> {
+    /// An epoll set with the bell, for a sleeper to sleep in; or an alarm in a confined process.
+    pub(crate) fn bed(&self) -> Result<Bed<'_>> {
+        if self.is_confined.load(Ordering::Relaxed) {
+            return self.alarm().ok_or(Errno::MFILE);
+        }
+        match self.bed_of_pump() {
+            Ok(bed) => Ok(Bed::Set(bed)),
+            Err(errno) => self.alarm().ok_or(errno),
+        }
+    }
+
+    /// An epoll set with the bell.
+    fn bed_of_pump(&self) -> Result<Kept> {
         if let Some(bed) = lock(&self.beds).pop() {
             return Ok(bed);
         }
@@ -414,10 +479,49 @@ impl Link {
     }
 
     /// Gives the set back.
-    pub(crate) fn make_bed(&self, bed: Kept) {
+    pub(crate) fn make_bed(&self, bed: Bed<'_>) {
+        let Bed::Set(bed) = bed else {
+            return;
+        };
         let mut beds = lock(&self.beds);
         if beds.len() < BEDS_MAX {
             beds.push(bed);
+        }
+    }
+
+    /// Makes what threads sleep on once this process makes no more descriptors.
+    pub(crate) fn make_alarms(&self) -> Result<()> {
+        if self.alarms.get().is_some() {
+            return Ok(());
+        }
+        let alarm = || -> Result<Alarm> {
+            let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            Ok(Alarm {
+                fd: Kept::new(fd),
+                is_taken: AtomicBool::new(false),
+            })
+        };
+        let alarms: Result<Vec<Alarm>> = (0..ALARMS).map(|_| alarm()).collect();
+        let _ = self.alarms.set(alarms?);
+        Ok(())
+    }
+
+    /// From here on, threads sleep on alarms alone.
+    pub(crate) fn confine(&self) {
+        self.is_confined.store(true, Ordering::Relaxed);
+    }
+
+    fn alarm(&self) -> Option<Bed<'_>> {
+        let mut alarms = self.alarms.get()?.iter();
+        let alarm = alarms.find(|alarm| !alarm.is_taken.swap(true, Ordering::SeqCst))?;
+        self.block();
+        Some(Bed::Alarm(AlarmInUse { link: self, alarm }))
+    }
+
+    fn ring_alarms(&self) {
+        let alarms = self.alarms.get().into_iter().flatten();
+        for alarm in alarms.filter(|alarm| alarm.is_taken.load(Ordering::SeqCst)) {
+            let _ = rustix::io::write(&alarm.fd, &1u64.to_ne_bytes());
         }
     }
 
@@ -437,7 +541,11 @@ impl Link {
     }
 
     /// Sleeps in a bed until the bell rings, the host stack is gone or a signal has come.
-    pub(crate) fn sleep_in(&self, bed: &Kept, timeout: Option<&Timespec>) -> Result<()> {
+    pub(crate) fn sleep_in(&self, bed: &Bed<'_>, timeout: Option<&Timespec>) -> Result<()> {
+        let bed = match bed {
+            Bed::Set(set) => set,
+            Bed::Alarm(in_use) => return sleep_on(&in_use.alarm.fd, timeout),
+        };
         let mut events = Vec::with_capacity(4);
         match epoll::wait(bed, rustix::buffer::spare_capacity(&mut events), timeout) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -448,6 +556,20 @@ impl Link {
         }
         Ok(())
     }
+}
+
+/// Sleeps until an alarm is rung, or a signal has come.
+fn sleep_on(alarm: &OwnedFd, timeout: Option<&Timespec>) -> Result<()> {
+    if timeout != Some(&Timespec::default()) {
+        let mut fds = [PollFd::new(alarm, PollFlags::IN)];
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    // One that has not been rung is EAGAIN.
+    let _ = rustix::io::read(alarm, &mut [0; 8]);
+    Ok(())
 }
 
 const BELL: u64 = 1;
@@ -480,7 +602,7 @@ pub(crate) struct Pump {
 impl Pump {
     pub(crate) fn start(link: &Arc<Link>) -> Result<Pump> {
         let stop = Kept::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let bed = link.bed()?;
+        let bed = link.bed_of_pump()?;
         epoll::add(&bed, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
         let its_link = Arc::clone(link);
         let thread = sys::without_signals(|| {
@@ -519,6 +641,7 @@ impl Pump {
             if link.blocked.load(Ordering::SeqCst) > 0 {
                 idle_rings = 0;
                 link.drain();
+                link.ring_alarms();
             } else {
                 // Those who sleep on the bell themselves take what there is.
                 idle_rings += 1;

@@ -16,6 +16,7 @@ use super::numbers::Numbers;
 pub(crate) const LIBRARY_FDS_FROM: RawFd = 64;
 
 static KEPT: Numbers = Numbers::new();
+static KEPT_IN_CHILDREN: Numbers = Numbers::new();
 static STORED: Numbers = Numbers::new();
 
 /// Moves a descriptor of the library out of the way, where there is room.
@@ -28,12 +29,30 @@ pub(crate) fn move_up(fd: OwnedFd) -> OwnedFd {
 
 /// Whether a number is one that stays open.
 pub(crate) fn is_kept(fd: RawFd) -> bool {
-    KEPT.has(fd)
+    KEPT.has(fd) || KEPT_IN_CHILDREN.has(fd)
 }
 
-/// All that stay open.
+/// All that stay open, in order.
 pub(crate) fn kept() -> Vec<RawFd> {
-    KEPT.all()
+    let mut kept = KEPT.all();
+    kept.extend(KEPT_IN_CHILDREN.all());
+    kept.sort_unstable();
+    kept
+}
+
+/// Whether a number stays open in children, and where no process is attached.
+pub fn is_kept_in_children(fd: RawFd) -> bool {
+    KEPT_IN_CHILDREN.has(fd)
+}
+
+/// All that do, in order.
+pub fn kept_in_children() -> Vec<RawFd> {
+    KEPT_IN_CHILDREN.all()
+}
+
+/// From here on, a number stays open in this process and its children.
+pub(crate) fn keep_in_children(fd: BorrowedFd<'_>) {
+    KEPT_IN_CHILDREN.insert(fd.as_raw_fd());
 }
 
 /// From here on, a number is one that stays open, until it is forgotten.

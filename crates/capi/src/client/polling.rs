@@ -1,7 +1,7 @@
 //! poll(2) for split sockets and descriptors of the kernel together.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Result;
@@ -11,7 +11,7 @@ use super::application::Client;
 use super::cancellation;
 use super::process::{Process, number};
 use super::readiness::{ALWAYS, bits, bits_or_hint, is_ready};
-use super::timing::timespec;
+use super::timing::{Instant, timespec};
 
 /// A descriptor to wait for, and what it is ready for: `struct pollfd`.
 #[derive(Clone, Copy, Debug)]

@@ -8,11 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use rustix::io::{Errno, Result};
 use socket_channel::{AppRecord, Command, Segment, SocketId, Unusable};
 
+use super::application_key::ApplicationKey;
 use super::attach::{AttachError, Attachment, Membership, adopt, attach, join, retry};
 use super::fork;
 use super::handles::{Handle, Handles};
 use super::link::{Answer, Link, Pump};
 use super::modes::{Modes, Options};
+use super::notices::{self, Notice};
+use super::own::KeptNumbers;
 use super::sends::Sends;
 use super::sent_files::SentFiles;
 use super::set_copies;
@@ -27,6 +30,8 @@ pub(crate) struct Process {
     generation: u32,
     /// Children that were made before it was attached.
     children: u32,
+    /// What the segment needs. It is dropped before that.
+    _file: KeptNumbers,
     segment: Segment,
     pub(crate) modes: Modes,
     pub(crate) link: Arc<Link>,
@@ -42,6 +47,31 @@ pub(crate) struct Process {
 impl Process {
     /// Attaches this process: to the application that `options` name, or as one of its own.
     pub(crate) fn attach(options: &Options) -> std::result::Result<Process, AttachError> {
+        let modes = options.modes.bits();
+        Process::attach_by(options, |path| {
+            let joined = options.application.map(|it| join(path, it.app, it.key));
+            match joined {
+                Some(Err(AttachError::Refused { errno })) if errno != Errno::AGAIN => {
+                    attach(path, modes)
+                }
+                Some(joined) => joined,
+                None => attach(path, modes),
+            }
+        })
+    }
+
+    /// Attaches this process to an application that there is.
+    pub(crate) fn join(
+        options: &Options,
+        application: ApplicationKey,
+    ) -> std::result::Result<Process, AttachError> {
+        Process::attach_by(options, |path| join(path, application.app, application.key))
+    }
+
+    fn attach_by(
+        options: &Options,
+        attempt: impl Fn(&Path) -> std::result::Result<Attachment, AttachError>,
+    ) -> std::result::Result<Process, AttachError> {
         if !fork::watch() {
             return Err(AttachError::System {
                 what: "watching for forks",
@@ -50,18 +80,7 @@ impl Process {
         }
         // The working directory may be another when the path is needed again.
         let path = std::path::absolute(&options.path).unwrap_or_else(|_| options.path.clone());
-        let modes = options.modes.bits();
-        retry(always, || {
-            let joined = options.application.map(|it| join(&path, it.app, it.key));
-            let attachment = match joined {
-                Some(Err(AttachError::Refused { errno })) if errno != Errno::AGAIN => {
-                    attach(&path, modes)
-                }
-                Some(joined) => joined,
-                None => attach(&path, modes),
-            };
-            Process::new(attachment?, &path)
-        })
+        retry(always, || Process::new(attempt(&path)?, &path))
     }
 
     /// Attaches this process, a child of `parent`, over the connection that it inherited, or if
@@ -69,7 +88,9 @@ impl Process {
     pub(crate) fn adopted_by(parent: &Process) -> std::result::Result<Process, AttachError> {
         let membership = parent.handles.membership();
         let attached = retry(always, || {
-            let attachment = match adopt(parent.handles.broker().as_fd()) {
+            // One that is mapped in parts may be in use by another thread of the parent.
+            let segment = Some(&parent.segment).filter(|segment| segment.file().is_none());
+            let attachment = match adopt(parent.handles.broker().as_fd(), segment) {
                 Err(AttachError::Gone) => join(&membership.path, membership.app, membership.key),
                 adopted => adopted,
             };
@@ -113,6 +134,7 @@ impl Process {
         Ok(Process {
             generation: fork::generation(),
             children: fork::children(),
+            _file: KeptNumbers::of(segment.file().map(number)),
             segment,
             modes: Modes::from_bits(attached.modes),
             link: Arc::new(link),
@@ -213,6 +235,12 @@ impl Process {
         member.queue();
     }
 
+    /// Makes all that calls on sockets need later: the process is about to give up rights.
+    pub(crate) fn prepare_for_confinement(&self) -> Result<()> {
+        self.link.make_alarms()?;
+        self.start_pump()
+    }
+
     /// Starts the thread that wakes those who sleep on a futex, unless it runs.
     pub(crate) fn start_pump(&self) -> Result<()> {
         let mut pump = self.pump.lock().unwrap_or_else(PoisonError::into_inner);
@@ -229,12 +257,17 @@ fn always() -> Result<()> {
 }
 
 /// What a call reports of a socket with which nothing can be done: the host stack has ended it
-/// (ECONNRESET), its record makes no sense (EIO), or a NIC stack moves its bytes (EBUSY).
+/// (ECONNRESET), its record makes no sense (EIO), a NIC stack moves its bytes (EBUSY), or its
+/// memory does not fit into the address space (ENOMEM).
 pub(crate) fn errno(unusable: Unusable) -> Errno {
     match unusable {
         Unusable::Stale => Errno::CONNRESET,
         Unusable::Nonsense => Errno::IO,
         Unusable::Spliced => Errno::BUSY,
+        Unusable::NoMemory => {
+            notices::once(Notice::NoMemory);
+            Errno::NOMEM
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, tell};
 use rustix::io::{Errno, Result};
@@ -22,6 +22,7 @@ use super::opening::named;
 use super::own;
 use super::process::Process;
 use super::sent_files::{Known, Version, Way};
+use super::timing::Instant;
 use super::transfer::{SendFlags, is_over, may_send_after};
 
 /// How long a file may take to be opened before it is read here.

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::Stat;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
+
+use super::timing::Instant;
 
 /// Files that a process keeps: an eighth of the descriptors that it may have, within these bounds.
 const FILES_MIN: usize = 64;
@@ -92,7 +94,7 @@ impl Known {
             Way::Passed(_) => KEPT,
             Way::ReadHere => READ_HERE,
         };
-        now.duration_since(self.used) > lasts
+        now.saturating_duration_since(self.used) > lasts
     }
 
     fn is_in_use(&self) -> bool {
@@ -139,7 +141,7 @@ impl SentFiles {
             over.extend(kept.files.remove(&version));
         }
         let swept = *kept.swept.get_or_insert(now);
-        if now.duration_since(swept) >= SWEEP_EVERY {
+        if now.saturating_duration_since(swept) >= SWEEP_EVERY {
             kept.swept = Some(now);
             over.extend(kept.remove(|known| known.is_over(now) && !known.is_in_use()));
         }

@@ -9,8 +9,9 @@ use std::fmt;
 use std::fs;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::timing::Instant;
 use socket_channel::SocketId;
 
 /// How long a fork waits for a lock.

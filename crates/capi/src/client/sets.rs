@@ -10,12 +10,13 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
 
 use socket_channel::SocketId;
 
+use super::application_file::Listed;
 use super::numbers::Numbers;
 use super::set_copies::{Copied, CopiedAtFork, SplitMember, kernel_members, patiently};
+use super::timing::Instant;
 use super::watchers::Watch;
 
 /// Their addresses are the data of the bell and of the canary: no program has those.
@@ -159,6 +160,9 @@ pub(crate) struct Set {
     pub(crate) asked: Mutex<Asked>,
     /// Whether the kernel's set has the bell: it gets it with its first split member.
     pub(crate) has_bell: Mutex<bool>,
+    /// While no thread has waited in it.
+    listed: Mutex<Option<Listed>>,
+    was_waited_in: AtomicBool,
 }
 
 impl Set {
@@ -173,6 +177,24 @@ impl Set {
                 skipped: 0,
             }),
             has_bell: Mutex::new(false),
+            listed: Mutex::default(),
+            was_waited_in: AtomicBool::new(false),
+        }
+    }
+
+    /// A thread waits in it by the library.
+    pub(crate) fn note_wait(&self) {
+        if !self.was_waited_in.load(Ordering::Relaxed) {
+            self.was_waited_in.store(true, Ordering::SeqCst);
+            lock(&self.listed).take();
+        }
+    }
+
+    /// It has a split member, by this number.
+    fn list(&self, number: RawFd) {
+        let mut listed = lock(&self.listed);
+        if !self.was_waited_in.load(Ordering::SeqCst) {
+            *listed = Listed::new(number, bell_data());
         }
     }
 
@@ -187,11 +209,16 @@ impl Set {
     }
 
     /// Gives the kernel's set the bell by `add`, once.
-    pub(crate) fn ensure_bell<E>(&self, add: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+    pub(crate) fn ensure_bell<E>(
+        &self,
+        number: RawFd,
+        add: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut has_bell = lock(&self.has_bell);
         if !*has_bell {
             add()?;
             *has_bell = true;
+            self.list(number);
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use rustix::process::Pid;
 use socket_channel::{AppRecord, Command, Family, Flags, Lock, Look, SocketId};
 
 use super::fork;
+use super::known_flags;
 use super::modes::Modes;
 use super::process::{Process, errno};
 
@@ -164,7 +165,10 @@ impl Socket<'_> {
     /// Whether the descriptor is non-blocking, which the kernel knows: `fcntl` and `ioctl` of any
     /// process may have changed it.
     pub(crate) fn is_nonblocking(&self) -> Result<bool> {
-        Ok(rustix::fs::fcntl_getfl(self.fd)?.contains(OFlags::NONBLOCK))
+        match known_flags::is_nonblocking(self.fd) {
+            Some(is_nonblocking) => Ok(is_nonblocking),
+            None => Ok(rustix::fs::fcntl_getfl(self.fd)?.contains(OFlags::NONBLOCK)),
+        }
     }
 
     /// The error that has not been reported, if any; it is reported by this.

@@ -67,7 +67,7 @@ static OWN: OnceLock<Tally> = OnceLock::new();
 pub fn count_in(file: BorrowedFd<'_>) -> io::Result<()> {
     let tally = Tally::of(file)?;
     if OWN.set(tally).is_ok() {
-        own::keep(file);
+        own::keep_in_children(file);
     }
     Ok(())
 }

@@ -5,10 +5,12 @@
 //! | `program` | finds the program, and says which cannot load a library |
 //! | `library` | finds the library |
 //! | `stats` | what the program's sockets have done, told at its end |
+//! | `direct_waits` | notices programs that wait for split sockets by direct system calls |
 //! | `own_stack` | a stack for the program, where none runs |
 //! | `supervised` | programs that load no library: `--compat` |
 //! | `wait` | passes signals on, and waits for all that the program has started |
 
+mod direct_waits;
 mod library;
 mod own_stack;
 mod program;
@@ -17,6 +19,7 @@ mod supervised;
 mod wait;
 
 use std::ffi::OsString;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -25,10 +28,13 @@ use std::time::Duration;
 use clap::Args;
 use failure::Failure;
 use netsetup::seqpacket;
-use preload::environment::{CONNECT, DEFAULT_SOCKET, LISTEN, LOADED, OF_LIBRARY, PRELOAD, SPLICE};
+use preload::environment::{
+    APPLICATION_FILE, CONNECT, DEFAULT_SOCKET, LISTEN, LOADED, OF_LIBRARY, PRELOAD, ProgramSets,
+    SPLICE, create_application_file,
+};
 use preload::rules::{Rule, Rules};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::retry_on_intr;
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd, retry_on_intr};
 use rustix::net::SocketAddrUnix;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
@@ -148,6 +154,8 @@ pub(crate) fn run(args: &RunArgs, log: LogLevel) -> Result<ExitCode, Failure> {
     if let Some(stats) = &stats {
         stats.pass_to(&mut command);
     }
+    let (sets, application) = application_file()?;
+    command.env(APPLICATION_FILE, application.as_raw_fd().to_string());
     let (loaded, says_so) = pipe()?;
     command.env(LOADED, says_so.as_raw_fd().to_string());
     let child = command
@@ -160,6 +168,7 @@ pub(crate) fn run(args: &RunArgs, log: LogLevel) -> Result<ExitCode, Failure> {
         return Err(failure);
     }
     drop(loaded);
+    direct_waits::watch(sets);
     let code = descendants.wait(pid)?;
     let table = stats.map(|stats| stats.table());
     let of_stack = own_stack.map_or(Ok(String::new()), OwnStack::end)?;
@@ -194,11 +203,28 @@ fn preloaded(library: &Path) -> OsString {
     list
 }
 
+/// The file by which all processes of the program belong to one application.
+fn application_file() -> Result<(ProgramSets, OwnedFd), Failure> {
+    let failed = |error| Failure::broken("making a memory file", error);
+    let (sets, file) = create_application_file().map_err(failed)?;
+    Ok((sets, inherited(file).map_err(failed)?))
+}
+
+/// Descriptors that the program inherits lie above those that it counts on.
+const INHERITED_FROM: i32 = 64;
+
+/// A file that the program inherits.
+fn inherited(file: OwnedFd) -> io::Result<OwnedFd> {
+    let file = fcntl_dupfd_cloexec(&file, INHERITED_FROM).unwrap_or(file);
+    fcntl_setfd(&file, FdFlags::empty())?;
+    Ok(file)
+}
+
 /// A pipe that the program inherits one end of.
 fn pipe() -> Result<(OwnedFd, OwnedFd), Failure> {
     let failed = |errno| Failure::broken("making a pipe", errno);
     let (read, write) = pipe_with(PipeFlags::empty()).map_err(failed)?;
-    rustix::io::fcntl_setfd(&read, rustix::io::FdFlags::CLOEXEC).map_err(failed)?;
+    fcntl_setfd(&read, FdFlags::CLOEXEC).map_err(failed)?;
     Ok((read, write))
 }
 

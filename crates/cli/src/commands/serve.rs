@@ -1,6 +1,9 @@
 //! `splitway serve`: checks what the user asks for, sets the network up, starts the processes,
 //! supervises them, and cleans up, however that ends.
 
+use std::fs;
+use std::path::Path;
+
 use failure::Failure;
 use sandbox::{descriptors, kernel};
 
@@ -56,10 +59,25 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     temporary::sweep();
     let mut observer = observer(args, &config)?;
     let result = serve(args, &config, &mut observer);
+    if args.programs_alone {
+        remove_places(&config);
+    }
     if let Err(failure) = &result {
         observer.on_end(failure);
     }
     result
+}
+
+/// Removes the directories that `run` has made for its own stack: it may have been killed.
+fn remove_places(config: &Config) {
+    let root = config.nic.root.as_deref();
+    let socket = config.sockets.path.as_deref();
+    let parent = Path::parent;
+    let places = [root, socket.and_then(parent), root.and_then(parent)];
+    for place in places.into_iter().flatten() {
+        // One that is not empty, or gone, stays as it is.
+        let _ = fs::remove_dir(place);
+    }
 }
 
 /// The same with an error log, if there is to be one.

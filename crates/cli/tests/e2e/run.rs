@@ -1,10 +1,11 @@
 //! Unmodified programs on the split stack, with `splitway run`.
 
-use std::fs;
-use std::io::{Read, Write};
+use std::fs::{self, File, Permissions};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 
 use rustix::process::{Pid, Signal};
@@ -445,6 +446,98 @@ fn a_program_ignores_what_it_was_started_to_ignore() {
         let bit = |with: Signal| 1 << (with.as_raw() - 1);
         let wanted = bit(Signal::HUP) | bit(Signal::USR1);
         assert_eq!(mask & (wanted | bit(Signal::TERM)), wanted, "{said}");
+    });
+}
+
+/// A line of a program on its standard output.
+fn await_line(run: &mut Child, line: &str) {
+    let mut lines = BufReader::new(run.stdout.as_mut().unwrap()).lines();
+    assert!(lines.any(|read| read.unwrap() == line), "no line {line}");
+}
+
+#[test]
+fn a_program_that_waits_by_direct_system_calls_is_reported_with_the_remedy() {
+    isolated(|site| {
+        let stack = Stack::serve(&site);
+        let program = compiled(&stack.folder, "cli/tests/programs/inline.c");
+        let said = stack.folder.join("said");
+        let mut command = splitway_run_on(&stack, &["--"]);
+        command.arg(program).stderr(File::create(&said).unwrap());
+        let mut run = Process::spawn(&mut command).unwrap();
+        let is_reported = || {
+            let said = fs::read_to_string(&said).unwrap();
+            let is_whole = said.contains("inline (process ") && said.contains("--compat");
+            is_whole.then_some(())
+        };
+        wait::until(SOON, "a report", is_reported).unwrap();
+        end(&mut run, Signal::TERM);
+    });
+}
+
+#[test]
+fn a_signal_that_ends_the_program_also_ends_what_it_leaves_alone() {
+    isolated(|site| {
+        let stack = Stack::serve(&site);
+        let script = "sleep 1000 & echo started; wait";
+        let mut command = splitway_run_on(&stack, &["--", "sh", "-c", script]);
+        let mut run = Process::spawn(command.stdout(Stdio::piped())).unwrap();
+        await_line(run.child(), "started");
+        assert_eq!(end(&mut run, Signal::TERM).code(), Some(143));
+        stack.assert_nothing_left();
+    });
+}
+
+/// Directories of a stack that `splitway run` has started.
+fn places(temporary: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(temporary).unwrap();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_no_directories() {
+    isolated(|site| {
+        let temporary = site.outside().join("tmp");
+        fs::create_dir(&temporary).unwrap();
+        let mut command = splitway_run(&["--", "sh", "-c", "echo started; read line"]);
+        command.env("TMPDIR", &temporary).stdin(Stdio::piped());
+        let mut run = Process::spawn(command.stdout(Stdio::piped())).unwrap();
+        await_line(run.child(), "started");
+        assert!(!places(&temporary).is_empty());
+        end(&mut run, Signal::KILL);
+        let is_gone = || places(&temporary).is_empty().then_some(());
+        wait::until(SOON, "the directories are removed", is_gone).unwrap();
+    });
+}
+
+#[test]
+fn processes_of_other_users_reach_a_stack_of_the_programs_own_whatever_the_umask() {
+    isolated(|site| {
+        let temporary = site.outside().join("tmp");
+        fs::create_dir(&temporary).unwrap();
+        fs::set_permissions(&temporary, Permissions::from_mode(0o755)).unwrap();
+        let run_on = splitway_run(&["--", "sh", "-c", "echo started; read line; exit 0"]);
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", "umask 077; exec \"$0\" \"$@\""])
+            .arg(run_on.get_program())
+            .args(run_on.get_args())
+            .env("TMPDIR", &temporary)
+            .stdin(Stdio::piped());
+        let mut run = Process::spawn(shell.stdout(Stdio::piped())).unwrap();
+        await_line(run.child(), "started");
+        let mut found = places(&temporary);
+        let mut directories = 0;
+        while let Some(place) = found.pop() {
+            let kind = fs::symlink_metadata(&place).unwrap();
+            if kind.is_dir() {
+                assert_eq!(kind.permissions().mode() & 0o777, 0o755, "{place:?}");
+                directories += 1;
+                found.extend(places(&place));
+            }
+        }
+        assert!(directories >= 3, "{directories}");
+        drop(run.child().stdin.take());
+        assert!(run.wait(SOON).unwrap().success());
     });
 }
 

@@ -65,6 +65,31 @@ fn sets_of_epoll_report_split_sockets_as_they_do_those_of_the_kernel() {
 }
 
 #[test]
+fn passed_sockets_are_those_that_they_were_whenever_their_receiver_began() {
+    isolated(|site| says_the_same(&site, "cli/tests/programs/passed.c", splitway_run_on, 10));
+}
+
+#[test]
+fn processes_go_on_with_their_sockets_after_they_have_given_up_rights() {
+    isolated(|site| says_the_same(&site, "cli/tests/programs/confined.c", splitway_run_on, 6));
+}
+
+#[test]
+fn children_serve_within_a_limit_of_address_space() {
+    isolated(|site| says_the_same(&site, "cli/tests/programs/limited.c", splitway_run_on, 6));
+}
+
+#[test]
+fn waits_end_though_the_clock_of_the_program_stands_still() {
+    isolated(|site| says_the_same(&site, "cli/tests/programs/frozen.c", splitway_run_on, 1));
+}
+
+#[test]
+fn listeners_report_their_queues() {
+    isolated(|site| says_the_same(&site, "cli/tests/programs/queue.c", splitway_run_on, 3));
+}
+
+#[test]
 fn sockets_of_ipv6_have_mapped_addresses_as_those_of_the_kernel() {
     isolated(|site| says_the_same(&site, "cli/tests/programs/mapped.c", splitway_run_on, 4));
 }

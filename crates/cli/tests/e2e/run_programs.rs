@@ -165,6 +165,63 @@ fn node_serves_files_and_sends_bodies_back() {
     });
 }
 
+/// A cluster of node's, whose workers begin before there is a socket: they send as many bytes as a
+/// path says.
+const NODE_CLUSTER: &str = r#"
+const [policy, port] = process.argv.slice(2);
+const cluster = require("cluster");
+cluster.schedulingPolicy = policy === "none" ? cluster.SCHED_NONE : cluster.SCHED_RR;
+if (cluster.isPrimary) {
+    for (let worker = 0; worker < 2; worker++) cluster.fork();
+    process.on("SIGTERM", () => process.exit(0));
+} else {
+    const http = require("http");
+    const answer = (request, response) => {
+        const length = Number(request.url.slice(1));
+        response.end(Buffer.alloc(length, "x"));
+    };
+    http.createServer(answer).listen(Number(port), "0.0.0.0");
+    process.on("disconnect", () => process.exit(0));
+}
+"#;
+
+fn cluster_of_node_serves(site: &Site, policy: &str) {
+    let stack = Stack::serve(site);
+    let script = stack.folder.join("cluster.js");
+    fs::write(&script, NODE_CLUSTER).unwrap();
+    let mut command = splitway_run_on(&stack, &["--", "node"]);
+    command.arg(&script).arg(policy);
+    let mut node = start(command.arg(PORT.to_string()));
+    on_threads(4, |_| {
+        for length in [0, 10, 20_000, 2_000_000] {
+            let mut stream = TcpStream::connect(at(PORT)).unwrap();
+            be_patient(&stream).expect("options");
+            let request = format!("GET /{length} HTTP/1.0\r\n\r\n");
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut response = Vec::new();
+            stream.read_to_end(&mut response).unwrap();
+            assert!(response.starts_with(b"HTTP/1.1 200"), "{response:?}");
+            let head = response.windows(4).position(|four| four == b"\r\n\r\n");
+            let body = &response[head.expect("the end of the head") + 4..];
+            assert!(body.len() == length && body.iter().all(|byte| *byte == b'x'));
+        }
+        Ok(())
+    });
+    let end = end(&mut node, Signal::TERM);
+    assert!(end.success(), "{end}");
+    stack.assert_nothing_left();
+}
+
+#[test]
+fn a_cluster_of_node_serves_by_connections_that_are_passed_to_its_workers() {
+    isolated(|site| cluster_of_node_serves(&site, "rr"));
+}
+
+#[test]
+fn a_cluster_of_node_serves_by_a_listener_that_is_passed_to_its_workers() {
+    isolated(|site| cluster_of_node_serves(&site, "none"));
+}
+
 /// What comes back for a body.
 fn posted(body: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(at(PORT))?;

@@ -1,7 +1,9 @@
 //! A stack for a program, where none runs: `splitway serve` without a server of its own.
 
 use std::ffi::OsStr;
+use std::fs::Permissions;
 use std::io::{self, BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -34,6 +36,8 @@ impl OwnStack {
         let [own, root] = ["run", "root"].map(|name| directory.path().join(name));
         for place in [&own, &root] {
             std::fs::create_dir(place).map_err(failed)?;
+            // Whatever the umask says: processes of the program may be other users.
+            std::fs::set_permissions(place, Permissions::from_mode(0o755)).map_err(failed)?;
         }
         let socket = own.join("sockets");
         let mut process = Command::new("/proc/self/exe")

@@ -9,12 +9,9 @@ use failure::Failure;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use preload::environment::{Counted, TALLY, Tally};
-use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 
+use crate::commands::run::inherited;
 use crate::terminal::grouped;
-
-/// Numbers of the program's own begin below.
-const FROM: i32 = 64;
 
 /// See the [module documentation](self).
 #[derive(Debug)]
@@ -29,8 +26,7 @@ impl Stats {
     pub(crate) fn begin() -> Result<Stats, Failure> {
         let failed = |error: io::Error| Failure::broken("making counters", error);
         let (tally, file) = Tally::create().map_err(failed)?;
-        let file = fcntl_dupfd_cloexec(&file, FROM).unwrap_or(file);
-        fcntl_setfd(&file, FdFlags::empty()).map_err(|errno| failed(errno.into()))?;
+        let file = inherited(file).map_err(failed)?;
         Ok(Stats { tally, file })
     }
 

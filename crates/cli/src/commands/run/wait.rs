@@ -1,9 +1,12 @@
 //! All that a program has started: signals are passed on to it, and waited for is its end.
 //!
 //! A program that puts itself into the background, as nginx does, leaves its processes to their
-//! next ancestor, which this process makes itself.
+//! next ancestor, which this process makes itself. A signal that ends the program also goes to
+//! those that are left alone after it: a shell, for instance, does not end what it has started.
 
+use std::collections::HashSet;
 use std::io::IsTerminal;
+use std::time::Duration;
 
 use failure::Failure;
 use rustix::io::Errno;
@@ -12,6 +15,13 @@ use rustix::process::{
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
+
+/// Signals that end the program, and not only its first process.
+const ENDS: [i32; 3] = [SIGTERM, SIGINT, SIGQUIT];
+
+/// How often processes that are left alone after such a signal are looked for: not each of them is
+/// left by a child of this process.
+const LATE_EVERY: Duration = Duration::from_millis(50);
 
 /// See the [module documentation](self).
 #[derive(Debug)]
@@ -41,6 +51,24 @@ fn ignored_signals() -> u64 {
         .unwrap_or(0)
 }
 
+/// Passes a signal on to the children of this process but for `reached`; returns all of them.
+fn pass_on(stack: Option<Pid>, signal: Signal, reached: &HashSet<Pid>) -> HashSet<Pid> {
+    let children = children().into_iter();
+    let children: HashSet<Pid> = children.filter(|child| Some(*child) != stack).collect();
+    for child in children.difference(reached) {
+        let _ = kill_process(*child, signal);
+    }
+    children
+}
+
+/// Passes a signal on to each process that becomes a child of this one, as long as that lives.
+fn pass_on_late(stack: Option<Pid>, signal: Signal, mut reached: HashSet<Pid>) {
+    loop {
+        std::thread::sleep(LATE_EVERY);
+        reached = pass_on(stack, signal, &reached);
+    }
+}
+
 impl Descendants {
     /// From here on, processes that are left alone become children of this one, and signals are
     /// passed on.
@@ -64,12 +92,14 @@ impl Descendants {
         std::thread::spawn(move || {
             // They end the program, and with it this process.
             let _of_terminal = of_terminal;
+            let mut has_late = false;
             for number in &mut signals {
                 let Some(signal) = Signal::from_named_raw(number) else {
                     continue;
                 };
-                for child in children().into_iter().filter(|child| Some(*child) != stack) {
-                    let _ = kill_process(child, signal);
+                let reached = pass_on(stack, signal, &HashSet::new());
+                if ENDS.contains(&number) && !std::mem::replace(&mut has_late, true) {
+                    std::thread::spawn(move || pass_on_late(stack, signal, reached));
                 }
             }
         });

@@ -87,6 +87,11 @@ impl Service {
         };
         match why {
             Ok(()) => self.open_channel(token, app, None),
+            // Its last process has ended: the next one of a program begins another.
+            Err(Errno::SHUTDOWN) => {
+                self.refuse(token, Errno::SHUTDOWN);
+                Ok(())
+            }
             Err(errno) => {
                 self.turn_away(token, "to join", app, errno, now);
                 Ok(())

@@ -1,0 +1,109 @@
+//! Programs that wait for split sockets by direct system calls: no library sees these, so they get
+//! no events. This process notices, and reports it.
+//!
+//! The library lists epoll sets that have split members, and that no thread has waited in by the
+//! library. A thread that is in a wait of the kernel's for such a set has made the call itself
+//! (`/proc/PID/task/TID/syscall`).
+
+use std::collections::HashSet;
+use std::fs;
+use std::time::Duration;
+
+use preload::environment::{ProgramSets, UnwaitedSet, WAITS_IN_SETS};
+
+/// How often the list is looked at. A set is reported if it is found twice in a row: a thread may
+/// be on its way from the kernel to the library.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Looks after the sets of a program as long as this process lives.
+pub(crate) fn watch(sets: ProgramSets) {
+    std::thread::spawn(move || {
+        let mut suspects = HashSet::new();
+        loop {
+            std::thread::sleep(LOOK_EVERY);
+            let found: HashSet<(u32, u32)> = sets
+                .unwaited()
+                .iter()
+                .filter(|set| is_waited_in(set))
+                .map(|set| (set.process, set.number))
+                .collect();
+            if let Some((process, _)) = found.intersection(&suspects).next() {
+                report(*process);
+                return;
+            }
+            suspects = found;
+        }
+    });
+}
+
+fn report(process: u32) {
+    let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    eprintln!(
+        "splitway: {} (process {process}) waits for split sockets by direct system calls, which no \
+         library sees: it gets no events of them. Start it with `splitway run --compat`.",
+        name.trim_end()
+    );
+}
+
+/// Whether a thread waits in a set by a call of its own.
+fn is_waited_in(set: &UnwaitedSet) -> bool {
+    let process = format!("/proc/{}", set.process);
+    let info = fs::read_to_string(format!("{process}/fdinfo/{}", set.number));
+    if !info.is_ok_and(|info| has_member(&info, set.bell_data)) {
+        return false;
+    }
+    let threads = fs::read_dir(format!("{process}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let mut calls = threads.map(|thread| fs::read_to_string(thread.path().join("syscall")));
+    calls.any(|call| call.is_ok_and(|call| is_wait_in(&call, set.number)))
+}
+
+/// Whether a set has a member with this data, by what proc(5) has of it.
+fn has_member(info: &str, data: u64) -> bool {
+    info.lines().any(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let found = words.find(|word| *word == "data:").and(words.next());
+        found.is_some_and(|found| u64::from_str_radix(found, 16) == Ok(data))
+    })
+}
+
+/// Whether a call of a thread, by what proc(5) has of it, is a wait in the set of this number.
+fn is_wait_in(call: &str, number: u32) -> bool {
+    let mut words = call.split_ascii_whitespace();
+    let name = words.next().and_then(|name| name.parse().ok());
+    let first = words.next().and_then(|word| word.strip_prefix("0x"));
+    let first = first.and_then(|word| u32::from_str_radix(word, 16).ok());
+    name.is_some_and(|name| WAITS_IN_SETS.contains(&name)) && first == Some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_in_a_set_differs_from_other_calls() {
+        for wait in WAITS_IN_SETS {
+            assert!(is_wait_in(
+                &format!("{wait} 0x1a 0x7ffd 0x1 0x0 0x0 0x8 0x7f 0x7f\n"),
+                26
+            ));
+            assert!(!is_wait_in(
+                &format!("{wait} 0x1b 0x7ffd 0x1 0x0 0x0 0x8 0x7f 0x7f\n"),
+                26
+            ));
+        }
+        assert!(!is_wait_in("0 0x1a 0x7ffd 0x1 0x0 0x0 0x8 0x7f 0x7f\n", 26));
+        assert!(!is_wait_in("running\n", 26));
+        assert!(!is_wait_in("", 26));
+    }
+
+    #[test]
+    fn a_set_is_known_by_the_data_of_a_member() {
+        let info = "pos:\t0\nflags:\t02\nmnt_id:\t15\nino:\t1057\n\
+                    tfd:        5 events:       1f data: ffffffffffffff05  pos:0 ino:61af sdev:7\n\
+                    tfd:       66 events: 80000019 data:     7f1200345678  pos:0 ino:61b0 sdev:7\n";
+        assert!(has_member(info, 0x7f12_0034_5678));
+        assert!(has_member(info, 0xffff_ffff_ffff_ff05));
+        assert!(!has_member(info, 0x61af));
+    }
+}
