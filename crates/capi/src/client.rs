@@ -88,6 +88,8 @@ pub use numbers::Numbers;
 pub use opening::DescriptorFlags;
 pub use polling::Polled;
 pub use sends::{Completion, SENDS_MAX};
-pub use sockopt::{OptionValue, SOL_SPLITWAY, SW_SETUP_OFFLOAD, SW_TEARDOWN_OFFLOAD};
+pub use sockopt::{
+    OptionValue, SOL_SPLITWAY, SW_SETUP_OFFLOAD, SW_TEARDOWN_OFFLOAD, is_of_descriptor,
+};
 pub use splice::{SpliceLimits, SpliceStatus};
 pub use transfer::{ReceiveFlags, SendFlags};
