@@ -8,6 +8,7 @@
 //! | `own_stack` | a stack for the program, where none runs |
 //! | `supervised` | programs that load no library: `--compat` |
 //! | `wait` | passes signals on, and waits for all that the program has started |
+//! | `watch` | looks for processes of the program that have not loaded the library |
 
 mod library;
 mod own_stack;
@@ -15,6 +16,7 @@ mod program;
 mod stats;
 mod supervised;
 mod wait;
+mod watch;
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -160,6 +162,7 @@ pub(crate) fn run(args: &RunArgs, log: LogLevel) -> Result<ExitCode, Failure> {
         return Err(failure);
     }
     drop(loaded);
+    watch::begin(&library, own_stack.as_ref().map(OwnStack::pid));
     let code = descendants.wait(pid)?;
     let table = stats.map(|stats| stats.table());
     let of_stack = own_stack.map_or(Ok(String::new()), OwnStack::end)?;
