@@ -1,7 +1,7 @@
 //! The C interface: `splitway.h`, made from these functions.
 //!
-//! Each checks its pointers as far as that costs little, and reports as the C library does: -1 and `errno`. The rules
-//! of what the pointers point to are those of the call that each is named for.
+//! Each checks its pointers as far as that costs little, and reports as the C library does: -1 and
+//! `errno`. The rules of what the pointers point to are those of the call that each is named for.
 //!
 //! | Module | What it holds |
 //! |---|---|

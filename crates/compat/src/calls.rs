@@ -558,6 +558,9 @@ impl Supervisor {
     fn set_option(&mut self, caller: Caller<'_>, socket: &mut Socket) -> Result<Answer> {
         let (level, name) = (caller.number(1), caller.number(2));
         let len = u64::try_from(caller.number(4)).map_err(|_| Errno::INVAL)?;
+        if options::is_of_pair(level, name) {
+            return Ok(Answer::Kernel);
+        }
         let memory = caller.thread.memory()?;
         let len = len.min(OPTION_BYTES_MAX) as usize;
         let bytes = memory.read(caller.notification.arguments[3], len)?;
@@ -568,9 +571,6 @@ impl Supervisor {
         let is_of_other = level == libc::IPPROTO_IPV6 && socket.family == Family::V4;
         if is_of_other {
             return Err(Errno::NOPROTOOPT);
-        }
-        if options::is_of_pair(level, name) {
-            return Ok(Answer::Kernel);
         }
         if options::is_missing(level, name) {
             return Err(Errno::NOPROTOOPT);

@@ -495,7 +495,8 @@ pub trait Io {
     fn listen(&mut self, _binding: BindingId, _options: StreamOptions) -> Result<(), BindError> {
         Err(BindError::NoBinding)
     }
-    /// Whether a bound address may be shared with others that want so too ([`Bind::reuse_address`]).
+    /// Whether a bound address may be shared with others that want it too: see
+    /// [`Bind::reuse_address`].
     fn reuse_address(&mut self, _binding: BindingId, _reuses: bool) {}
     /// Has a bound address be shared with others of a group ([`Bind::reuse_port`]).
     fn join_group(&mut self, _binding: BindingId, _group: u32) {}

@@ -53,7 +53,7 @@ fn a_program_without_the_environment_of_its_caller_is_reported() {
         let stack = Stack::serve(&site);
         let program = compiled(&stack.folder, "cli/tests/programs/listens.c");
         let (program, middle) = (program.display(), static_listener(&stack.folder));
-        // A static program in between, whose calls nobody completes, drops the environment.
+        // A static program in between, whose calls no library completes, drops the environment.
         let line = reported(&stack, &format!("exec {middle} {program}"));
         assert!(line.contains(&program.to_string()), "{line}");
         assert!(line.contains("started without LD_PRELOAD"), "{line}");

@@ -29,7 +29,7 @@ const REPORTS_MAX: usize = 32;
 /// environment (`AT_SECURE` of getauxval(3)).
 const AT_SECURE: u64 = 23;
 
-/// The image that a process executes: what the kernel lays out anew at each `exec`.
+/// The image that a process executes: what the kernel lays out at each `exec`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Image {
     begun: String,
