@@ -83,7 +83,10 @@ fn programs_that_have_the_library_are_not_reported() {
         let program = compiled(&stack.folder, "cli/tests/programs/listens.c");
         let other = static_listener(&stack.folder);
         // What is reported is the second one: the first has been looked at as often by then.
-        let both = format!("{} & exec {other}", program.display());
+        let both = format!(
+            "{} & first=$!; {other} & trap \"kill $first $!\" TERM; wait; wait",
+            program.display()
+        );
         let line = reported(&stack, &both);
         assert!(line.contains(&other), "{line}");
     });
