@@ -56,8 +56,8 @@ impl App {
         Ok(())
     }
 
-    /// `SO_REUSEADDR` or `SO_REUSEPORT` of a socket that is bound. As with the kernel, a port that is
-    /// shared by `SO_REUSEPORT` stays so.
+    /// `SO_REUSEADDR` or `SO_REUSEPORT` of a socket that is bound. As with the kernel, a port that
+    /// is shared by `SO_REUSEPORT` stays so.
     fn share_address(
         &mut self,
         cx: &mut Context<'_>,

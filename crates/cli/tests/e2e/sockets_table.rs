@@ -240,7 +240,12 @@ fn differing_with_compat() -> BTreeSet<String> {
     let page = fs::read_to_string(page).unwrap();
     let (_, names) = page.split_once("these differ in a state or two:").unwrap();
     let (names, _) = names.split_once("\n\n").unwrap();
-    names.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    names
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Holds what was printed of split sockets against the tables.
