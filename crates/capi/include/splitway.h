@@ -284,10 +284,10 @@ ssize_t sw_writev(int fd, const struct iovec *vectors, int count);
 // `offset` is null or valid.
 ssize_t sw_sendfile(int out_fd, int in_fd, off_t *offset, size_t count);
 
-// setsockopt(2). SOL_SOCKET: REUSEADDR, REUSEPORT, KEEPALIVE, LINGER, RCVBUF, SNDBUF, RCVTIMEO,
-// SNDTIMEO. IPPROTO_TCP: NODELAY, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT, USER_TIMEOUT, QUICKACK,
-// DEFER_ACCEPT, FASTOPEN, MAXSEG, NOTSENT_LOWAT, CONGESTION. IPPROTO_IPV6: V6ONLY. SOL_SPLITWAY:
-// SW_SETUP_OFFLOAD, SW_TEARDOWN_OFFLOAD.
+// setsockopt(2). SOL_SOCKET: REUSEADDR, REUSEPORT, KEEPALIVE, LINGER, RCVBUF, SNDBUF, RCVLOWAT,
+// RCVTIMEO, SNDTIMEO, PRIORITY. IPPROTO_TCP: NODELAY, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT,
+// USER_TIMEOUT, QUICKACK, DEFER_ACCEPT, FASTOPEN, MAXSEG, NOTSENT_LOWAT, CONGESTION. IPPROTO_IP:
+// TOS. IPPROTO_IPV6: V6ONLY, TCLASS. SOL_SPLITWAY: SW_SETUP_OFFLOAD, SW_TEARDOWN_OFFLOAD.
 //
 // ENOPROTOOPT for others; EINVAL, EDOM; ENOENT for a congestion control that there is not; EPERM
 // for what the configuration of the stack does not permit NIC stacks.
@@ -296,8 +296,8 @@ ssize_t sw_sendfile(int out_fd, int in_fd, off_t *offset, size_t count);
 // `value` is null or has `len` bytes.
 int sw_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
 
-// getsockopt(2). Those of `sw_setsockopt`; SOL_SOCKET: ERROR, TYPE, DOMAIN, PROTOCOL, ACCEPTCONN;
-// IPPROTO_TCP: INFO (`struct tcp_info`, cut off at `len`).
+// getsockopt(2). Those of `sw_setsockopt`; SOL_SOCKET: ERROR, TYPE, DOMAIN, PROTOCOL, ACCEPTCONN,
+// COOKIE; IPPROTO_TCP: INFO (`struct tcp_info`, cut off at `len`).
 //
 // # Safety
 // `value` is null or has as many bytes as `len` points to.
@@ -312,7 +312,7 @@ int sw_getsockopt(int fd, int level, int name, void *value, socklen_t *len);
 int sw_fcntl(int fd, int command, long argument);
 
 // ioctl(2), of a descriptor of any kind. For a split socket: FIONREAD, TIOCOUTQ (SIOCOUTQ),
-// SIOCATMARK, FIONBIO, FIOCLEX, FIONCLEX; ENOTTY for others.
+// SIOCOUTQNSD, SIOCATMARK, FIONBIO, FIOCLEX, FIONCLEX; ENOTTY for others.
 //
 // # Safety
 // `argument` is what the request takes.

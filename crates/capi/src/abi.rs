@@ -1,12 +1,13 @@
 //! The C interface: `splitway.h`, made from these functions.
 //!
-//! Each checks its pointers for null, and reports as the C library does: -1 and `errno`. The rules
-//! of what the pointers point to are those of the call that each is named for.
+//! Each checks its pointers as far as that costs little, and reports as the C library does: -1 and
+//! `errno`. The rules of what the pointers point to are those of the call that each is named for.
 //!
 //! | Module | What it holds |
 //! |---|---|
 //! | `outcome` | `errno`, and how results become numbers |
 //! | `global` | the application that all calls are made on; `sw_init` |
+//! | `probe` | whether memory of the program is there |
 //! | `memory` | pointers of C as slices, addresses, and values of options |
 //! | `sockets` | socket to getpeername, shutdown, close |
 //! | `bytes` | send and receive in all forms |
@@ -23,6 +24,7 @@ mod memory;
 mod offload;
 mod options;
 mod outcome;
+mod probe;
 mod sockets;
 mod splice;
 mod zero_copy;
@@ -35,6 +37,7 @@ pub use memory::{address, address_bytes, address_of};
 pub use offload::*;
 pub use options::*;
 pub use outcome::set_errno;
+pub use probe::{check_given, check_items, check_value};
 pub use sockets::*;
 pub use splice::*;
 pub use zero_copy::*;

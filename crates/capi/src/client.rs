@@ -100,7 +100,9 @@ pub use opening::DescriptorFlags;
 pub use own::{is_kept_in_children, kept_in_children};
 pub use polling::Polled;
 pub use sends::{Completion, SENDS_MAX};
-pub use sockopt::{OptionValue, SOL_SPLITWAY, SW_SETUP_OFFLOAD, SW_TEARDOWN_OFFLOAD};
+pub use sockopt::{
+    OptionValue, SOL_SPLITWAY, SW_SETUP_OFFLOAD, SW_TEARDOWN_OFFLOAD, is_of_descriptor,
+};
 pub use splice::{SpliceLimits, SpliceStatus};
 pub use timing::Instant;
 pub use transfer::{ReceiveFlags, SendFlags};

@@ -27,7 +27,7 @@ use crate::options;
 use crate::pair::Pair;
 use crate::socket::{Connecting, Socket, State, Waiter};
 use crate::supervisor::{OWN_FLAGS, Supervisor};
-use crate::sys::Notification;
+use crate::sys::{self, Notification};
 use crate::tracee::Tracee;
 
 /// Bytes of the longest address (`struct sockaddr_storage`).
@@ -135,6 +135,10 @@ impl Supervisor {
         };
         if !self.notifier.is_waiting(caller.notification) {
             return Ok(Answer::Done);
+        }
+        if call == libc::SYS_connect {
+            // None connects to a listener that was closed before.
+            self.end_closed_listeners();
         }
         let key = self.key_of(inode);
         match (call, key) {
@@ -260,6 +264,7 @@ impl Supervisor {
             own: Some(pair.own),
             holder: (caller.thread, fd),
             error: None,
+            remains: None,
             last_local: None,
             state: State::Bound {
                 filling: pair.filling,
@@ -553,18 +558,25 @@ impl Supervisor {
     fn set_option(&mut self, caller: Caller<'_>, socket: &mut Socket) -> Result<Answer> {
         let (level, name) = (caller.number(1), caller.number(2));
         let len = u64::try_from(caller.number(4)).map_err(|_| Errno::INVAL)?;
+        if options::is_of_pair(level, name) {
+            return Ok(Answer::Kernel);
+        }
         let memory = caller.thread.memory()?;
         let len = len.min(OPTION_BYTES_MAX) as usize;
         let bytes = memory.read(caller.notification.arguments[3], len)?;
-        // Of a socket that has ended, it has no effect.
-        if let Some(split) = &socket.split {
-            let is_of_other = level == libc::IPPROTO_IPV6 && socket.family == Family::V4;
-            if is_of_other {
-                return Err(Errno::NOPROTOOPT);
-            }
-            let value = option_value_of(level, name, &bytes)?;
-            self.client.set_option(split.as_fd(), level, name, &value)?;
+        let Some(split) = &socket.split else {
+            sys::set_option_bytes(socket.remains()?, level, name, &bytes)?;
+            return Ok(Answer::Value(0));
+        };
+        let is_of_other = level == libc::IPPROTO_IPV6 && socket.family == Family::V4;
+        if is_of_other {
+            return Err(Errno::NOPROTOOPT);
         }
+        if options::is_missing(level, name) {
+            return Err(Errno::NOPROTOOPT);
+        }
+        let value = option_value_of(level, name, &bytes)?;
+        self.client.set_option(split.as_fd(), level, name, &value)?;
         // The kernel reads and writes, so it is to know how long. If the value is another by now,
         // it is so for the program alone.
         if options::is_timeout(level, name) {
@@ -576,6 +588,12 @@ impl Supervisor {
     fn get_option(&mut self, caller: Caller<'_>, socket: &mut Socket) -> Result<Answer> {
         let (level, name) = (caller.number(1), caller.number(2));
         let number = |number: i32| number.to_ne_bytes().to_vec();
+        if options::is_of_pair(level, name) {
+            return Ok(Answer::Kernel);
+        }
+        if options::is_missing(level, name) {
+            return Err(Errno::NOPROTOOPT);
+        }
         let is_error = (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR);
         let error = if is_error {
             take_error(caller, socket)
@@ -585,17 +603,7 @@ impl Supervisor {
         let bytes = match (&socket.split, error) {
             (_, Some(errno)) => number(errno.raw_os_error()),
             (Some(split), _) => options::bytes_of_split(&self.client, split.as_fd(), level, name)?,
-            (None, _) if level != libc::SOL_SOCKET => return Err(Errno::INVAL),
-            (None, _) => match name {
-                libc::SO_TYPE => number(libc::SOCK_STREAM),
-                libc::SO_PROTOCOL => number(libc::IPPROTO_TCP),
-                libc::SO_DOMAIN => number(match socket.family {
-                    Family::V4 => libc::AF_INET,
-                    Family::V6 => libc::AF_INET6,
-                }),
-                libc::SO_ERROR | libc::SO_ACCEPTCONN => number(0),
-                _ => return Err(Errno::INVAL),
-            },
+            (None, _) => sys::option_bytes(socket.remains()?, level, name)?,
         };
         let [at, len] = [3, 4].map(|place| caller.notification.arguments[place]);
         self.write(caller.notification, (at, len), &bytes, false)?;

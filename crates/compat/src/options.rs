@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use capi::Family;
 use capi::abi::{option_bytes_of, option_value_of};
-use capi::client::{Client, OptionValue};
+use capi::client::{Client, OptionValue, is_of_descriptor};
 use preload::kernels::{OPTIONS, make_settable, tcp_socket};
 use rustix::io::Result;
 use rustix::net::sockopt::{Timeout, set_socket_keepalive, set_socket_timeout, set_tcp_nodelay};
@@ -20,6 +20,16 @@ const TIMEOUTS: [(i32, Timeout); 2] = [
 /// Whether an option is one of those that the kernel is to know as well.
 pub(crate) fn is_timeout(level: i32, name: i32) -> bool {
     level == libc::SOL_SOCKET && TIMEOUTS.iter().any(|(timeout, _)| *timeout == name)
+}
+
+/// Whether an option is one of the program's end of a pair alone.
+pub(crate) fn is_of_pair(level: i32, name: i32) -> bool {
+    is_of_descriptor(level, name)
+}
+
+/// Whether an option of split sockets has none here: the bytes that it is about are in the pair.
+pub(crate) fn is_missing(level: i32, name: i32) -> bool {
+    (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT)
 }
 
 /// `SO_RCVTIMEO` or `SO_SNDTIMEO` of a split socket.
@@ -63,6 +73,9 @@ pub(crate) fn copy_to_split(
             continue;
         };
         if found == usual {
+            continue;
+        }
+        if is_missing(level, name) {
             continue;
         }
         make_settable(level, name, &mut found);

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Instant;
 
 use capi::Family;
+use preload::kernels::tcp_socket;
 use rustix::io::{Errno, Result};
 
 use crate::sys::Notification;
@@ -27,6 +28,8 @@ pub(crate) struct Socket {
     pub(crate) holder: (Tracee, RawFd),
     /// What `SO_ERROR` reports next.
     pub(crate) error: Option<Errno>,
+    /// A socket of the kernel's that has its options once it has ended.
+    pub(crate) remains: Option<OwnedFd>,
     /// Where it was when it ended.
     pub(crate) last_local: Option<SocketAddr>,
     pub(crate) state: State,
@@ -115,6 +118,16 @@ impl Socket {
     /// The socket of the library; EINVAL once it is closed.
     pub(crate) fn split(&self) -> Result<BorrowedFd<'_>> {
         self.split.as_ref().map(AsFd::as_fd).ok_or(Errno::INVAL)
+    }
+
+    /// What has its options now that it has ended: those that the program sets from then on.
+    pub(crate) fn remains(&mut self) -> Result<BorrowedFd<'_>> {
+        let remains = match self.remains.take() {
+            Some(remains) => remains,
+            None => tcp_socket(self.family)?,
+        };
+        let remains: &OwnedFd = self.remains.insert(remains);
+        Ok(remains.as_fd())
     }
 
     /// Whether calls wait for something of it.

@@ -295,9 +295,17 @@ impl Supervisor {
     /// Ends the sockets that the program has closed, of which events may still wait: their
     /// addresses are free. False if there are none.
     pub(crate) fn end_closed(&mut self) -> bool {
+        self.end_closed_among(|state| !matches!(state, State::Connected(_)))
+    }
+
+    /// The same of listeners alone.
+    pub(crate) fn end_closed_listeners(&mut self) {
+        self.end_closed_among(|state| matches!(state, State::Listening(_)));
+    }
+
+    fn end_closed_among(&mut self, are: impl Fn(&State) -> bool) -> bool {
         let is_closed = |socket: &&Socket| {
-            let is_connected = matches!(socket.state, State::Connected(_));
-            let own = socket.own.as_ref().filter(|_| !is_connected);
+            let own = socket.own.as_ref().filter(|_| are(&socket.state));
             own.is_some_and(|own| has_hung_up(own.as_fd()))
         };
         let closed = self.sockets.values().filter(is_closed);
@@ -572,6 +580,7 @@ impl Supervisor {
                     own: Some(pair.own),
                     holder: (Tracee(thread.unwrap_or(getpid())), place),
                     error: None,
+                    remains: None,
                     last_local: None,
                     state: State::Connected(Stream::new(false)),
                 };

@@ -6,7 +6,6 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use capi::abi::last_error;
-use preload::kernels::VALUE_BYTES;
 use rustix::io::{Errno, Result};
 use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 
@@ -185,8 +184,10 @@ impl AsFd for Notifier {
 
 /// The value of an option of a socket of the kernel's, as bytes.
 pub(crate) fn option_bytes(fd: BorrowedFd<'_>, level: i32, name: i32) -> Result<Vec<u8>> {
-    let mut bytes = [0_u8; VALUE_BYTES];
-    let mut len = VALUE_BYTES as libc::socklen_t;
+    /// `TCP_INFO` has the most.
+    const BYTES_MAX: usize = 512;
+    let mut bytes = [0_u8; BYTES_MAX];
+    let mut len = BYTES_MAX as libc::socklen_t;
     // SAFETY: the pointers are those of an array and of its length.
     let done = unsafe {
         let at = bytes.as_mut_ptr().cast();
@@ -195,5 +196,18 @@ pub(crate) fn option_bytes(fd: BorrowedFd<'_>, level: i32, name: i32) -> Result<
     if done < 0 {
         return Err(last_error());
     }
-    Ok(bytes[..VALUE_BYTES.min(len as usize)].to_vec())
+    Ok(bytes[..BYTES_MAX.min(len as usize)].to_vec())
+}
+
+/// Sets an option of a socket of the kernel's.
+pub(crate) fn set_option_bytes(
+    fd: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+    bytes: &[u8],
+) -> Result<()> {
+    let len = bytes.len() as libc::socklen_t;
+    // SAFETY: the pointer and the length are those of a slice.
+    let done = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, bytes.as_ptr().cast(), len) };
+    if done < 0 { Err(last_error()) } else { Ok(()) }
 }

@@ -132,6 +132,8 @@ pub struct StreamOptions {
     pub defer_accept: Option<Duration>,
     /// `TCP_FASTOPEN`: whether text of a SYN is taken, where the stack does so at all.
     pub fast_open: Option<bool>,
+    /// Of its packets.
+    pub traffic_class: TrafficClass,
     /// NIC stacks answer the listener's SYNs, where that is permitted.
     pub setup_offload: Option<bool>,
     /// NIC stacks run the end of its connections, where that is permitted.
@@ -159,9 +161,30 @@ pub enum StreamOption {
     Congestion(tcp::CongestionAlgorithm),
     /// `TCP_MAXSEG`: the largest MSS, in bytes. Without effect once SYN was sent.
     MssMax(u16),
+    /// `IP_TOS` and `IPV6_TCLASS`, for the packets that follow.
+    TrafficClass(TrafficClass),
     /// A NIC stack runs its end, where that is permitted. Without effect if this side has opened
     /// the connection.
     TeardownOffload(bool),
+}
+
+/// The traffic class of a connection's packets, by the family of its addresses. The ECN field (RFC
+/// 3168 §5) is TCP's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrafficClass {
+    /// `IP_TOS`.
+    pub v4: u8,
+    /// `IPV6_TCLASS`.
+    pub v6: u8,
+}
+
+impl TrafficClass {
+    pub(crate) fn of(self, address: SocketAddr) -> u8 {
+        match address {
+            SocketAddr::V4(_) => self.v4,
+            SocketAddr::V6(_) => self.v6,
+        }
+    }
 }
 
 /// What NIC stacks may do by themselves for applications that ask for it.
@@ -472,6 +495,11 @@ pub trait Io {
     fn listen(&mut self, _binding: BindingId, _options: StreamOptions) -> Result<(), BindError> {
         Err(BindError::NoBinding)
     }
+    /// Whether a bound address may be shared with others that want it too: see
+    /// [`Bind::reuse_address`].
+    fn reuse_address(&mut self, _binding: BindingId, _reuses: bool) {}
+    /// Has a bound address be shared with others of a group ([`Bind::reuse_port`]).
+    fn join_group(&mut self, _binding: BindingId, _group: u32) {}
     /// So many more connections of this listener the application can hold now, those on their way
     /// to it included; without a word, any number. While no listener of an address has room, SYNs
     /// are dropped, and ACKs that complete handshakes, as Linux does; peers repeat them.

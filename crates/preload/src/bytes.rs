@@ -3,8 +3,8 @@
 use std::os::fd::BorrowedFd;
 
 use capi::abi::{
-    last_error, receive_message_after, send_after, set_errno, sw_poll, sw_readv, sw_recv,
-    sw_recvfrom, sw_recvmsg, sw_send, sw_sendfile, sw_sendmsg, sw_sendto, sw_writev,
+    check_value, last_error, receive_message_after, send_after, set_errno, sw_poll, sw_readv,
+    sw_recv, sw_recvfrom, sw_recvmsg, sw_send, sw_sendfile, sw_sendmsg, sw_sendto, sw_writev,
 };
 use capi::client::cancellation;
 use libc::{
@@ -385,6 +385,9 @@ pub unsafe extern "C-unwind" fn splitway_preload_recvmmsg(
         let mut flags = flags & !libc::MSG_WAITFORONE;
         one_by_one(count, |place| {
             let message = messages.add(place);
+            if let Err(errno) = check_value(message) {
+                return (fail(errno) >= 0, true);
+            }
             let header = &raw mut (*message).msg_hdr;
             let len = point(|| receive_message_after(fd, header, flags, place));
             if waits_for_one {
@@ -415,6 +418,9 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendmmsg(
         }
         one_by_one(count, |place| {
             let message = messages.add(place);
+            if let Err(errno) = check_value(message) {
+                return (fail(errno) >= 0, true);
+            }
             let len = point(|| sw_sendmsg(fd, &raw const (*message).msg_hdr, flags));
             if len >= 0 {
                 (*message).msg_len = len as c_uint;

@@ -152,7 +152,7 @@ fn replace(fd: BorrowedFd<'_>, family: Family) -> Result<()> {
     let interest = pending::remove(fd.as_raw_fd());
     // SAFETY: the number is a duplicate, which is given back to the program below.
     let own = unsafe { OwnedFd::from_raw_fd(fd.as_raw_fd()) };
-    let own = client.note_duplicate(new.as_fd(), own);
+    let own = client.note_successor(new.as_fd(), own);
     own.map(IntoRawFd::into_raw_fd)?;
     client.close(new)?;
     streams::note_split(fd.as_raw_fd());

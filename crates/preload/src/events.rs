@@ -4,7 +4,9 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use capi::Client;
-use capi::abi::{poll_with_mask, set_errno, sw_epoll_ctl, sw_epoll_pwait, sw_poll};
+use capi::abi::{
+    check_given, check_items, poll_with_mask, set_errno, sw_epoll_ctl, sw_epoll_pwait, sw_poll,
+};
 use capi::client::{Instant, is_event_of_library};
 use libc::{
     c_int, c_long, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval,
@@ -89,7 +91,9 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_ctl(
             wake_waiting(client);
         }
         if done == 0 && !is_split(fd) {
-            let interest = event.as_ref().filter(|_| op != libc::EPOLL_CTL_DEL);
+            // The call has looked at it, unless it does not count.
+            let is_given = op != libc::EPOLL_CTL_DEL;
+            let interest = if is_given { event.as_ref() } else { None };
             pending::set_interest(
                 fd,
                 interest.map(|event| pending::Interest {
@@ -144,7 +148,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_pwait2(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        match duration(timeout.as_ref()) {
+        match given(timeout).and_then(duration) {
             Ok(whole) => wait(epoll, events, max, whole, mask, |events| {
                 library::epoll_pwait2(epoll, events, max, timeout, mask)
             }),
@@ -214,6 +218,16 @@ unsafe fn without_own(events: *mut epoll_event, count: c_int) -> c_int {
     kept as c_int
 }
 
+/// What a pointer of a program leads to, if it is not null; EFAULT if nothing is there.
+///
+/// # Safety
+/// What is there is valid as long as the reference is in use.
+unsafe fn given<'a, T>(at: *const T) -> Result<Option<&'a T>, Errno> {
+    check_given(at)?;
+    // SAFETY: the caller's promise.
+    Ok(unsafe { at.as_ref() })
+}
+
 /// A timeout; `None` is for ever. EINVAL if it makes no sense.
 fn duration(timeout: Option<&timespec>) -> Result<Option<Duration>, Errno> {
     let Some(timeout) = timeout else {
@@ -257,11 +271,13 @@ pub unsafe extern "C-unwind" fn splitway_preload_poll(
 }
 
 pub(crate) unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
-    if client().is_none() || fds.is_null() {
+    let count = count as usize;
+    // What is not there the kernel reports.
+    if client().is_none() || count == 0 || check_items(fds, count).is_err() {
         return false;
     }
     // SAFETY: the caller's promise.
-    let fds = unsafe { std::slice::from_raw_parts(fds, count as usize) };
+    let fds = unsafe { std::slice::from_raw_parts(fds, count) };
     fds.iter().any(|polled| is_ours(polled.fd))
 }
 
@@ -288,7 +304,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_ppoll(
     // SAFETY: the caller's promise.
     unsafe {
         if has_ours(fds, count) {
-            return match duration(timeout.as_ref()) {
+            return match given(timeout).and_then(duration) {
                 Ok(timeout) => point(|| poll_with_mask(fds, count, timeout, mask)),
                 Err(errno) => fail(errno),
             };
@@ -325,7 +341,10 @@ pub unsafe extern "C-unwind" fn splitway_preload_select(
         if !has_ours_in(looked_at, sets) {
             return library::select(end, read, write, except, timeout);
         }
-        let relative = timeout.as_ref().copied().map(normal);
+        let relative = match given(timeout) {
+            Ok(timeout) => timeout.copied().map(normal),
+            Err(errno) => return fail(errno),
+        };
         let begun = Instant::now();
         let done = point(|| select_with_poll(looked_at, sets, relative.as_ref(), std::ptr::null()));
         if let (Some(timeout), Some(relative)) = (timeout.as_mut(), relative) {
@@ -375,7 +394,10 @@ pub unsafe extern "C-unwind" fn splitway_preload_pselect(
     unsafe {
         let (sets, looked_at) = ([read, write, except], looked_at(end));
         if has_ours_in(looked_at, sets) {
-            return point(|| select_with_poll(looked_at, sets, timeout.as_ref(), mask));
+            return match given(timeout) {
+                Ok(timeout) => point(|| select_with_poll(looked_at, sets, timeout, mask)),
+                Err(errno) => fail(errno),
+            };
         }
         library::pselect(end, read, write, except, timeout, mask)
     }
@@ -419,8 +441,13 @@ fn looked_at(end: c_int) -> c_int {
 }
 
 unsafe fn has_ours_in(end: c_int, sets: [*mut fd_set; 3]) -> bool {
+    let words = (end.max(0) as usize).div_ceil(WORD_BITS);
+    let is_there =
+        |set: &*mut fd_set| set.is_null() || check_items(set.cast::<c_long>(), words).is_ok();
+    // What is not there the kernel reports.
     // SAFETY: the caller's promise.
     client().is_some()
+        && sets.iter().all(is_there)
         && (0..end).any(|fd| unsafe { sets.iter().any(|set| is_in(fd, *set)) } && is_ours(fd))
 }
 

@@ -12,7 +12,7 @@ use rustix::net::sockopt::{socket_domain, socket_protocol, socket_type};
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, getsockname, socket_with};
 
 /// Options that a program may set before an address is known: level and name.
-pub const OPTIONS: [(c_int, c_int); 21] = [
+pub const OPTIONS: [(c_int, c_int); 25] = [
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
@@ -22,6 +22,10 @@ pub const OPTIONS: [(c_int, c_int); 21] = [
     (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
     (libc::SOL_SOCKET, libc::SO_RCVBUF),
     (libc::SOL_SOCKET, libc::SO_SNDBUF),
+    (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
+    (libc::SOL_SOCKET, libc::SO_PRIORITY),
+    (libc::IPPROTO_IP, libc::IP_TOS),
+    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
     (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
     (libc::IPPROTO_TCP, libc::TCP_CORK),

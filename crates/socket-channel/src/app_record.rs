@@ -15,10 +15,10 @@ use crate::message::SocketOption;
 use crate::record::{
     ACCEPT_HEAD, ACCEPT_TAIL, ACK_ALARM, ACKED, APP_FLAGS, DISCONNECTS, EDGE, ERROR, ERROR_TAKEN,
     FILE_LIMIT, FILE_META, FILE_QUEUED, FileMeta, Flags, HELD, LOCAL, Look, MORE_ENDS_WITH_MARK,
-    NEVER, Nonsense, OPTION_WORDS, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_LOCK, RX_TAIL,
-    Record, SPLICE, SPLICE_IN, SPLICE_OUT, SPLICE_SEEN, SPLICE_TAKEN, SPLICE_WANTED_BACK, STATE,
-    SpliceState, TX_BLOCKED, TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_MORE, TX_TAIL,
-    address_from_words, option_from_words, splice_from_word,
+    NEVER, Nonsense, OPTION_WORDS, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_LOCK, RX_LOWAT,
+    RX_TAIL, Record, SPLICE, SPLICE_IN, SPLICE_OUT, SPLICE_SEEN, SPLICE_TAKEN, SPLICE_WANTED_BACK,
+    STATE, SpliceState, TX_BLOCKED, TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_MORE,
+    TX_TAIL, address_from_words, option_from_words, splice_from_word,
 };
 use crate::segment::{Block, Segment};
 
@@ -128,12 +128,13 @@ impl<'a> AppRecord<'a> {
         // First, so that all that came before the state is seen.
         let flags = self.flags()?;
         let record = self.record;
-        let waiting = if flags.has(Flags::LISTENER) {
+        let (waiting, rx_lowat) = if flags.has(Flags::LISTENER) {
             let head = record.get_acquire(ACCEPT_HEAD);
-            record.get_acquire(ACCEPT_TAIL).saturating_sub(head)
+            (record.get_acquire(ACCEPT_TAIL).saturating_sub(head), 1)
         } else {
             let head = record.get_acquire(RX_HEAD);
-            record.get_acquire(RX_TAIL).saturating_sub(head)
+            let waiting = record.get_acquire(RX_TAIL).saturating_sub(head);
+            (waiting, self.rx_lowat())
         };
         let tx = Block::from_raw(record.get(TX_FIFO));
         let tx_tail = record.get_acquire(TX_TAIL);
@@ -141,6 +142,7 @@ impl<'a> AppRecord<'a> {
             flags,
             error_is_new: (record.get_acquire(ERROR) >> 32) != record.get(ERROR_TAKEN),
             waiting: waiting.saturating_add(record.get_acquire(HELD)),
+            rx_lowat,
             unsent_bytes: tx_tail.saturating_sub(record.get_acquire(TX_HEAD)),
             tx_bytes: self.tx_limit_bytes(tx.map_or(0, Block::bytes) as u64),
             is_file_blocked: record.get(FILE_LIMIT) > 0 && self.file_credit_bytes() == 0,
@@ -148,6 +150,28 @@ impl<'a> AppRecord<'a> {
             spliced_bytes: self.spliced_bytes(),
             seems_copied: self.seems_copied(),
         })
+    }
+
+    /// The bytes from which the socket is readable: at most half of what the FIFO holds, so that
+    /// they come.
+    fn rx_lowat(&self) -> u64 {
+        let wanted = self.record.get(RX_LOWAT);
+        if wanted <= 1 {
+            return 1;
+        }
+        let rx = Block::from_raw(self.record.get(RX_FIFO));
+        let most = rx.map_or(0, Block::bytes) as u64 / 2;
+        wanted.min(most).max(1)
+    }
+
+    /// `SO_RCVLOWAT`, as it was asked for; 0 if it was not.
+    pub fn wanted_rx_lowat(&self) -> u64 {
+        self.record.get(RX_LOWAT)
+    }
+
+    /// Sets it.
+    pub fn set_rx_lowat(&self, bytes: u64) {
+        self.record.set(RX_LOWAT, bytes);
     }
 
     /// Says that a writer waits for room, or file bytes. It looks again after this.

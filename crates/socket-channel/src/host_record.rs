@@ -719,6 +719,7 @@ impl HostRecord {
                 } else {
                     self.rx_unread_bytes() as u64
                 },
+            rx_lowat: 1,
             unsent_bytes: self.tx_waiting_bytes() as u64,
             tx_bytes: match (self.tx.map_or(0, Block::bytes) as u64, self.tx_limit) {
                 (bytes, 0) => bytes,

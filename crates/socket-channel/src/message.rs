@@ -140,6 +140,10 @@ numbered! {
         TeardownOffload = 20,
         /// `TCP_FASTOPEN`: how many connections may wait with text of their SYNs; 0: none.
         FastOpenQueue = 21,
+        /// `IP_TOS`.
+        TypeOfService = 22,
+        /// `IPV6_TCLASS`.
+        TrafficClass = 23,
     }
 }
 

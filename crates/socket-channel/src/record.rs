@@ -35,6 +35,7 @@
 //! | 43 | application | `TX_MORE`: more follows on the bytes up to here; bit 63: the last mark ends it |
 //! | 44 | application | `ACCEPT_HEAD`: entries taken out of the accept queue |
 //! | 45 | both | `ACK_ALARM`: `EDGE` grows when `ACKED` reaches this; 0: it does not |
+//! | 46 | application | `RX_LOWAT`: bytes from which the socket is readable; 0: any |
 //! | 48 | host | `SPLICE`: number of its last news << 32, [`SpliceStage`] << 16, errno |
 //! | 49 | host | `SPLICE_IN`: bytes that have come from the peer and passed to the other socket |
 //! | 50 | host | `SPLICE_OUT`: bytes that have passed from the other socket to the peer |
@@ -154,6 +155,7 @@ pub(crate) const APP_FLAGS: usize = 42;
 pub(crate) const TX_MORE: usize = 43;
 pub(crate) const ACCEPT_HEAD: usize = 44;
 pub(crate) const ACK_ALARM: usize = 45;
+pub(crate) const RX_LOWAT: usize = 46;
 pub(crate) const SPLICE: usize = 48;
 pub(crate) const SPLICE_IN: usize = 49;
 pub(crate) const SPLICE_OUT: usize = 50;
@@ -338,6 +340,8 @@ pub struct Look {
     pub error_is_new: bool,
     /// Bytes in the rx FIFO, or entries in the accept queue; with those that are held.
     pub waiting: u64,
+    /// So many make it readable, but for the end of the stream.
+    pub rx_lowat: u64,
     /// Bytes in the tx FIFO.
     pub unsent_bytes: u64,
     /// Size of the tx FIFO, in bytes, as far as it is used; 0 if there is none.
@@ -376,7 +380,7 @@ impl Look {
         let has_room = !self.is_blocked() && !is_spliced || is_spliced && self.seems_copied;
         let can_write = any(Flags::CONNECTED) && (has_room || shut_write);
         Readiness {
-            readable: self.waiting > 0 && !is_spliced
+            readable: self.waiting >= self.rx_lowat.max(1) && !is_spliced
                 || self.spliced_bytes > 0
                 || is_at_end
                 || any(Flags::FILE_OPEN),

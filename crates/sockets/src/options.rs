@@ -21,6 +21,9 @@ impl App {
         if value != 0 && offload_of(cx.io, option).is_some_and(|it| !it.is_permitted()) {
             return Err(Errno::PERM);
         }
+        if is_of_address(option) {
+            return self.share_address(cx, id, option, value != 0);
+        }
         let socket = self.socket(id).ok_or(Errno::BADF)?;
         let is_connected = matches!(&socket.kind, Kind::Stream(stream) if !stream.is_gone);
         if option == SocketOption::FastOpenQueue && is_connected {
@@ -53,6 +56,31 @@ impl App {
         Ok(())
     }
 
+    /// `SO_REUSEADDR` or `SO_REUSEPORT` of a socket that is bound. As with the kernel, a port that
+    /// is shared by `SO_REUSEPORT` stays so.
+    fn share_address(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SocketId,
+        option: SocketOption,
+        shares: bool,
+    ) -> Result<(), Errno> {
+        let uid = self.uid;
+        let socket = self.socket(id).ok_or(Errno::BADF)?;
+        let binding = match &socket.kind {
+            Kind::Unconnected(unconnected) => unconnected.binding,
+            Kind::Listener(listener) => Some(listener.binding),
+            Kind::Stream(stream) => stream.binding,
+            Kind::File(_) => None,
+        };
+        match (option, binding) {
+            (SocketOption::ReuseAddress, Some(binding)) => cx.io.reuse_address(binding, shares),
+            (SocketOption::ReusePort, Some(binding)) if shares => cx.io.join_group(binding, uid),
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// The value of an option; of a connection that has its own, that.
     pub(crate) fn option(
         &mut self,
@@ -73,6 +101,11 @@ impl App {
             },
         }
     }
+}
+
+/// Whether an option says how an address is bound, and not what a connection does.
+fn is_of_address(option: SocketOption) -> bool {
+    matches!(option, SocketOption::ReuseAddress | SocketOption::ReusePort)
 }
 
 /// What the configuration says of an option that NIC stacks carry out; `None` for others.

@@ -9,6 +9,7 @@ use rustix::io::{Errno, Result};
 use super::global::{behind_descriptor, borrow, client, client_if_attached};
 use super::memory::{CALL_BYTES_MAX, bytes, bytes_mut, pieces, pieces_mut, put, raw_address};
 use super::outcome::length;
+use super::probe::{check_given, check_value};
 use crate::client::{ReceiveFlags, SendFlags};
 
 /// Flags of receiving that have no effect: there is no urgent data (`MSG_OOB` is refused), and no
@@ -141,10 +142,11 @@ pub unsafe fn receive_message_after(
     flags: libc::c_int,
     before: usize,
 ) -> libc::ssize_t {
-    // SAFETY: the caller's promise.
-    let Some(message) = (unsafe { message.as_mut() }) else {
-        return length(behind_descriptor(fd, Err(Errno::FAULT)));
-    };
+    if let Err(errno) = check_value(message) {
+        return length(behind_descriptor(fd, Err(errno)));
+    }
+    // SAFETY: it is there, and valid as the caller promises.
+    let message = unsafe { &mut *message };
     // SAFETY: the caller's promise.
     let pieces = unsafe { pieces_mut(message.msg_iov, message.msg_iovlen, Errno::MSGSIZE) };
     let pieces = behind_descriptor(fd, pieces);
@@ -231,10 +233,11 @@ pub unsafe extern "C" fn sw_sendmsg(
     message: *const libc::msghdr,
     flags: libc::c_int,
 ) -> libc::ssize_t {
-    // SAFETY: the caller's promise.
-    let Some(message) = (unsafe { message.as_ref() }) else {
-        return length(behind_descriptor(fd, Err(Errno::FAULT)));
-    };
+    if let Err(errno) = check_value(message) {
+        return length(behind_descriptor(fd, Err(errno)));
+    }
+    // SAFETY: it is there, and valid as the caller promises.
+    let message = unsafe { &*message };
     // SAFETY: the caller's promise.
     let pieces = unsafe { pieces(message.msg_iov, message.msg_iovlen, Errno::MSGSIZE) };
     let pieces = behind_descriptor(fd, pieces);
@@ -364,6 +367,9 @@ pub unsafe extern "C" fn sw_sendfile(
     if is_kernels(out_fd) != Ok(false) {
         // SAFETY: the caller's promise.
         return unsafe { libc::sendfile(out_fd, in_fd, offset, count) };
+    }
+    if let Err(errno) = check_given(offset) {
+        return length(Err(errno));
     }
     // SAFETY: it is null or valid as the caller promises.
     let place = unsafe { offset.as_mut() };

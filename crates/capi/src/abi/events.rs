@@ -9,6 +9,7 @@ use rustix::io::{Errno, Result};
 use super::global::{borrow, client};
 use super::memory::items;
 use super::outcome::{descriptor, number, zero};
+use super::probe::check_value;
 use crate::client::epoll::ask_kernel;
 use crate::client::{EpollChange, EpollEvent, Polled};
 use crate::sys::{system_call, word};
@@ -43,15 +44,17 @@ pub unsafe extern "C" fn sw_epoll_ctl(
     fd: libc::c_int,
     event: *mut libc::epoll_event,
 ) -> libc::c_int {
-    // SAFETY: the caller's promise.
-    let event = unsafe { event.as_ref() }.map(|event| EpollEvent {
-        events: event.events,
-        data: event.u64,
-    });
+    // SAFETY: it is there, and valid as the caller promises.
+    let event = check_value(event)
+        .map(|()| unsafe { &*event })
+        .map(|event| EpollEvent {
+            events: event.events,
+            data: event.u64,
+        });
     let change = || {
         let change = match op {
-            libc::EPOLL_CTL_ADD => EpollChange::Add(event.ok_or(Errno::FAULT)?),
-            libc::EPOLL_CTL_MOD => EpollChange::Modify(event.ok_or(Errno::FAULT)?),
+            libc::EPOLL_CTL_ADD => EpollChange::Add(event?),
+            libc::EPOLL_CTL_MOD => EpollChange::Modify(event?),
             libc::EPOLL_CTL_DEL => EpollChange::Delete,
             _ => {
                 rustix::io::fcntl_getfd(borrow(epoll)?)?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::io::{Errno, Result};
 
+use super::probe::{check_bytes, check_items, check_range, check_value};
 use crate::{Family, Info};
 
 /// Pieces of a message, at most: `IOV_MAX` of Linux.
@@ -16,7 +17,7 @@ const PIECES_MAX: usize = 1024;
 /// Bytes of one call, at most: `MAX_RW_COUNT` of Linux.
 pub(crate) const CALL_BYTES_MAX: usize = 0x7fff_f000;
 
-/// The bytes of C at a pointer; EFAULT for null, unless there are none.
+/// The bytes of C at a pointer; EFAULT where no program has any, unless there are none.
 ///
 /// # Safety
 /// The pointer is null, or `len` bytes there may be read as long as the slice is in use.
@@ -24,14 +25,24 @@ pub(crate) unsafe fn bytes<'a>(at: *const libc::c_void, len: usize) -> Result<&'
     if len == 0 {
         return Ok(&[]);
     }
-    if at.is_null() {
-        return Err(Errno::FAULT);
-    }
+    check_range(at.addr(), len.min(CALL_BYTES_MAX))?;
     // SAFETY: the caller's promise; the length is below what a slice may have.
     Ok(unsafe { slice::from_raw_parts(at.cast(), len.min(CALL_BYTES_MAX)) })
 }
 
-/// The same to be written.
+/// The bytes of a structure; EFAULT unless they are there.
+///
+/// # Safety
+/// `len` bytes that are there may be read as long as the slice is in use.
+pub(crate) unsafe fn structure<'a>(at: *const libc::c_void, len: usize) -> Result<&'a [u8]> {
+    if len > 0 {
+        check_bytes(at, len)?;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { bytes(at, len) }
+}
+
+/// The same of bytes to be written.
 ///
 /// # Safety
 /// The pointer is null, or `len` bytes there are the slice's alone as long as it is in use.
@@ -39,9 +50,7 @@ pub(crate) unsafe fn bytes_mut<'a>(at: *mut libc::c_void, len: usize) -> Result<
     if len == 0 {
         return Ok(&mut []);
     }
-    if at.is_null() {
-        return Err(Errno::FAULT);
-    }
+    check_range(at.addr(), len.min(CALL_BYTES_MAX))?;
     // SAFETY: the caller's promise; the length is below what a slice may have.
     Ok(unsafe { slice::from_raw_parts_mut(at.cast(), len.min(CALL_BYTES_MAX)) })
 }
@@ -54,21 +63,17 @@ pub(crate) unsafe fn items<'a, T>(at: *mut T, count: usize) -> Result<&'a mut [T
     if count == 0 {
         return Ok(&mut []);
     }
-    if at.is_null() {
-        return Err(Errno::FAULT);
-    }
+    check_items(at, count)?;
     // SAFETY: the caller's promise.
     Ok(unsafe { slice::from_raw_parts_mut(at, count) })
 }
 
-/// Writes a value of C; EFAULT for null.
+/// Writes a value of C; EFAULT where there is no memory.
 ///
 /// # Safety
 /// The pointer is null, or a value may be written there.
 pub(crate) unsafe fn put<T>(at: *mut T, value: T) -> Result<()> {
-    if at.is_null() {
-        return Err(Errno::FAULT);
-    }
+    check_value(at)?;
     // SAFETY: the caller's promise.
     unsafe { at.write_unaligned(value) };
     Ok(())
@@ -140,7 +145,7 @@ pub(crate) unsafe fn raw_address<'a>(
         return Err(Errno::INVAL);
     }
     // SAFETY: the caller's promise.
-    unsafe { bytes(at.cast(), len as usize) }
+    unsafe { structure(at.cast(), len as usize) }
 }
 
 /// The address that C has passed to a socket of a family. EINVAL if it is too short, EAFNOSUPPORT
@@ -259,17 +264,15 @@ pub(crate) unsafe fn put_bytes(
     bytes: &[u8],
     tell_whole: bool,
 ) -> Result<()> {
-    if len.is_null() {
-        return Err(Errno::FAULT);
-    }
+    check_value(len)?;
     // SAFETY: `len` is not null, and valid as the caller promises.
     let room = unsafe { len.read_unaligned() };
     if room > libc::socklen_t::MAX / 2 {
         return Err(Errno::INVAL);
     }
     let written = bytes.len().min(room as usize);
-    if at.is_null() && written > 0 {
-        return Err(Errno::FAULT);
+    if written > 0 {
+        check_bytes(at, written)?;
     }
     let told = if tell_whole { bytes.len() } else { written };
     if written > 0 {

@@ -1,15 +1,17 @@
 //! setsockopt, getsockopt, fcntl, ioctl.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::{Errno, Result};
 
 use super::global::{borrow, client, client_if_attached};
-use super::memory::{bytes, info_bytes, put, put_bytes, timeout, timeout_bytes};
+use super::memory::{info_bytes, put, put_bytes, structure, timeout, timeout_bytes};
 use super::outcome::zero;
+use super::probe::check_value;
 use crate::Family;
 use crate::client::OptionValue;
 use crate::client::sockopt::{self, Kind, kind_of};
+use crate::sys::{system_call, word};
 
 /// Level of options that the kernel has not.
 pub const SOL_SPLITWAY: libc::c_int = 0x5357;
@@ -25,19 +27,24 @@ const _: () = assert!(
     "C and Rust have the same numbers"
 );
 
-fn word(bytes: &[u8]) -> Result<(i32, &[u8])> {
-    let (word, rest) = bytes.split_first_chunk().ok_or(Errno::INVAL)?;
-    Ok((i32::from_ne_bytes(*word), rest))
+fn first_word(bytes: &[u8]) -> Result<(i32, &[u8])> {
+    let (found, rest) = bytes.split_first_chunk().ok_or(Errno::INVAL)?;
+    Ok((i32::from_ne_bytes(*found), rest))
 }
 
 /// The value of an option that C has as these bytes. EINVAL if they are too few; EDOM, ENOENT.
 pub fn option_value_of(level: i32, name: i32, bytes: &[u8]) -> Result<OptionValue> {
     match kind_of(level, name) {
-        Kind::Number => Ok(OptionValue::Number(word(bytes)?.0)),
+        Kind::Number => Ok(OptionValue::Number(first_word(bytes)?.0)),
+        Kind::ByteOrNumber => {
+            let byte = bytes.first().copied().map_or(0, i32::from);
+            let number = first_word(bytes).map_or(byte, |(number, _)| number);
+            Ok(OptionValue::Number(number))
+        }
         Kind::Timeout => Ok(OptionValue::Timeout(timeout(bytes)?)),
         Kind::Linger => {
-            let (on, rest) = word(bytes)?;
-            let (seconds, _) = word(rest)?;
+            let (on, rest) = first_word(bytes)?;
+            let (seconds, _) = first_word(rest)?;
             Ok(OptionValue::Linger {
                 on: on != 0,
                 seconds,
@@ -72,10 +79,10 @@ pub fn option_bytes_of(level: i32, name: i32, value: &OptionValue) -> Vec<u8> {
     }
 }
 
-/// setsockopt(2). SOL_SOCKET: REUSEADDR, REUSEPORT, KEEPALIVE, LINGER, RCVBUF, SNDBUF, RCVTIMEO,
-/// SNDTIMEO. IPPROTO_TCP: NODELAY, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT, USER_TIMEOUT, QUICKACK,
-/// DEFER_ACCEPT, FASTOPEN, MAXSEG, NOTSENT_LOWAT, CONGESTION. IPPROTO_IPV6: V6ONLY. SOL_SPLITWAY:
-/// SW_SETUP_OFFLOAD, SW_TEARDOWN_OFFLOAD.
+/// setsockopt(2). SOL_SOCKET: REUSEADDR, REUSEPORT, KEEPALIVE, LINGER, RCVBUF, SNDBUF, RCVLOWAT,
+/// RCVTIMEO, SNDTIMEO, PRIORITY. IPPROTO_TCP: NODELAY, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT,
+/// USER_TIMEOUT, QUICKACK, DEFER_ACCEPT, FASTOPEN, MAXSEG, NOTSENT_LOWAT, CONGESTION. IPPROTO_IP:
+/// TOS. IPPROTO_IPV6: V6ONLY, TCLASS. SOL_SPLITWAY: SW_SETUP_OFFLOAD, SW_TEARDOWN_OFFLOAD.
 ///
 /// ENOPROTOOPT for others; EINVAL, EDOM; ENOENT for a congestion control that there is not; EPERM
 /// for what the configuration of the stack does not permit NIC stacks.
@@ -100,15 +107,30 @@ pub unsafe extern "C" fn sw_setsockopt(
         if level == libc::IPPROTO_IPV6 && family == Family::V4 {
             return Err(Errno::NOPROTOOPT);
         }
+        if sockopt::is_of_descriptor(level, name) {
+            let arguments = [level.into(), name.into(), word(value), len.into(), 0];
+            return option_of_descriptor(libc::SYS_setsockopt, fd, arguments);
+        }
         // SAFETY: the caller's promise.
-        let bytes = unsafe { bytes(value, len as usize)? };
+        let bytes = unsafe { structure(value, len as usize)? };
         client.set_option(fd, level, name, &option_value_of(level, name, bytes)?)
     };
     zero(set())
 }
 
-/// getsockopt(2). Those of `sw_setsockopt`; SOL_SOCKET: ERROR, TYPE, DOMAIN, PROTOCOL, ACCEPTCONN;
-/// IPPROTO_TCP: INFO (`struct tcp_info`, cut off at `len`).
+/// An option of the kernel's socket that a descriptor is: not by the functions of the C library, in
+/// whose place others may be.
+fn option_of_descriptor(
+    number: libc::c_long,
+    fd: BorrowedFd<'_>,
+    [a, b, c, d, e]: [libc::c_long; 5],
+) -> Result<()> {
+    // SAFETY: the kernel checks what it is given.
+    unsafe { system_call(number, [fd.as_raw_fd().into(), a, b, c, d, e]) }.map(drop)
+}
+
+/// getsockopt(2). Those of `sw_setsockopt`; SOL_SOCKET: ERROR, TYPE, DOMAIN, PROTOCOL, ACCEPTCONN,
+/// COOKIE; IPPROTO_TCP: INFO (`struct tcp_info`, cut off at `len`).
 ///
 /// # Safety
 /// `value` is null or has as many bytes as `len` points to.
@@ -121,8 +143,22 @@ pub unsafe extern "C" fn sw_getsockopt(
     len: *mut libc::socklen_t,
 ) -> libc::c_int {
     let get = || {
-        let found = client()?.option(borrow(fd)?, level, name)?;
-        let bytes = option_bytes_of(level, name, &found);
+        let (client, fd) = (client()?, borrow(fd)?);
+        if sockopt::is_of_descriptor(level, name) {
+            client.family(fd)?;
+            let arguments = [level.into(), name.into(), word(value), word(len), 0];
+            return option_of_descriptor(libc::SYS_getsockopt, fd, arguments);
+        }
+        let found = client.option(fd, level, name)?;
+        let mut bytes = option_bytes_of(level, name, &found);
+        if kind_of(level, name) == Kind::ByteOrNumber {
+            check_value(len)?;
+            // SAFETY: it is there, and valid as the caller promises.
+            let room = unsafe { len.read_unaligned() };
+            if (1..size_of::<libc::c_int>() as libc::socklen_t).contains(&room) {
+                bytes.truncate(1);
+            }
+        }
         // SAFETY: the caller's promise.
         unsafe { put_bytes(value, len, &bytes, false) }
     };
@@ -167,11 +203,14 @@ fn note_duplicate(old: RawFd, new: RawFd) -> Result<()> {
     Ok(())
 }
 
+/// Bytes that have not left.
+const SIOCOUTQNSD: libc::c_ulong = 0x894b;
+
 /// Whether urgent data is next: the C library has no number for it.
 const SIOCATMARK: libc::c_ulong = 0x8905;
 
 /// ioctl(2), of a descriptor of any kind. For a split socket: FIONREAD, TIOCOUTQ (SIOCOUTQ),
-/// SIOCATMARK, FIONBIO, FIOCLEX, FIONCLEX; ENOTTY for others.
+/// SIOCOUTQNSD, SIOCATMARK, FIONBIO, FIOCLEX, FIONCLEX; ENOTTY for others.
 ///
 /// # Safety
 /// `argument` is what the request takes.
@@ -196,6 +235,7 @@ pub unsafe extern "C" fn sw_ioctl(
         let bytes = match request {
             libc::FIONREAD => client()?.unread_bytes(borrow(fd)?)?,
             libc::TIOCOUTQ => client()?.unacknowledged_bytes(borrow(fd)?)?,
+            SIOCOUTQNSD => client()?.unsent_bytes(borrow(fd)?)?,
             // There is no urgent data, and so none that is reached.
             SIOCATMARK => client()?.family(borrow(fd)?).map(|_| 0)?,
             _ => return Err(Errno::NOTTY),

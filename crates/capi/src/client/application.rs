@@ -35,6 +35,16 @@ pub struct Client {
     first: Generation,
 }
 
+/// A socket of which a descriptor was forgotten.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forgotten {
+    pub(crate) socket: SocketId,
+    /// It has had others in this process.
+    pub(crate) was_shared: bool,
+    /// It has others in this process.
+    pub(crate) has_other: bool,
+}
+
 /// A process, and the child of its that this process is, if it is one.
 #[derive(Debug)]
 struct Generation {
@@ -276,11 +286,22 @@ impl Client {
 
     /// The same of its number.
     pub(crate) fn note(&self, fd: RawFd, handle: HandleId, id: SocketId) -> Result<()> {
+        self.note_as(fd, handle, id, false)
+    }
+
+    /// The same of a socket that was made before: it may have other descriptors here.
+    pub(crate) fn note_found(&self, fd: RawFd, handle: HandleId, id: SocketId) -> Result<()> {
+        let is_shared = self.table.share(id);
+        self.note_as(fd, handle, id, is_shared)
+    }
+
+    fn note_as(&self, fd: RawFd, handle: HandleId, id: SocketId, is_shared: bool) -> Result<()> {
         known_flags::forget_flags(fd);
         let entry = Entry {
             socket: id,
             handle,
             generation: fork::generation(),
+            is_shared,
         };
         self.table.insert(fd, entry)
     }
@@ -298,7 +319,9 @@ impl Client {
     /// Notes that `new`, a duplicate, is what `old` is: a split socket, a file or an epoll set.
     pub fn note_duplicate(&self, old: BorrowedFd<'_>, new: OwnedFd) -> Result<OwnedFd> {
         if let Some(entry) = self.entry_of(number(old)) {
-            return self.adopt(new, entry.handle, entry.socket);
+            self.table.share_at(number(old));
+            self.note_as(number(new.as_fd()), entry.handle, entry.socket, true)?;
+            return Ok(new);
         }
         if self.is_epoll_number(number(old)) {
             let process = self.process()?;
@@ -309,14 +332,28 @@ impl Client {
         Ok(new)
     }
 
+    /// The same of a split socket whose descriptor `old` is closed next.
+    pub fn note_successor(&self, old: BorrowedFd<'_>, new: OwnedFd) -> Result<OwnedFd> {
+        match self.entry_of(number(old)) {
+            Some(entry) => self.adopt(new, entry.handle, entry.socket),
+            None => Ok(new),
+        }
+    }
+
     /// Whether a descriptor of this process is a socket.
     pub(crate) fn has_descriptor_of(&self, id: SocketId) -> bool {
         self.table.has(id)
     }
 
-    /// Forgets a descriptor; tells which socket it was.
-    pub(crate) fn forget(&self, fd: BorrowedFd<'_>) -> Option<SocketId> {
-        self.table.remove(number(fd))
+    /// Forgets a descriptor; tells which socket it was, and whether that has others.
+    pub(crate) fn forget(&self, fd: BorrowedFd<'_>) -> Option<Forgotten> {
+        let is_shared = self.table.get(number(fd)).is_some_and(|it| it.is_shared);
+        let socket = self.table.remove(number(fd))?;
+        Some(Forgotten {
+            socket,
+            was_shared: is_shared,
+            has_other: is_shared && self.table.has(socket),
+        })
     }
 }
 

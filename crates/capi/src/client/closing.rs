@@ -1,18 +1,18 @@
 //! shutdown(2) and close(2).
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::{Errno, Result};
 use socket_channel::{Command, Flags, How, Lock, SocketOption};
 
-use super::application::Client;
+use super::application::{Client, Forgotten};
 use super::blocking;
 use super::connecting::disconnect;
 use super::link::Answer;
-use super::process::{errno, number};
-use super::sets::{Member, Sets, Source};
+use super::process::{Process, errno, number};
+use super::sets::{Sets, Source};
 use super::socket::{Socket, note};
 use super::transfer::is_over;
 use super::watchers::Watch;
@@ -77,31 +77,15 @@ impl Client {
             look.is_ok_and(|look| look.flags.has(Flags::LISTENER))
         });
         let lingered = socket.map_or(Ok(()), |socket| linger(&socket));
-        if let Some(generation) = self.process_if_attached() {
-            for member in generation.sets.forget(place) {
-                if let Source::Socket(id) = member.source {
-                    let watch: Arc<dyn Watch> = Arc::clone(&member) as Arc<dyn Watch>;
-                    generation.link.watchers.remove(id.index, &watch);
-                }
-            }
-            if let Some(set) = generation.sets.remove(place) {
-                let members: Vec<Arc<Member>> =
-                    set.members().drain().map(|(_, member)| member).collect();
-                for member in members {
-                    member.remove();
-                    if let Source::Socket(id) = member.source {
-                        let watch: Arc<dyn Watch> = member;
-                        generation.link.watchers.remove(id.index, &watch);
-                    }
-                }
-            }
-        } else {
-            Sets::forget_number(place);
+        let forgotten = self.forget(fd.as_fd());
+        match self.process_if_attached() {
+            Some(process) => leave_sets(process, place, forgotten),
+            None => Sets::forget_number(place),
         }
-        if let Some(id) = self.forget(fd.as_fd())
-            && let Some(generation) = self.process_if_attached()
+        if let Some(Forgotten { socket: id, .. }) = forgotten
+            && let Some(process) = self.process_if_attached()
         {
-            generation.sends.forget(id, || self.has_descriptor_of(id));
+            process.sends.forget(id, || self.has_descriptor_of(id));
         }
         if let Some(socket) = socket {
             let watchers = &socket.process.link.watchers;
@@ -113,6 +97,26 @@ impl Client {
             generation.handles.note_closed_listener();
         }
         lingered
+    }
+}
+
+/// Takes a number that is closed out of all sets; if it is that of a set, that as well.
+fn leave_sets(process: &Process, place: RawFd, forgotten: Option<Forgotten>) {
+    let sets = &process.sets;
+    let has_other = forgotten.map_or_else(|| sets.has_other(place), |it| it.has_other);
+    let mut members = sets.forget(place, has_other);
+    if let Some(Forgotten { socket, .. }) = forgotten.filter(|it| it.was_shared && !it.has_other) {
+        members.extend(sets.forget_left(socket));
+    }
+    if let Some(set) = sets.remove(place) {
+        members.extend(set.empty());
+    }
+    for member in members {
+        member.remove();
+        if let Source::Socket(id) = member.source {
+            let watch: Arc<dyn Watch> = member;
+            process.link.watchers.remove(id.index, &watch);
+        }
     }
 }
 

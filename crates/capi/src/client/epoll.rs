@@ -332,6 +332,7 @@ fn change_member(
         is_spent: false,
     };
     let mut members = set.members();
+    set.find_again(&mut members, place, &source);
     match change {
         EpollChange::Add(event) => {
             if members.contains_key(&place) {

@@ -1,11 +1,12 @@
-//! What is queued: `FIONREAD` and `SIOCOUTQ` of tcp(7).
+//! What is queued: `FIONREAD`, `SIOCOUTQ` and `SIOCOUTQNSD` of tcp(7).
 
 use std::os::fd::BorrowedFd;
 
 use rustix::io::{Errno, Result};
-use socket_channel::Flags;
+use socket_channel::{Command, Flags};
 
 use super::application::Client;
+use super::link::Answer;
 
 impl Client {
     /// Bytes that can be read now, as `FIONREAD`. EINVAL for a listener.
@@ -27,5 +28,30 @@ impl Client {
         let record = socket.record;
         let sent = record.tx_tail().saturating_add(record.file_queued_bytes());
         Ok(sent.saturating_sub(record.acked_bytes()))
+    }
+
+    /// Those of them that have not left, as `SIOCOUTQNSD`. EINVAL for a listener.
+    pub fn unsent_bytes(&self, fd: BorrowedFd<'_>) -> Result<u64> {
+        let left = self.unacknowledged_bytes(fd)?;
+        let socket = self.socket_of(fd)?;
+        let is_connected = socket.look()?.flags.has(Flags::CONNECTED);
+        if left == 0 || !is_connected {
+            return Ok(left);
+        }
+        let id = socket.id;
+        let answer = socket.process.link.ask(|request| Command::GetInfo {
+            request,
+            socket: id,
+        })?;
+        let Answer::Info(info) = answer else {
+            return Err(Errno::PROTO);
+        };
+        let record = socket.record;
+        let queued = record.tx_tail().saturating_add(record.file_queued_bytes());
+        let sent = info
+            .bytes_sent
+            .get()
+            .saturating_sub(info.bytes_retrans.get());
+        Ok(queued.saturating_sub(sent).min(left))
     }
 }

@@ -39,7 +39,7 @@ impl Client {
             return Ok(false);
         }
         let id = look_up(process, handle)?;
-        self.note(number(fd), handle, id)?;
+        self.note_found(number(fd), handle, id)?;
         Ok(true)
     }
 }

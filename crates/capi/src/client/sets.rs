@@ -52,6 +52,21 @@ pub(crate) enum Source {
     Set(Weak<Set>),
 }
 
+impl Source {
+    fn is(&self, other: &Source) -> bool {
+        match (self, other) {
+            (Source::Socket(socket), Source::Socket(other)) => socket == other,
+            (Source::Set(set), Source::Set(other)) => Weak::ptr_eq(set, other),
+            (Source::Socket(_), Source::Set(_)) | (Source::Set(_), Source::Socket(_)) => false,
+        }
+    }
+
+    /// Nothing leads to it any more.
+    fn is_gone(&self) -> bool {
+        matches!(self, Source::Set(set) if set.strong_count() == 0)
+    }
+}
+
 /// A split member of a set.
 #[derive(Debug)]
 pub(crate) struct Member {
@@ -154,6 +169,9 @@ pub(crate) struct Asked {
 pub(crate) struct Set {
     pub(crate) candidates: Arc<Candidates>,
     pub(crate) members: Mutex<HashMap<RawFd, Arc<Member>>>,
+    /// Members whose descriptor the program has closed, by its number, while what they stand for
+    /// has others: they report on (epoll(7), "Will closing a file descriptor …").
+    left: Mutex<Vec<(RawFd, Arc<Member>)>>,
     scan: Mutex<()>,
     /// Descriptors of the kernel's that were added and not removed.
     pub(crate) kernel_members: AtomicUsize,
@@ -170,6 +188,7 @@ impl Set {
         Set {
             candidates: Arc::default(),
             members: Mutex::default(),
+            left: Mutex::default(),
             scan: Mutex::default(),
             kernel_members: AtomicUsize::new(0),
             asked: Mutex::new(Asked {
@@ -200,6 +219,32 @@ impl Set {
 
     pub(crate) fn members(&self) -> MutexGuard<'_, HashMap<RawFd, Arc<Member>>> {
         lock(&self.members)
+    }
+
+    /// A descriptor that was closed may lead to the same again: then its member is one as before.
+    pub(crate) fn find_again(
+        &self,
+        members: &mut HashMap<RawFd, Arc<Member>>,
+        fd: RawFd,
+        source: &Source,
+    ) {
+        let mut left = lock(&self.left);
+        let found = left
+            .iter()
+            .position(|(of, member)| *of == fd && member.source.is(source));
+        if let Some(place) = found {
+            members.insert(fd, left.swap_remove(place).1);
+        }
+    }
+
+    /// Takes out all members, of a set that is closed.
+    pub(crate) fn empty(&self) -> Vec<Arc<Member>> {
+        let left = std::mem::take(&mut *lock(&self.left)).into_iter();
+        let members = std::mem::take(&mut *self.members());
+        members
+            .into_values()
+            .chain(left.map(|(_, it)| it))
+            .collect()
     }
 
     /// One thread at a time looks at candidates: those that it has taken out and will put back are
@@ -318,13 +363,53 @@ impl Sets {
         entries.collect()
     }
 
-    /// Takes a descriptor that is closed out of all sets; returns what it was there.
-    pub(crate) fn forget(&self, fd: RawFd) -> Vec<Arc<Member>> {
-        let sets: Vec<Arc<Set>> = lock(&self.0).values().cloned().collect();
-        let members = sets.iter().filter_map(|set| set.members().remove(&fd));
-        let members: Vec<Arc<Member>> = members.collect();
+    /// Takes a descriptor that is closed out of all sets; returns what it was there. Where what it
+    /// leads to has another descriptor, its members stay.
+    pub(crate) fn forget(&self, fd: RawFd, has_other: bool) -> Vec<Arc<Member>> {
+        let mut members = Vec::new();
+        for set in self.all() {
+            let Some(member) = set.members().remove(&fd) else {
+                continue;
+            };
+            if has_other {
+                let mut left = lock(&set.left);
+                left.retain(|(_, other)| !other.source.is_gone());
+                left.push((fd, member));
+            } else {
+                members.push(member);
+            }
+        }
         members.iter().for_each(|member| member.remove());
         members
+    }
+
+    /// Takes a socket without descriptors out of all sets; returns what of it had stayed there.
+    pub(crate) fn forget_left(&self, socket: SocketId) -> Vec<Arc<Member>> {
+        let mut members = Vec::new();
+        for set in self.all() {
+            let mut left = lock(&set.left);
+            let of_socket = left.extract_if(.., |(_, it)| it.source.is(&Source::Socket(socket)));
+            members.extend(of_socket.map(|(_, member)| member));
+        }
+        members.iter().for_each(|member| member.remove());
+        members
+    }
+
+    /// Whether a set has another number than this one of its.
+    pub(crate) fn has_other(&self, fd: RawFd) -> bool {
+        if !NUMBERS.has(fd) {
+            return false;
+        }
+        let sets = lock(&self.0);
+        let Some(set) = sets.get(&fd) else {
+            return false;
+        };
+        let mut others = sets.iter().filter(|(number, _)| **number != fd);
+        others.any(|(_, other)| Arc::ptr_eq(other, set))
+    }
+
+    fn all(&self) -> Vec<Arc<Set>> {
+        lock(&self.0).values().cloned().collect()
     }
 }
 

@@ -131,6 +131,10 @@ impl Socket<'_> {
                 .app_flags()
                 .fetch_or(inherited, Ordering::AcqRel);
         }
+        let rx_lowat = listener.record.wanted_rx_lowat();
+        if rx_lowat != 0 {
+            self.record.set_rx_lowat(rx_lowat);
+        }
     }
 
     /// Sets a bit, or clears it; tells whether it was set.

@@ -46,6 +46,12 @@ pub enum OptionValue {
     Info(Box<Info>),
 }
 
+/// Which options are those of the descriptor itself, a socket of the kernel's: they say nothing of
+/// bytes, and have the kernel's bounds, its permissions, and its values.
+pub fn is_of_descriptor(level: i32, name: i32) -> bool {
+    level == libc::SOL_SOCKET && [libc::SO_PRIORITY, libc::SO_COOKIE].contains(&name)
+}
+
 /// How the host stack's value of an option and Linux's belong together.
 #[derive(Clone, Copy)]
 enum Unit {
@@ -57,6 +63,10 @@ enum Unit {
     Buffer,
     /// 32 bits without a sign.
     Bits,
+    /// A traffic class of any bits (`__ip_sock_set_tos` of Linux).
+    AnyClass,
+    /// A traffic class; -1 for that of a new socket (`do_ipv6_setsockopt`).
+    Class,
     /// Seconds, rounded up to a time at which a SYN-ACK would be sent again.
     Retransmissions,
 }
@@ -87,6 +97,8 @@ fn kept_by_host(level: i32, name: i32) -> Option<(SocketOption, Unit)> {
         libc::TCP_MAXSEG if of_tcp => (Is::MaxSegmentBytes, Unit::Number(0, MAX_TCP_WINDOW)),
         libc::TCP_FASTOPEN if of_tcp => (Is::FastOpenQueue, Unit::Number(0, i32::MAX)),
         libc::TCP_NOTSENT_LOWAT if of_tcp => (Is::NotSentLowWaterBytes, Unit::Bits),
+        libc::IP_TOS if level == libc::IPPROTO_IP => (Is::TypeOfService, Unit::AnyClass),
+        libc::IPV6_TCLASS if level == libc::IPPROTO_IPV6 => (Is::TrafficClass, Unit::Class),
         SW_SETUP_OFFLOAD if is_own => (Is::SetupOffload, Unit::Switch),
         SW_TEARDOWN_OFFLOAD if is_own => (Is::TeardownOffload, Unit::Switch),
         _ => return None,
@@ -127,11 +139,16 @@ impl Client {
             return Ok(OptionValue::Timeout(socket.timeout(direction)));
         }
         if let Some((option, unit)) = kept_by_host(level, name) {
+            is_of_family(&socket, level).map_err(|_| Errno::OPNOTSUPP)?;
             let value = get(&socket, option)?;
             return Ok(match unit {
                 Unit::Buffer => number(value.saturating_mul(2)),
                 Unit::Bits => OptionValue::Number(value as u32 as i32),
-                Unit::Switch | Unit::Number(..) | Unit::Retransmissions => number(value),
+                Unit::Switch
+                | Unit::Number(..)
+                | Unit::Retransmissions
+                | Unit::AnyClass
+                | Unit::Class => number(value),
             });
         }
         match (level, name) {
@@ -144,6 +161,9 @@ impl Client {
             (libc::SOL_SOCKET, libc::SO_DOMAIN) => Ok(OptionValue::Number(domain(&socket))),
             (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => {
                 Ok(OptionValue::Number(flags.has(Flags::LISTENER).into()))
+            }
+            (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => {
+                Ok(number(socket.record.wanted_rx_lowat().max(1)))
             }
             (libc::SOL_SOCKET, libc::SO_LINGER) => {
                 let ms = get(&socket, SocketOption::LingerMs)?;
@@ -192,7 +212,15 @@ impl Client {
                 return Err(Errno::INVAL);
             };
             socket.set_note(note, value != 0);
-            return Ok(());
+            return match note {
+                note::REUSE_ADDR if is_bound(flags) => {
+                    set(&socket, SocketOption::ReuseAddress, (value != 0).into())
+                }
+                note::REUSE_PORT if is_bound(flags) => {
+                    set(&socket, SocketOption::ReusePort, (value != 0).into())
+                }
+                _ => Ok(()),
+            };
         }
         if let Some(direction) = timeout_of(level, name) {
             let &OptionValue::Timeout(timeout) = value else {
@@ -202,6 +230,7 @@ impl Client {
             return Ok(());
         }
         if let Some((option, unit)) = kept_by_host(level, name) {
+            is_of_family(&socket, level)?;
             let &OptionValue::Number(value) = value else {
                 return Err(Errno::INVAL);
             };
@@ -212,6 +241,15 @@ impl Client {
             return set(&socket, option, value);
         }
         match (level, name, value) {
+            (libc::SOL_SOCKET, libc::SO_RCVLOWAT, &OptionValue::Number(bytes)) => {
+                // A negative number is the most (`sock_setsockopt` of Linux).
+                let bytes = u64::try_from(bytes).unwrap_or(i32::MAX as u64);
+                socket.record.set_rx_lowat(bytes);
+                // Threads that wait for more than that look again.
+                socket.process.link.watchers.notify(socket.id.index);
+                socket.process.link.nudge();
+                Ok(())
+            }
             (libc::SOL_SOCKET, libc::SO_LINGER, &OptionValue::Linger { on, seconds }) => {
                 let seconds = u64::try_from(seconds).unwrap_or(LINGER_S_MAX);
                 let ms = if on { seconds * 1000 } else { u64::MAX };
@@ -224,7 +262,7 @@ impl Client {
                 let code = code.ok_or(Errno::NOENT)?;
                 set(&socket, SocketOption::Congestion, code as u64)
             }
-            (libc::SOL_SOCKET, libc::SO_LINGER, _)
+            (libc::SOL_SOCKET, libc::SO_LINGER | libc::SO_RCVLOWAT, _)
             | (libc::IPPROTO_TCP, libc::TCP_CONGESTION, _) => Err(Errno::INVAL),
             _ => Err(Errno::NOPROTOOPT),
         }
@@ -237,6 +275,7 @@ pub(crate) fn kind_of(level: i32, name: i32) -> Kind {
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) => Kind::Timeout,
         (libc::SOL_SOCKET, libc::SO_LINGER) => Kind::Linger,
         (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => Kind::Name(CONGESTION_BYTES_MAX),
+        (libc::IPPROTO_IP, _) => Kind::ByteOrNumber,
         _ => Kind::Number,
     }
 }
@@ -245,6 +284,8 @@ pub(crate) fn kind_of(level: i32, name: i32) -> Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Number,
+    /// A byte, if there is room for no more (ip(7)).
+    ByteOrNumber,
     Timeout,
     Linger,
     /// A name of so many bytes at most.
@@ -262,6 +303,11 @@ fn domain(socket: &Socket<'_>) -> i32 {
 fn has_port(flags: Flags) -> bool {
     let having = [Flags::BOUND, Flags::CONNECTING, Flags::CONNECTED];
     having.into_iter().any(|having| flags.has(having)) && !flags.is_over()
+}
+
+/// True if a program has named the address of a socket.
+fn is_bound(flags: Flags) -> bool {
+    flags.has(Flags::BOUND) && !flags.is_over()
 }
 
 /// Options of IPv6 are of its sockets only.
@@ -290,6 +336,9 @@ fn for_host(value: i32, unit: Unit) -> Result<u64> {
         Unit::Switch => i32::from(value != 0),
         Unit::Buffer => value.max(0),
         Unit::Bits => return Ok(u64::from(value as u32)),
+        Unit::AnyClass => value & 0xff,
+        Unit::Class if !(-1..=0xff).contains(&value) => return Err(Errno::INVAL),
+        Unit::Class => value.max(0),
         Unit::Retransmissions => return Ok(retransmitted_at(value)),
         Unit::Number(least, most) => {
             if !(least..=most).contains(&value) {

@@ -27,6 +27,8 @@ pub(crate) struct Entry {
     pub(crate) handle: HandleId,
     /// Forks that led to the process for which it holds.
     pub(crate) generation: u32,
+    /// The socket has had another descriptor in this process.
+    pub(crate) is_shared: bool,
 }
 
 #[derive(Debug, Default)]
@@ -37,10 +39,14 @@ struct Slot {
     of: AtomicU64,
 }
 
+/// [`Entry::is_shared`].
+const IS_SHARED: u64 = 1 << 63;
+
 impl Entry {
-    /// The handle in the low half, the generation in the high one.
+    /// The handle in the low half, the generation in the high one, but for its highest bit.
     fn of(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.handle.0)
+        let shared = if self.is_shared { IS_SHARED } else { 0 };
+        shared | u64::from(self.generation) << 32 & !IS_SHARED | u64::from(self.handle.0)
     }
 }
 
@@ -51,7 +57,8 @@ impl Slot {
         Some(Entry {
             socket,
             handle: HandleId(of as u32),
-            generation: (of >> 32) as u32,
+            generation: ((of & !IS_SHARED) >> 32) as u32,
+            is_shared: of & IS_SHARED != 0,
         })
     }
 
@@ -91,6 +98,22 @@ impl Table {
         let raw = socket.to_raw();
         let mut slots = self.pages.iter().filter_map(OnceLock::get).flatten();
         slots.any(|slot| slot.socket.load(Ordering::Acquire) == raw)
+    }
+
+    /// Notes that a socket has another descriptor, at all those that it has. It looks at all.
+    pub(crate) fn share(&self, socket: SocketId) -> bool {
+        let raw = socket.to_raw();
+        let slots = self.pages.iter().filter_map(OnceLock::get).flatten();
+        let of_socket = slots.filter(|slot| slot.socket.load(Ordering::Acquire) == raw);
+        let shared = of_socket.map(|slot| slot.of.fetch_or(IS_SHARED, Ordering::AcqRel));
+        shared.count() > 0
+    }
+
+    /// The same at one of its descriptors.
+    pub(crate) fn share_at(&self, fd: RawFd) {
+        if let Some(slot) = self.slot(fd) {
+            slot.of.fetch_or(IS_SHARED, Ordering::AcqRel);
+        }
     }
 
     /// All descriptors behind which sockets are. It looks at all of them.
@@ -146,6 +169,7 @@ mod tests {
         },
         handle: HandleId(u32::MAX),
         generation: 7,
+        is_shared: false,
     };
 
     #[test]
@@ -161,6 +185,23 @@ mod tests {
         assert_eq!((confirmed.generation, table.get(3)), (8, Some(confirmed)));
         assert_eq!(table.remove(3), Some(ENTRY.socket));
         assert_eq!((table.get(3), table.remove(3)), (None, None));
+    }
+
+    #[test]
+    fn a_socket_with_several_descriptors_is_known_as_such() {
+        let table = Table::new();
+        let is_shared = |fd| table.get(fd).unwrap().is_shared;
+        assert!(!table.share(ENTRY.socket));
+        table.insert(3, ENTRY).unwrap();
+        table.insert(4, ENTRY).unwrap();
+        table.share_at(4);
+        table.share_at(5000);
+        assert_eq!((is_shared(3), is_shared(4)), (false, true));
+        assert!(table.share(ENTRY.socket) && is_shared(3));
+        let entry = table.get(3).unwrap();
+        assert_eq!((entry.handle, entry.generation), (ENTRY.handle, 7));
+        let confirmed = table.confirm(3, entry, 8);
+        assert!(confirmed.is_shared && table.get(3) == Some(confirmed));
     }
 
     #[test]

@@ -123,7 +123,7 @@ impl Client {
             }
             blocking::wait(&socket, socket.timeout(Direction::Receive), || {
                 let look = socket.look()?;
-                let is_ready = may_receive(&socket, look)? || splice::is_spliced(look.flags);
+                let is_ready = may_receive(&socket, look, 1)? || splice::is_spliced(look.flags);
                 Ok(is_ready.then_some(()))
             })?;
             if splice::is_spliced(socket.look()?.flags) {
@@ -239,7 +239,8 @@ fn receive_once(
         }
     }
     let done = progress.done;
-    let is_enough = done > 0 && !flags.wait_all;
+    let least = look.rx_lowat.min(wanted as u64).max(1);
+    let is_enough = done as u64 >= least && !flags.wait_all;
     // Nothing is received when there is something, as tcp_recvmsg of Linux has it.
     let is_all = done == wanted && (wanted > 0 || has_bytes(socket, look));
     if is_all || is_enough {
@@ -265,7 +266,7 @@ fn receive_once(
     blocking::wait_and_go_on(socket, timeout, &mut progress.kept, || {
         let look = socket.look()?;
         let is_ready = if seen == 0 {
-            may_receive(socket, look)?
+            may_receive(socket, look, least - done as u64)?
         } else {
             may_move_or_is_noted(socket)?;
             let waiting = socket.record.rx_waiting_bytes();
@@ -328,9 +329,11 @@ pub(super) fn may_move_or_is_noted(socket: &Socket<'_>) -> Result<()> {
     }
 }
 
-/// Whether a call that receives has something to report. EBUSY as [`may_move_or_is_noted`].
-fn may_receive(socket: &Socket<'_>, look: Look) -> Result<bool> {
-    let readiness = look.readiness();
+/// Whether a call that receives has something to report: so many bytes, or another event. EBUSY as
+/// [`may_move_or_is_noted`].
+fn may_receive(socket: &Socket<'_>, look: Look, least: u64) -> Result<bool> {
+    let rx_lowat = look.rx_lowat.min(least);
+    let readiness = Look { rx_lowat, ..look }.readiness();
     let is_ended = socket.has_note(note::SHUT_READ);
     may_move_or_is_noted(socket)?;
     Ok(readiness.readable || readiness.error || is_ended)

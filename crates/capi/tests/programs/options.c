@@ -160,9 +160,18 @@ static void undo(struct made made)
     }
 }
 
+/* Addresses where nothing is: at the start, in the kernel's half, and where no program maps any. */
+enum { ILLEGALS = 3 };
+
+static void *illegal(int which)
+{
+    static const unsigned long at[ILLEGALS] = {8, -4096, 1ul << 40};
+    return (void *)at[which];
+}
+
 /* Options. */
 
-enum kind { SWITCH, NUMBER, LINGER, TIME, NAME, INFO };
+enum kind { SWITCH, NUMBER, LINGER, TIME, NAME, INFO, LONG };
 
 static const struct option {
     const char *name;
@@ -179,6 +188,9 @@ static const struct option {
     OPTION(SOL_SOCKET, SO_LINGER, LINGER, 9),
     OPTION(SOL_SOCKET, SO_RCVBUF, NUMBER, 50000),
     OPTION(SOL_SOCKET, SO_SNDBUF, NUMBER, 50000),
+    OPTION(SOL_SOCKET, SO_RCVLOWAT, NUMBER, 9),
+    OPTION(SOL_SOCKET, SO_PRIORITY, NUMBER, 5),
+    OPTION(SOL_SOCKET, SO_COOKIE, LONG, 0),
     OPTION(SOL_SOCKET, SO_RCVTIMEO, TIME, 9),
     OPTION(SOL_SOCKET, SO_SNDTIMEO, TIME, 9),
     OPTION(SOL_SOCKET, SO_ERROR, NUMBER, 0),
@@ -199,6 +211,8 @@ static const struct option {
     OPTION(IPPROTO_TCP, TCP_MAXSEG, NUMBER, 1000),
     OPTION(IPPROTO_TCP, TCP_FASTOPEN, NUMBER, 77),
     OPTION(IPPROTO_TCP, TCP_INFO, INFO, 0),
+    OPTION(IPPROTO_IP, IP_TOS, NUMBER, 0x28),
+    OPTION(IPPROTO_IPV6, IPV6_TCLASS, NUMBER, 0x28),
     OPTION(IPPROTO_IPV6, IPV6_V6ONLY, SWITCH, 1),
 };
 
@@ -207,7 +221,45 @@ static const int count_of_options = sizeof options / sizeof *options;
 static const socklen_t size_of_kind[] = {
     [SWITCH] = sizeof(int),          [NUMBER] = sizeof(int), [LINGER] = sizeof(struct linger),
     [TIME] = sizeof(struct timeval), [NAME] = 16,            [INFO] = 232,
+    [LONG] = sizeof(long),
 };
+
+/* Options that split sockets do not have, of those that programs set on TCP sockets. */
+static const struct option refused[] = {
+    OPTION(SOL_SOCKET, SO_TIMESTAMP, SWITCH, 0),
+    OPTION(SOL_SOCKET, SO_TIMESTAMPNS, SWITCH, 0),
+    OPTION(SOL_SOCKET, SO_TIMESTAMPING, NUMBER, 0),
+    OPTION(SOL_SOCKET, SO_BINDTODEVICE, NAME, 0),
+    OPTION(SOL_SOCKET, SO_MARK, NUMBER, 0),
+    OPTION(SOL_SOCKET, SO_INCOMING_CPU, NUMBER, 0),
+    OPTION(SOL_SOCKET, SO_PEEK_OFF, NUMBER, 0),
+    OPTION(SOL_SOCKET, SO_BUSY_POLL, NUMBER, 0),
+    OPTION(SOL_SOCKET, SO_MAX_PACING_RATE, NUMBER, 0),
+    OPTION(SOL_SOCKET, SO_ZEROCOPY, SWITCH, 0),
+    OPTION(SOL_SOCKET, SO_ATTACH_FILTER, NUMBER, 0),
+    OPTION(SOL_SOCKET, SO_SNDLOWAT, NUMBER, 0),
+    OPTION(SOL_SOCKET, SO_BROADCAST, SWITCH, 0),
+    OPTION(SOL_SOCKET, SO_DONTROUTE, SWITCH, 0),
+    OPTION(SOL_SOCKET, SO_DEBUG, SWITCH, 0),
+    OPTION(IPPROTO_TCP, TCP_WINDOW_CLAMP, NUMBER, 0),
+    OPTION(IPPROTO_TCP, TCP_SYNCNT, NUMBER, 0),
+    OPTION(IPPROTO_TCP, TCP_LINGER2, NUMBER, 0),
+    OPTION(IPPROTO_TCP, TCP_MD5SIG, NUMBER, 0),
+    OPTION(IPPROTO_TCP, TCP_ULP, NAME, 0),
+    OPTION(IPPROTO_TCP, TCP_FASTOPEN_CONNECT, SWITCH, 0),
+    OPTION(IPPROTO_TCP, TCP_SAVE_SYN, SWITCH, 0),
+    OPTION(IPPROTO_TCP, TCP_INQ, SWITCH, 0),
+    OPTION(IPPROTO_IP, IP_FREEBIND, SWITCH, 0),
+    OPTION(IPPROTO_IP, IP_TRANSPARENT, SWITCH, 0),
+    OPTION(IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, SWITCH, 0),
+    OPTION(IPPROTO_IP, IP_TTL, NUMBER, 0),
+    OPTION(IPPROTO_IP, IP_MTU_DISCOVER, NUMBER, 0),
+    OPTION(IPPROTO_IP, IP_RECVERR, SWITCH, 0),
+    OPTION(IPPROTO_IPV6, IPV6_RECVPKTINFO, SWITCH, 0),
+    OPTION(IPPROTO_IPV6, IPV6_UNICAST_HOPS, NUMBER, 0),
+    OPTION(IPPROTO_IPV6, IPV6_MTU_DISCOVER, NUMBER, 0),
+};
+static const int count_of_refused = sizeof refused / sizeof *refused;
 
 static void say_value(const struct option *option, const unsigned char *bytes, socklen_t len)
 {
@@ -269,6 +321,13 @@ static void get_all(int fd, const struct option *option)
     char bytes[256];
     say("get with illegal address of length",
         on.getsockopt(fd, option->level, option->number, bytes, NULL));
+    for (int at = 0; at < ILLEGALS; at++) {
+        len = size;
+        say("get to illegal address",
+            on.getsockopt(fd, option->level, option->number, illegal(at), &len));
+        say("get with illegal address of length",
+            on.getsockopt(fd, option->level, option->number, bytes, illegal(at)));
+    }
 }
 
 static void set(int fd, const struct option *option, const char *what, const void *value,
@@ -318,6 +377,7 @@ static void set_legal(int fd, const struct option *option)
     case SWITCH:
     case NUMBER:
     case INFO:
+    case LONG:
         for (unsigned at = 0; at < sizeof numbers / sizeof *numbers; at++)
             set_number(fd, option, numbers[at]);
         break;
@@ -362,6 +422,8 @@ static void set_illegal(int fd, const struct option *option)
     }
     set(fd, option, "of illegal length -1", bytes, -1);
     set(fd, option, "from illegal address", NULL, size);
+    for (int at = 0; at < ILLEGALS; at++)
+        set(fd, option, "from illegal address", illegal(at), size);
     set(fd, option, "nothing from illegal address", NULL, 0);
 }
 
@@ -416,6 +478,24 @@ static void check_option(const struct option *option)
     close(file);
 }
 
+/* One that split sockets do not have, in a few states. */
+static void check_refused(const struct option *option)
+{
+    static const enum state states[] = {BOUND, LISTENING, CONNECTED};
+    static const char bytes[16];
+    printf("== %s\n", option->name);
+    for (unsigned state = 0; state < sizeof states / sizeof *states; state++) {
+        struct made made = make(AF_INET6, states[state]);
+        printf("-- IPv6, %s\n", state_names[states[state]]);
+        char got[16];
+        socklen_t len = sizeof got;
+        say("get", on.getsockopt(made.fd, option->level, option->number, got, &len));
+        say("set", on.setsockopt(made.fd, option->level, option->number, bytes,
+                                 size_of_kind[option->kind]));
+        undo(made);
+    }
+}
+
 /* Every other number of an option, in a few states: only the split stack refuses all of them. */
 static void check_others(void)
 {
@@ -434,6 +514,9 @@ static void check_others(void)
                 for (int known = 0; known < count_of_options; known++)
                     is_known |= options[known].level == option.level
                                 && options[known].number == number;
+                for (int known = 0; known < count_of_refused; known++)
+                    is_known |= refused[known].level == option.level
+                                && refused[known].number == number;
                 if (is_known)
                     continue;
                 char line[60], bytes[232] = {1};
@@ -799,6 +882,8 @@ static void vectors(ssize_t call(int, const struct iovec *, int), int fd)
     say_signalled("1024 of nothing", call(fd, pieces, 1024));
     say_signalled("no vectors", call(fd, NULL, 0));
     say_signalled("illegal vectors", call(fd, NULL, 1));
+    for (int at = 0; at < ILLEGALS; at++)
+        say_signalled("illegal vectors", call(fd, illegal(at), 1));
     pieces[0].iov_len = 3;
     pieces[2].iov_len = 2;
     say_signalled("some", call(fd, pieces, 3));
@@ -813,6 +898,7 @@ static void send_states(int fd)
     say_signalled("nothing", on.send(fd, "", 0, 0));
     say_signalled("nothing from illegal address", on.send(fd, NULL, 0, 0));
     say_signalled("illegal address", on.send(fd, NULL, 1, 0));
+    say_signalled("illegal address", on.send(fd, illegal(0), 1, 0));
     say_signalled("bytes", on.send(fd, "bytes", 5, 0));
     say_signalled("bytes, no signal", on.send(fd, "bytes", 5, MSG_NOSIGNAL));
     say_signalled("bytes, and more", on.send(fd, "bytes", 5, MSG_NOSIGNAL | MSG_MORE));
@@ -845,6 +931,8 @@ static void sendmsg_states(int fd)
     vectors(sendmsg_vectors, fd);
     say_signalled("to an address", on.sendmsg(fd, &message, MSG_NOSIGNAL));
     say_signalled("no message", on.sendmsg(fd, NULL, MSG_NOSIGNAL));
+    for (int at = 0; at < ILLEGALS; at++)
+        say_signalled("illegal message", on.sendmsg(fd, illegal(at), MSG_NOSIGNAL));
 }
 
 static void write_states(int fd)
@@ -901,6 +989,8 @@ static void recvmsg_states(int fd)
     printf("  name %d control %d flags %x\n", (int)message.msg_namelen,
            (int)message.msg_controllen, message.msg_flags);
     say("no message", on.recvmsg(fd, NULL, 0));
+    for (int at = 0; at < ILLEGALS; at++)
+        say("illegal message", on.recvmsg(fd, illegal(at), 0));
 }
 
 static void read_states(int fd)
@@ -1043,6 +1133,13 @@ static void ioctl_states(int fd)
     say("TIOCOUTQ", on_ioctl(fd, TIOCOUTQ, &number));
     printf("unsent: %d\n", number);
     say("TIOCOUTQ to illegal address", on_ioctl(fd, TIOCOUTQ, NULL));
+    number = -1;
+    say("SIOCOUTQNSD", on_ioctl(fd, SIOCOUTQNSD, &number));
+    printf("not sent: %d\n", number);
+    for (int at = 0; at < ILLEGALS; at++) {
+        say("FIONREAD to illegal address", on_ioctl(fd, FIONREAD, illegal(at)));
+        say("SIOCOUTQNSD to illegal address", on_ioctl(fd, SIOCOUTQNSD, illegal(at)));
+    }
     say("of no request", on_ioctl(fd, 99, &number));
 }
 
@@ -1072,6 +1169,8 @@ static void epoll_states(int fd)
     say("modify", on.epoll_ctl(set, EPOLL_CTL_MOD, fd, &event));
     say("delete", on.epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL));
     say("add illegal event", on.epoll_ctl(set, EPOLL_CTL_ADD, fd, NULL));
+    for (int at = 0; at < ILLEGALS; at++)
+        say("add illegal event", on.epoll_ctl(set, EPOLL_CTL_ADD, fd, illegal(at)));
     say("add", on.epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
     say("add again", on.epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
     int count = on.epoll_wait(set, found, 4, 0);
@@ -1127,6 +1226,8 @@ static void check_poll(void)
     on_no_socket(poll_states);
     say("none", on.poll(NULL, 0, 0));
     say("illegal address", on.poll(NULL, 1, 0));
+    for (int at = 0; at < ILLEGALS; at++)
+        say("illegal address", on.poll(illegal(at), 1, 0));
 }
 
 static const struct {
@@ -1190,6 +1291,8 @@ int main(int count, char **arguments)
     settle();
     for (int at = 0; at < count_of_options; at++)
         check_option(&options[at]);
+    for (int at = 0; at < count_of_refused; at++)
+        check_refused(&refused[at]);
     check_others();
     for (unsigned at = 0; at < sizeof calls / sizeof *calls; at++) {
         printf("== %s\n", calls[at].name);

@@ -21,6 +21,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <linux/sockios.h>
+
 #include <splitway.h>
 
 #ifndef TCP_NOTSENT_LOWAT

@@ -9,6 +9,7 @@
 //! | `own_stack` | a stack for the program, where none runs |
 //! | `supervised` | programs that load no library: `--compat` |
 //! | `wait` | passes signals on, and waits for all that the program has started |
+//! | `watch` | looks for processes of the program that have not loaded the library |
 
 mod direct_waits;
 mod library;
@@ -17,6 +18,7 @@ mod program;
 mod stats;
 mod supervised;
 mod wait;
+mod watch;
 
 use std::ffi::OsString;
 use std::io;
@@ -169,6 +171,7 @@ pub(crate) fn run(args: &RunArgs, log: LogLevel) -> Result<ExitCode, Failure> {
     }
     drop(loaded);
     direct_waits::watch(sets);
+    watch::begin(&library, own_stack.as_ref().map(OwnStack::pid));
     let code = descendants.wait(pid)?;
     let table = stats.map(|stats| stats.table());
     let of_stack = own_stack.map_or(Ok(String::new()), OwnStack::end)?;

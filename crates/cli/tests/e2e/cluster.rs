@@ -29,7 +29,7 @@ const ECHO_PORT: u16 = 9000;
 const ENDS_PORT: u16 = 9001;
 
 /// A command of `splitway`, and what it prints.
-struct Running {
+pub(crate) struct Running {
     process: Process,
     lines: Receiver<String>,
 }
@@ -72,8 +72,8 @@ impl Running {
 }
 
 /// Both nodes.
-struct Cluster {
-    stack: Stack,
+pub(crate) struct Cluster {
+    pub(crate) stack: Stack,
     node: Network,
     gate: Running,
     addresses: [String; 2],
@@ -110,7 +110,7 @@ fn confinement(unit: &str) -> [String; 2] {
 }
 
 impl Cluster {
-    fn new(site: &Site) -> Cluster {
+    pub(crate) fn new(site: &Site) -> Cluster {
         let stack = Stack::serve(site);
         let node = Network::new().unwrap();
         let pid = node.holder().as_raw_nonzero();
@@ -149,7 +149,7 @@ impl Cluster {
     }
 
     /// The application node, once it has a session.
-    fn node(&self) -> Running {
+    pub(crate) fn node(&self) -> Running {
         let mut node = within(self.node.holder(), "setpriv");
         node.args(confinement("splitway-sockets-node.service"))
             .arg(program());
@@ -163,10 +163,15 @@ impl Cluster {
 
     /// What runs a program on the application node.
     fn command(&self, program: &Path, port: u16) -> Command {
+        self.command_of(program, &[&port.to_string()])
+    }
+
+    /// The same with any arguments.
+    pub(crate) fn command_of(&self, program: &Path, arguments: &[&str]) -> Command {
         let mut command = within(self.node.holder(), "");
         command
             .arg(program)
-            .arg(port.to_string())
+            .args(arguments)
             .env("SPLITWAY_SOCKET", self.stack.folder.join("programs"))
             .env("LD_LIBRARY_PATH", &self.stack.folder);
         command

@@ -66,6 +66,7 @@ mod run_flat_long;
 mod run_programs;
 mod run_programs_long;
 mod run_stats;
+mod run_unloaded;
 mod setup;
 mod several_nics;
 mod sizes;

@@ -60,6 +60,11 @@ fn children_do_with_split_sockets_what_they_do_with_those_of_the_kernel() {
 }
 
 #[test]
+fn sockets_share_addresses_as_those_of_the_kernel_do() {
+    isolated(|site| says_the_same(&site, "cli/tests/programs/reuse.c", splitway_run_on, 0));
+}
+
+#[test]
 fn sets_of_epoll_report_split_sockets_as_they_do_those_of_the_kernel() {
     isolated(|site| says_the_same(&site, "cli/tests/programs/sets.c", splitway_run_on, 2));
 }

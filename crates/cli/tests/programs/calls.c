@@ -5,37 +5,23 @@
  *     calls           calls on sockets of loopback addresses
  *     calls PORT      connects to a server from a port of its own
  */
+#include "programs.h"
+
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static int check(int result, const char *what)
-{
-    if (result < 0) {
-        fprintf(stderr, "%s: %s\n", what, strerror(errno));
-        exit(1);
-    }
-    return result;
-}
 
 static struct sockaddr_in where(int fd)
 {
@@ -43,11 +29,6 @@ static struct sockaddr_in where(int fd)
     socklen_t len = sizeof at;
     check(getsockname(fd, (struct sockaddr *)&at, &len), "getsockname");
     return at;
-}
-
-static int stream(void)
-{
-    return check(socket(AF_INET, SOCK_STREAM, 0), "socket");
 }
 
 /* A listener on a port of its own. */
@@ -422,21 +403,12 @@ static void *receive_all(void *of)
     return NULL;
 }
 
-/* Waits until a thread sleeps. */
-static void await_sleep(atomic_int *started)
+static void *receive_up_to_four(void *of)
 {
-    char name[64], state = 0;
-    int thread;
-    while ((thread = atomic_load(started)) == 0)
-        sched_yield();
-    snprintf(name, sizeof name, "/proc/self/task/%d/stat", thread);
-    while (state != 'S') {
-        FILE *file = fopen(name, "r");
-        if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-            check(-1, name);
-        fclose(file);
-        sched_yield();
-    }
+    struct call *call = of;
+    atomic_store(&call->thread, gettid());
+    call->received = recv(call->fd, call->bytes, 4, 0);
+    return NULL;
 }
 
 /* A call goes on when another thread closes its descriptor; the connection ends after it. */
@@ -510,6 +482,67 @@ static void reset_at_end(void)
     close(by);
 }
 
+/* Fewer bytes than SO_RCVLOWAT are none to wait for, and there all the same. */
+static void low_water(void)
+{
+    int by = listener(), ends[2], bytes = 3, waiting = 0;
+    struct call call = {0};
+    pthread_t thread;
+    char found[8];
+    connect_by(by, ends);
+    check(setsockopt(ends[1], SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes), "SO_RCVLOWAT");
+    check(send(ends[0], "ab", 2, 0), "send");
+    while (waiting < 2)
+        check(ioctl(ends[1], FIONREAD, &waiting), "FIONREAD");
+    struct pollfd polled = {ends[1], POLLIN, 0};
+    say("below the mark", poll(&polled, 1, 0));
+    check(send(ends[0], "c", 1, 0), "send");
+    say("at the mark", poll(&polled, 1, -1));
+    say("of one byte", recv(ends[1], found, 1, 0));
+    say("at once", recv(ends[1], found, sizeof found, MSG_DONTWAIT));
+    call.fd = ends[1];
+    pthread_create(&thread, NULL, receive_up_to_four, &call);
+    await_sleep(&call.thread);
+    check(send(ends[0], "d", 1, 0), "send");
+    check(send(ends[0], "ef", 2, 0), "send");
+    pthread_join(thread, NULL);
+    say("in one call", call.received);
+    check(send(ends[0], "g", 1, 0), "send");
+    check(shutdown(ends[0], SHUT_WR), "shutdown");
+    say("at the end", poll(&polled, 1, -1));
+    say("the last", recv(ends[1], found, sizeof found, 0));
+    say("the end", recv(ends[1], found, sizeof found, 0));
+    close(ends[0]);
+    close(ends[1]);
+    close(by);
+}
+
+/* Pointers that lead nowhere; those to times the C library itself follows. */
+static void bad_pointers(void)
+{
+    static void *volatile const nowhere[] = {(void *)8, (void *)-4096, (void *)(1ul << 40)};
+    int by = listener(), ends[2], file = open("/proc/self/exe", O_RDONLY);
+    connect_by(by, ends);
+    for (int at = 0; at < 3; at++) {
+        void *bad = nowhere[at];
+        socklen_t len = sizeof(struct sockaddr_in);
+        say("poll", poll(bad, 1, 0));
+        say("select of a set", select(ends[1] + 1, bad, NULL, NULL, NULL));
+        say("recvmmsg", recvmmsg(ends[1], bad, 1, MSG_DONTWAIT, NULL));
+        say("sendmmsg", sendmmsg(ends[1], bad, 1, MSG_DONTWAIT));
+        say("getpeername", getpeername(ends[1], bad, &len));
+        say("getsockname", getsockname(ends[1], bad, &len));
+        say("connect", connect(ends[1], bad, len));
+        say("sendfile", sendfile(ends[1], file, bad, 1));
+        say("readv", readv(ends[1], bad, 1));
+        say("writev", writev(ends[1], bad, 1));
+    }
+    close(file);
+    close(ends[0]);
+    close(ends[1]);
+    close(by);
+}
+
 int main(int count, char **arguments)
 {
     if (count > 1) {
@@ -529,5 +562,7 @@ int main(int count, char **arguments)
     files_that_are_none();
     select_beyond();
     closed_meanwhile();
+    low_water();
+    bad_pointers();
     return 0;
 }

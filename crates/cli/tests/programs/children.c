@@ -2,21 +2,15 @@
  * Says what children do with the sockets of their parent, however they were made, a line for each:
  * with split sockets the same as with those of the kernel.
  */
+#include "programs.h"
+
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <mqueue.h>
-#include <netinet/in.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -27,15 +21,6 @@
 #define FILES 20
 
 extern char **environ;
-
-static int check(int result, const char *what)
-{
-    if (result < 0) {
-        fprintf(stderr, "%s: %s\n", what, strerror(errno));
-        exit(1);
-    }
-    return result;
-}
 
 static int listener(struct sockaddr_in *at)
 {

@@ -2,28 +2,15 @@
  * Says what closed sockets leave behind, a line for each: without a library the same as on those of
  * the kernel.
  */
+#include "programs.h"
+
 #include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define TURNS 100
 
-static int check(int result, const char *what)
-{
-    if (result < 0) {
-        fprintf(stderr, "%s: %s\n", what, strerror(errno));
-        exit(1);
-    }
-    return result;
-}
-
-static int stream(void)
+static int reusing_stream(void)
 {
     int on = 1, fd = check(socket(AF_INET, SOCK_STREAM, 0), "socket");
     check(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), "SO_REUSEADDR");
@@ -33,7 +20,7 @@ static int stream(void)
 static int bound(struct sockaddr_in *at)
 {
     socklen_t len = sizeof *at;
-    int fd = stream();
+    int fd = reusing_stream();
     *at = (struct sockaddr_in){.sin_family = AF_INET};
     at->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     check(bind(fd, (struct sockaddr *)at, sizeof *at), "bind");
@@ -51,7 +38,7 @@ static void bind_again(int listens)
         if (listens)
             check(listen(fd, 5), "listen");
         close(fd);
-        fd = stream();
+        fd = reusing_stream();
         failed += bind(fd, (struct sockaddr *)&at, sizeof at) < 0 || listen(fd, 5) < 0;
         close(fd);
     }
@@ -67,7 +54,7 @@ static void reset_by_peer(void)
     check(listen(by, 5), "listen");
     for (int turn = 0; turn < TURNS; turn++) {
         struct linger now = {.l_onoff = 1};
-        int error = 0, fd = stream();
+        int error = 0, fd = reusing_stream();
         socklen_t len = sizeof error;
         check(connect(fd, (struct sockaddr *)&at, sizeof at), "connect");
         int peer = check(accept(by, NULL, NULL), "accept");

@@ -2,25 +2,12 @@
  * Says what sockets of IPv6 do with addresses of IPv4, which are mapped there (RFC 4291 2.5.5.2), a
  * line for each: on split sockets the same as on those of the kernel.
  */
+#include "programs.h"
+
 #include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-static int check(int result, const char *what)
-{
-    if (result < 0) {
-        fprintf(stderr, "%s: %s\n", what, strerror(errno));
-        exit(1);
-    }
-    return result;
-}
-
-static int stream(int family, int only)
+static int stream_of(int family, int only)
 {
     int fd = check(socket(family, SOCK_STREAM, 0), "socket");
     if (family == AF_INET6)
@@ -100,7 +87,7 @@ static void meet(int listener, int client, const char *ip)
 static int listener_at(const char *ip, int only)
 {
     struct sockaddr_in6 at = of(ip, 0);
-    int fd = stream(AF_INET6, only);
+    int fd = stream_of(AF_INET6, only);
     printf("listener at %s, IPV6_V6ONLY %d\n", ip, only);
     if (say(" bind", bind(fd, (struct sockaddr *)&at, sizeof at)) < 0)
         return fd;
@@ -112,7 +99,7 @@ static int listener_at(const char *ip, int only)
 /* A socket that is bound to an address, and connects to a listener at another. */
 static void bound(int listener, const char *from, const char *to)
 {
-    int fd = stream(AF_INET6, 0);
+    int fd = stream_of(AF_INET6, 0);
     struct sockaddr_in6 at = of(from, 0);
     printf("from %s ", from);
     if (say("bind", bind(fd, (struct sockaddr *)&at, sizeof at)) == 0)
@@ -124,9 +111,9 @@ static void bound(int listener, const char *from, const char *to)
 int main(void)
 {
     int dual = listener_at("::", 0);
-    meet(dual, stream(AF_INET6, 0), "::ffff:127.0.0.1");
-    meet(dual, stream(AF_INET6, 0), "::1");
-    meet(dual, stream(AF_INET6, 1), "::ffff:127.0.0.1");
+    meet(dual, stream_of(AF_INET6, 0), "::ffff:127.0.0.1");
+    meet(dual, stream_of(AF_INET6, 0), "::1");
+    meet(dual, stream_of(AF_INET6, 1), "::ffff:127.0.0.1");
     bound(dual, "::", "::ffff:127.0.0.1");
     bound(dual, "::ffff:0.0.0.0", "::ffff:127.0.0.1");
     bound(dual, "::ffff:127.0.0.1", "::ffff:127.0.0.1");
@@ -135,17 +122,17 @@ int main(void)
     bound(dual, "::1", "::ffff:127.0.0.1");
     close(dual);
     int mapped = listener_at("::ffff:127.0.0.1", 0);
-    meet(mapped, stream(AF_INET6, 0), "::ffff:127.0.0.1");
+    meet(mapped, stream_of(AF_INET6, 0), "::ffff:127.0.0.1");
     close(mapped);
     int all = listener_at("::ffff:0.0.0.0", 0);
-    meet(all, stream(AF_INET6, 0), "::ffff:127.0.0.1");
+    meet(all, stream_of(AF_INET6, 0), "::ffff:127.0.0.1");
     close(all);
     close(listener_at("::ffff:127.0.0.1", 1));
     /* A client of IPv4 meets a listener of both. */
     dual = listener_at("::", 0);
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port_of(dual))};
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int client = stream(AF_INET, 0);
+    int client = stream_of(AF_INET, 0);
     say("connect", connect(client, (struct sockaddr *)&to, sizeof to));
     say_names(client);
     struct sockaddr_storage at;

@@ -2,37 +2,17 @@
  * Says what sets of epoll report in ways that programs seldom use them, a line for each: of split
  * sockets the same as of those of the kernel.
  */
+#include "programs.h"
+
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define WAITING 3
 #define EVENTS 8
-
-static int check(int result, const char *what)
-{
-    if (result < 0) {
-        fprintf(stderr, "%s: %s\n", what, strerror(errno));
-        exit(1);
-    }
-    return result;
-}
-
-static int stream(void)
-{
-    return check(socket(AF_INET, SOCK_STREAM, 0), "socket");
-}
 
 static struct sockaddr_in listen_on(int fd)
 {
@@ -89,23 +69,6 @@ static void *wait_in_set(void *place)
     atomic_store(&started[own], gettid());
     int count = epoll_wait(waited_for, &found_by[own], 1, -1);
     return (void *)(long)count;
-}
-
-/* Waits until a thread sleeps. */
-static void await_sleep(atomic_int *started)
-{
-    char name[64], state = 0;
-    int thread;
-    while ((thread = atomic_load(started)) == 0)
-        sched_yield();
-    snprintf(name, sizeof name, "/proc/self/task/%d/stat", thread);
-    while (state != 'S') {
-        FILE *file = fopen(name, "r");
-        if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-            check(-1, name);
-        fclose(file);
-        sched_yield();
-    }
 }
 
 /* Threads wait in a set before its first socket comes, by a duplicate. Each gets one connection. */
@@ -243,6 +206,65 @@ static void before_bind(void)
     close(set);
 }
 
+/* A closed member is reported as long as a duplicate of it is open. */
+static void closed_members(unsigned flag)
+{
+    struct epoll_event found[4];
+    int set = new_set(), listener = stream();
+    struct sockaddr_in at = listen_on(listener);
+    int client = connected_to(at);
+    add(set, listener, EPOLLIN | flag, 7);
+    int copy = check(dup(listener), "dup");
+    close(listener);
+    say_next("a closed listener", set);
+    printf("changed: %d\n", change(set, EPOLL_CTL_MOD, listener, EPOLLIN, 8));
+    printf("removed: %d\n", change(set, EPOLL_CTL_DEL, listener, 0, 0));
+    check(dup2(copy, listener), "dup2");
+    printf("added again: %d\n", change(set, EPOLL_CTL_ADD, listener, EPOLLIN, 9));
+    check(dup2(copy, listener), "dup2");
+    printf("changed: %d\n", change(set, EPOLL_CTL_MOD, listener, EPOLLIN, 10));
+    say_next("open again", set);
+    int accepted = check(accept(copy, NULL, NULL), "accept");
+    close(listener);
+    add(set, accepted, EPOLLIN | EPOLLRDHUP | flag, 11);
+    int other = check(fcntl(accepted, F_DUPFD_CLOEXEC, 100), "F_DUPFD_CLOEXEC");
+    add(set, other, EPOLLIN | flag, 12);
+    close(accepted);
+    check(send(client, "x", 1, 0), "send");
+    int count = 0;
+    unsigned long data = 0;
+    while (count < 2) {
+        int more = check(epoll_wait(set, found + count, 4 - count, 20000), "epoll_wait");
+        for (int place = count; place < count + more; place++)
+            data ^= found[place].data.u64;
+        count = more > 0 ? count + more : 4;
+    }
+    printf("a closed connection, and its duplicate: %d, %#lx\n", count, data);
+    close(copy);
+    close(other);
+    printf("all closed: %d\n", epoll_wait(set, found, 4, 0));
+    close(client);
+    close(set);
+}
+
+/* So is a closed set within another. */
+static void closed_set(void)
+{
+    int outer = new_set(), inner = new_set(), listener = stream();
+    struct sockaddr_in at = listen_on(listener);
+    add(inner, listener, EPOLLIN, 7);
+    add(outer, inner, EPOLLIN, 13);
+    int copy = check(dup(inner), "dup"), client = connected_to(at);
+    close(inner);
+    say_next("a closed set", outer);
+    struct epoll_event found[4];
+    close(copy);
+    printf("all closed: %d\n", epoll_wait(outer, found, 4, 0));
+    close(client);
+    close(listener);
+    close(outer);
+}
+
 int main(void)
 {
     waiting_before();
@@ -255,5 +277,8 @@ int main(void)
     }
     equal_data();
     before_bind();
+    closed_members(0);
+    closed_members(EPOLLET);
+    closed_set();
     return 0;
 }

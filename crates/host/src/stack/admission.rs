@@ -552,6 +552,7 @@ impl Stack {
                     entry.tcp.set_send_buffer_bytes(bytes);
                 }
                 entry.wants_teardown = options.teardown_offload;
+                entry.traffic_class = options.traffic_class.of(tuple.remote);
             }
             entry.listener = Some(listener);
             entry.is_reserved = self.bindings.reserve(listener);

@@ -325,7 +325,15 @@ impl Stack {
             Resolution::Unreachable | Resolution::Own => return Bare::Gone,
         };
         let mut buffer = [0; contract::limits::HEADER_BYTES_MAX];
-        let template = TcpTemplate::new(self.link.mac, destination_mac, tuple.local, tuple.remote);
+        let traffic_class = if header.flags.contains(Flags::SYN) && self.bindings.has_classes() {
+            self.class_of_listener(&tuple)
+        } else {
+            0
+        };
+        let template = TcpTemplate {
+            traffic_class,
+            ..TcpTemplate::new(self.link.mac, destination_mac, tuple.local, tuple.remote)
+        };
         if let Some(length) = template.write(header, &mut buffer) {
             let frame = &mut buffer[..length];
             if frame::complete_checksum(frame, []).is_ok() {

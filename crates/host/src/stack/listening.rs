@@ -55,6 +55,15 @@ impl Stack {
         assert_eq!(listens, Ok(()), "the server comes first");
     }
 
+    /// The traffic class of connections that a listener gets.
+    pub(super) fn class_of_listener(&self, tuple: &Tuple) -> u8 {
+        let Destination::Listener(listener) = self.destination(tuple) else {
+            return 0;
+        };
+        let options = self.bindings.options(listener);
+        options.map_or(0, |options| options.traffic_class.of(tuple.remote))
+    }
+
     /// The destination of a connection that a peer opens.
     pub(super) fn destination(&self, tuple: &Tuple) -> Destination {
         let hash = self.connections.hash(tuple);

@@ -214,7 +214,10 @@ impl Stack {
         for side in BOTH {
             let leg = &splice.legs[side];
             let Tuple { local, remote } = leg.tuple;
-            let template = TcpTemplate::new(self.link.mac, leg.mac, local, remote);
+            let template = TcpTemplate {
+                traffic_class: leg.traffic_class,
+                ..TcpTemplate::new(self.link.mac, leg.mac, local, remote)
+            };
             header_bytes[side] = template.write(&Header::default(), &mut headers[side])?;
             let numbers = leg.numbers?;
             legs[side] = Some(SpliceLeg {

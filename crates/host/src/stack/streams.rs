@@ -103,6 +103,14 @@ impl Io for Streams<'_> {
         self.stack.listen(binding, options)
     }
 
+    fn reuse_address(&mut self, binding: BindingId, reuses: bool) {
+        self.stack.bindings.reuse_address(binding, reuses);
+    }
+
+    fn join_group(&mut self, binding: BindingId, group: u32) {
+        self.stack.bindings.join_group(binding, group);
+    }
+
     fn set_listener_room(&mut self, binding: BindingId, room: usize) {
         self.stack.bindings.set_room(binding, room);
     }
@@ -369,6 +377,11 @@ impl Io for Streams<'_> {
             StreamOption::Congestion(algorithm) => entry.tcp.set_congestion(now, algorithm),
             StreamOption::MssMax(bytes) => {
                 entry.tcp.set_mss_max(bytes);
+            }
+            StreamOption::TrafficClass(class) => {
+                entry.traffic_class = class.of(entry.tuple.remote);
+                // The next packet makes another.
+                entry.prefix = None;
             }
             // The stack handles it, not TCP.
             StreamOption::TeardownOffload(_) => {}

@@ -139,6 +139,7 @@ impl Stack {
             return None;
         }
         let (worker, flow, tuple) = (entry.worker, entry.flow(), entry.tuple);
+        let traffic_class = entry.traffic_class;
         let Resolution::Known(mac) = self.neighbors.resolve_route(now_us, &mut entry.route) else {
             return None;
         };
@@ -150,7 +151,9 @@ impl Stack {
         if self.teardown.parted.len() >= self.config.parted_max {
             return None;
         }
-        Some(Record::new(now_us, flow, &tuple, mac, worker, remainder))
+        let mut record = Record::new(now_us, flow, &tuple, mac, worker, remainder);
+        record.traffic_class = traffic_class;
+        Some(record)
     }
 
     /// Forgets connections whose end no NIC stack has reported for far too long.
@@ -176,7 +179,10 @@ impl Stack {
         let remainder = &record.remainder;
         let now_ms = (now_us / 1000) as u32;
         let mut header = [0; contract::limits::HEADER_BYTES_MAX];
-        let template = TcpTemplate::new(self.link.mac, record.mac, tuple.local, tuple.remote);
+        let template = TcpTemplate {
+            traffic_class: record.traffic_class,
+            ..TcpTemplate::new(self.link.mac, record.mac, tuple.local, tuple.remote)
+        };
         let header_bytes = template.write(&Header::default(), &mut header).unwrap_or(0);
         let part = Part {
             flow: record.flow,

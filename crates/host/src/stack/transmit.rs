@@ -137,7 +137,10 @@ impl Stack {
 fn make_prefix(neighbors: &mut Neighbors, own_mac: [u8; 6], now_us: u64, entry: &mut Entry) {
     if let Resolution::Known(mac) = neighbors.resolve_route(now_us, &mut entry.route) {
         let Tuple { local, remote } = entry.tuple;
-        let template = TcpTemplate::new(own_mac, mac, local, remote);
+        let template = TcpTemplate {
+            traffic_class: entry.traffic_class,
+            ..TcpTemplate::new(own_mac, mac, local, remote)
+        };
         entry.prefix = TcpPrefix::new(&template);
     }
 }

@@ -13,7 +13,7 @@ use contract::setup::SetupScope;
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
-use crate::app::{Bind, BindError, BindingId, Owner, StreamOptions};
+use crate::app::{Bind, BindError, BindingId, Owner, StreamOptions, TrafficClass};
 
 /// Which destination addresses a binding covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,6 +222,8 @@ pub(crate) struct Bindings {
     generation: u32,
     /// Goes up with each change of what listens.
     revision: u64,
+    /// A listener has had packets of a traffic class.
+    has_classes: bool,
     /// No connections are accepted any more.
     is_closed: bool,
 }
@@ -281,6 +283,7 @@ impl Bindings {
         binding: BindingId,
         options: StreamOptions,
     ) -> Result<(), BindError> {
+        self.has_classes |= options.traffic_class != TrafficClass::default();
         let open = self.get(binding).filter(|_| !self.is_closed);
         let (index, found) = open.ok_or(BindError::NoBinding)?;
         let (scope, reuse_port, port) = (found.scope, found.reuse_port, found.address.port());
@@ -302,6 +305,26 @@ impl Bindings {
         Ok(())
     }
 
+    /// Whether the address may be shared with those that reuse addresses (`SO_REUSEADDR`): what
+    /// counts is what both want when the later one binds.
+    pub(crate) fn reuse_address(&mut self, binding: BindingId, reuses: bool) {
+        if let Some((index, _)) = self.get(binding) {
+            self.change(index, |binding| binding.reuse_address = reuses);
+        }
+    }
+
+    /// Has a binding share its address with others of a group (`SO_REUSEPORT`).
+    pub(crate) fn join_group(&mut self, binding: BindingId, group: u32) {
+        if let Some((index, _)) = self.get(binding) {
+            self.change(index, |binding| binding.reuse_port = Some(group));
+        }
+    }
+
+    /// Whether it is worth looking for the traffic class of a listener.
+    pub(crate) fn has_classes(&self) -> bool {
+        self.has_classes
+    }
+
     /// Listens no more. The address stays bound.
     pub(crate) fn unlisten(&mut self, binding: BindingId) {
         if let Some((index, _)) = self.get(binding) {
@@ -311,11 +334,16 @@ impl Bindings {
 
     /// A binding begins to listen, or ends.
     fn change_listening(&mut self, index: usize, listening: Option<Listening>) {
+        self.change(index, |binding| binding.listening = listening);
+    }
+
+    /// Changes a binding, and what the others of its port know of it.
+    fn change(&mut self, index: usize, change: impl FnOnce(&mut Binding)) {
         self.revision += 1;
         self.take_out(index);
         let binding = &mut self.bindings[index];
         let (scope, before) = (binding.scope, binding.class());
-        binding.listening = listening;
+        change(binding);
         let after = binding.class();
         let port = self.by_port.entry(binding.address.port()).or_default();
         // Before the other goes, so that its group stays.
@@ -831,6 +859,44 @@ mod tests {
             to(&bindings, "10.0.0.1:80", 0),
             Destination::Listener(members[0])
         );
+    }
+
+    #[test]
+    fn what_a_binding_shares_may_change_later() {
+        let mut bindings = Bindings::default();
+        let again = Bind {
+            reuse_address: true,
+            ..at("10.0.0.1:80")
+        };
+        let grouped = Bind {
+            reuse_port: Some(1),
+            ..at("10.0.0.1:80")
+        };
+        let one = bind(&mut bindings, &at("10.0.0.1:80")).unwrap();
+        assert_eq!(bind(&mut bindings, &again), Err(BindError::InUse));
+        bindings.reuse_address(one, true);
+        assert_eq!(
+            bind(&mut bindings, &at("10.0.0.1:80")),
+            Err(BindError::InUse)
+        );
+        let two = bind(&mut bindings, &again).unwrap();
+        bindings.release(two);
+        bindings.reuse_address(one, false);
+        assert_eq!(bind(&mut bindings, &again), Err(BindError::InUse));
+        bindings.listen(one, StreamOptions::default()).unwrap();
+        assert_eq!(bind(&mut bindings, &grouped), Err(BindError::InUse));
+        bindings.join_group(one, 1);
+        let two = bind(&mut bindings, &grouped).unwrap();
+        bindings.listen(two, StreamOptions::default()).unwrap();
+        let sent = [0, 1].map(|hash| to(&bindings, "10.0.0.1:80", hash));
+        let members = [one, two].map(Destination::Listener);
+        assert!(
+            members.iter().all(|member| sent.contains(member)),
+            "{sent:?}"
+        );
+        bindings.release(one);
+        bindings.release(two);
+        assert_eq!(bindings.of_owner(again.owner), 0);
     }
 
     #[test]

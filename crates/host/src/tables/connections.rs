@@ -89,6 +89,8 @@ pub(crate) struct Entry {
     pub(crate) may_part: bool,
     /// Whether the application wants that, if it has said so.
     pub(crate) wants_teardown: Option<bool>,
+    /// Of its packets, but for the ECN field.
+    pub(crate) traffic_class: u8,
     /// Its share of the memory of all connections, as of the last look, in bytes.
     pub(crate) charged_bytes: usize,
     /// The peer has sent text since then.
@@ -290,6 +292,7 @@ impl Connections {
             armed_us: u64::MAX,
             may_part: false,
             wants_teardown: None,
+            traffic_class: 0,
             charged_bytes: 0,
             is_share_stale: false,
             data_plane_failed: false,

@@ -32,6 +32,8 @@ pub(crate) struct Record {
     worker: u16,
     /// Of the next hop.
     pub(crate) mac: [u8; 6],
+    /// Of its packets.
+    pub(crate) traffic_class: u8,
 }
 
 const _: () = assert!(size_of::<Record>() <= 128, "a hundred thousand take 13 MB");
@@ -55,6 +57,7 @@ impl Record {
             // No host drives so many: each NIC stack has few, and there are few NIC stacks.
             worker: worker as u16,
             mac,
+            traffic_class: 0,
         }
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct Leg {
     pub(crate) tuple: Tuple,
     /// Of the next hop.
     pub(crate) mac: [u8; 6],
+    /// Of its packets.
+    pub(crate) traffic_class: u8,
     /// Where it was at the join.
     pub(crate) numbers: Option<JoinNumbers>,
     /// Sequence number behind a FIN of the peer that went to the NIC worker.
@@ -219,6 +221,7 @@ mod tests {
             stream: StreamId(port.into()),
             tuple: tuple(port),
             mac: [2; 6],
+            traffic_class: 0,
             numbers: None,
             fin_end: None,
             app_deadline_us: None,

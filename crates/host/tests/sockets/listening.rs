@@ -1,10 +1,12 @@
 //! Addresses that applications bind, and the listeners among them.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use host::app::{
-    AppEvent, Bind, BindError, BindingId, CloseReason, Owner, StreamId, StreamOptions,
+    AppEvent, Bind, BindError, BindingId, CloseReason, Owner, StreamId, StreamOption,
+    StreamOptions, TrafficClass,
 };
 
 use crate::pair::Pair;
@@ -119,6 +121,41 @@ fn a_full_listener_drops_handshakes_that_peers_repeat() {
     pair.server
         .act(pair.now_us, |io| io.set_listener_room(binding, 1));
     pair.run_until(|pair| pair.client.app.server.has(&AppEvent::Connected));
+}
+
+#[test]
+fn a_traffic_class_is_in_all_packets_and_changes_with_the_next() {
+    let mut pair = Pair::with_ports(50_000..=50_999);
+    let class = |v4| TrafficClass { v4, v6: 0xfc };
+    let options = StreamOptions {
+        traffic_class: class(0x28),
+        ..StreamOptions::default()
+    };
+    listen(&mut pair, &at("10.77.0.2:81"), options);
+    let stream = open(&mut pair, "10.77.0.2:81");
+    pair.act(stream, |io, stream| {
+        io.write(stream, b"hello");
+    });
+    pair.run_until(|pair| pair.client.app.server.received == b"hello");
+    let dscp = |classes: &[u8]| {
+        classes
+            .iter()
+            .map(|class| class & !3)
+            .collect::<BTreeSet<_>>()
+    };
+    assert!(pair.classes.len() > 1);
+    assert_eq!(dscp(&pair.classes), BTreeSet::from([0x28]));
+
+    let (accepted, _) = pair.server.app.others.events[0];
+    pair.server.act(pair.now_us, |io| {
+        io.set_option(accepted, StreamOption::TrafficClass(class(0xb8)));
+    });
+    pair.classes.clear();
+    pair.act(stream, |io, stream| {
+        io.write(stream, b", world");
+    });
+    pair.run_until(|pair| pair.client.app.server.received == b"hello, world");
+    assert_eq!(dscp(&pair.classes), BTreeSet::from([0xb8]));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use host::app::{
 use host::{Absent, Applications, Link, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort, pair};
 use netdev::{Offload, Port, Superpacket};
+use wire::{ethernet, ip};
 
 const SERVER: &str = "10.77.0.2";
 const CLIENT: &str = "10.77.0.1";
@@ -127,6 +128,8 @@ pub(crate) struct Pair {
     pub(crate) lost: usize,
     /// No frame of the server reaches the client.
     pub(crate) is_cut: bool,
+    /// The types of service of the server's TCP packets.
+    pub(crate) classes: Vec<u8>,
 }
 
 impl Pair {
@@ -149,6 +152,7 @@ impl Pair {
             server: Node::new(&[SERVER], vec![80], ports, server, now_us),
             lost: 0,
             is_cut: false,
+            classes: Vec::new(),
         };
         for app in [&mut pair.server.app.server, &mut pair.server.app.others] {
             (app.echoes, app.closes) = (true, true);
@@ -173,6 +177,7 @@ impl Pair {
                 &mut self.server
             };
             let (stack, lost, is_cut) = (&mut node.stack, &mut self.lost, self.is_cut);
+            let classes = &mut self.classes;
             node.port
                 .receive(usize::MAX, &mut |frame| {
                     if is_client && is_cut {
@@ -181,6 +186,10 @@ impl Pair {
                     if !is_client && *lost > 0 {
                         *lost -= 1;
                         return;
+                    }
+                    let packet = &frame.bytes[ethernet::HEADER_BYTES..];
+                    if is_client && packet[0] >> 4 == 4 && packet[9] == ip::TCP {
+                        classes.push(packet[1]);
                     }
                     stack.on_frame(now_us, frame);
                 })

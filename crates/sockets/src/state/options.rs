@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use host::CongestionAlgorithm;
-use host::app::{Io, StreamId, StreamOption, StreamOptions};
+use host::app::{Io, StreamId, StreamOption, StreamOptions, TrafficClass};
 use rustix::io::Errno;
 use socket_channel::SocketOption;
 use tcp::Keepalive;
@@ -51,6 +51,7 @@ pub(crate) struct Options {
     notsent_lowat_bytes: Option<u64>,
     mss_max: Option<u16>,
     fast_open_queue: u64,
+    traffic_class: TrafficClass,
     setup_offload: Option<bool>,
     teardown_offload: Option<bool>,
 }
@@ -73,6 +74,7 @@ impl Default for Options {
             notsent_lowat_bytes: None,
             mss_max: None,
             fast_open_queue: 0,
+            traffic_class: TrafficClass::default(),
             setup_offload: None,
             teardown_offload: None,
         }
@@ -89,6 +91,11 @@ fn within(value: u64, least: u64, most: u64) -> Result<u64, Errno> {
     } else {
         Err(Errno::INVAL)
     }
+}
+
+/// A traffic class without its ECN field.
+fn class(value: u64) -> Result<u8, Errno> {
+    Ok(within(value, 0, u8::MAX.into())? as u8 & !3)
 }
 
 fn buffer(value: u64) -> usize {
@@ -156,6 +163,8 @@ impl Options {
                 let wanted = within(value, 0, i32::MAX as u64)?;
                 self.fast_open_queue = wanted.min(FAST_OPEN_QUEUE_MAX);
             }
+            SocketOption::TypeOfService => self.traffic_class.v4 = class(value)?,
+            SocketOption::TrafficClass => self.traffic_class.v6 = class(value)?,
             SocketOption::SetupOffload => self.setup_offload = Some(value != 0),
             SocketOption::TeardownOffload => self.teardown_offload = Some(value != 0),
             // They say how an address is bound, and come with Bind.
@@ -194,6 +203,8 @@ impl Options {
             SocketOption::MaxSegmentBytes => self.mss_max.map_or(DEFAULT_MSS, u64::from),
             SocketOption::NotSentLowWaterBytes => self.notsent_lowat_bytes.unwrap_or(0),
             SocketOption::FastOpenQueue => self.fast_open_queue,
+            SocketOption::TypeOfService => self.traffic_class.v4.into(),
+            SocketOption::TrafficClass => self.traffic_class.v6.into(),
             SocketOption::SetupOffload => self.setup_offload.unwrap_or(false).into(),
             SocketOption::TeardownOffload => self.teardown_offload.unwrap_or(false).into(),
             SocketOption::ReuseAddress | SocketOption::ReusePort | SocketOption::V6Only => {
@@ -224,6 +235,7 @@ impl Options {
             mss_max: self.mss_max,
             defer_accept: (defer_accept > 0).then(|| Duration::from_secs(defer_accept)),
             fast_open: Some(self.fast_open_queue > 0),
+            traffic_class: self.traffic_class,
             setup_offload: self.setup_offload,
             teardown_offload: self.teardown_offload,
         }
@@ -246,6 +258,9 @@ impl Options {
         if let Some(bytes) = self.mss_max {
             io.set_option(stream, StreamOption::MssMax(bytes));
         }
+        if self.traffic_class != TrafficClass::default() {
+            io.set_option(stream, StreamOption::TrafficClass(self.traffic_class));
+        }
     }
 
     /// What of it a living connection takes when one option was set.
@@ -263,6 +278,9 @@ impl Options {
             }
             SocketOption::SendBufferBytes => StreamOption::SendBufferBytes(self.send_buffer_bytes?),
             SocketOption::Congestion => StreamOption::Congestion(self.congestion?),
+            SocketOption::TypeOfService | SocketOption::TrafficClass => {
+                StreamOption::TrafficClass(self.traffic_class)
+            }
             SocketOption::TeardownOffload => StreamOption::TeardownOffload(self.teardown_offload?),
             // Whether it is corked depends on its bytes as well.
             SocketOption::Cork

@@ -259,3 +259,85 @@ fn the_address_of_a_descriptor_that_was_closed_is_free_at_once() {
     world.hang_up(app, HandleId(first.0 + 1));
     world.assert_nothing_left();
 }
+
+#[test]
+fn what_a_socket_shares_may_change_after_it_was_bound() {
+    let mut world = World::new();
+    let mut program = Program::new(&mut world, 1);
+    let [one, two] = [(); 2].map(|()| {
+        let handle = program.handle();
+        program.open(&mut world, handle)
+    });
+    let bind = |program: &mut Program, world: &mut World, socket, flags| {
+        program.bind(world, socket, "0.0.0.0:8000", flags)
+    };
+    let set = |program: &mut Program, world: &mut World, option, value| {
+        let done = program.call(world, |request| Command::SetOption {
+            request,
+            socket: one,
+            option,
+            value,
+        });
+        done.map(drop)
+    };
+    let ways = [
+        (SocketOption::ReuseAddress, BindFlags::REUSE_ADDR),
+        (SocketOption::ReusePort, BindFlags::REUSE_PORT),
+    ];
+    // Before there is an address, the library keeps both.
+    set(&mut program, &mut world, SocketOption::ReuseAddress, 1).unwrap();
+    bind(&mut program, &mut world, one, BindFlags::NONE).unwrap();
+    let refused = bind(&mut program, &mut world, two, BindFlags::REUSE_ADDR);
+    assert_eq!(refused, Err(EADDRINUSE));
+    for (option, flags) in ways {
+        let handle = program.handle();
+        let other = program.open(&mut world, handle);
+        let refused = bind(&mut program, &mut world, other, flags);
+        assert_eq!(refused, Err(EADDRINUSE));
+        set(&mut program, &mut world, option, 1).unwrap();
+        bind(&mut program, &mut world, other, flags).unwrap();
+        program.close(handle);
+        set(&mut program, &mut world, option, 0).unwrap();
+        world.run_for_us(10_000);
+    }
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn traffic_classes_are_kept_without_their_ecn_field() {
+    let mut world = World::new();
+    world.clients.echoes = false;
+    let mut program = Program::new(&mut world, 1);
+    let (listener, _) = program.listener(&mut world, 8000);
+    let set = |program: &mut Program, world: &mut World, option, value| {
+        let done = program.call(world, |request| Command::SetOption {
+            request,
+            socket: listener,
+            option,
+            value,
+        });
+        done.map(drop)
+    };
+    let classes = [SocketOption::TypeOfService, SocketOption::TrafficClass];
+    for (option, value) in classes.into_iter().zip([0x2b, 0xff]) {
+        set(&mut program, &mut world, option, value).unwrap();
+        assert_eq!(set(&mut program, &mut world, option, 256), Err(EINVAL));
+    }
+    world.connect(8000);
+    let (accepted, _) = program.accept(&mut world, listener);
+    for (socket, option, value) in [
+        (listener, SocketOption::TypeOfService, 0x28),
+        (accepted, SocketOption::TypeOfService, 0x28),
+        (accepted, SocketOption::TrafficClass, 0xfc),
+    ] {
+        let got = program.call(&mut world, |request| Command::GetOption {
+            request,
+            socket,
+            option,
+        });
+        assert_eq!(got.unwrap().1, value);
+    }
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}

@@ -8,7 +8,7 @@ use failure::Failure;
 use object::read::elf::{ElfFile32, ElfFile64};
 use object::{Object, ObjectSection, elf};
 use rustix::fs::{Access, access};
-use rustix::process::{getegid, geteuid};
+use rustix::process::{getegid, geteuid, getuid};
 
 /// The path of a program, by `PATH` if its name has no slash, as execvp(3).
 pub(crate) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
@@ -48,6 +48,13 @@ pub(crate) fn check(path: &Path, is_supervised: bool) -> Result<(), Failure> {
         };
         return Err(Failure::input(&what, why).remedy("Run it as that user."));
     }
+    let mut capabilities = [0; 64];
+    let has_capabilities =
+        rustix::fs::getxattr(path, "security.capability", &mut capabilities).is_ok();
+    if has_capabilities && !is_supervised && !getuid().is_root() {
+        let why = "its file has capabilities, so the loader takes no library from here";
+        return Err(Failure::input(&what, why).remedy(USE_COMPAT));
+    }
     // One that may be executed and not read has nothing to look at.
     let Ok(bytes) = std::fs::read(path) else {
         return Ok(());
@@ -63,7 +70,7 @@ pub(crate) fn check(path: &Path, is_supervised: bool) -> Result<(), Failure> {
 const USE_COMPAT: &str = "Start it with `splitway run --compat`, which answers its calls itself.";
 
 /// Why a program does not come to the library, and what to do.
-fn obstacle(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
+pub(super) fn obstacle(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     if !bytes.starts_with(&elf::ELFMAG) {
         // A script: its interpreter loads the library, or says that it has not.
         return None;
@@ -79,6 +86,12 @@ fn obstacle(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
         // The kernel says what it thinks of it.
         Err(_) => return None,
     };
+    if needs_musl(bytes) {
+        return Some((
+            "it is linked with musl, whose loader cannot load the library",
+            USE_COMPAT,
+        ));
+    }
     if is_go {
         return Some((
             "it is written in Go, which makes system calls without the C library",
@@ -91,11 +104,28 @@ fn obstacle(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     ))
 }
 
+/// Whether a program names the loader of musl.
+fn needs_musl(bytes: &[u8]) -> bool {
+    const LOADER: &[u8] = b"/ld-musl-";
+    let Ok(file) = ElfFile64::<object::Endianness>::parse(bytes) else {
+        return false;
+    };
+    let interpreter = interpreter(&file).and_then(|header| {
+        use object::read::elf::ProgramHeader;
+        header.data(file.endian(), bytes).ok()
+    });
+    interpreter.is_some_and(|name| name.windows(LOADER.len()).any(|part| part == LOADER))
+}
+
 fn has_interpreter(file: &ElfFile64<'_>) -> bool {
+    interpreter(file).is_some()
+}
+
+fn interpreter<'a>(file: &ElfFile64<'a>) -> Option<&'a elf::ProgramHeader64<object::Endianness>> {
     use object::read::elf::ProgramHeader;
     let endian = file.endian();
     let mut headers = file.elf_program_headers().iter();
-    headers.any(|header| header.p_type(endian) == elf::PT_INTERP)
+    headers.find(|header| header.p_type(endian) == elf::PT_INTERP)
 }
 
 fn has_go_build_id(file: &ElfFile64<'_>) -> bool {
@@ -131,5 +161,14 @@ mod tests {
         let (why, remedy) = obstacle(&without).unwrap();
         assert!(why.contains("statically") && remedy == USE_COMPAT);
         assert_eq!(obstacle(b"#!/bin/sh\n"), None);
+        let whole = std::fs::read("/bin/sh").unwrap();
+        let loader = b"/lib64/ld-linux-x86-64.so.2";
+        let place = whole.windows(loader.len()).position(|part| part == loader);
+        if let Some(place) = place {
+            let mut of_musl = whole;
+            of_musl[place..place + loader.len()].copy_from_slice(b"/lib/ld-musl-x86_64.so.1\0\0\0");
+            let (why, remedy) = obstacle(&of_musl).unwrap();
+            assert!(why.contains("musl") && remedy == USE_COMPAT);
+        }
     }
 }

@@ -32,7 +32,12 @@ pub(crate) struct Descendants {
 
 /// The children of this process.
 fn children() -> Vec<Pid> {
-    let tasks = std::fs::read_dir("/proc/self/task");
+    children_of(rustix::process::getpid())
+}
+
+/// The children of a process.
+pub(crate) fn children_of(pid: Pid) -> Vec<Pid> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
     let tasks = tasks.into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
     let lists: Vec<String> = lists.collect();

@@ -40,6 +40,7 @@ impl Stack {
                 stream: entry.stream,
                 tuple: entry.tuple,
                 mac: [0; 6],
+                traffic_class: entry.traffic_class,
                 numbers: None,
                 fin_end: None,
                 app_deadline_us: entry.app_deadline_us,

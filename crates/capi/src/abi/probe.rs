@@ -1,0 +1,131 @@
+//! Whether memory that a pointer of C names is there: EFAULT where it is not.
+//!
+//! Structures are asked for, their first page and their last: those are mostly on a few pages, a
+//! stack above all, and each thread remembers which it has asked for. What is unmapped after that
+//! goes unnoticed, and so does memory that may not be written. Of bytes to be sent or received, it
+//! is only looked whether a program can have such an address: asking for each buffer would cost
+//! more than moving it.
+
+use std::cell::Cell;
+use std::mem::size_of;
+
+use rustix::io::{Errno, Result};
+
+use crate::sys::{system_call, word};
+
+const PAGE_BYTES: usize = 4096;
+
+/// Addresses above are the kernel's, on all machines.
+const ADDRESS_MAX: usize = (1 << 56) - 1;
+
+/// Pages that a thread remembers.
+const PAGES: usize = 8;
+
+thread_local! {
+    /// Each in the place that its number names; the first page is never there.
+    static THERE: [Cell<usize>; PAGES] = const { [const { Cell::new(0) }; PAGES] };
+}
+
+/// EFAULT if no program has memory there.
+pub(crate) fn check_range(at: usize, len: usize) -> Result<()> {
+    let end = at.checked_add(len).ok_or(Errno::FAULT)?;
+    if at < PAGE_BYTES || end > ADDRESS_MAX {
+        return Err(Errno::FAULT);
+    }
+    Ok(())
+}
+
+/// EFAULT unless so many bytes are there: the first page and the last are looked at.
+pub(crate) fn check_bytes<T>(at: *const T, len: usize) -> Result<()> {
+    let at = at.addr();
+    check_range(at, len)?;
+    check_page(at)?;
+    check_page(at + len.saturating_sub(1))
+}
+
+/// EFAULT unless a value is there.
+pub fn check_value<T>(at: *const T) -> Result<()> {
+    check_bytes(at, size_of::<T>())
+}
+
+/// The same of an array.
+pub fn check_items<T>(at: *const T, count: usize) -> Result<()> {
+    if count == 0 {
+        return Ok(());
+    }
+    check_bytes(at, count.saturating_mul(size_of::<T>()))
+}
+
+/// The same of one that need not be given.
+pub fn check_given<T>(at: *const T) -> Result<()> {
+    if at.is_null() {
+        return Ok(());
+    }
+    check_value(at)
+}
+
+fn check_page(at: usize) -> Result<()> {
+    let page = at / PAGE_BYTES;
+    let is_known = THERE.with(|there| there[page % PAGES].get() == page);
+    if is_known { Ok(()) } else { ask(at) }
+}
+
+/// Has the kernel read a set of signals there, and do nothing with it: programs that confine
+/// themselves may do this.
+#[cold]
+fn ask(at: usize) -> Result<()> {
+    const SIGNALS_BYTES: usize = 8;
+    const DO_NOTHING: libc::c_long = -1;
+    let place = std::ptr::with_exposed_provenance::<u64>(at & !(SIGNALS_BYTES - 1));
+    let arguments = [
+        DO_NOTHING,
+        word(place),
+        0,
+        SIGNALS_BYTES as libc::c_long,
+        0,
+        0,
+    ];
+    // SAFETY: the kernel reads there, or says that it cannot.
+    match unsafe { system_call(libc::SYS_rt_sigprocmask, arguments) } {
+        Err(Errno::FAULT) => Err(Errno::FAULT),
+        // It has read it, and knows nothing that it might do.
+        Err(Errno::INVAL) => {
+            let page = at / PAGE_BYTES;
+            THERE.with(|there| there[page % PAGES].set(page));
+            Ok(())
+        }
+        // The program forbids it.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+    use super::*;
+
+    #[test]
+    fn memory_that_is_not_there_is_found() {
+        let value = 5u64;
+        assert_eq!(check_value(&raw const value), Ok(()));
+        for at in [0, 1, 4095, usize::MAX, usize::MAX - 7, 1 << 56] {
+            let at = std::ptr::without_provenance::<u64>(at);
+            assert_eq!(check_value(at), Err(Errno::FAULT), "{at:?}");
+        }
+        assert_eq!(check_given(std::ptr::null::<u64>()), Ok(()));
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the kernel chooses a place where nothing is, and nothing of it is used.
+        let pages = unsafe {
+            let flags = MapFlags::PRIVATE;
+            let pages = mmap_anonymous(std::ptr::null_mut(), 2 * PAGE_BYTES, access, flags);
+            let pages = pages.unwrap().cast::<u8>();
+            munmap(pages.add(PAGE_BYTES).cast(), PAGE_BYTES).unwrap();
+            pages
+        };
+        assert_eq!(check_bytes(pages, PAGE_BYTES), Ok(()));
+        assert_eq!(check_bytes(pages, PAGE_BYTES + 1), Err(Errno::FAULT));
+        // SAFETY: it was made here.
+        unsafe { munmap(pages.cast(), PAGE_BYTES).unwrap() };
+    }
+}

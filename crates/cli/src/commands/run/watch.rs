@@ -1,0 +1,248 @@
+//! Looks for processes of the program that use TCP sockets of the kernel because they have not
+//! loaded the library: no program is left to the kernel without a word.
+//!
+//! Every look is at all processes that the program has started, as `/proc` shows them. One that has
+//! the library is not looked at again until it executes another image. One that has none, twice in
+//! a row, and has a TCP socket is reported, with the reason and what to do; each program once.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+
+use crate::commands::run::program;
+use crate::commands::run::wait::children_of;
+
+/// Time between looks, at least.
+const INTERVAL_MIN: Duration = Duration::from_millis(500);
+
+/// The part of the time that looks take, at most.
+const SHARE_MAX: u32 = 200;
+
+/// Processes looked at, and programs reported, at most.
+const PROCESSES_MAX: usize = 4096;
+const REPORTS_MAX: usize = 32;
+
+/// The entry of the auxiliary vector that says whether the loader takes no library from the
+/// environment (`AT_SECURE` of getauxval(3)).
+const AT_SECURE: u64 = 23;
+
+/// The image that a process executes: what the kernel lays out at each `exec`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Image {
+    begun: String,
+    code: String,
+    stack: String,
+}
+
+/// What is known of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Loaded,
+    /// It had no library at the last look: it may not have got so far.
+    NotYet,
+    /// It has none. If it has a TCP socket, that is reported.
+    Without,
+    Reported,
+}
+
+/// Looks from now on, as long as this process lives.
+pub(super) fn begin(library: &Path, stack: Option<Pid>) {
+    let Some(name) = library.file_name() else {
+        return;
+    };
+    let mut watch = Watch {
+        library: name.to_string_lossy().into_owned(),
+        known: HashMap::new(),
+        reported: HashSet::new(),
+    };
+    std::thread::spawn(move || {
+        loop {
+            let begun = Instant::now();
+            watch.look(stack);
+            std::thread::sleep(INTERVAL_MIN.max(begun.elapsed() * SHARE_MAX));
+        }
+    });
+}
+
+#[derive(Debug)]
+struct Watch {
+    /// The name of the library's file.
+    library: String,
+    known: HashMap<Pid, (Image, Known)>,
+    /// Programs that were reported.
+    reported: HashSet<PathBuf>,
+}
+
+impl Watch {
+    fn look(&mut self, stack: Option<Pid>) {
+        let processes = descendants(stack);
+        let mut known = HashMap::with_capacity(processes.len());
+        for pid in processes {
+            if let Some(image) = image_of(pid) {
+                let before = self.known.remove(&pid).filter(|(of, _)| *of == image);
+                let now = self.look_at(pid, before.map(|(_, known)| known));
+                known.insert(pid, (image, now));
+            }
+        }
+        self.known = known;
+    }
+
+    fn look_at(&mut self, pid: Pid, before: Option<Known>) -> Known {
+        let now = match before {
+            Some(known @ (Known::Loaded | Known::Reported)) => return known,
+            Some(Known::Without) => Known::Without,
+            _ if self.has_library(pid) => return Known::Loaded,
+            Some(Known::NotYet) => Known::Without,
+            None => Known::NotYet,
+        };
+        if now == Known::NotYet || !has_tcp_socket(pid) {
+            return now;
+        }
+        let program = executable_of(pid);
+        if self.reported.len() < REPORTS_MAX && self.reported.insert(program.clone()) {
+            let (why, remedy) = reason(pid, &program);
+            eprintln!(
+                "splitway: {} (process {pid}) has TCP sockets of the kernel: {why}. {remedy}",
+                program.display()
+            );
+        }
+        Known::Reported
+    }
+
+    /// What may not be looked at, and what is gone, counts as loaded: nothing is known of it.
+    fn has_library(&self, pid: Pid) -> bool {
+        let maps = fs::read_to_string(of(pid, "maps"));
+        maps.map_or(true, |maps| maps.is_empty() || maps.contains(&self.library))
+    }
+}
+
+fn of(pid: Pid, what: &str) -> PathBuf {
+    format!("/proc/{pid}/{what}").into()
+}
+
+/// All that this process has started but for the stack.
+fn descendants(stack: Option<Pid>) -> Vec<Pid> {
+    let own = rustix::process::getpid();
+    let mut found: Vec<Pid> = children_of(own);
+    found.retain(|pid| Some(*pid) != stack);
+    let mut next = 0;
+    while let Some(pid) = found.get(next).copied() {
+        if found.len() >= PROCESSES_MAX {
+            break;
+        }
+        found.extend(children_of(pid));
+        next += 1;
+    }
+    found
+}
+
+/// `None` if the process is gone.
+fn image_of(pid: Pid) -> Option<Image> {
+    let stat = fs::read_to_string(of(pid, "stat")).ok()?;
+    // Behind the name, which may hold anything: the third field of proc_pid_stat(5) is the first.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).map(|it| (*it).to_owned());
+    Some(Image {
+        begun: field(22)?,
+        code: field(26)?,
+        stack: field(28)?,
+    })
+}
+
+fn executable_of(pid: Pid) -> PathBuf {
+    fs::read_link(of(pid, "exe")).unwrap_or_else(|_| of(pid, "exe"))
+}
+
+/// Whether a process has a TCP socket of the kernel, whatever network namespace it is of.
+fn has_tcp_socket(pid: Pid) -> bool {
+    let entries = fs::read_dir(of(pid, "fd")).into_iter().flatten().flatten();
+    let mut names = entries.map(|entry| entry.path());
+    names.any(|path| {
+        let mut name = [0; 16];
+        let found = rustix::fs::getxattr(path, "system.sockprotoname", &mut name);
+        found.is_ok_and(|len| name[..len].starts_with(b"TCP"))
+    })
+}
+
+/// Why a process has not loaded the library, and what to do.
+fn reason(pid: Pid, program: &Path) -> (String, &'static str) {
+    // As the process sees it, which may have another root.
+    let bytes = fs::read(of(pid, "exe")).unwrap_or_default();
+    if let Some((why, remedy)) = program::obstacle(&bytes) {
+        return (why.to_owned(), remedy);
+    }
+    if fs::read(of(pid, "auxv")).is_ok_and(|vector| is_secure(&vector)) {
+        let why = "it has begun with rights that its caller has not (setuid, capabilities of its \
+                   file, or different user IDs), so the loader takes no library from the caller";
+        let remedy = "Start it as the user that it runs as, or with `splitway run --compat`, which \
+                      gives it no further rights.";
+        return (why.to_owned(), remedy);
+    }
+    let root = fs::read_link(of(pid, "root")).unwrap_or_else(|_| PathBuf::from("/"));
+    if root != Path::new("/") {
+        return (
+            format!("its root is {}, where the library is not", root.display()),
+            "Copy the library there, at the same path, or use `splitway run --compat`.",
+        );
+    }
+    let environment = fs::read(of(pid, "environ")).unwrap_or_default();
+    let mut variables = environment.split(|byte| *byte == 0);
+    if !variables.any(|variable| variable.starts_with(b"LD_PRELOAD=")) {
+        return (
+            format!("{} was started without LD_PRELOAD", program.display()),
+            "Have its caller pass the environment on, or use `splitway run --compat`.",
+        );
+    }
+    (
+        "the loader has not loaded the library".to_owned(),
+        "Its message above may say why; `splitway run --compat` needs no library.",
+    )
+}
+
+/// Whether an auxiliary vector says that the loader is to trust its caller in nothing.
+fn is_secure(vector: &[u8]) -> bool {
+    let (words, _) = vector.as_chunks::<8>();
+    let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+    let (pairs, _) = words.as_chunks::<2>();
+    pairs
+        .iter()
+        .any(|[key, value]| *key == AT_SECURE && *value != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::process::Command;
+
+    use super::*;
+
+    fn own() -> Pid {
+        rustix::process::getpid()
+    }
+
+    #[test]
+    fn a_tcp_socket_is_found_among_descriptors() {
+        let _listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(has_tcp_socket(own()));
+        let mut sleeper = Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = Pid::from_child(&sleeper);
+        assert!(!has_tcp_socket(pid) && descendants(None).contains(&pid));
+        assert!(!descendants(Some(pid)).contains(&pid));
+        assert_eq!(image_of(pid), image_of(pid));
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert_eq!(image_of(pid), None);
+    }
+
+    #[test]
+    fn the_auxiliary_vector_says_whether_the_loader_trusts_its_caller() {
+        assert!(!is_secure(&fs::read("/proc/self/auxv").unwrap()));
+        let of = |words: [u64; 4]| words.map(u64::to_ne_bytes).concat();
+        assert!(is_secure(&of([6, 4096, AT_SECURE, 1])));
+        assert!(!is_secure(&of([AT_SECURE, 0, 6, AT_SECURE])));
+    }
+}
