@@ -97,7 +97,8 @@ pub(super) const PROGRAMS: &[Served] = &[
         "Varnish",
         Debian("varnish"),
         ("varnish", "epoll"),
-        "in front of a server: files, keep-alive, half-close, slow readers, uploads; kill of its child",
+        "in front of a server: files, keep-alive, half-close, slow readers, uploads; kill of \
+         its child",
     )
     .with(CONNECTS),
     Served::new(
@@ -271,8 +272,8 @@ pub(super) const PROGRAMS: &[Served] = &[
         "NSD",
         Debian("nsd"),
         ("nsd", ""),
-        "large answers over TCP, 90 queries by one connection, transfers of a zone of 10,000 names; \
-         reload",
+        "large answers over TCP, 90 queries by one connection, transfers of a zone of 10,000 \
+         names; reload",
     ),
     Served::new(
         "git daemon",

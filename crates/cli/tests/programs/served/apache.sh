@@ -46,8 +46,7 @@ check() {
     before=$(children "$master")
     amid_downloads kill -USR1 "$master"
     until_true replaced "$master" "$before"
-    # shellcheck disable=SC2046
-    kill -KILL $(children "$master")
+    kill_children "$master"
     until_true ask responds
     ask parallel
 }

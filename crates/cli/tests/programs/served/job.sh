@@ -15,6 +15,19 @@ ask() { /usr/bin/python3 "$here/client.py" "$@"; }
 fail() { echo "$*"; exit 1; }
 # The children of a process, by their number.
 children() { cat "/proc/$1/task/"*/children; }
+gone() {
+    local process
+    for process; do [ ! -e "/proc/$process" ] || return 1; done
+}
+# Kills the children of a process, and returns when it knows.
+kill_children() {
+    local all
+    all=$(children "$1")
+    # shellcheck disable=SC2086
+    kill -KILL $all
+    # shellcheck disable=SC2086
+    until_true gone $all
+}
 replaced() { # PROCESS CHILDREN: that it has others, of which none was there
     local now child
     now=$(children "$1")
@@ -25,7 +38,7 @@ replaced() { # PROCESS CHILDREN: that it has others, of which none was there
 until_true() {
     local attempt
     for attempt in {1..400}; do
-        ! "$@" 2>>"$WORK/until.log" || return 0
+        ! ("$@") >>"$WORK/until.log" 2>&1 || return 0
         read -r -t 0.05 <> <(:) || true
     done
     fail "never: $*"

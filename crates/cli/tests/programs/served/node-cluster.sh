@@ -2,8 +2,7 @@
 start() { NODE_CLUSTER_SCHED_POLICY=$style exec node "$here/cluster.js" "$ROOT" "$PORT" "$WORK/server.pid"; }
 check() {
     ask parallel keep_alive half_close half_close_amid slow_reader upload
-    # shellcheck disable=SC2046
-    kill -KILL $(children "$(cat server.pid)")
+    kill_children "$(cat server.pid)"
     until_true ask responds
     ask parallel
 }

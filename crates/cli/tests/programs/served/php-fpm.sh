@@ -32,8 +32,7 @@ check() {
     all_echo
     local master
     master=$(cat fpm.pid)
-    # shellcheck disable=SC2046
-    kill -KILL $(children "$master")
+    kill_children "$master"
     until_true echoes 0 10
     all_echo
 }

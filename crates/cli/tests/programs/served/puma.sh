@@ -17,8 +17,7 @@ check() {
     kill -USR1 "$parent"
     until_true replaced "$parent" "$before"
     ask parallel
-    # shellcheck disable=SC2046
-    kill -KILL $(children "$parent")
+    kill_children "$parent"
     until_true ask responds
     ask parallel
 }

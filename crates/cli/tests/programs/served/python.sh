@@ -25,8 +25,7 @@ check() {
     local parent
     parent=$(cat server.pid)
     amid_downloads kill -HUP "$parent"
-    # shellcheck disable=SC2046
-    kill -KILL $(children "$parent")
+    kill_children "$parent"
     until_true ask responds
     ask parallel
 }

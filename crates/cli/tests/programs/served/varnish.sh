@@ -6,8 +6,7 @@ start() {
 check() {
     ask parallel keep_alive half_close half_close_amid slow_reader upload
     # Its child, which has the sockets, is another's work once it is gone.
-    # shellcheck disable=SC2046
-    kill -KILL $(children "$(cat varnish.pid)")
+    kill_children "$(cat varnish.pid)"
     until_true ask responds
     ask parallel
 }
