@@ -92,6 +92,10 @@ need_servers() {
     nginx -V 2>&1 | grep -q -e '--with-stream ' || [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] ||
         packages+=(libnginx-mod-stream)
     [ ${#packages[@]} -eq 0 ] && return
+    install_without_starting
+}
+
+install_without_starting() {
     local policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then
         printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
@@ -186,6 +190,58 @@ setup_long() {
     install_needed
     need_http3_clients
     need_interop_clients
+    need_served
+}
+
+# Servers of every style, and their clients: those of the distribution, and in a place of their own those of PyPI, npm and Maven, whose
+# versions are pinned.
+need_served() {
+    need apache2 apache2
+    need varnishd varnish
+    need squid squid
+    need traffic_server trafficserver
+    need memcached memcached
+    need mariadbd mariadb-server
+    need mariadb mariadb-client
+    need mosquitto mosquitto
+    need mosquitto_pub mosquitto-clients
+    need dovecot dovecot-core
+    [ -e /usr/lib/dovecot/imap ] || packages+=(dovecot-imapd)
+    need vsftpd vsftpd
+    need rsync rsync
+    need sshd openssh-server
+    need ssh openssh-client
+    [ -n "$(compgen -G '/usr/sbin/php-fpm*')" ] || packages+=(php-fpm)
+    need cgi-fcgi libfcgi-bin
+    need puma puma
+    need erl erlang-base
+    [ -n "$(compgen -G '/usr/lib/erlang/lib/inets-*')" ] || packages+=(erlang-inets)
+    [ -e /usr/share/tomcat10/bin/catalina.sh ] || packages+=(tomcat10)
+    need dnsmasq dnsmasq-base
+    need unbound unbound
+    need nsd nsd
+    need dig bind9-dnsutils
+    need git git
+    need nats-server nats-server
+    need etcd etcd-server
+    need etcdctl etcd-client
+    [ -e /usr/include/asio.hpp ] || packages+=(libasio-dev)
+    need javac default-jdk-headless
+    need npm npm
+    need mvn maven
+    [ ${#packages[@]} -eq 0 ] || install_without_starting
+    local place=${CARGO_TARGET_DIR:-target}/served pins=crates/cli/tests/programs/served
+    [ -e "$place/complete" ] && [ -z "$(find "$pins" \( -name requirements.txt -o -name package.json -o -name pom.xml \) -newer "$place/complete")" ] &&
+        return
+    say "installing servers in $place"
+    rm -rf "$place"
+    mkdir -p "$place/node"
+    python3 -m venv "$place/python"
+    "$place/python/bin/pip" install --quiet --disable-pip-version-check --requirement "$pins/requirements.txt"
+    cp "$pins/package.json" "$place/node/"
+    npm install --prefix "$place/node" --silent --no-audit --no-fund --no-package-lock
+    mvn --quiet --batch-mode --file "$pins/pom.xml" dependency:copy-dependencies -DoutputDirectory="$(realpath -m "$place/java")"
+    touch "$place/complete"
 }
 
 # Clients at their jobs: those of the distribution, and in a place of their own those of PyPI, npm, Maven and crates.io, whose versions are

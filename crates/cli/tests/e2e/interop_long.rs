@@ -1,8 +1,8 @@
 //! Programs and libraries, each at its own job, at Splitway and beside it at nginx: the tables in
 //! docs/interop.md are made of it. `scripts/setup.sh long` installs them.
 
-mod clients;
-mod page;
+pub(crate) mod clients;
+pub(crate) mod page;
 mod players;
 
 use std::fs;

@@ -1,5 +1,8 @@
 //! Unmodified programs on the split stack that are large: they are installed for long tests only.
 
+mod list;
+mod table;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -9,7 +9,7 @@ use super::scripts;
 
 /// The registry that a client comes from, and the package's name there.
 #[derive(Clone, Copy)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// Of Debian, in the release's version.
     Debian(&'static str),
     Python(&'static str),
@@ -24,7 +24,7 @@ use Source::{Debian, Go, Maven, Node, Python, Rust};
 
 impl Source {
     /// The version that is installed, and where it comes from.
-    pub(super) fn version(self, clients: &Path) -> String {
+    pub(crate) fn version(self, clients: &Path) -> String {
         let (registry, name, version) = match self {
             Debian(name) => {
                 let mut query = tool("dpkg-query --show --showformat ${Version}");

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 pub(super) const UPDATE: &str =
     "UPDATE_INTEROP=1 cargo test -p splitway-cli --test e2e interop_long -- --ignored";
 
-/// A client, its version, its job, and the outcome at each server.
-pub(super) type Row = Vec<String>;
+/// A program, its version, its job, and the outcomes.
+pub(crate) type Row = Vec<String>;
 
-fn table(heads: &[&str], rows: &[Row]) -> String {
+pub(crate) fn table(heads: &[&str], rows: &[Row]) -> String {
     let mut table = format!(
         "| {} |\n|{}\n",
         heads.join(" | "),
@@ -69,7 +69,7 @@ its own socket buffer overflows and loses packets. `findings/` has a reproductio
 }
 
 /// The page without the versions that are not pinned.
-pub(super) fn without_versions(page: &str) -> String {
+pub(crate) fn without_versions(page: &str) -> String {
     let mut left = String::new();
     let mut rest = page;
     while let Some((before, after)) = rest.split_once(" (Debian") {
