@@ -17,8 +17,8 @@ use crate::record::{
     FILE_LIMIT, FILE_META, FILE_QUEUED, FileMeta, Flags, HELD, LOCAL, Look, MORE_ENDS_WITH_MARK,
     NEVER, Nonsense, OPTION_WORDS, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_LOCK, RX_TAIL,
     Record, SPLICE, SPLICE_IN, SPLICE_OUT, SPLICE_SEEN, SPLICE_TAKEN, SPLICE_WANTED_BACK, STATE,
-    SpliceState, TX_BLOCKED, TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_MORE, TX_TAIL,
-    address_from_words, option_from_words, splice_from_word,
+    SpliceState, TX_BLOCKED, TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_MAX, TX_MORE,
+    TX_TAIL, address_from_words, option_from_words, splice_from_word,
 };
 use crate::segment::{Block, Segment};
 
@@ -34,6 +34,8 @@ pub enum Unusable {
     Nonsense,
     /// It is part of a splice: a NIC stack moves its bytes.
     Spliced,
+    /// It has no tx FIFO: a Room asks for one.
+    NoFifo,
 }
 
 /// One of the two locks of a socket.
@@ -244,6 +246,9 @@ impl<'a> AppRecord<'a> {
     /// What of the tx FIFO is free, in bytes, though not all of that is to be used.
     fn tx_free(&self) -> Result<(usize, u64, Fifo<'a>), Unusable> {
         self.may_move()?;
+        if self.record.get(TX_FIFO) == 0 {
+            return Err(Unusable::NoFifo);
+        }
         let fifo = self.fifo(TX_FIFO)?;
         let tail = self.record.get_acquire(TX_TAIL);
         let head = self.record.get_acquire(TX_HEAD);
@@ -252,9 +257,9 @@ impl<'a> AppRecord<'a> {
         Ok((free as usize, tail, fifo))
     }
 
-    /// Writes into the tx FIFO what there is room for, and returns how many bytes; one that has no
-    /// FIFO yet makes no sense. The caller has the lock, and calls [`AppRecord::must_kick`]
-    /// afterwards.
+    /// Writes into the tx FIFO what there is room for, and returns how many bytes;
+    /// [`Unusable::NoFifo`] if there is none. The caller has the lock, and calls
+    /// [`AppRecord::must_kick`] afterwards.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Unusable> {
         self.write_in_room(bytes, false)
     }
@@ -550,6 +555,11 @@ impl<'a> AppRecord<'a> {
         block.map_or(0, Block::bytes)
     }
 
+    /// True if the tx FIFO grows when it is asked to by a Room.
+    pub fn tx_may_grow(&self) -> bool {
+        self.record.get(TX_MAX) > self.tx_bytes() as u64 && self.record.get(TX_LIMIT) == 0
+    }
+
     /// How much of the tx FIFO is to be used, in bytes; `None`: all of it.
     pub fn tx_limit(&self) -> Option<u64> {
         Some(self.record.get(TX_LIMIT)).filter(|limit| *limit > 0)
@@ -573,7 +583,8 @@ impl<'a> AppRecord<'a> {
     }
 
     /// Takes a lock for a thread. The error is the thread that has it, which may be dead: see
-    /// [`AppRecord::take_over`]. Not recursive.
+    /// [`AppRecord::take_over`]; or [`LOCKED_BY_HOST`](crate::record::LOCKED_BY_HOST). Not
+    /// recursive.
     pub fn try_lock(&self, lock: Lock, thread: NonZeroU32) -> Result<(), u32> {
         let word = self.record.word(lock.word());
         let own = u64::from(thread.get());
@@ -618,6 +629,7 @@ impl std::fmt::Display for Unusable {
             Unusable::Stale => f.write_str("the host stack has ended the socket"),
             Unusable::Nonsense => Nonsense.fmt(f),
             Unusable::Spliced => f.write_str("a NIC stack moves the bytes of the socket"),
+            Unusable::NoFifo => f.write_str("the socket has no memory for bytes to send yet"),
         }
     }
 }

@@ -239,6 +239,10 @@ fn variants() -> [(&'static str, Modes); 6] {
             "without setup-with-accept",
             turned(Modes::SETUP_WITH_ACCEPT),
         ),
+        (
+            "without buffers-on-demand",
+            turned(Modes::BUFFERS_ON_DEMAND),
+        ),
     ]
 }
 

@@ -235,6 +235,7 @@ pub(crate) fn errno(unusable: Unusable) -> Errno {
         Unusable::Stale => Errno::CONNRESET,
         Unusable::Nonsense => Errno::IO,
         Unusable::Spliced => Errno::BUSY,
+        Unusable::NoFifo => Errno::NOBUFS,
     }
 }
 
