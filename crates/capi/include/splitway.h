@@ -37,8 +37,11 @@
 // An accepted connection comes with addresses, options and first bytes.
 #define SW_MODE_SETUP_WITH_ACCEPT 16
 
+// A connection gets memory for bytes with the first of them.
+#define SW_MODE_BUFFERS_ON_DEMAND 32
+
 // All but `SW_MODE_SPLIT_TCP`.
-#define SW_MODE_DEFAULT 30
+#define SW_MODE_DEFAULT 62
 
 // Level of options that the kernel has not.
 #define SOL_SPLITWAY 21335

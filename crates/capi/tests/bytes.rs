@@ -70,6 +70,42 @@ fn every_byte_arrives_in_order_through_blocking_calls() {
     });
 }
 
+/// A connection is writable before it has a buffer, whose first write brings it; one that does not
+/// block has room for all that it writes, as the kernel's has when it grows.
+#[test]
+fn a_large_write_that_does_not_block_goes_whole_into_a_buffer_that_grows() {
+    let fake = Fake::start_with(64, 256 << 20);
+    fake.world().is_short = true;
+    fake.world().tx_max_bytes = 4 << 20;
+    let client = fake.attach();
+    let (opened, accepted) = pair(&client, 80);
+    let bytes = pattern(8, 1_000_000);
+    let dont_wait = SendFlags {
+        dont_wait: true,
+        ..SendFlags::default()
+    };
+    let room = client.send_room_bytes(opened.as_fd()).unwrap();
+    assert!((1..bytes.len()).contains(&room), "{room}");
+    let sent = client
+        .send(opened.as_fd(), &[IoSlice::new(&bytes)], dont_wait)
+        .unwrap();
+    if fake.options().modes.has(Modes::BUFFERS_ON_DEMAND) {
+        assert_eq!(sent, bytes.len(), "all at once");
+    }
+    // That the other side has finished by then cuts nothing.
+    finish(&client, &accepted);
+    let received = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let rest = [IoSlice::new(&bytes[sent..])];
+            let rest = client.send(opened.as_fd(), &rest, SendFlags::default());
+            assert_eq!(rest, Ok(bytes.len() - sent));
+            finish(&client, &opened);
+        });
+        hash_to_end(&client, &accepted)
+    });
+    assert_eq!(received, (bytes.len(), Sha256::digest(&bytes).to_vec()));
+}
+
 /// Descriptors are made for sockets like the last, in batches.
 #[test]
 fn a_socket_blocks_or_does_not_whatever_those_before_it_did() {

@@ -8,6 +8,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
+use socket_channel::attach::MODE_BUFFERS_ON_DEMAND;
 use socket_channel::channel::AppEnd;
 use socket_channel::{ChannelId, HandleId, Segment};
 
@@ -200,7 +201,8 @@ impl<S: Stack> Gate<S> {
             return self.say(app, Body::Attached { errno, modes: 0 });
         }
         self.apps.insert(app, App::Attaching);
-        self.stack.attach(app, modes);
+        // What the other node has of a socket is as large as what is here, from the beginning.
+        self.stack.attach(app, modes & !MODE_BUFFERS_ON_DEMAND);
     }
 
     fn say(&mut self, app: u32, body: Body<'_>) {

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
-use socket_channel::attach::MODES_DEFAULT;
+use socket_channel::attach::{MODE_BUFFERS_ON_DEMAND, MODES_DEFAULT};
 use socket_channel::{AppId, ChannelId, HandleId};
 use sockets::{Attachment, NewHandles, Waker, Woken};
 
@@ -201,7 +201,9 @@ impl Node {
             return self.replies.push(refused(Errno::SHUTDOWN));
         }
         let modes = first.as_ref().map(|first| first.identity.modes);
-        if modes.is_some_and(|modes| modes != MODES_DEFAULT) {
+        // Buffers are there from the beginning, which no library minds.
+        let is_usual = |modes: u32| modes | MODE_BUFFERS_ON_DEMAND == MODES_DEFAULT;
+        if modes.is_some_and(|modes| !is_usual(modes)) {
             // Each asks the host stack for what is done ahead here.
             return self.replies.push(refused(Errno::OPNOTSUPP));
         }

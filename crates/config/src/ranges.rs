@@ -25,6 +25,7 @@ const NUMBERS: &[(&str, u64, u64)] = &[
     ("sockets.listeners_max", 0, 1 << 20),
     ("sockets.bindings_max", 0, 1 << 20),
     ("sockets.files_max", 0, 1 << 20),
+    ("sockets.source_share_percent", 1, 100),
     ("sockets.messages_per_turn", 1, u32::MAX as u64),
     ("sockets.turn_us_max", 1, 1_000_000),
     ("sockets.applications_max", 1, 4096),

@@ -627,6 +627,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("bindings_max", &["0", "7"]),
             ("segment", &["'64M'", "'1G'"]),
             ("files_max", &["0", "7"]),
+            ("source_share_percent", &["1", "100"]),
             ("messages_per_turn", &["1"]),
             ("turn_us_max", &["50"]),
             ("applications_max", &["1"]),

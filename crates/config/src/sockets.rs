@@ -23,11 +23,16 @@ pub struct Sockets {
     /// Maximum bound addresses and ports per application, including those of listeners.
     pub bindings_max: u32,
     /// Memory that an application shares with the host stack, for its sockets and their buffers: at
-    /// least 8 KiB, and 1 KiB for each socket that it may have.
+    /// least 8 KiB, and 1 KiB for each socket that it may have. With less than 2,560 bytes for each,
+    /// it may have fewer.
     pub segment: Text<Size>,
     /// Maximum files that an application may have open at the NIC stack, and maximum that it may
     /// have passed there.
     pub files_max: u32,
+    /// Maximum share of an application's sockets that the connections of one source take, in
+    /// percent, 1 to 100. A source is an IPv4 address, or an IPv6 network of 64 bits; SYNs from one
+    /// that has its share are not answered.
+    pub source_share_percent: u32,
     /// Messages that the host stack takes from an application per turn, at least 1; others wait.
     pub messages_per_turn: u32,
     /// Time that the host stack spends on messages of an application per turn, in microseconds, 1
@@ -88,6 +93,7 @@ impl Default for Sockets {
             bindings_max: 4096,
             segment: Text(Size(256 << 20)),
             files_max: 1024,
+            source_share_percent: 80,
             messages_per_turn: 256,
             turn_us_max: 200,
             applications_max: 64,

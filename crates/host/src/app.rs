@@ -504,6 +504,10 @@ pub trait Io {
     /// to it included; without a word, any number. While no listener of an address has room, SYNs
     /// are dropped, and ACKs that complete handshakes, as Linux does; peers repeat them.
     fn set_listener_room(&mut self, _binding: BindingId, _room: usize) {}
+    /// The listeners of an application accept connections from a source, or do not: then its SYNs
+    /// are dropped, and ACKs that complete handshakes, as if no listener had room. A source is an
+    /// address of IPv4, or a network of 64 bits of IPv6.
+    fn set_source_room(&mut self, _owner: Owner, _source: IpAddr, _has_room: bool) {}
     /// Lets go of a bound address, and accepts no more connections there.
     fn release(&mut self, _binding: BindingId) {}
     /// Addresses that an application has bound.

@@ -643,6 +643,10 @@ impl Stack {
                         continue;
                     }
                     entry.told = true;
+                    if entry.is_reserved {
+                        // Its application bounds how many it holds, silent or not.
+                        self.gate.on_heard(entry.unheard.take());
+                    }
                     unreserve(&mut self.bindings, entry);
                     self.counters.connections_accepted += 1;
                     let tls = None;

@@ -17,7 +17,7 @@ use crate::record::{
     FILE_LIMIT, FILE_META, FILE_QUEUED, FileMeta, Flags, HELD, LOCAL, Look, MORE_ENDS_WITH_MARK,
     NEVER, Nonsense, OPTION_WORDS, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_LOCK, RX_LOWAT,
     RX_TAIL, Record, SPLICE, SPLICE_IN, SPLICE_OUT, SPLICE_SEEN, SPLICE_TAKEN, SPLICE_WANTED_BACK,
-    STATE, SpliceState, TX_BLOCKED, TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_MORE,
+    STATE, SpliceState, TX_BLOCKED, TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_MAX, TX_MORE,
     TX_TAIL, address_from_words, option_from_words, splice_from_word,
 };
 use crate::segment::{Block, Segment};
@@ -36,6 +36,8 @@ pub enum Unusable {
     Spliced,
     /// Its memory cannot be mapped within the address space that this process may have.
     NoMemory,
+    /// It has no tx FIFO: a Room asks for one.
+    NoFifo,
 }
 
 /// Why a part of a segment is not there.
@@ -280,6 +282,9 @@ impl<'a> AppRecord<'a> {
     /// What of the tx FIFO is free, in bytes, though not all of that is to be used.
     fn tx_free(&self) -> Result<(usize, u64, Fifo<'a>), Unusable> {
         self.may_move()?;
+        if self.record.get(TX_FIFO) == 0 {
+            return Err(Unusable::NoFifo);
+        }
         let fifo = self.fifo(TX_FIFO)?;
         let tail = self.record.get_acquire(TX_TAIL);
         let head = self.record.get_acquire(TX_HEAD);
@@ -288,9 +293,9 @@ impl<'a> AppRecord<'a> {
         Ok((free as usize, tail, fifo))
     }
 
-    /// Writes into the tx FIFO what there is room for, and returns how many bytes; one that has no
-    /// FIFO yet makes no sense. The caller has the lock, and calls [`AppRecord::must_kick`]
-    /// afterwards.
+    /// Writes into the tx FIFO what there is room for, and returns how many bytes;
+    /// [`Unusable::NoFifo`] if there is none. The caller has the lock, and calls
+    /// [`AppRecord::must_kick`] afterwards.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Unusable> {
         self.write_in_room(bytes, false)
     }
@@ -587,6 +592,11 @@ impl<'a> AppRecord<'a> {
         block.map_or(0, Block::bytes)
     }
 
+    /// True if the tx FIFO grows when it is asked to by a Room.
+    pub fn tx_may_grow(&self) -> bool {
+        self.record.get(TX_MAX) > self.tx_bytes() as u64 && self.record.get(TX_LIMIT) == 0
+    }
+
     /// How much of the tx FIFO is to be used, in bytes; `None`: all of it.
     pub fn tx_limit(&self) -> Option<u64> {
         Some(self.record.get(TX_LIMIT)).filter(|limit| *limit > 0)
@@ -610,7 +620,8 @@ impl<'a> AppRecord<'a> {
     }
 
     /// Takes a lock for a thread. The error is the thread that has it, which may be dead: see
-    /// [`AppRecord::take_over`]. Not recursive.
+    /// [`AppRecord::take_over`]; or [`LOCKED_BY_HOST`](crate::record::LOCKED_BY_HOST). Not
+    /// recursive.
     pub fn try_lock(&self, lock: Lock, thread: NonZeroU32) -> Result<(), u32> {
         let word = self.record.word(lock.word());
         let own = u64::from(thread.get());
@@ -656,6 +667,7 @@ impl std::fmt::Display for Unusable {
             Unusable::Nonsense => Nonsense.fmt(f),
             Unusable::Spliced => f.write_str("a NIC stack moves the bytes of the socket"),
             Unusable::NoMemory => f.write_str("its memory exceeds the limit of address space"),
+            Unusable::NoFifo => f.write_str("the socket has no memory for bytes to send yet"),
         }
     }
 }

@@ -56,16 +56,21 @@ pub const MODE_EAGER_RECEIVE: u32 = 4;
 pub const MODE_EAGER_ACCEPT: u32 = 8;
 /// Setup With Accept: an accepted connection comes with addresses, options and first bytes.
 pub const MODE_SETUP_WITH_ACCEPT: u32 = 16;
+/// Buffers On Demand: a connection has no FIFO before the first byte in that direction, those of
+/// idle connections are taken back, and one for sending grows with what is written. Off: both are
+/// there as long as the connection.
+pub const MODE_BUFFERS_ON_DEMAND: u32 = 32;
 /// Their names, as users write them.
-pub const MODE_NAMES: [(&str, u32); 5] = [
+pub const MODE_NAMES: [(&str, u32); 6] = [
     ("split-tcp", MODE_SPLIT_TCP),
     ("async-send", MODE_ASYNC_SEND),
     ("eager-receive", MODE_EAGER_RECEIVE),
     ("eager-accept", MODE_EAGER_ACCEPT),
     ("setup-with-accept", MODE_SETUP_WITH_ACCEPT),
+    ("buffers-on-demand", MODE_BUFFERS_ON_DEMAND),
 ];
 /// All of them.
-pub const MODES_ALL: u32 = 31;
+pub const MODES_ALL: u32 = 63;
 /// Those that are on unless an application asks for others.
 pub const MODES_DEFAULT: u32 = MODES_ALL & !MODE_SPLIT_TCP;
 

@@ -1,4 +1,8 @@
 //! Who has which piece of the FIFO area: a buddy allocator, in the host stack's private memory.
+//!
+//! Room for FIFOs of the least size can be promised: it stays free until the promise is kept or
+//! withdrawn, and larger FIFOs come from the rest. Since no piece is smaller than the least FIFO, a
+//! promise is kept however the area is cut up.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,8 +17,8 @@ pub const FIFO_BYTES_MIN: usize = 1 << FIFO_LOG2_MIN;
 /// The largest FIFO, in bytes.
 pub const FIFO_BYTES_MAX: usize = 1 << FIFO_LOG2_MAX;
 
-const FIFO_LOG2_MIN: u8 = 12;
-const FIFO_LOG2_MAX: u8 = 20;
+const FIFO_LOG2_MIN: u8 = 9;
+const FIFO_LOG2_MAX: u8 = 22;
 const SIZES: usize = (FIFO_LOG2_MAX - FIFO_LOG2_MIN) as usize + 1;
 
 /// No FIFO gets more than this part of what is free: sockets that come later get smaller ones
@@ -26,6 +30,8 @@ pub struct FifoArea {
     /// Free blocks by size, each by its first word.
     free: [BTreeSet<u32>; SIZES],
     free_bytes: u64,
+    /// Of these, bytes that are promised.
+    promised_bytes: u64,
     bytes: u64,
 }
 
@@ -43,6 +49,7 @@ impl FifoArea {
         let mut area = FifoArea {
             free: Default::default(),
             free_bytes: 0,
+            promised_bytes: 0,
             bytes: layout.area_bytes(),
         };
         let words = layout.area_bytes() / WORD_BYTES as u64;
@@ -59,9 +66,14 @@ impl FifoArea {
     }
 
     /// A block for a FIFO that should hold `bytes`: a power of two from [`FIFO_BYTES_MIN`] to
-    /// [`FIFO_BYTES_MAX`], and a smaller one the less is free. `None` if nothing is.
+    /// [`FIFO_BYTES_MAX`], and a smaller one the less is free and not promised. `None` if nothing
+    /// is.
     pub fn allocate(&mut self, bytes: usize) -> Option<Block> {
-        let share = usize::try_from(self.free_bytes / PART_OF_FREE).unwrap_or(FIFO_BYTES_MAX);
+        let spare = self.spare_bytes();
+        if spare < FIFO_BYTES_MIN as u64 {
+            return None;
+        }
+        let share = usize::try_from(spare / PART_OF_FREE).unwrap_or(FIFO_BYTES_MAX);
         // The share rounds down, what is wanted rounds up.
         let share = 1 << share.max(1).ilog2();
         let bytes = bytes.min(FIFO_BYTES_MAX).next_power_of_two();
@@ -73,11 +85,48 @@ impl FifoArea {
     }
 
     /// The same for a FIFO whose size no application has asked for: half of it when less than half
-    /// of the area is free, a quarter below a quarter, and so on. In the memory that an application
-    /// has by default, thousands of connections find room.
+    /// of what is not promised is free, a quarter below a quarter, and so on. In the memory that an
+    /// application has by default, thousands of connections find room.
     pub fn allocate_usual(&mut self, bytes: usize) -> Option<Block> {
-        let halvings = (self.bytes / self.free_bytes.max(1)).max(1).ilog2();
+        let all = self.bytes - self.promised_bytes;
+        let halvings = (all / self.spare_bytes().max(1)).max(1).ilog2();
         self.allocate(bytes.checked_shr(halvings).unwrap_or(0))
+    }
+
+    /// Promises room for so many FIFOs of the least size. False if there is not as much.
+    pub fn promise(&mut self, fifos: u64) -> bool {
+        let has_room = self.spare_fifos() >= fifos;
+        if has_room {
+            self.promised_bytes += fifos * FIFO_BYTES_MIN as u64;
+        }
+        has_room
+    }
+
+    /// Withdraws promises of so many FIFOs. Before a FIFO is allocated that was promised, this
+    /// makes sure that it is.
+    ///
+    /// # Panics
+    /// If as many were not promised.
+    pub fn withdraw(&mut self, fifos: u64) {
+        let promised = self
+            .promised_bytes
+            .checked_sub(fifos * FIFO_BYTES_MIN as u64);
+        self.promised_bytes = promised.expect("a promise is withdrawn once");
+    }
+
+    /// FIFOs of the least size that can still be promised.
+    pub fn spare_fifos(&self) -> u64 {
+        self.spare_bytes() / FIFO_BYTES_MIN as u64
+    }
+
+    /// More than half of what is not promised is free.
+    pub fn is_half_free(&self) -> bool {
+        self.spare_bytes() > (self.bytes - self.promised_bytes) / 2
+    }
+
+    /// Bytes that no FIFO has, and none was promised.
+    pub fn spare_bytes(&self) -> u64 {
+        self.free_bytes - self.promised_bytes
     }
 
     /// The best fit of at most the wanted size, and its first word.
@@ -195,7 +244,8 @@ mod tests {
                         };
                         prop_assert!(block.bytes() >= FIFO_BYTES_MIN);
                         prop_assert!(block.bytes() <= FIFO_BYTES_MAX);
-                        prop_assert!(block.bytes() <= wanted.next_power_of_two().max(4096));
+                        let most = wanted.next_power_of_two().max(FIFO_BYTES_MIN);
+                        prop_assert!(block.bytes() <= most);
                         let end = u64::from(block.word) * 8 + block.bytes() as u64;
                         prop_assert!(end <= bytes);
                         prop_assert!(!used.iter().any(|other| overlap(*other, block)));
@@ -227,7 +277,10 @@ mod tests {
             sizes.push(last);
         }
         sizes.dedup();
-        let all: Vec<usize> = (12..=20).rev().map(|log2| 1 << log2).collect();
+        let all: Vec<usize> = (FIFO_LOG2_MIN..=FIFO_LOG2_MAX)
+            .rev()
+            .map(|log2| 1 << log2)
+            .collect();
         assert_eq!(sizes, all);
         assert_eq!(area.free_bytes(), 0);
     }
@@ -254,13 +307,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_promised_is_there_however_the_rest_is_cut_up() {
+        let mut area = area(1 << 20);
+        assert!(area.promise(2000) && !area.promise(49));
+        assert_eq!(area.spare_fifos(), 48);
+        let mut taken = Vec::new();
+        while let Some(block) = area.allocate(1 << 20) {
+            taken.push(block);
+        }
+        assert_eq!(area.spare_bytes(), 0);
+        for _ in 0..2000 {
+            area.withdraw(1);
+            let block = area.allocate(1 << 20).expect("it was promised");
+            assert_eq!(block.bytes(), FIFO_BYTES_MIN);
+        }
+        assert_eq!(area.free_bytes(), 0);
+        taken.into_iter().for_each(|block| area.release(block));
+        assert_eq!(area.spare_fifos(), 48);
+    }
+
+    #[test]
     fn what_is_wanted_is_rounded_up() {
         let mut area = area(256 << 20);
         let cases = [
-            (0, 4096),
-            (4097, 8192),
+            (usize::MAX / 2, FIFO_BYTES_MAX),
+            (0, 512),
+            (513, 1024),
             (87_380, 131_072),
-            (usize::MAX / 2, 1 << 20),
         ];
         for (wanted, bytes) in cases {
             assert_eq!(area.allocate(wanted).map(Block::bytes), Some(bytes));

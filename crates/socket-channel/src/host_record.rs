@@ -14,11 +14,11 @@ use crate::ids::SocketId;
 use crate::message::SocketOption;
 use crate::record::{
     ACCEPT_HEAD, ACCEPT_TAIL, ACK_ALARM, ACKED, DISCONNECTS, EDGE, ERROR, FILE_LIMIT, FILE_META,
-    FILE_QUEUED, FileMeta, Flags, HELD, KICKED, LOCAL, Look, MORE_ENDS_WITH_MARK, NEVER, Nonsense,
-    OPTION_WORDS, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_TAIL, Record, SPLICE, SPLICE_IN,
-    SPLICE_OUT, SPLICE_SEEN, SPLICE_TAKEN, STATE, SpliceStage, TX_BLOCKED, TX_FIFO, TX_HEAD,
-    TX_LIMIT, TX_MARKS, TX_MORE, TX_TAIL, Wanted, address_to_words, options_to_words,
-    splice_to_word,
+    FILE_QUEUED, FileMeta, Flags, HELD, KICKED, LOCAL, LOCKED_BY_HOST, Look, MORE_ENDS_WITH_MARK,
+    NEVER, Nonsense, OPTION_WORDS, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_TAIL, Record,
+    SPLICE, SPLICE_IN, SPLICE_OUT, SPLICE_SEEN, SPLICE_TAKEN, STATE, SpliceStage, TX_BLOCKED,
+    TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_MAX, TX_MORE, TX_TAIL, Wanted,
+    address_to_words, options_to_words, splice_to_word,
 };
 use crate::segment::{Block, Segment};
 
@@ -28,6 +28,10 @@ const CHUNK_BYTES: usize = 4096;
 /// The accept queue has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueFull;
+
+/// The application has the lock of a FIFO, or too much is queued in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy;
 
 /// What an application has done since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +87,8 @@ pub struct HostRecord {
     tx_head: u64,
     /// How much of the tx FIFO is used, in bytes; 0: all of it.
     tx_limit: u64,
+    /// Bytes up to which the tx FIFO grows.
+    tx_max: u64,
     file_limit: u64,
     file_queued: u64,
     /// Bytes or connections that are held.
@@ -130,6 +136,7 @@ impl HostRecord {
             tx_tail: 0,
             tx_head: 0,
             tx_limit: 0,
+            tx_max: 0,
             file_limit: 0,
             file_queued: 0,
             held: 0,
@@ -212,6 +219,101 @@ impl HostRecord {
         self.bump_edge();
     }
 
+    /// Puts another rx FIFO, or none, into the place of one that is empty, as far as was looked.
+    /// Returns that one, to be given back.
+    ///
+    /// # Panics
+    /// If it was not empty, or the socket listens.
+    pub fn replace_rx(&mut self, rx: Option<Block>) -> Option<Block> {
+        assert!(
+            self.rx_head == self.rx_tail && !self.flags.has(Flags::LISTENER),
+            "a queue in use stays"
+        );
+        self.record().set(RX_FIFO, rx.map_or(0, Block::to_raw));
+        std::mem::replace(&mut self.rx, rx)
+    }
+
+    /// Puts another tx FIFO, or none, into the place of the one that there is, with all that is
+    /// queued. Returns that one, to be given back; [`Busy`] if a writer has the lock, or more is
+    /// queued than the new one holds.
+    pub fn replace_tx(&mut self, tx: Option<Block>) -> Result<Option<Block>, Busy> {
+        if self.tx.is_none() {
+            // No writer has anything to do with it before.
+            return self.replace_locked_tx(tx);
+        }
+        let (lock, own) = (self.record().word(TX_LOCK), u64::from(LOCKED_BY_HOST));
+        let locked = lock.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed);
+        locked.map_err(|_| Busy)?;
+        let replaced = self.replace_locked_tx(tx);
+        let lock = self.record().word(TX_LOCK);
+        let _ = lock.compare_exchange(own, 0, Ordering::Release, Ordering::Relaxed);
+        if replaced.is_ok() {
+            self.unblock(!self.state().is_blocked());
+        }
+        replaced
+    }
+
+    fn replace_locked_tx(&mut self, tx: Option<Block>) -> Result<Option<Block>, Busy> {
+        // Also what is behind a mark that has not come.
+        let tail = self.record().get_acquire(TX_TAIL);
+        let queued = tail.checked_sub(self.tx_head).ok_or(Busy)?;
+        let (from, to) = (self.tx, tx);
+        let least = [from, to].map(|block| block.map_or(0, Block::bytes) as u64);
+        if least.iter().any(|bytes| queued > *bytes) {
+            return Err(Busy);
+        }
+        if let (Some(from), Some(to)) = (self.fifo(from), self.fifo(to)) {
+            let mut chunk = [0; CHUNK_BYTES];
+            let mut at = self.tx_head;
+            while at < tail {
+                let len = (tail - at).min(CHUNK_BYTES as u64);
+                let chunk = &mut chunk[..len as usize];
+                from.get(at, chunk);
+                to.put(at, chunk);
+                at += len;
+            }
+        }
+        self.record().set(TX_FIFO, tx.map_or(0, Block::to_raw));
+        Ok(std::mem::replace(&mut self.tx, tx))
+    }
+
+    /// Lets the application ask for a tx FIFO of up to so many bytes.
+    pub fn set_tx_max(&mut self, bytes: u64) {
+        if bytes != self.tx_max {
+            self.tx_max = bytes;
+            self.record().set(TX_MAX, bytes);
+        }
+    }
+
+    /// Bytes up to which the tx FIFO grows.
+    pub fn tx_max(&self) -> u64 {
+        self.tx_max
+    }
+
+    /// True if all of the tx FIFO was taken, and it is larger than usual, or has grown as far as it
+    /// may until then.
+    pub fn tx_has_grown(&self, usual_bytes: u64) -> bool {
+        let bytes = self.tx_bytes() as u64;
+        self.tx_max > 0
+            && self.tx_head == self.tx_tail
+            && (bytes > usual_bytes || bytes == self.tx_max)
+    }
+
+    /// Size of the rx FIFO, in bytes; 0 if there is none.
+    pub fn rx_bytes(&self) -> usize {
+        self.rx.map_or(0, Block::bytes)
+    }
+
+    /// Size of the tx FIFO, in bytes; 0 if there is none.
+    pub fn tx_bytes(&self) -> usize {
+        self.tx.map_or(0, Block::bytes)
+    }
+
+    /// Bytes that were put into both FIFOs until the last look.
+    pub fn moved_bytes(&self) -> [u64; 2] {
+        [self.rx_tail, self.tx_tail]
+    }
+
     /// Makes it a socket that nothing has come to yet, of the kind that `flags` names. Returns the
     /// blocks to be given back. What applies to the socket itself stays: errors, notes of the
     /// application, whom to send Ready.
@@ -230,11 +332,13 @@ impl HostRecord {
         self.queue.clear();
         (self.splice_news, self.spliced) = (0, [0; 2]);
         self.disconnects += 1;
+        self.tx_max = 0;
         let words = self.record();
         words.set(DISCONNECTS, self.disconnects);
         fence(Ordering::Release);
         for at in [
-            RX_FIFO, TX_FIFO, TX_LIMIT, RX_TAIL, TX_HEAD, FILE_LIMIT, ACKED, ACK_ALARM, HELD,
+            RX_FIFO, TX_FIFO, TX_LIMIT, TX_MAX, RX_TAIL, TX_HEAD, FILE_LIMIT, ACKED, ACK_ALARM,
+            HELD,
         ] {
             words.set(at, 0);
         }

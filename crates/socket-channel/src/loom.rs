@@ -8,11 +8,13 @@
 //! A lost wake-up shows as a deadlock, a missing barrier as a wrong byte. A bell stands for the
 //! rings, which have models of their own.
 
+use std::num::NonZeroU32;
+
 use ::loom::sync::Notify;
 use ::loom::thread;
 use shm::sync::Arc;
 
-use crate::app_record::AppRecord;
+use crate::app_record::{AppRecord, Lock};
 use crate::host_record::HostRecord;
 use crate::ids::{ChannelId, SocketId};
 use crate::record::{Flags, Wanted};
@@ -28,6 +30,9 @@ const CHANNEL: ChannelId = ChannelId(7);
 const RX: Block = Block { word: 0, log2: 3 };
 const TX: Block = Block { word: 1, log2: 3 };
 
+/// What may take the place of either.
+const OTHER: Block = Block { word: 2, log2: 3 };
+
 /// Checks every execution with up to three preemptions; bugs of this kind need one or two.
 fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = ::loom::model::Builder::new();
@@ -36,7 +41,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
 }
 
 fn connection() -> (Segment, HostRecord) {
-    let segment = Segment::for_model(2);
+    let segment = Segment::for_model(3);
     let flags = Flags::STREAM | Flags::CONNECTED;
     let host = HostRecord::new(&segment, ID, flags, Some(RX), Some(TX));
     (segment, host)
@@ -321,5 +326,57 @@ fn each_connection_is_accepted_once() {
         taken.extend(AppRecord::of(&segment, ID).unwrap().accept().unwrap());
         taken.sort_unstable();
         assert_eq!(taken, pushed);
+    });
+}
+
+#[test]
+fn what_is_written_while_the_fifo_is_replaced_is_not_lost() {
+    check(|| {
+        let (segment, mut host) = connection();
+        let writer = thread::spawn(move || {
+            let app = AppRecord::of(&segment, ID).unwrap();
+            let own = NonZeroU32::MIN;
+            for part in [&b"ab"[..], b"cd"] {
+                while app.try_lock(Lock::Tx, own).is_err() {
+                    thread::yield_now();
+                }
+                assert_eq!(app.write(part), Ok(2));
+                app.unlock(Lock::Tx, own);
+            }
+        });
+        let _ = host.replace_tx(Some(OTHER));
+        writer.join().unwrap();
+        host.look().unwrap();
+        let mut taken = Vec::new();
+        host.tx_read(u64::MAX, |chunk| {
+            taken.extend_from_slice(chunk);
+            chunk.len()
+        });
+        assert_eq!(taken, b"abcd");
+    });
+}
+
+#[test]
+fn what_is_read_while_an_empty_fifo_is_replaced_is_not_lost() {
+    check(|| {
+        let (segment, mut host) = connection();
+        assert_eq!(host.rx_write(b"ab"), 2);
+        let of_reader = segment.clone();
+        let reader = thread::spawn(move || {
+            let app = AppRecord::of(&of_reader, ID).unwrap();
+            let mut bytes = [0; 4];
+            let first = app.read(&mut bytes).unwrap();
+            let second = app.read(&mut bytes[first..]).unwrap();
+            (bytes, first + second)
+        });
+        host.look().unwrap();
+        if host.rx_unread_bytes() == 0 {
+            host.replace_rx(Some(OTHER));
+        }
+        assert_eq!(host.rx_write(b"cd"), 2);
+        let (mut bytes, read) = reader.join().unwrap();
+        let app = AppRecord::of(&segment, ID).unwrap();
+        let rest = app.read(&mut bytes[read..]).unwrap();
+        assert_eq!((bytes, read + rest), (*b"abcd", 4));
     });
 }

@@ -338,6 +338,16 @@ pub enum Command<'a> {
         /// How many the rx FIFO is to have, at most.
         bytes: u64,
     },
+    /// Asks for room in the tx FIFO, or for one if there is none. It is there before the Answer, if
+    /// not for all of the bytes.
+    Room {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The connection.
+        socket: SocketId,
+        /// How many are to be written.
+        bytes: u64,
+    },
     /// Asks for a connection that a listener holds, for a handle. The Answer names it: EAGAIN if
     /// there is none.
     AcceptNext {
@@ -501,6 +511,7 @@ const GET_ADDRESS: u8 = 19;
 const LOOK_UP: u8 = 20;
 const SPLICE: u8 = 21;
 const UNSPLICE: u8 = 22;
+const ROOM: u8 = 23;
 const ANSWER: u8 = 129;
 const READY: u8 = 130;
 const SCAN_ALL: u8 = 131;
@@ -767,17 +778,19 @@ impl<'a> Command<'a> {
             }
             Command::Look { .. }
             | Command::Receive { .. }
+            | Command::Room { .. }
             | Command::AcceptNext { .. }
+            | Command::LookUp { .. }
             | Command::GetAddress { .. } => self.encode_held(message),
-            Command::LookUp { request, handle } => {
-                append(message, &handle_record(LOOK_UP, 0, request, handle));
-            }
             Command::Splice { .. } | Command::Unsplice { .. } => self.encode_splice(message),
         }
     }
 
     fn encode_held(&self, message: &mut Vec<u8>) {
         match *self {
+            Command::LookUp { request, handle } => {
+                append(message, &handle_record(LOOK_UP, 0, request, handle));
+            }
             Command::Look { request, socket } => {
                 append(message, &socket_record(LOOK, 0, request, socket));
             }
@@ -788,6 +801,14 @@ impl<'a> Command<'a> {
             } => append(
                 message,
                 &value_record(Head::new(RECEIVE, 0, request), socket, bytes),
+            ),
+            Command::Room {
+                request,
+                socket,
+                bytes,
+            } => append(
+                message,
+                &value_record(Head::new(ROOM, 0, request), socket, bytes),
             ),
             Command::AcceptNext {
                 request,
@@ -894,7 +915,7 @@ impl<'a> Command<'a> {
             KICK | GET_OPTION | GET_INFO | DISCONNECT | LOOK | GET_ADDRESS | UNSPLICE => {
                 Command::decode_socket(head, record(message)?)
             }
-            LISTEN | ACCEPT | SHUTDOWN | SET_OPTION | RECEIVE | ACCEPT_NEXT => {
+            LISTEN | ACCEPT | SHUTDOWN | SET_OPTION | RECEIVE | ROOM | ACCEPT_NEXT => {
                 Command::decode_value(head, record(message)?)
             }
             BIND => {
@@ -1044,6 +1065,14 @@ impl<'a> Command<'a> {
             RECEIVE => {
                 is(head.small == 0)?;
                 Ok(Command::Receive {
+                    request,
+                    socket,
+                    bytes: record.value.get(),
+                })
+            }
+            ROOM => {
+                is(head.small == 0)?;
+                Ok(Command::Room {
                     request,
                     socket,
                     bytes: record.value.get(),

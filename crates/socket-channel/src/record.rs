@@ -18,6 +18,7 @@
 //! | 11 | host | `ACKED`: bytes of the stream that the peer has acknowledged |
 //! | 12 | host | `ACCEPT_TAIL`: entries put into the accept queue |
 //! | 13 | host | `DISCONNECTS`: how often the socket was disconnected |
+//! | 14 | host | `TX_MAX`: bytes up to which the tx FIFO grows when a Room asks for that |
 //! | 16–18 | host | `LOCAL`: family << 48, port << 32, scope; then 16 bytes of address |
 //! | 19–21 | host | `PEER`: the same |
 //! | 22–27 | host | `FILE_META`: size, mtime in ns, ctime in ns, inode, device, bit 0: weak |
@@ -30,7 +31,8 @@
 //! | 37 | application | `FILE_QUEUED`: file bytes queued |
 //! | 38 | application | `TX_MARKS`: marks put between the bytes of the tx FIFO |
 //! | 39 | both | `TX_BLOCKED`: 1 while a writer waits for room in the tx FIFO or for file bytes |
-//! | 40, 41 | application | `RX_LOCK`, `TX_LOCK`: the thread that has it |
+//! | 40 | application | `RX_LOCK`: the thread that has it |
+//! | 41 | both | `TX_LOCK`: the same; [`LOCKED_BY_HOST`] while the host stack replaces the tx FIFO |
 //! | 42 | application | `APP_FLAGS`: free for the application |
 //! | 43 | application | `TX_MORE`: more follows on the bytes up to here; bit 63: the last mark ends it |
 //! | 44 | application | `ACCEPT_HEAD`: entries taken out of the accept queue |
@@ -71,6 +73,22 @@
 //! come as commands. An application counts each in `TX_MARKS` before it writes what follows. As
 //! long as the host stack has not had as many marks, it takes no bytes that are new to it: they may
 //! be behind one that is still on its way.
+//!
+//! # Blocks
+//!
+//! A connection has no FIFO before the first byte in that direction, and the host stack takes back
+//! those of connections that are idle. A position does not depend on the size of a FIFO, so one can
+//! take the place of another.
+//!
+//! The rx FIFO is replaced only while it is empty. A reader looks for it, with the lock, only after
+//! it has seen that the head is behind the tail; the host stack replaces it only after it has seen
+//! that they are equal, and from that to the next byte no reader looks for it.
+//!
+//! The tx FIFO is replaced by the host stack with `TX_LOCK`, which it only tries to take: as long
+//! as a writer has it, the FIFO stays. What is queued is copied into the new one. A writer that
+//! finds none, or too little room, sends a Room without the lock, and looks again at the answer.
+//! So a program that keeps the lock, or dies with it, keeps its own memory and delays no one. Who
+//! finds [`LOCKED_BY_HOST`] tries again: it is there for no longer than a copy takes.
 //!
 //! # Disconnecting
 //!
@@ -137,6 +155,7 @@ pub(crate) const RX_ALARM: usize = 10;
 pub(crate) const ACKED: usize = 11;
 pub(crate) const ACCEPT_TAIL: usize = 12;
 pub(crate) const DISCONNECTS: usize = 13;
+pub(crate) const TX_MAX: usize = 14;
 pub(crate) const LOCAL: usize = 16;
 pub(crate) const PEER: usize = 19;
 pub(crate) const FILE_META: usize = 22;
@@ -164,6 +183,9 @@ pub(crate) const SPLICE_TAKEN: usize = 52;
 
 /// Of `SPLICE_TAKEN`: the connection is to come back.
 pub(crate) const SPLICE_WANTED_BACK: u64 = 1 << 63;
+
+/// The owner of `TX_LOCK` that is no thread: the host stack.
+pub const LOCKED_BY_HOST: u32 = u32::MAX;
 
 /// Of `TX_MORE`.
 pub(crate) const MORE_ENDS_WITH_MARK: u64 = 1 << 63;

@@ -123,6 +123,13 @@ fn held() -> impl Strategy<Value = Command<'static>> {
                 bytes,
             }
         }),
+        (any::<u32>(), socket(), any::<u64>()).prop_map(|(request, socket, bytes)| {
+            Command::Room {
+                request,
+                socket,
+                bytes,
+            }
+        }),
         (any::<u32>(), socket(), handle()).prop_map(|(request, socket, handle)| {
             Command::AcceptNext {
                 request,

@@ -9,7 +9,7 @@ use std::thread;
 
 use proptest::prelude::*;
 use socket_channel::fifo_area::FifoArea;
-use socket_channel::host_record::{More, News, QueueFull, Turn};
+use socket_channel::host_record::{Busy, More, News, QueueFull, Turn};
 use socket_channel::record::RECORD_WORDS;
 use socket_channel::{
     AppRecord, ChannelId, FileMeta, Flags, HostRecord, Layout, Limits, Lock, Nonsense, Readiness,
@@ -769,4 +769,87 @@ fn any_word() -> impl Strategy<Value = u64> {
         (0..9u64).prop_map(|n| u64::MAX - n),
         (0..9u64).prop_map(|n| 4090 + n),
     ]
+}
+
+#[test]
+fn a_tx_fifo_grows_and_shrinks_with_all_that_is_queued() {
+    let segment = segment();
+    let mut area = FifoArea::new(segment.layout());
+    let flags = Flags::STREAM | Flags::CONNECTED;
+    let mut host = HostRecord::new(&segment, ID, flags, None, None);
+    let app = app(&segment);
+    assert_eq!(app.write(b"x"), Err(Unusable::NoFifo));
+    assert!(app.look().unwrap().readiness().writable);
+    let small = area.allocate(1024);
+    assert_eq!(host.replace_tx(small), Ok(None));
+    let bytes: Vec<u8> = (0..3000u32).map(|at| at as u8).collect();
+    assert_eq!(app.write(&bytes), Ok(1024));
+    host.look().unwrap();
+    let mut taken = Vec::new();
+    let mut take = |host: &mut HostRecord, most: usize| {
+        host.look().unwrap();
+        let mut left = most;
+        host.tx_read(u64::MAX, |chunk| {
+            let len = chunk.len().min(left);
+            taken.extend_from_slice(&chunk[..len]);
+            left -= len;
+            len
+        });
+    };
+    take(&mut host, 100);
+    // It wraps in the small one, and does not in the large one.
+    assert_eq!(app.write(&bytes[1024..]), Ok(100));
+    let large = area.allocate(4096);
+    assert_eq!(host.replace_tx(large), Ok(small));
+    assert_eq!(app.write(&bytes[1124..]), Ok(3000 - 1124));
+    host.look().unwrap();
+    assert_eq!(host.replace_tx(small), Err(Busy), "too much is queued");
+    take(&mut host, 2500);
+    assert_eq!(host.replace_tx(small), Ok(large));
+    take(&mut host, 3000);
+    assert_eq!(host.replace_tx(None), Ok(small));
+    assert_eq!(taken, bytes);
+    assert_eq!(app.write(b"x"), Err(Unusable::NoFifo));
+}
+
+#[test]
+fn a_tx_fifo_stays_as_long_as_a_writer_has_the_lock() {
+    let segment = segment();
+    let mut area = FifoArea::new(segment.layout());
+    let (rx, tx) = (area.allocate(FIFO_BYTES), area.allocate(FIFO_BYTES));
+    let flags = Flags::STREAM | Flags::CONNECTED;
+    let mut host = HostRecord::new(&segment, ID, flags, rx, tx);
+    let app = app(&segment);
+    let thread = NonZeroU32::new(7).unwrap();
+    app.try_lock(Lock::Tx, thread).unwrap();
+    assert_eq!(host.replace_tx(None), Err(Busy));
+    // The lock for reading is another one.
+    app.unlock(Lock::Tx, thread);
+    app.try_lock(Lock::Rx, thread).unwrap();
+    assert_eq!(host.replace_tx(None), Ok(tx));
+    assert_eq!(app.try_lock(Lock::Tx, thread), Ok(()));
+}
+
+#[test]
+fn an_rx_fifo_is_replaced_while_it_is_empty_and_no_byte_is_lost() {
+    let segment = segment();
+    let mut area = FifoArea::new(segment.layout());
+    let flags = Flags::STREAM | Flags::CONNECTED;
+    let mut host = HostRecord::new(&segment, ID, flags, None, None);
+    let app = app(&segment);
+    let mut received = Vec::new();
+    for (round, bytes) in [1024, 4096, 2048].into_iter().enumerate() {
+        assert_eq!(app.read(&mut [0; 10]), Ok(0));
+        let block = area.allocate(bytes);
+        let before = host.replace_rx(block);
+        assert_eq!(before.is_some(), round > 0);
+        let sent = vec![round as u8; 700];
+        assert_eq!(host.rx_write(&sent), 700);
+        let mut buffer = [0; 1000];
+        assert_eq!(app.read(&mut buffer), Ok(700));
+        received.extend_from_slice(&buffer[..700]);
+        host.look().unwrap();
+    }
+    let expected: Vec<u8> = (0..3).flat_map(|round| vec![round; 700]).collect();
+    assert_eq!(received, expected);
 }

@@ -10,9 +10,7 @@ use socket_channel::channel::HostEnd;
 use socket_channel::fifo_area::FifoArea;
 use socket_channel::outbox::Outbox;
 use socket_channel::record::Wanted;
-use socket_channel::{
-    AppId, Block, ChannelId, Event, Flags, HandleId, HostRecord, Segment, SocketId,
-};
+use socket_channel::{AppId, ChannelId, Event, Flags, HandleId, HostRecord, Segment, SocketId};
 
 use crate::broker::{Arrivals, First, Identity, NewHandles};
 use crate::budget::{Clock, Spent};
@@ -20,9 +18,11 @@ use crate::counters::{Counters, Traffic};
 use crate::endings::Endings;
 use crate::grant::Grant;
 use crate::place::Places;
+use crate::state::area;
 use crate::state::passed::Passed;
 use crate::state::search::Search;
 use crate::state::socket::{Kind, Socket};
+use crate::state::sources::Sources;
 use crate::state::stream::Stream;
 use crate::waker::Waker;
 
@@ -140,7 +140,9 @@ pub(crate) struct App {
     pub(crate) grant: Grant,
     pub(crate) identity: Identity,
     segment: Segment,
-    area: FifoArea,
+    /// Sockets that it may have at a time, for each of which its memory has promised FIFOs.
+    pub(crate) places: usize,
+    pub(crate) area: FifoArea,
     pub(crate) sockets: Slab<Socket>,
     /// The last generation of each place.
     generations: Vec<u32>,
@@ -153,7 +155,17 @@ pub(crate) struct App {
     pub(crate) channels: Vec<Channel>,
     /// The channel whose commands come first in the next turn.
     pub(crate) first: usize,
-    pub(crate) listeners: u32,
+    pub(crate) listeners: Vec<SocketId>,
+    /// Places that were left when the stack last heard of the room of all listeners.
+    pub(crate) announced_places: usize,
+    /// The log says already that it has as many sockets as it may.
+    pub(crate) is_out_of_places_logged: bool,
+    /// The log says already that a source has its share.
+    pub(crate) is_source_logged: bool,
+    /// Where the connections come from that it has accepted.
+    pub(crate) sources: Sources,
+    /// The place of the next socket whose FIFOs may be taken back.
+    pub(crate) hand: usize,
     pub(crate) files: u32,
     /// The log says already that it has bound as many addresses as it may.
     pub(crate) is_full_logged: bool,
@@ -193,10 +205,13 @@ impl App {
             segment,
             identity,
         } = first;
+        let sockets_max = grant.sockets_max.min(segment.layout().sockets_max());
+        let (area, places) = area::area_for(segment.layout(), sockets_max);
         App {
             id,
             uid,
-            area: FifoArea::new(segment.layout()),
+            places,
+            area,
             segment,
             grant,
             identity,
@@ -208,7 +223,12 @@ impl App {
             unreported_handles: 0,
             channels: Vec::new(),
             first: 0,
-            listeners: 0,
+            listeners: Vec::new(),
+            announced_places: usize::MAX,
+            is_out_of_places_logged: false,
+            is_source_logged: false,
+            sources: Sources::default(),
+            hand: 0,
             files: 0,
             is_full_logged: false,
             passed: Passed::new(id),
@@ -330,48 +350,26 @@ impl App {
         self.generations.len()
     }
 
-    /// FIFO space of about so many bytes.
-    pub(crate) fn allocate(&mut self, bytes: usize) -> Option<Block> {
-        self.area.allocate(bytes)
-    }
-
-    /// For a FIFO whose size the application has not asked for.
-    pub(crate) fn allocate_usual(&mut self, bytes: usize) -> Option<Block> {
-        self.area.allocate_usual(bytes)
-    }
-
-    pub(crate) fn free(&mut self, blocks: impl IntoIterator<Item = Option<Block>>) {
-        for block in blocks.into_iter().flatten() {
-            self.area.release(block);
-        }
-    }
-
     /// True if it is served in a mode, one of the `MODE_` numbers of [`socket_channel::attach`].
     pub(crate) fn has_mode(&self, mode: u32) -> bool {
         self.identity.modes & mode != 0
     }
 
-    /// True if there may be one socket more.
-    pub(crate) fn has_place(&self) -> bool {
-        let max = self
-            .grant
-            .sockets_max
-            .min(self.segment.layout().sockets_max());
-        self.sockets.len() + self.held_connections < max as usize
+    /// Sockets that it may have besides those that it has.
+    pub(crate) fn places_left(&self) -> usize {
+        let has = self.sockets.len() + self.held_connections;
+        self.places.saturating_sub(has)
     }
 
-    /// Makes a socket; `None` if there are as many as there may be. Its blocks are given back then.
+    /// Makes a socket, without FIFOs; `None` if there are as many as there may be.
     pub(crate) fn insert(
         &mut self,
         flags: Flags,
-        rx: Option<Block>,
-        tx: Option<Block>,
         handle: Option<HandleId>,
         kind: Kind,
         counters: &mut Counters,
     ) -> Option<SocketId> {
-        if !self.has_place() {
-            self.free([rx, tx]);
+        if self.places_left() == 0 {
             return None;
         }
         if matches!(kind, Kind::Stream(_)) {
@@ -388,7 +386,7 @@ impl App {
         };
         let id = id.next_generation();
         self.generations[index] = id.generation;
-        let record = HostRecord::new(&self.segment, id, flags, rx, tx);
+        let record = HostRecord::new(&self.segment, id, flags, None, None);
         place.insert(Socket::new(record, handle, kind));
         if let Some(handle) = handle {
             self.take_handle(handle, id);
@@ -404,22 +402,28 @@ impl App {
         }
         let mut socket = self.sockets.remove(id.index as usize);
         match &mut socket.kind {
-            Kind::Listener(_) => self.listeners -= 1,
+            Kind::Listener(_) => self.forget_listener(id),
             Kind::File(_) => self.files -= 1,
             Kind::Stream(stream) => {
                 self.connections -= 1;
+                self.sources.free(stream.source);
                 self.note_closed(id, stream.current.take());
             }
             Kind::Unconnected(_) => {}
         }
         self.unadopted.remove(&id);
         let retired = socket.record.retire();
-        self.free(retired.blocks);
+        self.release_fifos(retired.blocks);
         self.retired.push((id, retired.wanted));
         counters.sockets -= 1;
         if self.sockets.is_empty() {
             self.sockets.shrink_to_fit();
         }
+    }
+
+    /// A socket listens no more.
+    pub(crate) fn forget_listener(&mut self, id: SocketId) {
+        self.listeners.retain(|listener| *listener != id);
     }
 
     /// A record has changed: hints go out at the end of the turn.

@@ -74,7 +74,9 @@ impl App {
             }
             Command::Look { .. }
             | Command::Receive { .. }
+            | Command::Room { .. }
             | Command::AcceptNext { .. }
+            | Command::LookUp { .. }
             | Command::GetAddress { .. } => self.execute_for_held(cx, command),
             Command::Splice {
                 request,
@@ -90,10 +92,6 @@ impl App {
             Command::Unsplice { request, socket } => {
                 let begun = self.unsplice(cx, socket);
                 answer(cx, request, begun)
-            }
-            Command::LookUp { request, handle } => {
-                let found = self.look_up(handle);
-                answer_with_socket(cx, request, found)
             }
             Command::Accept { .. }
             | Command::Kick { .. }
@@ -162,6 +160,18 @@ impl App {
             } => {
                 self.receive(cx, socket, bytes);
                 answer(cx, request, self.is_there(socket))
+            }
+            Command::LookUp { request, handle } => {
+                let found = self.look_up(handle);
+                answer_with_socket(cx, request, found)
+            }
+            Command::Room {
+                request,
+                socket,
+                bytes,
+            } => {
+                let made = self.make_room(cx, socket, bytes);
+                answer(cx, request, made)
             }
             Command::AcceptNext {
                 request,

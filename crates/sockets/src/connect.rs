@@ -58,7 +58,7 @@ impl App {
             return Err(Errno::BADF);
         }
         let kind = Kind::Unconnected(Unconnected::default());
-        let made = self.insert(Flags::STREAM, None, None, Some(handle), kind, cx.counters);
+        let made = self.insert(Flags::STREAM, Some(handle), kind, cx.counters);
         let id = made.ok_or(Errno::NFILE)?;
         if let Some(socket) = self.socket(id) {
             socket.own = Own::of(family);
@@ -185,7 +185,6 @@ impl App {
         let kept = own.ip.map(|ip| SocketAddr::new(ip, 0));
         let local = binding.and_then(|binding| cx.io.bound_address(binding));
         let local = local.or(kept).map(|local| bound_for(local, peer));
-        let (rx, tx) = self.allocate_fifos(&options).ok_or(Errno::NOBUFS)?;
         let opened = cx.io.connect(owner, local, peer);
         let opened = opened.map_err(errno::of_connect).and_then(|stream| {
             let addresses = cx.io.addresses(stream);
@@ -197,17 +196,13 @@ impl App {
             cx.io.abort(stream);
             Err(Errno::ACCESS)
         });
-        let (stream, addresses) = match opened {
-            Ok(opened) => opened,
-            Err(errno) => {
-                self.free([Some(rx), Some(tx)]);
-                return Err(errno);
-            }
-        };
+        let (stream, addresses) = opened?;
+        if !self.has_buffers_on_demand() {
+            self.provide_both(id);
+        }
         let app = self.id;
         let socket = self.socket(id).ok_or(Errno::BADF)?;
         options.apply(cx.io, stream);
-        socket.record.set_blocks(Some(rx), Some(tx));
         if let Some((local, peer)) = addresses {
             socket.set_local(local);
             socket.record.set_peer(peer);
@@ -230,6 +225,7 @@ impl App {
         if let Some(socket) = self.socket(id) {
             let (cleared, set) = (Flags::CONNECTING, Flags::CONNECTED);
             socket.record.replace(cleared, set);
+            self.anticipate_tx(id);
             self.pump(cx, id);
         }
     }

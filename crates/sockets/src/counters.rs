@@ -21,6 +21,11 @@ counters::counters! {
         connections_accepted: Counter,
         /// Connections to applications' listeners reset for lack of a socket or memory.
         connections_refused: Counter,
+        /// Times that an application's sockets were all taken, so that SYNs to it went unanswered.
+        places_exhausted: Counter,
+        /// Times that a source had its share of an application's sockets, so that its SYNs went
+        /// unanswered.
+        sources_exhausted: Counter,
         /// Addresses not bound because the application has bound its maximum.
         bindings_refused: Counter,
         /// Connections that applications began to open.

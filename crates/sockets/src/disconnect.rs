@@ -32,12 +32,14 @@ impl App {
             Kind::Stream(stream) => {
                 was_open = !stream.is_gone;
                 current = stream.current.take();
+                let source = stream.source.take();
                 let (stream, binding) = (stream.id, stream.binding.take());
                 if was_open {
                     cx.io.abort(stream);
                     cx.places.streams.remove(&stream);
                 }
                 self.connections -= 1;
+                self.sources.free(source);
                 binding
             }
             Kind::Listener(listener) => {
@@ -45,7 +47,7 @@ impl App {
                 self.reset_waiting(cx, id);
                 cx.io.unlisten(binding);
                 cx.places.bindings.remove(&binding);
-                self.listeners -= 1;
+                self.forget_listener(id);
                 Some(binding)
             }
         };
@@ -70,7 +72,7 @@ impl App {
             let errno = errno::number(Errno::CONNRESET);
             socket.record.fail(errno, Flags::default());
         }
-        self.free(blocks);
+        self.release_fifos(blocks);
         self.unadopted.remove(&id);
         self.unmarked.remove(&id);
         self.touch(id);

@@ -68,7 +68,7 @@ impl App {
             waiting: BTreeSet::new(),
             holders: BTreeSet::new(),
         });
-        let made = self.insert(Flags::FILE, None, None, Some(handle), kind, cx.counters);
+        let made = self.insert(Flags::FILE, Some(handle), kind, cx.counters);
         let id = made.ok_or(Errno::NFILE)?;
         self.files += 1;
         cx.places.lookups.insert(lookup, (self.id, id));

@@ -14,6 +14,8 @@ pub struct Grant {
     pub bindings_max: u32,
     /// Most open files at once.
     pub files_max: u32,
+    /// Most of its sockets that the connections of one source take, in percent.
+    pub source_share_percent: u32,
     /// Most commands in a turn, of all its processes together.
     pub messages_per_turn: u32,
     /// Most time that its commands take of a turn, in microseconds, but for the one that is being
@@ -30,6 +32,7 @@ impl Default for Grant {
             listeners_max: 64,
             bindings_max: 4096,
             files_max: 1024,
+            source_share_percent: 80,
             messages_per_turn: 256,
             turn_us_max: 200,
             rules: Rules::default(),

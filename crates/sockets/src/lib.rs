@@ -17,12 +17,14 @@
 //! | `endings` | ends of descriptors and processes, which wait for the commands before them |
 //! | `broker` | processes that attach, their handles and ends |
 //! | `grant` | what it may do and use |
+//! | `admission` | how many connections its listeners may still accept, and from where |
 //! | `place` | from streams, listeners and look-ups to sockets |
 //! | `commands` | what it asks for |
-//! | `state/` | what the host alone knows: `socket`, `stream`, `listener`, `file`, `passed`, `search`, `splice`, `options` |
+//! | `state/` | what the host alone knows: `area`, `socket`, `stream`, `listener`, `file`, `passed`, `search`, `splice`, `sources`, `options` |
 //! | `listener` | connections that wait to be accepted |
 //! | `connect`, `disconnect` | connections that it opens; sockets that are to be used again |
 //! | `stream` | bytes between FIFOs and TCP |
+//! | `fifos` | memory for these bytes, sized by use |
 //! | `splice` | connections that a NIC stack joins |
 //! | `file` | files, and ranges of them that go into a stream |
 //! | `options`, `info` | setting options; what `TCP_INFO` says |
@@ -34,6 +36,7 @@
 //! the descriptors that wake it.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod application;
 mod broker;
 mod budget;
@@ -43,6 +46,7 @@ mod counters;
 mod disconnect;
 mod endings;
 mod errno;
+mod fifos;
 mod file;
 mod grant;
 mod info;

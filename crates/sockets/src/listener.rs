@@ -4,7 +4,7 @@
 //! when they are taken. Without it they wait here, until an AcceptNext asks for the oldest.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use host::app::{AppEvent, BindError, StreamId};
 use rustix::io::Errno;
@@ -40,7 +40,7 @@ impl App {
             }
             Kind::Stream(_) | Kind::File(_) => return Err(Errno::INVAL),
         };
-        let is_full = |app: &App| app.listeners >= app.grant.listeners_max;
+        let is_full = |app: &App| app.listeners.len() >= app.grant.listeners_max as usize;
         if is_full(self) && (!self.close_hung_up(cx) || is_full(self)) {
             return Err(Errno::NOBUFS);
         }
@@ -50,7 +50,7 @@ impl App {
             None => self.bind_any(cx, id)?,
         };
         let backlog = (backlog as usize).max(1);
-        let queue = self.allocate(backlog.saturating_mul(size_of::<u64>()));
+        let queue = self.allocate_promised(Some(backlog.saturating_mul(size_of::<u64>())));
         let queue = queue.ok_or(Errno::NOBUFS)?;
         let socket = self.socket(id).ok_or(Errno::BADF)?;
         let options = socket.options.to_stream_options();
@@ -59,7 +59,7 @@ impl App {
             listened = cx.io.listen(binding, options);
         }
         if let Err(error) = listened {
-            self.free([Some(queue)]);
+            self.release_fifos([Some(queue)]);
             return Err(errno::of_bind(error));
         }
         let socket = self.socket(id).ok_or(Errno::BADF)?;
@@ -70,7 +70,7 @@ impl App {
             backlog: backlog.min(socket.record.accept_queue_max()),
             held: VecDeque::new(),
         });
-        self.listeners += 1;
+        self.listeners.push(id);
         cx.places.bindings.insert(binding, (self.id, id));
         self.bound_queue(cx, id);
         Ok(())
@@ -90,6 +90,10 @@ impl App {
         let addresses = cx.io.addresses(stream);
         let pushed = addresses.and_then(|addresses| {
             let id = self.open_accepted(cx, listener, stream, addresses)?;
+            if !self.count_source(cx, id, addresses.1.ip()) {
+                self.remove(id, cx.counters);
+                return None;
+            }
             let queue = self.socket(listener)?;
             if queue.record.accept_push(id).is_err() {
                 self.remove(id, cx.counters);
@@ -98,9 +102,7 @@ impl App {
             Some(id)
         });
         let Some(id) = pushed else {
-            cx.counters.connections_refused += 1;
-            cx.io.abort(stream);
-            return;
+            return self.refuse(cx, stream);
         };
         cx.counters.connections_accepted += 1;
         cx.places.streams.insert(stream, (self.id, id));
@@ -117,7 +119,6 @@ impl App {
         (local, peer): (SocketAddr, SocketAddr),
     ) -> Option<SocketId> {
         let Socket { options, own, .. } = *self.socket(listener)?;
-        let (rx, tx) = self.allocate_fifos(&options)?;
         let flags = Flags::STREAM | Flags::CONNECTED | looped(cx, stream);
         let mut stream = Stream::new(stream, Some(listener), None);
         let with_setup = self.has_mode(MODE_SETUP_WITH_ACCEPT);
@@ -126,7 +127,7 @@ impl App {
             stream.waits_for_handle = true;
         }
         let kind = Kind::Stream(stream);
-        let id = self.insert(flags, Some(rx), Some(tx), None, kind, cx.counters)?;
+        let id = self.insert(flags, None, kind, cx.counters)?;
         let socket = self.socket(id)?;
         socket.options = options.inherited();
         // The port is the listener's.
@@ -139,6 +140,9 @@ impl App {
         } else {
             socket.own.note_port(local);
         }
+        if !self.has_buffers_on_demand() {
+            self.provide_both(id);
+        }
         self.grant_file_credit(cx, id);
         if options.notsent_lowat_bytes().is_some() {
             self.bound_notsent(cx, id);
@@ -146,15 +150,28 @@ impl App {
         Some(id)
     }
 
+    /// Counts a connection for its source. False if that has its share.
+    fn count_source(&mut self, cx: &mut Context<'_>, id: SocketId, ip: IpAddr) -> bool {
+        let is_admitted = self.admit(cx, ip);
+        if is_admitted && let Some(stream) = self.stream(id) {
+            stream.source = Some(ip);
+        }
+        is_admitted
+    }
+
     /// A connection waits until it is asked for: it has no socket, and takes no memory of the
     /// segment.
     fn hold(&mut self, cx: &mut Context<'_>, id: SocketId, stream: StreamId) {
-        let has_place = self.has_place();
+        let has_place = self.places_left() > 0;
+        let addresses = cx.io.addresses(stream).filter(|_| has_place);
+        let addresses = addresses.filter(|(_, peer)| self.admit(cx, peer.ip()));
+        let Some(addresses) = addresses else {
+            return self.refuse(cx, stream);
+        };
         let listener = self.socket(id).and_then(|socket| socket.listener_mut());
-        let addresses = cx.io.addresses(stream);
-        let (Some(listener), Some(addresses), true) = (listener, addresses, has_place) else {
-            cx.counters.connections_refused += 1;
-            return cx.io.abort(stream);
+        let Some(listener) = listener else {
+            self.sources.free(Some(addresses.1.ip()));
+            return self.refuse(cx, stream);
         };
         listener.held.push_back(HeldConnection {
             stream,
@@ -213,7 +230,12 @@ impl App {
             let held = listener.held.pop_front().ok_or(Errno::AGAIN)?;
             self.held_connections -= 1;
             let (stream, end) = (held.stream, held.end);
+            let source = held.addresses.1.ip();
             let made = self.open_accepted(cx, id, stream, held.addresses);
+            match made.and_then(|made| self.stream(made)) {
+                Some(stream) => stream.source = Some(source),
+                None => self.sources.free(Some(source)),
+            }
             self.bound_queue(cx, id);
             let Some(connection) = made else {
                 cx.counters.connections_refused += 1;
@@ -259,6 +281,7 @@ impl App {
         let held = std::mem::take(&mut listener.held);
         self.held_connections -= held.len();
         for connection in held {
+            self.sources.free(Some(connection.addresses.1.ip()));
             if connection.end.is_none() {
                 cx.places.streams.remove(&connection.stream);
                 cx.io.abort(connection.stream);
@@ -269,6 +292,7 @@ impl App {
     /// The queue of a listener was looked at: connections that a process has taken wait for their
     /// handles, and the stack may send more, or no more.
     pub(crate) fn bound_queue(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        let places = self.places_for(id);
         let Some(socket) = self.socket(id) else {
             return;
         };
@@ -278,7 +302,7 @@ impl App {
         };
         record.set_held(listener.held.len() as u64);
         let waiting = record.accept_waiting() + listener.held.len();
-        let room = listener.backlog.saturating_sub(waiting);
+        let room = listener.backlog.saturating_sub(waiting).min(places);
         cx.io.set_listener_room(listener.binding, room);
         let mut taken = Vec::new();
         while let Some(connection) = record.accept_taken() {

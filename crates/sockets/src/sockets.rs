@@ -283,6 +283,7 @@ impl Sockets {
         };
         let result = act(found, &mut cx);
         found.release_passed(&mut cx);
+        found.announce_room(&mut cx);
         found.traffic.add(&before, &self.counters);
         if found.unreported_handles >= HANDLES_MAX
             && let Some(broker) = &mut self.arrivals.broker

@@ -12,17 +12,14 @@ use host::app::{CloseReason, StreamOption};
 use rustix::io::Errno;
 use socket_channel::attach::MODE_EAGER_RECEIVE;
 use socket_channel::host_record::{More, Turn};
-use socket_channel::{Block, Flags, SocketId};
+use socket_channel::{Flags, SocketId};
 
 use crate::application::{App, Context};
 use crate::errno;
+use crate::fifos::FIFO_BYTES;
 use crate::state::file::Progress;
-use crate::state::options::Options;
 use crate::state::socket::Kind;
 use crate::state::stream::{Mark, What};
-
-/// Sizes of FIFOs, in bytes, unless an application asks for others or memory runs short.
-const FIFO_BYTES: usize = 64 << 10;
 
 /// Bytes that are moved in a step.
 const STEP_BYTES: usize = 16 << 10;
@@ -44,22 +41,6 @@ const EARLY_MARKS_MAX: usize = 64;
 const MARKS_MAX: usize = 4096;
 
 impl App {
-    /// Both FIFOs of a connection.
-    pub(crate) fn allocate_fifos(&mut self, options: &Options) -> Option<(Block, Block)> {
-        let mut allocate = |asked_bytes: Option<usize>| match asked_bytes {
-            Some(bytes) => self.allocate(bytes),
-            None => self.allocate_usual(FIFO_BYTES),
-        };
-        let rx = allocate(options.receive_buffer_bytes)?;
-        match allocate(options.send_buffer_bytes) {
-            Some(tx) => Some((rx, tx)),
-            None => {
-                self.free([Some(rx)]);
-                None
-            }
-        }
-    }
-
     /// Looks at what an application has done with a socket.
     pub(crate) fn look(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let Some(socket) = self.socket(id) else {
@@ -128,6 +109,10 @@ impl App {
         buffer: &mut [u8],
     ) {
         let is_eager = self.has_mode(MODE_EAGER_RECEIVE);
+        let holds = !is_eager && asked_bytes == 0;
+        if !self.prepare_rx(cx, id, holds) {
+            return;
+        }
         loop {
             let Some(socket) = self.socket(id) else {
                 return;
@@ -150,7 +135,8 @@ impl App {
                     return;
                 }
             }
-            if room == 0 {
+            // Without a FIFO, nothing is waiting.
+            if room == 0 && record.rx_bytes() > 0 {
                 if record.rx_wait_for_room() {
                     return;
                 }
@@ -186,6 +172,25 @@ impl App {
         }
     }
 
+    /// Has a FIFO there, or a larger one, if anything that was received waits for it, and is not
+    /// held. False if there is no memory.
+    fn prepare_rx(&mut self, cx: &mut Context<'_>, id: SocketId, holds: bool) -> bool {
+        let Some(socket) = self.socket(id) else {
+            return false;
+        };
+        let has = socket.record.rx_bytes();
+        if has >= FIFO_BYTES || socket.record.rx_unread_bytes() > 0 {
+            return true;
+        }
+        let waiting = match socket.stream() {
+            Some(stream) if stream.is_gone => stream.rest.len(),
+            Some(stream) if !holds => cx.io.unread(stream.id),
+            Some(_) | None => 0,
+        };
+        let fits = waiting <= has || self.provide_rx(id);
+        fits || has > 0
+    }
+
     /// Half of the bytes that may be queued and not sent (`TCP_NOTSENT_LOWAT`) wait in the tx FIFO,
     /// the other half in TCP.
     pub(crate) fn bound_notsent(&mut self, cx: &mut Context<'_>, id: SocketId) {
@@ -202,7 +207,7 @@ impl App {
     pub(crate) fn drain_tx(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let mut sends_files = false;
         self.follow_cork(cx, id, false);
-        loop {
+        let has_grown = loop {
             let Some(socket) = self.socket(id) else {
                 return;
             };
@@ -226,6 +231,7 @@ impl App {
                 io.write(stream_id, chunk)
             });
             cx.counters.sent_bytes += taken as u64;
+            let has_grown = record.tx_has_grown(FIFO_BYTES as u64);
             if record.tx_head() < limit.min(record.tx_tail()) {
                 // TCP has no room, or enough: `Writable` follows. What it holds back for more would
                 // wait in vain, since no more comes before it leaves (as tcp_sendmsg of Linux).
@@ -238,17 +244,17 @@ impl App {
                 return;
             }
             match stream.marks.front_mut().map(|mark| &mut mark.what) {
-                None => break,
+                None => break has_grown,
                 Some(What::File(range)) => {
                     match range.send(cx.io, stream_id, &mut stream.current) {
                         Progress::Done => {
                             stream.marks.pop_front();
                             sends_files = true;
                         }
-                        Progress::Waits => break,
+                        Progress::Waits => break has_grown,
                         Progress::Opens(before) => {
                             self.note_opening(id, before);
-                            break;
+                            break has_grown;
                         }
                         Progress::Failed(errno) => {
                             return self.abort(cx, id, errno, Flags::default());
@@ -259,11 +265,14 @@ impl App {
                     cx.io.shutdown(stream_id);
                     record.set(Flags::SHUT_WRITE);
                     stream.marks.clear();
-                    break;
+                    break has_grown;
                 }
             }
-        }
+        };
         self.follow_cork(cx, id, true);
+        if has_grown {
+            self.shrink_tx(id);
+        }
         if sends_files {
             self.grant_file_credit(cx, id);
         }
@@ -468,6 +477,12 @@ impl App {
             Some(errno) => {
                 // What has come before the error is read before it.
                 let mut count = 0;
+                if socket.record.rx_bytes() == 0 && !unread.is_empty() {
+                    self.provide_rx(id);
+                }
+                let Some(socket) = self.socket(id) else {
+                    return;
+                };
                 if socket.record.look().is_ok() {
                     count = socket.record.rx_write(&unread);
                     cx.counters.received_bytes += count as u64;

@@ -57,7 +57,7 @@ impl ApplicationView {
             modes: app.identity.modes,
             processes: app.channels.len(),
             sockets: app.sockets.len(),
-            listeners: app.listeners,
+            listeners: app.listeners.len() as u32,
             connections: app.connections,
             files: app.files,
             handles: app.handles(),

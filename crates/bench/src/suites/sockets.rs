@@ -226,7 +226,7 @@ impl Settings {
 }
 
 /// The ways to switch modes that are compared: their names, and the modes.
-fn variants() -> [(&'static str, Modes); 6] {
+fn variants() -> [(&'static str, Modes); 7] {
     let usual = Modes::default();
     let turned = |mode: Modes| Modes::from_bits(usual.bits() ^ mode.bits());
     [
@@ -238,6 +238,10 @@ fn variants() -> [(&'static str, Modes); 6] {
         (
             "without setup-with-accept",
             turned(Modes::SETUP_WITH_ACCEPT),
+        ),
+        (
+            "without buffers-on-demand",
+            turned(Modes::BUFFERS_ON_DEMAND),
         ),
     ]
 }

@@ -268,6 +268,7 @@ pub(crate) fn errno(unusable: Unusable) -> Errno {
             notices::once(Notice::NoMemory);
             Errno::NOMEM
         }
+        Unusable::NoFifo => Errno::NOBUFS,
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use rustix::io::{Errno, Result};
 use rustix::process::Pid;
+use socket_channel::record::LOCKED_BY_HOST;
 use socket_channel::{AppRecord, Command, Family, Flags, Lock, Look, SocketId};
 
 use super::fork;
@@ -203,6 +204,22 @@ impl Socket<'_> {
         }
     }
 
+    /// Asks the host stack for room in the tx FIFO, or for one, and waits for the answer. The
+    /// caller does not have the lock.
+    pub(crate) fn ask_for_room(&self, bytes: usize) -> Result<()> {
+        let (socket, bytes) = (self.id, bytes as u64);
+        let request = |request| Command::Room {
+            request,
+            socket,
+            bytes,
+        };
+        match self.process.link.ask(request) {
+            // The connection is over, which its record says.
+            Err(Errno::BADF | Errno::NOTCONN) => Ok(()),
+            asked => asked.map(drop),
+        }
+    }
+
     /// Tells the host stack that the rx FIFO has more room.
     pub(crate) fn tell_of_room(&self) -> Result<()> {
         self.tell(&Command::Kick { socket: self.id })
@@ -254,7 +271,8 @@ impl Socket<'_> {
             }
             spins += 1;
             if spins % SPINS == 0 {
-                let taken = !is_alive(owner) && self.record.take_over(lock, owner, thread);
+                let may_be_dead = owner != LOCKED_BY_HOST && !is_alive(owner);
+                let taken = may_be_dead && self.record.take_over(lock, owner, thread);
                 if taken {
                     break;
                 }

@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 
 use rustix::io::{Errno, Result};
-use socket_channel::{Command, Flags, Lock, Look};
+use socket_channel::{Command, Flags, Lock, Look, Unusable};
 
 use super::application::Client;
 use super::blocking::{self, KeptOpen};
@@ -16,6 +16,9 @@ use super::tally::{self, Counted};
 
 /// Bytes that a peek into several buffers copies at a time.
 const PEEK_BYTES_MAX: usize = 1 << 20;
+
+/// A call that waits asks for room only in a tx FIFO that memory has made smaller than this.
+const SMALL_FIFO_BYTES: usize = 64 << 10;
 
 /// Flags of recv(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,6 +180,8 @@ struct Progress {
     done: usize,
     /// It has waited: another thread may have closed its descriptor since.
     has_waited: bool,
+    /// It has asked the host stack for room.
+    has_asked: bool,
     kept: KeptOpen,
 }
 
@@ -186,6 +191,7 @@ impl Progress {
             before,
             done: 0,
             has_waited: false,
+            has_asked: false,
             kept: None,
         }
     }
@@ -209,7 +215,12 @@ impl Client {
     pub fn send_room_bytes(&self, fd: BorrowedFd<'_>) -> Result<usize> {
         let socket = self.socket_of(fd)?;
         may_send(&socket)?;
-        match socket.record.tx_room_bytes().map_err(errno) {
+        let mut room = socket.record.tx_room_bytes();
+        if room == Err(Unusable::NoFifo) {
+            socket.ask_for_room(1)?;
+            room = socket.record.tx_room_bytes();
+        }
+        match room.map_err(errno) {
             Err(Errno::BUSY) if splice::give_back_to_send(&socket)? => Ok(0),
             room => room,
         }
@@ -295,6 +306,7 @@ fn send_once(
         match send_some(socket, buffers, progress.done, flags) {
             Ok(sent) => progress.done += sent,
             Err(Errno::BUSY) if splice::give_back_to_send(socket)? => {}
+            Err(Errno::NOBUFS) => return ask_for_fifo(socket, wanted - progress.done),
             Err(errno) => return Err(errno),
         }
         if progress.done == wanted {
@@ -302,7 +314,15 @@ fn send_once(
             return Ok(true);
         }
     }
-    if flags.dont_wait || !progress.has_waited && socket.is_nonblocking()? {
+    let waits = !flags.dont_wait && (progress.has_waited || !socket.is_nonblocking()?);
+    let may_ask = look.flags.has(Flags::CONNECTED)
+        && socket.record.tx_may_grow()
+        && (!waits || socket.record.tx_bytes() < SMALL_FIFO_BYTES);
+    if may_ask && !std::mem::replace(&mut progress.has_asked, true) {
+        socket.ask_for_room(wanted - progress.done)?;
+        return Ok(false);
+    }
+    if !waits {
         return Err(Errno::AGAIN);
     }
     progress.has_waited = true;
@@ -318,6 +338,16 @@ fn send_once(
         may_move_or_is_noted(socket)?;
         Ok(is_ready.then_some(()))
     })?;
+    Ok(false)
+}
+
+/// A connection has no tx FIFO yet, or no more: false once it has one, so that the call goes on.
+fn ask_for_fifo(socket: &Socket<'_>, bytes: usize) -> Result<bool> {
+    socket.ask_for_room(bytes)?;
+    let is_open = socket.look()?.flags.has(Flags::CONNECTED);
+    if is_open && socket.record.tx_bytes() == 0 {
+        return Err(Errno::NOBUFS);
+    }
     Ok(false)
 }
 

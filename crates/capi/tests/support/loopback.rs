@@ -6,10 +6,12 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use socket_channel::attach::{MODE_EAGER_ACCEPT, MODE_EAGER_RECEIVE, MODE_SETUP_WITH_ACCEPT};
+use socket_channel::attach::{
+    MODE_BUFFERS_ON_DEMAND, MODE_EAGER_ACCEPT, MODE_EAGER_RECEIVE, MODE_SETUP_WITH_ACCEPT,
+};
 use socket_channel::host_record::Turn;
 use socket_channel::{
-    Command, Event, Family, Flags, HandleId, How, Side, SocketId, SocketOption, SpliceStage,
+    Block, Command, Event, Family, Flags, HandleId, How, Side, SocketId, SocketOption, SpliceStage,
 };
 
 use super::world::{Done, FILE, FILE_SLOW, LOOPED, NO_ANSWER, Range, Socket, World, shuts_write};
@@ -82,6 +84,7 @@ impl World {
             }
             Command::Look { .. }
             | Command::Receive { .. }
+            | Command::Room { .. }
             | Command::AcceptNext { .. }
             | Command::GetAddress { .. } => self.obey_about_held(channel, command),
             Command::Splice { .. } | Command::Unsplice { .. } => {
@@ -227,6 +230,17 @@ impl World {
                 }
                 self.answer(channel, request, there(self, socket));
             }
+            Command::Room {
+                request,
+                socket,
+                bytes,
+            } => {
+                if self.is_there(socket) {
+                    self.carry(socket.index);
+                    self.make_room(socket.index, bytes);
+                }
+                self.answer(channel, request, there(self, socket));
+            }
             Command::AcceptNext {
                 request,
                 socket,
@@ -255,6 +269,24 @@ impl World {
         }
     }
 
+    /// Gives a socket a tx FIFO, or a larger one, in which there is room for so many bytes.
+    fn make_room(&mut self, index: u32, bytes: u64) {
+        let found = self.sockets.get_mut(&index).unwrap();
+        let has = found.record.tx_bytes();
+        let wanted = match has {
+            0 => found.record.blocks()[0].map_or(0, Block::bytes),
+            _ => found.record.tx_waiting_bytes() + bytes as usize,
+        };
+        if has < wanted.min(self.tx_max_bytes.max(1))
+            && let Some(block) = self.area.allocate(wanted)
+        {
+            let replaced = found.record.replace_tx(Some(block));
+            let unused = replaced.unwrap_or(Some(block));
+            unused.into_iter().for_each(|it| self.area.release(it));
+            found.record.set_tx_max(self.tx_max_bytes as u64);
+        }
+    }
+
     /// Hands held bytes over, until so many are in the rx FIFO.
     pub(super) fn hand_over(&mut self, index: u32, bytes: u64) {
         let found = self.sockets.get_mut(&index).unwrap();
@@ -272,7 +304,7 @@ impl World {
         }
     }
 
-    fn has_mode(&self, mode: u32) -> bool {
+    pub(super) fn has_mode(&self, mode: u32) -> bool {
         self.modes & mode != 0
     }
 
@@ -427,6 +459,15 @@ impl World {
         Ok(Done::default())
     }
 
+    /// FIFOs of a connection: with Buffers On Demand, one to write to is asked for when memory is
+    /// short.
+    pub(super) fn fifos(&mut self, bytes: usize) -> [Option<Block>; 2] {
+        let is_asked_for = self.is_short && self.has_mode(MODE_BUFFERS_ON_DEMAND);
+        let rx = self.area.allocate(bytes);
+        let tx = (!is_asked_for).then(|| self.area.allocate(bytes));
+        [rx, tx.flatten()]
+    }
+
     fn connect(&mut self, socket: SocketId, to: std::net::SocketAddr) -> Result<Done, Errno> {
         let index = socket.index;
         let is_fresh = |flags: Flags| flags - Flags::BOUND == Flags::STREAM;
@@ -446,7 +487,7 @@ impl World {
                 && other.local.is_some_and(|local| local.port() == to.port())
         });
         let listener = listener.map(|(index, _)| *index);
-        let (rx, tx) = (self.area.allocate(1 << 16), self.area.allocate(1 << 16));
+        let [rx, tx] = self.fifos(1 << 16);
         let found = self.sockets.get_mut(&index).unwrap();
         found.record.set_blocks(rx, tx);
         found.record.set_peer(to);

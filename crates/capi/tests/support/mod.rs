@@ -31,14 +31,15 @@ pub(crate) use self::world::{FILE, FILE_SLOW, LOOPED, NO_ANSWER};
 const MODES_VARIABLE: &str = "SPLITWAY_TEST_MODES";
 
 /// Each mode off, all of them, and Split-TCP with and without the others.
-const MODES: [&str; 7] = [
-    "eager-receive,eager-accept,setup-with-accept",
-    "async-send,eager-accept,setup-with-accept",
-    "async-send,eager-receive,setup-with-accept",
-    "async-send,eager-receive,eager-accept",
+const MODES: [&str; 8] = [
+    "eager-receive,eager-accept,setup-with-accept,buffers-on-demand",
+    "async-send,eager-accept,setup-with-accept,buffers-on-demand",
+    "async-send,eager-receive,setup-with-accept,buffers-on-demand",
+    "async-send,eager-receive,eager-accept,buffers-on-demand",
+    "async-send,eager-receive,eager-accept,setup-with-accept",
     "",
     "split-tcp",
-    "split-tcp,async-send,eager-receive,eager-accept,setup-with-accept",
+    "split-tcp,async-send,eager-receive,eager-accept,setup-with-accept,buffers-on-demand",
 ];
 
 /// Runs the other tests of this program in each mode; `own` is the name of the test that does.

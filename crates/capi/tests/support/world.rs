@@ -134,6 +134,10 @@ pub(crate) struct World {
     pub(crate) joined: u32,
     /// Such processes that wait for an answer which never comes.
     pub(crate) ignored: u32,
+    /// Half of the memory is in use.
+    pub(crate) is_short: bool,
+    /// Bytes to which FIFOs grow that are written to; 0: they do not.
+    pub(crate) tx_max_bytes: usize,
     /// Peers take bytes and acknowledge none, until [`World::acknowledge`].
     pub(crate) holds_acks: bool,
 }
@@ -192,6 +196,8 @@ impl World {
             reattached: 0,
             joined: 0,
             ignored: 0,
+            is_short: false,
+            tx_max_bytes: 0,
             holds_acks: false,
         }
     }
@@ -289,8 +295,11 @@ impl World {
             index,
             generation: self.generation,
         };
-        let mut block = || fifos.then(|| self.area.allocate(FIFO_BYTES).unwrap());
-        let (rx, tx) = (block(), block());
+        let [rx, tx] = if fifos {
+            self.fifos(FIFO_BYTES)
+        } else {
+            [None; 2]
+        };
         let record = HostRecord::new(&self.segment, id, flags, rx, tx);
         let socket = Socket {
             record,

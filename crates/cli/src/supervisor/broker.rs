@@ -68,6 +68,7 @@ pub(crate) fn settings(sockets: &Sockets) -> Result<BrokerSettings, Failure> {
             listeners_max: sockets.listeners_max,
             bindings_max: sockets.bindings_max,
             files_max: sockets.files_max,
+            source_share_percent: sockets.source_share_percent,
             messages_per_turn: sockets.messages_per_turn,
             turn_us_max: sockets.turn_us_max,
         },

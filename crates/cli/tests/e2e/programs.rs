@@ -146,7 +146,7 @@ impl Stack {
 
     /// The same with further arguments.
     pub(crate) fn start_with(&self, program: &Path, port: u16, arguments: &[&Path]) -> Process {
-        let all = "async-send,eager-receive,eager-accept,setup-with-accept";
+        let all = "async-send,eager-receive,eager-accept,setup-with-accept,buffers-on-demand";
         self.start_in(program, port, all, arguments)
     }
 
@@ -495,7 +495,8 @@ fn programs_do_the_same_in_each_mode() {
             "eager-receive,eager-accept,setup-with-accept",
             "async-send,eager-accept,setup-with-accept",
             "async-send,eager-receive,setup-with-accept",
-            "async-send,eager-receive,eager-accept",
+            "async-send,eager-receive,eager-accept,buffers-on-demand",
+            "async-send,eager-receive,eager-accept,setup-with-accept",
             "split-tcp",
         ] {
             let servers = [

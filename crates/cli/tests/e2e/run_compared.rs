@@ -105,6 +105,11 @@ fn sockets_of_ipv6_have_mapped_addresses_without_a_library() {
 }
 
 #[test]
+fn large_writes_that_do_not_block_go_whole_in_all_orders_of_ends() {
+    isolated(|site| says_the_same(&site, "cli/tests/programs/queued.c", splitway_run_on, 5));
+}
+
+#[test]
 fn closed_sockets_leave_nothing_behind() {
     isolated(|site| says_the_same(&site, "cli/tests/programs/closed.c", splitway_run_on, 100));
 }

@@ -136,6 +136,7 @@ impl App {
             | Command::Disconnect { request, .. }
             | Command::Look { request, .. }
             | Command::Receive { request, .. }
+            | Command::Room { request, .. }
             | Command::AcceptNext { request, .. }
             | Command::GetAddress { request, .. }
             | Command::Splice { request, .. }

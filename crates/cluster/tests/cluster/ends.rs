@@ -391,9 +391,10 @@ fn a_program_that_was_killed_with_unread_answers_leaves_nothing() {
 #[test]
 fn a_connection_without_memory_is_not_accepted_and_takes_no_place() {
     let mut nodes = Nodes::new(1);
+    // 12 KiB for FIFOs, of 512 bytes each.
     nodes.node_limits = Limits {
         sockets_max: 64,
-        segment_bytes: 128 << 10,
+        segment_bytes: 48 << 10,
     };
     nodes.world.clients.echoes = false;
     let mut program = nodes.program();

@@ -133,10 +133,15 @@ fn commands_of_modes_that_are_refused_and_disconnect_say_so() {
     let mut nodes = Nodes::new(1);
     let (mut program, socket, _) = connected(&mut nodes);
     let handle = program.handle();
-    let commands: [&dyn Fn(u32) -> Command<'static>; 5] = [
+    let commands: [&dyn Fn(u32) -> Command<'static>; 6] = [
         &|request| Command::Disconnect { request, socket },
         &|request| Command::Look { request, socket },
         &|request| Command::Receive {
+            request,
+            socket,
+            bytes: 1,
+        },
+        &|request| Command::Room {
             request,
             socket,
             bytes: 1,

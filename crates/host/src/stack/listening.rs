@@ -68,6 +68,7 @@ impl Stack {
     pub(super) fn destination(&self, tuple: &Tuple) -> Destination {
         let hash = self.connections.hash(tuple);
         let to = self.bindings.destination(tuple.local, hash);
+        let to = self.bindings.unless_exhausted(to, tuple.remote.ip());
         self.without_server(tuple, to)
     }
 

@@ -1,6 +1,6 @@
 //! The application's interface to its streams: [`Io`] on a [`Stack`].
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -113,6 +113,10 @@ impl Io for Streams<'_> {
 
     fn set_listener_room(&mut self, binding: BindingId, room: usize) {
         self.stack.bindings.set_room(binding, room);
+    }
+
+    fn set_source_room(&mut self, owner: Owner, source: IpAddr, has_room: bool) {
+        self.stack.bindings.set_source_room(owner, source, has_room);
     }
 
     fn release(&mut self, binding: BindingId) {

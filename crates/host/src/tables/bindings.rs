@@ -5,7 +5,7 @@
 //! or both belong to the same reuseport group. Connections go to the listener with the most
 //! specific address, and within a group to the one that the hash of their addresses chooses.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
 
@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use crate::app::{Bind, BindError, BindingId, Owner, StreamOptions, TrafficClass};
+use crate::tables::sources::Source;
 
 /// Which destination addresses a binding covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,6 +220,8 @@ pub(crate) struct Bindings {
     bindings: Slab<Binding>,
     by_port: FxHashMap<u16, Port>,
     by_owner: HashMap<Owner, usize>,
+    /// Sources from which the listeners of an owner accept no more connections.
+    exhausted: HashSet<(Owner, Source)>,
     generation: u32,
     /// Goes up with each change of what listens.
     revision: u64,
@@ -531,6 +534,30 @@ impl Bindings {
             Some(index) => Destination::Listener(id(index, &self.bindings[index])),
             None => Destination::Full,
         }
+    }
+
+    /// The listeners of an owner accept connections from a source, or do not.
+    pub(crate) fn set_source_room(&mut self, owner: Owner, source: IpAddr, has_room: bool) {
+        let key = (owner, Source::from(source));
+        if has_room {
+            self.exhausted.remove(&key);
+        } else {
+            self.exhausted.insert(key);
+        }
+    }
+
+    /// The destination of a connection from a source, given that of its address.
+    pub(crate) fn unless_exhausted(&self, to: Destination, source: IpAddr) -> Destination {
+        if self.exhausted.is_empty() {
+            return to;
+        }
+        let Destination::Listener(listener) = to else {
+            return to;
+        };
+        let owner = self.get(listener).map(|(_, binding)| binding.owner);
+        let is_exhausted =
+            owner.is_some_and(|owner| self.exhausted.contains(&(owner, Source::from(source))));
+        if is_exhausted { Destination::Full } else { to }
     }
 
     fn get(&self, binding: BindingId) -> Option<(usize, &Binding)> {

@@ -159,6 +159,38 @@ fn a_traffic_class_is_in_all_packets_and_changes_with_the_next() {
 }
 
 #[test]
+fn a_source_without_room_gets_no_answer_from_the_listeners_of_that_owner() {
+    let mut pair = Pair::new();
+    listen(&mut pair, &at("10.77.0.2:81"), StreamOptions::default());
+    let other = Bind::new(Owner(8), "10.77.0.2:82".parse().unwrap());
+    listen(&mut pair, &other, StreamOptions::default());
+    let set = |pair: &mut Pair, source: &str, has_room: bool| {
+        let source = source.parse().unwrap();
+        pair.server.act(pair.now_us, |io| {
+            io.set_source_room(APP, source, has_room);
+        });
+    };
+    set(&mut pair, "10.77.0.9", false);
+    open(&mut pair, "10.77.0.2:81");
+    assert!(
+        pair.client.app.server.has(&AppEvent::Connected),
+        "another source"
+    );
+    set(&mut pair, "10.77.0.1", false);
+    open(&mut pair, "10.77.0.2:82");
+    assert!(
+        pair.client.app.server.has(&AppEvent::Connected),
+        "another owner"
+    );
+    pair.client.app.server.events.clear();
+    pair.connect("10.77.0.2:81").unwrap();
+    pair.run_until(|pair| pair.server.stack.counters().listen_overflows >= 2);
+    assert!(pair.client.app.server.events.is_empty(), "no answer");
+    set(&mut pair, "10.77.0.1", true);
+    pair.run_until(|pair| pair.client.app.server.has(&AppEvent::Connected));
+}
+
+#[test]
 fn a_deferred_connection_is_accepted_with_its_first_data_or_when_its_time_has_passed() {
     let mut pair = Pair::with_ports(50_000..=50_999);
     let options = StreamOptions {

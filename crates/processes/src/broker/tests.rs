@@ -36,6 +36,7 @@ const LIMITS: SocketLimits = SocketLimits {
     bindings_max: 5,
     files_max: 3,
     messages_per_turn: 4,
+    source_share_percent: 80,
     turn_us_max: 200,
 };
 

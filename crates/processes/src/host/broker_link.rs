@@ -237,6 +237,7 @@ fn grant(application: &NewApplication) -> Grant {
         listeners_max: limits.listeners_max,
         bindings_max: limits.bindings_max,
         files_max: limits.files_max,
+        source_share_percent: limits.source_share_percent,
         messages_per_turn: limits.messages_per_turn,
         turn_us_max: limits.turn_us_max,
         rules: Rules {
@@ -271,6 +272,7 @@ mod tests {
                 listeners_max: 1,
                 bindings_max: 2,
                 files_max: 1,
+                source_share_percent: 80,
                 messages_per_turn: 1,
                 turn_us_max: 200,
             },

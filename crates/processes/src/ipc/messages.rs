@@ -461,6 +461,8 @@ pub struct SocketLimits {
     pub bindings_max: u32,
     /// Files.
     pub files_max: u32,
+    /// Most of its sockets that connections of one source take, in percent.
+    pub source_share_percent: u32,
     /// Messages that the host stack takes in a turn.
     pub messages_per_turn: u32,
     /// Time that the host stack spends on messages in a turn, in microseconds.

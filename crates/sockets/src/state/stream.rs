@@ -1,7 +1,7 @@
 //! A connection of an application, and what has its place in its stream.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use host::app::{BindingId, StreamId};
 use socket_channel::SocketId;
@@ -31,6 +31,10 @@ pub(crate) struct Stream {
     pub(crate) id: StreamId,
     /// The listener that it has come from.
     pub(crate) listener: Option<SocketId>,
+    /// Its peer's address, if that counts as the source of an accepted connection.
+    pub(crate) source: Option<IpAddr>,
+    /// Bytes that had come to its FIFOs when they were last looked at, to take back idle ones.
+    pub(crate) moved_bytes: [u64; 2],
     /// The address that was bound before it was opened.
     pub(crate) binding: Option<BindingId>,
     pub(crate) marks: VecDeque<Mark>,
@@ -68,6 +72,8 @@ impl Stream {
         Stream {
             id,
             listener,
+            source: None,
+            moved_bytes: [0; 2],
             binding,
             marks: VecDeque::new(),
             early: Vec::new(),

@@ -1,9 +1,11 @@
 //! How connections end, and programs.
 
 use host::app::CloseReason;
-use socket_channel::attach::MODES_DEFAULT;
+use socket_channel::attach::{MODE_BUFFERS_ON_DEMAND, MODES_DEFAULT};
 use socket_channel::{Command, Flags};
+use sockets::Grant;
 
+use crate::modes::modes;
 use crate::program::{Program, silent_connection, silent_connection_in, text};
 use crate::world::World;
 
@@ -147,7 +149,9 @@ fn what_a_process_did_without_a_word_is_found_at_any_socket_some_in_each_turn() 
     const CONNECTIONS: u64 = 600;
     let mut world = World::new();
     world.clients.echoes = false;
-    let mut program = Program::new(&mut world, 1);
+    // What one writes without a word needs a buffer that is there.
+    let modes = modes() & !MODE_BUFFERS_ON_DEMAND;
+    let mut program = Program::with(&mut world, 1, Grant::default(), modes);
     let connections: Vec<_> = (0..CONNECTIONS)
         .map(|_| {
             let handle = program.handle();

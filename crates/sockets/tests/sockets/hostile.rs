@@ -98,7 +98,7 @@ fn some_command(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
 fn some_command_for_held(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
     let request = random(5) as u32;
     let socket = some_socket(random);
-    match random(9) {
+    match random(10) {
         5..=7 => Command::Splice {
             request,
             first: socket,
@@ -107,6 +107,11 @@ fn some_command_for_held(random: &mut dyn FnMut(u64) -> u64) -> Command<'static>
             life_ms: random(2) as u32 * 5000,
         },
         8 => Command::Unsplice { request, socket },
+        9 => Command::Room {
+            request,
+            socket,
+            bytes: random(3) * random(u64::MAX / 3),
+        },
         0 => Command::Look { request, socket },
         1 => Command::Receive {
             request,

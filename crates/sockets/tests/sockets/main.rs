@@ -12,6 +12,7 @@ mod hostile;
 mod limits;
 mod listeners;
 mod loopback;
+mod memory;
 mod modes;
 mod offloads;
 mod passed;

@@ -61,6 +61,17 @@ impl Program {
             sockets_max: 4096,
             segment_bytes: 64 << 20,
         };
+        Program::with_segment(world, app, limits, grant, modes)
+    }
+
+    /// The same with a segment of its own size.
+    pub(crate) fn with_segment(
+        world: &mut World,
+        app: u32,
+        limits: Limits,
+        grant: Grant,
+        modes: u32,
+    ) -> Program {
         let segment = Segment::in_memory(Layout::of(limits).unwrap());
         let (host, end) = in_memory();
         let (app, channel) = (AppId(app), ChannelId(app.wrapping_mul(100)));
@@ -85,6 +96,20 @@ impl Program {
             answers: BTreeMap::new(),
             hints: Vec::new(),
         }
+    }
+
+    /// Handles from `first` on that it may use besides those that it begins with.
+    pub(crate) fn add_handles(&mut self, world: &mut World, count: u32) {
+        let sockets = &mut world.apps.others;
+        sockets.add_handles_without_descriptors(self.app, HandleId(HANDLES), count);
+    }
+
+    /// Takes a connection out of the queue of a listener, and asks for nothing.
+    pub(crate) fn take(&mut self, listener: SocketId) -> Option<(SocketId, HandleId)> {
+        let socket = self.record(listener).accept().unwrap()?;
+        let handle = self.handle();
+        self.send(&Command::Accept { socket, handle });
+        Some((socket, handle))
     }
 
     pub(crate) fn record(&self, socket: SocketId) -> AppRecord<'_> {
@@ -245,7 +270,20 @@ impl Program {
             None => self.accept_next(world, listener, handle).unwrap(),
         };
         self.ask_addresses(world, socket);
+        self.ask_for_room(world, socket, 1);
         socket
+    }
+
+    /// Asks for room for so many bytes, or for a FIFO to write to.
+    #[track_caller]
+    pub(crate) fn ask_for_room(&mut self, world: &mut World, socket: SocketId, bytes: u64) {
+        let asked = self.call(world, |request| Command::Room {
+            request,
+            socket,
+            bytes,
+        });
+        // Of a connection that is over, the record tells.
+        let _ = asked;
     }
 
     /// Asks for the oldest connection that a listener holds.
@@ -298,7 +336,17 @@ impl Program {
         write: impl FnOnce(&AppRecord<'_>) -> Result<usize, Unusable>,
     ) -> usize {
         let record = self.record(socket);
-        let count = write(&record).unwrap_or(0);
+        let written = write(&record);
+        if written == Err(Unusable::NoFifo) {
+            // The answer is not waited for.
+            self.send(&Command::Room {
+                request: 0,
+                socket,
+                bytes: 1,
+            });
+        }
+        let record = self.record(socket);
+        let count = written.unwrap_or(0);
         if count > 0 && record.must_kick() {
             self.send(&Command::Kick { socket });
         }

@@ -15,6 +15,8 @@ use sockets::Sockets;
 
 pub(crate) const SERVER: &str = "10.77.0.2";
 const CLIENT: &str = "10.77.0.1";
+/// Another address of the machine with clients.
+pub(crate) const OTHER_CLIENT: &str = "10.77.0.3";
 
 /// What a client has heard of one connection.
 #[derive(Debug, Default)]
@@ -141,7 +143,9 @@ impl World {
     pub(crate) fn with(configure: impl FnOnce(&mut StackConfig)) -> World {
         let now_us = 1_000_000;
         let (client_port, server_port) = pair(memory::Link::default());
-        let (client, client_nic) = stack(CLIENT, vec![7], &client_port, now_us, |_| {});
+        let (client, client_nic) = stack(CLIENT, vec![7], &client_port, now_us, |config| {
+            config.addresses.push((OTHER_CLIENT.parse().unwrap(), 24));
+        });
         let (server, nic) = stack(SERVER, vec![], &server_port, now_us, configure);
         World {
             now_us,
@@ -173,10 +177,16 @@ impl World {
 
     /// Opens a connection of a client.
     pub(crate) fn connect(&mut self, port: u16) -> StreamId {
+        self.connect_from(CLIENT, port)
+    }
+
+    /// The same from one of the addresses of clients.
+    pub(crate) fn connect_from(&mut self, from: &str, port: u16) -> StreamId {
         let to = format!("{SERVER}:{port}").parse().unwrap();
+        let from = format!("{from}:0").parse().unwrap();
         let stream = self
             .client
-            .connect(self.now_us, Owner::SERVER, None, to)
+            .connect(self.now_us, Owner::SERVER, Some(from), to)
             .unwrap();
         self.clients.heard.insert(stream, Heard::default());
         stream

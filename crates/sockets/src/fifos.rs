@@ -1,0 +1,264 @@
+//! Memory for the bytes of connections, sized by use.
+//!
+//! Each place for a socket is promised the least FIFO for each direction, so that every connection
+//! that is accepted can carry bytes; what is not promised makes FIFOs larger. A connection has none
+//! before the first byte in that direction. While more than half of the memory is free, its first
+//! received byte brings the FIFO for the answer as well, and being connected the one for the
+//! request, so that no program waits for one. When less is, each FIFO that is wanted has some
+//! sockets looked at, in a circle, and those of idle connections are taken back (CLOCK, Corbató
+//! 1968): it costs nothing per byte, and there is no timer.
+//!
+//! A tx FIFO grows for a program that writes without blocking more than there is room for, as the
+//! send buffer of Linux does (`tcp_sndbuf_expand`): up to twice the congestion window, or to what
+//! one call writes if that is more. It shrinks when all of that has left.
+
+use rustix::io::Errno;
+use socket_channel::attach::MODE_BUFFERS_ON_DEMAND;
+use socket_channel::fifo_area::FIFO_BYTES_MAX;
+use socket_channel::{Block, Flags, SocketId};
+
+use crate::application::{App, Context};
+use crate::state::socket::{Kind, Socket};
+
+/// Sizes of FIFOs, in bytes, unless an application asks for others or memory runs short.
+pub(crate) const FIFO_BYTES: usize = 64 << 10;
+
+/// Sockets looked at for each FIFO that is wanted while memory is short.
+const LOOKED_AT: usize = 8;
+
+impl App {
+    /// Connections have FIFOs only as long as they carry bytes.
+    pub(crate) fn has_buffers_on_demand(&self) -> bool {
+        self.has_mode(MODE_BUFFERS_ON_DEMAND)
+    }
+
+    /// More than half of the memory is free.
+    fn has_plenty(&self) -> bool {
+        self.area.is_half_free()
+    }
+
+    /// A FIFO that was promised, of about so many bytes; of the usual size if none are asked for.
+    pub(crate) fn allocate_promised(&mut self, asked_bytes: Option<usize>) -> Option<Block> {
+        if !self.has_plenty() {
+            self.take_back_idle();
+        }
+        self.area.withdraw(1);
+        let block = match asked_bytes {
+            Some(bytes) => self.area.allocate(bytes),
+            None => self.area.allocate_usual(FIFO_BYTES),
+        };
+        if block.is_none() {
+            self.area.promise(1);
+        }
+        block
+    }
+
+    /// Takes FIFOs back, and promises others in their place.
+    pub(crate) fn release_fifos(&mut self, blocks: impl IntoIterator<Item = Option<Block>>) {
+        for block in blocks.into_iter().flatten() {
+            self.area.release(block);
+            self.area.promise(1);
+        }
+    }
+
+    /// Both FIFOs of a connection whose application does not ask for them.
+    pub(crate) fn provide_both(&mut self, id: SocketId) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        let options = socket.options;
+        let rx = self.allocate_promised(options.receive_buffer_bytes);
+        let tx = self.allocate_promised(options.send_buffer_bytes);
+        if let Some(socket) = self.socket(id) {
+            socket.record.set_blocks(rx, tx);
+        }
+    }
+
+    /// An rx FIFO for a connection that has none, or one of the usual size for one that has a small
+    /// one, which is empty. False if there is no memory for it.
+    pub(crate) fn provide_rx(&mut self, id: SocketId) -> bool {
+        let Some(socket) = self.socket(id) else {
+            return false;
+        };
+        let asked_bytes = socket.options.receive_buffer_bytes;
+        if socket.record.rx_bytes() > 0 {
+            return asked_bytes.is_none() && self.enlarge_rx(id);
+        }
+        let Some(block) = self.allocate_promised(asked_bytes) else {
+            return false;
+        };
+        if let Some(socket) = self.socket(id) {
+            socket.record.replace_rx(Some(block));
+        }
+        self.anticipate_tx(id);
+        true
+    }
+
+    fn enlarge_rx(&mut self, id: SocketId) -> bool {
+        if !self.has_buffers_on_demand() || !self.has_plenty() {
+            return false;
+        }
+        let Some(block) = self.area.allocate_usual(FIFO_BYTES) else {
+            return false;
+        };
+        let socket = self.socket(id);
+        let smaller = socket.filter(|socket| socket.record.rx_bytes() < block.bytes());
+        match smaller.map(|socket| socket.record.replace_rx(Some(block))) {
+            Some(old) => {
+                old.into_iter().for_each(|old| self.area.release(old));
+                true
+            }
+            None => {
+                self.area.release(block);
+                false
+            }
+        }
+    }
+
+    /// A tx FIFO for a connection whose application is about to write, if there is plenty of
+    /// memory.
+    pub(crate) fn anticipate_tx(&mut self, id: SocketId) {
+        if self.has_buffers_on_demand() && self.has_plenty() {
+            self.provide_tx(id);
+        }
+    }
+
+    /// A tx FIFO for a connection that has none.
+    fn provide_tx(&mut self, id: SocketId) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        let asked_bytes = socket.options.send_buffer_bytes;
+        if socket.record.tx_bytes() > 0 || !matches!(socket.kind, Kind::Stream(_)) {
+            return;
+        }
+        let Some(block) = self.allocate_promised(asked_bytes) else {
+            return;
+        };
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        if socket.record.replace_tx(Some(block)).is_err() {
+            return self.release_fifos([Some(block)]);
+        }
+        let max = if asked_bytes.is_none() {
+            FIFO_BYTES_MAX
+        } else {
+            0
+        };
+        socket.record.set_tx_max(max as u64);
+    }
+
+    /// An application wants to write so many bytes, and finds too little room, or no FIFO.
+    pub(crate) fn make_room(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SocketId,
+        bytes: u64,
+    ) -> Result<(), Errno> {
+        // TCP takes what it has room for.
+        self.look(cx, id);
+        if self.socket(id).ok_or(Errno::BADF)?.stream().is_none() {
+            return Err(Errno::NOTCONN);
+        }
+        self.provide_tx(id);
+        self.grow_tx(cx, id, bytes);
+        self.touch(id);
+        Ok(())
+    }
+
+    fn grow_tx(&mut self, cx: &mut Context<'_>, id: SocketId, bytes: u64) {
+        let Some(socket) = self.socket(id).filter(|it| it.record.tx_max() > 0) else {
+            return;
+        };
+        if socket.options.send_buffer_bytes.is_some() {
+            return socket.record.set_tx_max(0);
+        }
+        let record = &socket.record;
+        let (has, queued) = (record.tx_bytes(), record.tx_waiting_bytes());
+        let Some(stream) = socket.stream().filter(|stream| !stream.is_gone) else {
+            return;
+        };
+        let window = cx.io.congestion_window(stream.id);
+        let bound = window.saturating_mul(2).max(bytes);
+        let wanted = bytes.saturating_add(queued as u64).min(bound);
+        let wanted = usize::try_from(wanted).unwrap_or(FIFO_BYTES_MAX);
+        if wanted > has
+            && let Some(block) = self.area.allocate(wanted)
+        {
+            self.exchange_tx(id, block, |block| block.bytes() > has);
+        }
+        if let Some(socket) = self.socket(id)
+            && socket.record.tx_bytes() == has
+            && has - queued < usize::try_from(bytes).unwrap_or(usize::MAX)
+        {
+            // It does not grow until it is empty.
+            socket.record.set_tx_max(has as u64);
+        }
+    }
+
+    /// All that was queued has left: a tx FIFO that has grown becomes one of the usual size, and
+    /// may grow again.
+    #[cold]
+    pub(crate) fn shrink_tx(&mut self, id: SocketId) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        socket.record.set_tx_max(FIFO_BYTES_MAX as u64);
+        let has = socket.record.tx_bytes();
+        if has > FIFO_BYTES
+            && let Some(block) = self.area.allocate_usual(FIFO_BYTES)
+        {
+            self.exchange_tx(id, block, |_| true);
+        }
+    }
+
+    /// Puts another tx FIFO into the place of one that there is, if it fits.
+    fn exchange_tx(&mut self, id: SocketId, block: Block, fits: impl FnOnce(Block) -> bool) {
+        let socket = self.socket(id).filter(|_| fits(block));
+        let replaced = socket.and_then(|socket| socket.record.replace_tx(Some(block)).ok());
+        match replaced {
+            Some(old) => old.into_iter().for_each(|old| self.area.release(old)),
+            None => self.area.release(block),
+        }
+    }
+
+    /// Takes FIFOs back that are empty and were not used since they were looked at before.
+    fn take_back_idle(&mut self) {
+        if !self.has_buffers_on_demand() {
+            return;
+        }
+        for _ in 0..LOOKED_AT.min(self.sockets_ever()) {
+            let place = self.hand;
+            self.hand = (place + 1) % self.sockets_ever();
+            let Some(socket) = self.sockets.get_mut(place) else {
+                continue;
+            };
+            let blocks = idle_fifos(socket);
+            self.release_fifos(blocks);
+        }
+    }
+}
+
+/// The FIFOs of a socket that are taken back.
+fn idle_fifos(socket: &mut Socket) -> [Option<Block>; 2] {
+    let record = &mut socket.record;
+    let Kind::Stream(stream) = &mut socket.kind else {
+        return [None; 2];
+    };
+    // A Kick that this look answers comes all the same, and what it is about is dealt with then.
+    if record.flags().has(Flags::SPLICED) || record.look().is_err() {
+        return [None; 2];
+    }
+    let moved = record.moved_bytes();
+    let before = std::mem::replace(&mut stream.moved_bytes, moved);
+    let is_idle =
+        |direction: usize, waiting: usize| before[direction] == moved[direction] && waiting == 0;
+    let (rx_is_idle, tx_is_idle) = (
+        is_idle(0, record.rx_unread_bytes()),
+        is_idle(1, record.tx_waiting_bytes()),
+    );
+    let rx = rx_is_idle.then(|| record.replace_rx(None)).flatten();
+    let tx = tx_is_idle.then(|| record.replace_tx(None).ok());
+    [rx, tx.flatten().flatten()]
+}
