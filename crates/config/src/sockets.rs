@@ -23,8 +23,8 @@ pub struct Sockets {
     /// Maximum bound addresses and ports per application, including those of listeners.
     pub bindings_max: u32,
     /// Memory that an application shares with the host stack, for its sockets and their buffers: at
-    /// least 8 KiB, and 1 KiB for each socket that it may have. With less than 2,560 bytes for each,
-    /// it may have fewer.
+    /// least 8 KiB, and 1 KiB for each socket that it may have. With less than 2,560 bytes for
+    /// each, it may have fewer.
     pub segment: Text<Size>,
     /// Maximum files that an application may have open at the NIC stack, and maximum that it may
     /// have passed there.

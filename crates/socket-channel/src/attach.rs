@@ -30,7 +30,7 @@ use crate::segment::Limits;
 const MAGIC: [u8; 8] = *b"swsocket";
 
 /// Version of the packets, of the segment and of the messages. Both sides speak the same.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// Handles in one packet, at most; `SCM_RIGHTS` takes 253 descriptors.
 pub const HANDLES_MAX: u32 = 64;
