@@ -118,3 +118,20 @@ fn forged_packets_too_big_beside_a_splice_neither_slow_it_down_nor_take_it_back(
     // The host passes on those that would shorten packets.
     assert!(ignored > 100, "{ignored}");
 }
+
+/// The host hands on the frames of a client that finds no room in the steering map.
+#[test]
+fn a_full_steering_map_costs_a_client_no_byte() {
+    for seed in 1..4 {
+        let bytes = 10_000_000;
+        let mut world = World::calm(seed, bytes);
+        world.fill_the_map();
+        let report = world.run();
+        println!("{report:?}");
+        assert_eq!(
+            (report.seen.joined, report.whole, report.steered),
+            (1, 1, 0)
+        );
+        assert!(report.seen.bytes > bytes - 300_000, "{report:?}");
+    }
+}

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use contract::channel::in_memory;
 use host::{Counters, Link, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort, pair};
-use netdev::steering::{Arrived, Decision, PacketType, SteeringMap, Target};
+use netdev::steering::{Arrived, Decision, PacketType, Protocol, SteeringMap, Target};
 use netdev::{Frame, Port};
 use nic::reader::memory::MemoryDisk;
 use nic::{Config, Progress, Worker};
@@ -79,6 +79,8 @@ pub(crate) struct World {
     waiting: VecDeque<(u64, Vec<u8>)>,
     frames: u64,
     steered: u64,
+    /// An attacker's connections in the map.
+    flows_of_others: usize,
     /// Sends frames to the host at each step.
     pub(crate) forger: Option<Forger>,
     /// The host's first sequence number to each side.
@@ -167,6 +169,19 @@ impl World {
         let config = config_of(&mut world.random, true);
         world.invite_one(0, &config, [manners, backend]);
         world
+    }
+
+    /// An attacker's connections take all of the steering map.
+    pub(crate) fn fill_the_map(&mut self) {
+        let local: SocketAddr = HOST.parse().unwrap();
+        while self.map.flows() < SteeringMap::FLOWS_MAX {
+            let remote = SocketAddr::from((
+                (self.random.next() as u32).to_be_bytes(),
+                self.random.next() as u16,
+            ));
+            self.map.list_flow(Protocol::Tcp, local, remote, 1);
+        }
+        self.flows_of_others = self.map.flows();
     }
 
     /// Runs until the splice is steered, and then to the end.
@@ -260,6 +275,7 @@ impl World {
             waiting: VecDeque::new(),
             frames: 0,
             steered: 0,
+            flows_of_others: 0,
             forger: None,
             first_seqs: [0; 2],
         };
@@ -615,7 +631,8 @@ impl World {
         }
         let counters = self.stack.counters();
         assert_eq!(counters.events_invalid, 0, "{counters:?}");
-        assert_eq!(self.map.flows(), 0, "nothing is left in the map");
+        let flows = self.map.flows();
+        assert_eq!(flows, self.flows_of_others, "no splice is left in the map");
         let seen = self.proxy.seen;
         Report {
             seen,

@@ -62,8 +62,9 @@ others.
 {http3}
 Jetty 12.1.5 acknowledges few of the packets behind a lost one, because it sends only when a stream
 has bytes to read. Loss is then detected by probes alone, and where these carry new data, as
-RFC 9002 §6.2.4 recommends, a download may stall until Jetty's idle timeout of 30 s. On a busy machine
-its own socket buffer overflows and loses packets. `findings/` has a reproduction without Splitway.
+RFC 9002 §6.2.4 recommends, a download may stall until Jetty's idle timeout of 30 s. On a busy
+machine its own socket buffer overflows and loses packets. `findings/` has a reproduction without
+Splitway.
 "
     )
 }
