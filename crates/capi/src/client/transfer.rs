@@ -277,7 +277,7 @@ fn receive_once(
     blocking::wait_and_go_on(socket, timeout, &mut progress.kept, || {
         let look = socket.look()?;
         let is_ready = if seen == 0 {
-            may_receive(socket, look, least - done as u64)?
+            may_receive(socket, look, least.saturating_sub(done as u64))?
         } else {
             may_move_or_is_noted(socket)?;
             let waiting = socket.record.rx_waiting_bytes();
