@@ -41,6 +41,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, ThreadId};
 
@@ -596,6 +597,8 @@ pub(crate) struct Pump {
     generation: u32,
     link: Arc<Link>,
     stop: Kept,
+    /// Hears from the thread once it has the memory that it needs.
+    ready: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -605,21 +608,32 @@ impl Pump {
         let bed = link.bed_of_pump()?;
         epoll::add(&bed, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
         let its_link = Arc::clone(link);
+        let (is_ready, ready) = mpsc::channel();
         let thread = sys::without_signals(|| {
             let thread = std::thread::Builder::new().name("splitway-pump".to_owned());
-            thread.spawn(move || Pump::run(&its_link, &bed))
+            thread.spawn(move || Pump::run(&its_link, &bed, is_ready))
         });
         let thread = Some(thread.map_err(|_| Errno::AGAIN)?);
         Ok(Pump {
             generation: fork::generation(),
             link: Arc::clone(link),
             stop,
+            ready,
             thread,
         })
     }
 
-    fn run(link: &Link, bed: &Kept) {
+    /// Waits until the thread has the memory that it needs: the C library maps some for each
+    /// thread that allocates, which a process whose address space is limited by then may not have.
+    pub(crate) fn await_memory(&self) {
+        // An error: it has had it before.
+        let _ = self.ready.recv();
+    }
+
+    fn run(link: &Link, bed: &Kept, is_ready: Sender<()>) {
         let mut events = Vec::with_capacity(4);
+        let _ = is_ready.send(());
+        drop(is_ready);
         let mut idle_rings = 0;
         loop {
             if idle_rings > IDLE_RINGS_MAX {

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::fork;
 
-/// See the [module documentation](self).
+/// What a process cannot do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A child that has inherited split sockets cannot be attached.

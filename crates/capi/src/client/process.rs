@@ -238,7 +238,12 @@ impl Process {
     /// Makes all that calls on sockets need later: the process is about to give up rights.
     pub(crate) fn prepare_for_confinement(&self) -> Result<()> {
         self.link.make_alarms()?;
-        self.start_pump()
+        self.start_pump()?;
+        let pump = self.pump.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pump) = &*pump {
+            pump.await_memory();
+        }
+        Ok(())
     }
 
     /// Starts the thread that wakes those who sleep on a futex, unless it runs.
