@@ -27,6 +27,10 @@ pub(crate) struct Socket {
 }
 
 /// What a socket is.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are streams, which each request would reach through a box"
+)]
 #[derive(Debug)]
 pub(crate) enum Kind {
     /// Neither connected nor listening.
