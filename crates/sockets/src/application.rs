@@ -319,13 +319,18 @@ impl App {
 
     /// True for a handle that no socket has.
     pub(crate) fn is_free(&mut self, cx: &mut Context<'_>, handle: HandleId) -> bool {
+        let found = self.handle(cx, handle);
+        found.is_some_and(|found| found.socket.is_none())
+    }
+
+    /// A handle, also one that the broker has just made.
+    pub(crate) fn handle(&mut self, cx: &mut Context<'_>, handle: HandleId) -> Option<&Handle> {
         if !self.handles.contains_key(&handle) {
             for new in cx.arrivals.take_handles(self.id) {
                 self.add_handles(cx.waker, new);
             }
         }
-        let found = self.handles.get(&handle);
-        found.is_some_and(|found| found.socket.is_none())
+        self.handles.get(&handle)
     }
 
     /// Binds a socket's life to a handle.

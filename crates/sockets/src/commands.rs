@@ -162,7 +162,7 @@ impl App {
                 answer(cx, request, self.is_there(socket))
             }
             Command::LookUp { request, handle } => {
-                let found = self.look_up(handle);
+                let found = self.look_up(cx, handle);
                 answer_with_socket(cx, request, found)
             }
             Command::Room {
@@ -256,8 +256,8 @@ impl App {
 
     /// The socket of a handle. EAGAIN: the command that gives it one may still be in the ring of
     /// another process.
-    fn look_up(&self, handle: HandleId) -> Result<SocketId, Errno> {
-        let handle = self.handles.get(&handle).ok_or(Errno::BADF)?;
+    fn look_up(&mut self, cx: &mut Context<'_>, handle: HandleId) -> Result<SocketId, Errno> {
+        let handle = self.handle(cx, handle).ok_or(Errno::BADF)?;
         handle.socket.ok_or(Errno::AGAIN)
     }
 

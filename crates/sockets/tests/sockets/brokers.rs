@@ -11,12 +11,14 @@ use rustix::io::Errno;
 use socket_channel::attach::HANDLES_MAX;
 use socket_channel::channel::{self, AppEnd, in_memory};
 use socket_channel::message::BindFlags;
-use socket_channel::{AppId, ChannelId, HandleId};
+use socket_channel::{AppId, ChannelId, Command, HandleId};
 use sockets::{Arrived, Attachment, Broker, BrokerGone, Known, NewHandles, Sockets};
 
 use crate::modes;
 use crate::program::{HANDLES, KEY, Program};
 use crate::world::World;
+
+const EAGAIN: u32 = 11;
 
 /// What a broker has heard of the host stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,6 +232,30 @@ fn process(program: &Program) -> Heard {
         pid: program.app.0 + 1000,
         uid: 1000,
     }
+}
+
+#[test]
+fn a_handle_that_a_broker_has_just_made_is_known_to_who_asks_for_it_first() {
+    let mut world = world();
+    let broker = PlayedBroker::new();
+    broker.start(&mut world);
+    let mut program = Program::new(&mut world, 1);
+    let handle = HandleId(HANDLES);
+    let (theirs, _own) = pair();
+    broker.bring(Arrived::Handles(NewHandles {
+        app: program.app,
+        channel: program.channel,
+        first: handle,
+        descriptors: vec![theirs],
+    }));
+    let look_up = |program: &mut Program, world: &mut World| {
+        let found = program.call(world, |request| Command::LookUp { request, handle });
+        found.map(|(socket, _)| socket)
+    };
+    // The process that has it has not yet given it a socket.
+    assert_eq!(look_up(&mut program, &mut world), Err(EAGAIN));
+    let socket = program.open(&mut world, handle);
+    assert_eq!(look_up(&mut program, &mut world), Ok(Some(socket)));
 }
 
 #[test]
