@@ -2,37 +2,24 @@
  * Says what sockets do in processes that give up rights before their first call on one: with split
  * sockets the same as with those of the kernel.
  */
-#include <errno.h>
+#include "programs.h"
+
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define NO_ONE 65534
 
-static int check(int result, const char *what)
-{
-    if (result < 0) {
-        fprintf(stderr, "%s: %s\n", what, strerror(errno));
-        exit(1);
-    }
-    return result;
-}
-
 static int listener(void)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = check(socket(AF_INET, SOCK_STREAM, 0), "socket");
+    int fd = stream();
     check(bind(fd, (struct sockaddr *)&at, sizeof at), "bind");
     check(listen(fd, 8), "listen");
     return fd;
@@ -42,7 +29,7 @@ static int connected_to(int by)
 {
     struct sockaddr_in at = {0};
     socklen_t len = sizeof at;
-    int fd = check(socket(AF_INET, SOCK_STREAM, 0), "socket");
+    int fd = stream();
     check(getsockname(by, (struct sockaddr *)&at, &len), "getsockname");
     check(connect(fd, (struct sockaddr *)&at, sizeof at), "connect");
     return fd;

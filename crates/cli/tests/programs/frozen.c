@@ -2,15 +2,11 @@
  * Waits with timeouts while the program's own clock stands still, as a library for tests makes it:
  * says how each ends, with split sockets the same as with those of the kernel.
  */
-#include <errno.h>
-#include <netinet/in.h>
+#include "programs.h"
+
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
-#include <sys/socket.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,15 +21,6 @@ int clock_gettime(clockid_t clock, struct timespec *now)
     return 0;
 }
 
-static int check(int result, const char *what)
-{
-    if (result < 0) {
-        fprintf(stderr, "%s: %s\n", what, strerror(errno));
-        exit(1);
-    }
-    return result;
-}
-
 int main(void)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -41,7 +28,7 @@ int main(void)
     struct timespec limit_ns = {.tv_nsec = TIMEOUT_MS * 1000000};
     socklen_t len = sizeof at;
     char byte;
-    int by = check(socket(AF_INET, SOCK_STREAM, 0), "socket"), to, fd;
+    int by = stream(), to, fd;
     check(bind(by, (struct sockaddr *)&at, sizeof at), "bind");
     check(listen(by, 8), "listen");
     check(getsockname(by, (struct sockaddr *)&at, &len), "getsockname");
@@ -63,7 +50,7 @@ int main(void)
     FD_SET(by, &read_set);
     printf("pselect: %d\n", pselect(by + 1, &read_set, NULL, NULL, &limit_ns, NULL));
 
-    to = check(socket(AF_INET, SOCK_STREAM, 0), "socket");
+    to = stream();
     check(connect(to, (struct sockaddr *)&at, sizeof at), "connect");
     fd = check(accept(by, NULL, NULL), "accept");
     limit.tv_usec = TIMEOUT_MS * 1000;

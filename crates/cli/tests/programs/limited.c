@@ -3,13 +3,9 @@
  * as Dovecot starts its processes, and by fork. With split sockets the same as with those of the
  * kernel.
  */
-#include <errno.h>
-#include <netinet/in.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "programs.h"
+
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,15 +14,6 @@
 #define BYTES 3000000
 
 static char bytes[BYTES];
-
-static int check(int result, const char *what)
-{
-    if (result < 0) {
-        fprintf(stderr, "%s: %s\n", what, strerror(errno));
-        exit(1);
-    }
-    return result;
-}
 
 /* Sends back what comes. */
 static int serve(void)
@@ -47,7 +34,7 @@ static int serve(void)
 static size_t exchanged(const struct sockaddr_in *at, size_t count)
 {
     size_t same = 0;
-    int fd = check(socket(AF_INET, SOCK_STREAM, 0), "socket");
+    int fd = stream();
     check(connect(fd, (const struct sockaddr *)at, sizeof *at), "connect");
     for (size_t sent = 0; sent < count;)
         sent += check(write(fd, bytes + sent, count - sent), "write");
@@ -71,7 +58,7 @@ int main(int count, char **arguments)
     socklen_t len = sizeof at;
     if (count > 1 && strcmp(arguments[1], "serve") == 0)
         return serve();
-    int by = check(socket(AF_INET, SOCK_STREAM, 0), "socket");
+    int by = stream();
     check(bind(by, (struct sockaddr *)&at, sizeof at), "bind");
     check(listen(by, 8), "listen");
     check(getsockname(by, (struct sockaddr *)&at, &len), "getsockname");

@@ -2,27 +2,14 @@
  * Says what becomes of TCP sockets that processes pass to each other by SCM_RIGHTS, where one of
  * them began before there was any socket: with split sockets the same as with those of the kernel.
  */
-#include <errno.h>
-#include <netinet/in.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
+#include "programs.h"
+
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 /* What a child talks to its parent by. */
 #define CHANNEL 9
-
-static int check(int result, const char *what)
-{
-    if (result < 0) {
-        fprintf(stderr, "%s: %s\n", what, strerror(errno));
-        exit(1);
-    }
-    return result;
-}
 
 static void pass(int by, int fd)
 {
@@ -62,7 +49,7 @@ static int take(int by)
 static int listener(void)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = check(socket(AF_INET, SOCK_STREAM, 0), "socket");
+    int fd = stream();
     check(bind(fd, (struct sockaddr *)&at, sizeof at), "bind");
     check(listen(fd, 8), "listen");
     return fd;
@@ -72,7 +59,7 @@ static int connected_to(int by)
 {
     struct sockaddr_in at = {0};
     socklen_t len = sizeof at;
-    int fd = check(socket(AF_INET, SOCK_STREAM, 0), "socket");
+    int fd = stream();
     check(getsockname(by, (struct sockaddr *)&at, &len), "getsockname");
     check(connect(fd, (struct sockaddr *)&at, sizeof at), "connect");
     return fd;

@@ -2,26 +2,13 @@
  * Says what TCP_INFO has of listeners: connections that wait, and how many may. With split sockets
  * the same as with those of the kernel.
  */
-#include <errno.h>
-#include <netinet/in.h>
+#include "programs.h"
+
 #include <netinet/tcp.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define LOOKS_MAX 1000000
-
-static int check(int result, const char *what)
-{
-    if (result < 0) {
-        fprintf(stderr, "%s: %s\n", what, strerror(errno));
-        exit(1);
-    }
-    return result;
-}
 
 /* Says what there is once so many connections wait: the last handshake may be under way. */
 static void say(int by, unsigned int wanted)
@@ -41,13 +28,13 @@ int main(void)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof at;
-    int by = check(socket(AF_INET, SOCK_STREAM, 0), "socket");
+    int by = stream();
     check(bind(by, (struct sockaddr *)&at, sizeof at), "bind");
     check(listen(by, 8), "listen");
     check(getsockname(by, (struct sockaddr *)&at, &len), "getsockname");
     say(by, 0);
     for (unsigned int count = 1; count <= 3; count++) {
-        int to = check(socket(AF_INET, SOCK_STREAM, 0), "socket");
+        int to = stream();
         check(connect(to, (struct sockaddr *)&at, sizeof at), "connect");
         say(by, count);
     }

@@ -2,44 +2,31 @@
  * Says what becomes of a large write that does not block, a line for each order in which the two
  * sides end: without a library the same as on sockets of the kernel.
  */
+#include "programs.h"
+
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define BYTES 1000000
 
 static char sent[BYTES];
 
-static int check(int result, const char *what)
-{
-    if (result < 0) {
-        fprintf(stderr, "%s: %s\n", what, strerror(errno));
-        exit(1);
-    }
-    return result;
-}
-
 /* A new connection: its client, and its server, which does not block. */
 static void pair(int *client, int *server, int send_buffer)
 {
     struct sockaddr_in at = {.sin_family = AF_INET};
     socklen_t len = sizeof at;
-    int by = check(socket(AF_INET, SOCK_STREAM, 0), "socket");
+    int by = stream();
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     check(bind(by, (struct sockaddr *)&at, sizeof at), "bind");
     if (send_buffer > 0)
         check(setsockopt(by, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer), "SO_SNDBUF");
     check(listen(by, 5), "listen");
     check(getsockname(by, (struct sockaddr *)&at, &len), "getsockname");
-    *client = check(socket(AF_INET, SOCK_STREAM, 0), "socket");
+    *client = stream();
     check(connect(*client, (struct sockaddr *)&at, sizeof at), "connect");
     *server = check(accept(by, NULL, NULL), "accept");
     check(fcntl(*server, F_SETFL, O_NONBLOCK), "F_SETFL");

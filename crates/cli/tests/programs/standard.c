@@ -2,23 +2,11 @@
  * standard PORT. By turns, a child goes on as it is, or becomes another program by execl(3).
  */
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "programs.h"
 
-static int check(int result, const char *what)
-{
-    if (result < 0) {
-        perror(what);
-        exit(1);
-    }
-    return result;
-}
+#include <arpa/inet.h>
+#include <signal.h>
+#include <unistd.h>
 
 static int echo(void)
 {
@@ -36,7 +24,7 @@ int main(int count, char **arguments)
     /* More of them than a call has registers for. */
     if (count == 10)
         return strcmp(arguments[9], "nine") != 0 || echo();
-    int on = 1, by = check(socket(AF_INET, SOCK_STREAM, 0), "socket");
+    int on = 1, by = stream();
     at.sin_port = htons(atoi(arguments[1]));
     check(setsockopt(by, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), "setsockopt");
     check(bind(by, (struct sockaddr *)&at, sizeof at), "bind");
