@@ -38,6 +38,7 @@
 //! as well, rings it after each ring of the bell.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -597,8 +598,8 @@ pub(crate) struct Pump {
     generation: u32,
     link: Arc<Link>,
     stop: Kept,
-    /// Hears from the thread once it has the memory that it needs.
-    ready: Receiver<()>,
+    /// Closed by the thread once its memory is allocated.
+    ready: Receiver<Infallible>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -623,16 +624,14 @@ impl Pump {
         })
     }
 
-    /// Waits until the thread has the memory that it needs: the C library maps some for each
-    /// thread that allocates, which a process whose address space is limited by then may not have.
+    /// Waits until the thread has allocated its memory. glibc maps an arena for each thread that
+    /// allocates, and a process that is about to limit its address space cannot map it later.
     pub(crate) fn await_memory(&self) {
-        // An error: it has had it before.
-        let _ = self.ready.recv();
+        let Err(_) = self.ready.recv();
     }
 
-    fn run(link: &Link, bed: &Kept, is_ready: Sender<()>) {
+    fn run(link: &Link, bed: &Kept, is_ready: Sender<Infallible>) {
         let mut events = Vec::with_capacity(4);
-        let _ = is_ready.send(());
         drop(is_ready);
         let mut idle_rings = 0;
         loop {

@@ -238,20 +238,21 @@ impl Process {
     /// Makes all that calls on sockets need later: the process is about to give up rights.
     pub(crate) fn prepare_for_confinement(&self) -> Result<()> {
         self.link.make_alarms()?;
-        self.start_pump()?;
-        let pump = self.pump.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pump) = &*pump {
-            pump.await_memory();
-        }
-        Ok(())
+        self.with_pump(Pump::await_memory)
     }
 
     /// Starts the thread that wakes those who sleep on a futex, unless it runs.
     pub(crate) fn start_pump(&self) -> Result<()> {
+        self.with_pump(|_| ())
+    }
+
+    fn with_pump(&self, act: impl FnOnce(&Pump)) -> Result<()> {
         let mut pump = self.pump.lock().unwrap_or_else(PoisonError::into_inner);
-        if pump.is_none() {
-            *pump = Some(Pump::start(&self.link)?);
-        }
+        let running = match &mut *pump {
+            Some(running) => running,
+            none => none.insert(Pump::start(&self.link)?),
+        };
+        act(running);
         Ok(())
     }
 }
