@@ -17,6 +17,9 @@ pub const FIFO_BYTES_MIN: usize = 1 << FIFO_LOG2_MIN;
 /// The largest FIFO, in bytes.
 pub const FIFO_BYTES_MAX: usize = 1 << FIFO_LOG2_MAX;
 
+/// Size of a FIFO unless the application asks for another or memory is short, in bytes.
+pub const FIFO_BYTES_USUAL: usize = 64 << 10;
+
 const FIFO_LOG2_MIN: u8 = 9;
 const FIFO_LOG2_MAX: u8 = 22;
 const SIZES: usize = (FIFO_LOG2_MAX - FIFO_LOG2_MIN) as usize + 1;
@@ -84,13 +87,13 @@ impl FifoArea {
         Some(Block { word, log2 })
     }
 
-    /// The same for a FIFO whose size no application has asked for: half of it when less than half
-    /// of what is not promised is free, a quarter below a quarter, and so on. In the memory that an
-    /// application has by default, thousands of connections find room.
-    pub fn allocate_usual(&mut self, bytes: usize) -> Option<Block> {
+    /// A block for a FIFO whose size no application has asked for: of [`FIFO_BYTES_USUAL`], or half
+    /// of that when less than half of what is not promised is free, a quarter below a quarter, and
+    /// so on. In the memory that an application has by default, thousands of connections find room.
+    pub fn allocate_usual(&mut self) -> Option<Block> {
         let all = self.bytes - self.promised_bytes;
         let halvings = (all / self.spare_bytes().max(1)).max(1).ilog2();
-        self.allocate(bytes.checked_shr(halvings).unwrap_or(0))
+        self.allocate(FIFO_BYTES_USUAL.checked_shr(halvings).unwrap_or(0))
     }
 
     /// Promises room for so many FIFOs of the least size. False if there is not as much.
@@ -292,7 +295,7 @@ mod tests {
             segment_bytes: 256 << 20,
         };
         let mut area = FifoArea::new(&Layout::of(limits).unwrap());
-        let sizes: Vec<usize> = std::iter::from_fn(|| area.allocate_usual(64 << 10))
+        let sizes: Vec<usize> = std::iter::from_fn(|| area.allocate_usual())
             .map(Block::bytes)
             .collect();
         assert_eq!(

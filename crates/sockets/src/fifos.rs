@@ -14,14 +14,11 @@
 
 use rustix::io::Errno;
 use socket_channel::attach::MODE_BUFFERS_ON_DEMAND;
-use socket_channel::fifo_area::FIFO_BYTES_MAX;
+use socket_channel::fifo_area::{FIFO_BYTES_MAX, FIFO_BYTES_USUAL};
 use socket_channel::{Block, Flags, SocketId};
 
 use crate::application::{App, Context};
 use crate::state::socket::{Kind, Socket};
-
-/// Sizes of FIFOs, in bytes, unless an application asks for others or memory runs short.
-pub(crate) const FIFO_BYTES: usize = 64 << 10;
 
 /// Sockets looked at for each FIFO that is wanted while memory is short.
 const LOOKED_AT: usize = 8;
@@ -45,7 +42,7 @@ impl App {
         self.area.withdraw(1);
         let block = match asked_bytes {
             Some(bytes) => self.area.allocate(bytes),
-            None => self.area.allocate_usual(FIFO_BYTES),
+            None => self.area.allocate_usual(),
         };
         if block.is_none() {
             self.area.promise(1);
@@ -98,7 +95,7 @@ impl App {
         if !self.has_buffers_on_demand() || !self.has_plenty() {
             return false;
         }
-        let Some(block) = self.area.allocate_usual(FIFO_BYTES) else {
+        let Some(block) = self.area.allocate_usual() else {
             return false;
         };
         let socket = self.socket(id);
@@ -206,8 +203,8 @@ impl App {
         };
         socket.record.set_tx_max(FIFO_BYTES_MAX as u64);
         let has = socket.record.tx_bytes();
-        if has > FIFO_BYTES
-            && let Some(block) = self.area.allocate_usual(FIFO_BYTES)
+        if has > FIFO_BYTES_USUAL
+            && let Some(block) = self.area.allocate_usual()
         {
             self.exchange_tx(id, block, |_| true);
         }

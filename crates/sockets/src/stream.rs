@@ -11,12 +11,12 @@ use std::time::Duration;
 use host::app::{CloseReason, StreamOption};
 use rustix::io::Errno;
 use socket_channel::attach::MODE_EAGER_RECEIVE;
+use socket_channel::fifo_area::FIFO_BYTES_USUAL;
 use socket_channel::host_record::{More, Turn};
 use socket_channel::{Flags, SocketId};
 
 use crate::application::{App, Context};
 use crate::errno;
-use crate::fifos::FIFO_BYTES;
 use crate::state::file::Progress;
 use crate::state::socket::Kind;
 use crate::state::stream::{Mark, What};
@@ -179,7 +179,7 @@ impl App {
             return false;
         };
         let has = socket.record.rx_bytes();
-        if has >= FIFO_BYTES || socket.record.rx_unread_bytes() > 0 {
+        if has >= FIFO_BYTES_USUAL || socket.record.rx_unread_bytes() > 0 {
             return true;
         }
         let waiting = match socket.stream() {
@@ -231,7 +231,7 @@ impl App {
                 io.write(stream_id, chunk)
             });
             cx.counters.sent_bytes += taken as u64;
-            let has_grown = record.tx_has_grown(FIFO_BYTES as u64);
+            let has_grown = record.tx_has_grown(FIFO_BYTES_USUAL as u64);
             if record.tx_head() < limit.min(record.tx_tail()) {
                 // TCP has no room, or enough: `Writable` follows. What it holds back for more would
                 // wait in vain, since no more comes before it leaves (as tcp_sendmsg of Linux).

@@ -4,6 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 
 use rustix::io::{Errno, Result};
+use socket_channel::fifo_area::FIFO_BYTES_USUAL;
 use socket_channel::{Command, Flags, Lock, Look, Unusable};
 
 use super::application::Client;
@@ -16,9 +17,6 @@ use super::tally::{self, Counted};
 
 /// Bytes that a peek into several buffers copies at a time.
 const PEEK_BYTES_MAX: usize = 1 << 20;
-
-/// A call that waits asks for room only in a tx FIFO that memory has made smaller than this.
-const SMALL_FIFO_BYTES: usize = 64 << 10;
 
 /// Flags of recv(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -315,9 +313,10 @@ fn send_once(
         }
     }
     let waits = !flags.dont_wait && (progress.has_waited || !socket.is_nonblocking()?);
+    // A call that waits asks only if a lack of memory has made the FIFO smaller than usual.
     let may_ask = look.flags.has(Flags::CONNECTED)
         && socket.record.tx_may_grow()
-        && (!waits || socket.record.tx_bytes() < SMALL_FIFO_BYTES);
+        && (!waits || socket.record.tx_bytes() < FIFO_BYTES_USUAL);
     if may_ask && !std::mem::replace(&mut progress.has_asked, true) {
         socket.ask_for_room(wanted - progress.done)?;
         return Ok(false);
@@ -341,7 +340,8 @@ fn send_once(
     Ok(false)
 }
 
-/// A connection has no tx FIFO yet, or no more: false once it has one, so that the call goes on.
+/// Asks for the tx FIFO of a connection without one; false, so that the call goes on, once it is
+/// allocated.
 fn ask_for_fifo(socket: &Socket<'_>, bytes: usize) -> Result<bool> {
     socket.ask_for_room(bytes)?;
     let is_open = socket.look()?.flags.has(Flags::CONNECTED);
