@@ -9,16 +9,18 @@
 //! | `own_stack` | a stack for the program, where none runs |
 //! | `supervised` | programs that load no library: `--compat` |
 //! | `wait` | passes signals on, and waits for all that the program has started |
-//! | `watch` | looks for processes of the program that have not loaded the library |
+//! | `unloaded` | notices processes of the program that have not loaded the library |
+//! | `looks` | has `direct_waits` and `unloaded` look at intervals, in one thread |
 
 mod direct_waits;
 mod library;
+mod looks;
 mod own_stack;
 mod program;
 mod stats;
 mod supervised;
+mod unloaded;
 mod wait;
-mod watch;
 
 use std::ffi::OsString;
 use std::io;
@@ -41,8 +43,10 @@ use rustix::net::SocketAddrUnix;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
+use crate::commands::run::direct_waits::DirectWaits;
 use crate::commands::run::own_stack::OwnStack;
 use crate::commands::run::stats::Stats;
+use crate::commands::run::unloaded::Unloaded;
 use crate::commands::run::wait::Descendants;
 use config::log_level::LogLevel;
 
@@ -170,8 +174,8 @@ pub(crate) fn run(args: &RunArgs, log: LogLevel) -> Result<ExitCode, Failure> {
         return Err(failure);
     }
     drop(loaded);
-    direct_waits::watch(sets);
-    watch::begin(&library, own_stack.as_ref().map(OwnStack::pid));
+    let unloaded = Unloaded::new(&library, own_stack.as_ref().map(OwnStack::pid));
+    looks::begin(unloaded, DirectWaits::new(sets));
     let code = descendants.wait(pid)?;
     let table = stats.map(|stats| stats.table());
     let of_stack = own_stack.map_or(Ok(String::new()), OwnStack::end)?;

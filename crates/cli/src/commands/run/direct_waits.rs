@@ -7,33 +7,45 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::time::Duration;
 
 use preload::environment::{ProgramSets, UnwaitedSet, WAITS_IN_SETS};
 
-/// How often the list is looked at. A set is reported if it is found twice in a row: a thread may
-/// be on its way from the kernel to the library.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The sets of a program, until one is reported.
+#[derive(Debug)]
+pub(super) struct DirectWaits {
+    sets: Option<ProgramSets>,
+    /// Found at the last look: a process, and the number of its set. One that is found twice in a
+    /// row is reported: a thread may be on its way from the kernel to the library.
+    suspects: HashSet<(u32, u32)>,
+}
 
-/// Looks after the sets of a program as long as this process lives.
-pub(crate) fn watch(sets: ProgramSets) {
-    std::thread::spawn(move || {
-        let mut suspects = HashSet::new();
-        loop {
-            std::thread::sleep(LOOK_EVERY);
-            let found: HashSet<(u32, u32)> = sets
-                .unwaited()
-                .iter()
-                .filter(|set| is_waited_in(set))
-                .map(|set| (set.process, set.number))
-                .collect();
-            if let Some((process, _)) = found.intersection(&suspects).next() {
-                report(*process);
-                return;
-            }
-            suspects = found;
+impl DirectWaits {
+    pub(super) fn new(sets: ProgramSets) -> DirectWaits {
+        DirectWaits {
+            sets: Some(sets),
+            suspects: HashSet::new(),
         }
-    });
+    }
+
+    /// True if there is a suspect: the next look may report it.
+    pub(super) fn look(&mut self) -> bool {
+        let Some(sets) = &self.sets else {
+            return false;
+        };
+        let found: HashSet<(u32, u32)> = sets
+            .unwaited()
+            .iter()
+            .filter(|set| is_waited_in(set))
+            .map(|set| (set.process, set.number))
+            .collect();
+        if let Some((process, _)) = found.intersection(&self.suspects).next() {
+            report(*process);
+            self.sets = None;
+            return false;
+        }
+        self.suspects = found;
+        !self.suspects.is_empty()
+    }
 }
 
 fn report(process: u32) {

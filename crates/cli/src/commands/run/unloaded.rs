@@ -8,18 +8,11 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
 use crate::commands::run::program;
 use crate::commands::run::wait::children_of;
-
-/// Time between looks, at least.
-const INTERVAL_MIN: Duration = Duration::from_millis(500);
-
-/// The part of the time that looks take, at most.
-const SHARE_MAX: u32 = 200;
 
 /// Processes looked at, and programs reported, at most.
 const PROCESSES_MAX: usize = 4096;
@@ -48,46 +41,48 @@ enum Known {
     Reported,
 }
 
-/// Looks from now on, as long as this process lives.
-pub(super) fn begin(library: &Path, stack: Option<Pid>) {
-    let Some(name) = library.file_name() else {
-        return;
-    };
-    let mut watch = Watch {
-        library: name.to_string_lossy().into_owned(),
-        known: HashMap::new(),
-        reported: HashSet::new(),
-    };
-    std::thread::spawn(move || {
-        loop {
-            let begun = Instant::now();
-            watch.look(stack);
-            std::thread::sleep(INTERVAL_MIN.max(begun.elapsed() * SHARE_MAX));
-        }
-    });
-}
-
+/// Processes without the library.
 #[derive(Debug)]
-struct Watch {
+pub(super) struct Unloaded {
     /// The name of the library's file.
     library: String,
+    /// The program's own stack, which has no library.
+    stack: Option<Pid>,
     known: HashMap<Pid, (Image, Known)>,
     /// Programs that were reported.
     reported: HashSet<PathBuf>,
 }
 
-impl Watch {
-    fn look(&mut self, stack: Option<Pid>) {
-        let processes = descendants(stack);
+impl Unloaded {
+    /// None has been seen yet. The library is a file.
+    pub(super) fn new(library: &Path, stack: Option<Pid>) -> Unloaded {
+        let name = library.file_name().unwrap_or_default();
+        Unloaded {
+            library: name.to_string_lossy().into_owned(),
+            stack,
+            known: HashMap::new(),
+            reported: HashSet::new(),
+        }
+    }
+
+    /// True if there may be something to report soon: a process or an image is new or gone, or is
+    /// not known to have the library.
+    pub(super) fn look(&mut self) -> bool {
+        let processes = descendants(self.stack);
         let mut known = HashMap::with_capacity(processes.len());
         for pid in processes {
             if let Some(image) = image_of(pid) {
-                let before = self.known.remove(&pid).filter(|(of, _)| *of == image);
-                let now = self.look_at(pid, before.map(|(_, known)| known));
+                let before = self.known.get(&pid).filter(|(of, _)| *of == image);
+                let before = before.map(|(_, known)| *known);
+                let now = self.look_at(pid, before);
                 known.insert(pid, (image, now));
             }
         }
+        let is_settled =
+            |(_, known): &(Image, Known)| matches!(known, Known::Loaded | Known::Reported);
+        let is_lively = known != self.known || !known.values().all(is_settled);
         self.known = known;
+        is_lively
     }
 
     fn look_at(&mut self, pid: Pid, before: Option<Known>) -> Known {
