@@ -32,6 +32,11 @@ pub(crate) fn lose_packets() {
     }
 }
 
+/// Ends the loss.
+pub(crate) fn keep_packets() {
+    nft("delete table inet loss_input; delete table inet loss_output");
+}
+
 /// What is downloaded: some files of some size.
 pub(crate) fn files(site: &Site) -> Vec<KnownFile> {
     (0..20)
