@@ -37,7 +37,7 @@
 // An accepted connection comes with addresses, options and first bytes.
 #define SW_MODE_SETUP_WITH_ACCEPT 16
 
-// A connection gets memory for bytes with the first of them.
+// Buffers of a connection are allocated with the first byte of their direction.
 #define SW_MODE_BUFFERS_ON_DEMAND 32
 
 // All but `SW_MODE_SPLIT_TCP`.

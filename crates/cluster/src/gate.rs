@@ -201,7 +201,7 @@ impl<S: Stack> Gate<S> {
             return self.say(app, Body::Attached { errno, modes: 0 });
         }
         self.apps.insert(app, App::Attaching);
-        // What the other node has of a socket is as large as what is here, from the beginning.
+        // Both nodes allocate the same FIFOs, when a socket is made.
         self.stack.attach(app, modes & !MODE_BUFFERS_ON_DEMAND);
     }
 

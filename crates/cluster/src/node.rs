@@ -201,7 +201,7 @@ impl Node {
             return self.replies.push(refused(Errno::SHUTDOWN));
         }
         let modes = first.as_ref().map(|first| first.identity.modes);
-        // Buffers are there from the beginning, which no library minds.
+        // FIFOs are allocated with the connection: libraries work with either.
         let is_usual = |modes: u32| modes | MODE_BUFFERS_ON_DEMAND == MODES_DEFAULT;
         if modes.is_some_and(|modes| !is_usual(modes)) {
             // Each asks the host stack for what is done ahead here.

@@ -36,7 +36,7 @@ pub enum Unusable {
     Spliced,
     /// Its memory cannot be mapped within the address space that this process may have.
     NoMemory,
-    /// It has no tx FIFO: a Room asks for one.
+    /// The socket has no tx FIFO; a Room command allocates one.
     NoFifo,
 }
 

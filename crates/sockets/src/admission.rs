@@ -28,8 +28,8 @@ impl App {
         places / count + usize::from(has_one_more)
     }
 
-    /// Has the stack know what has changed: places that are taken or free, and sources that are
-    /// below their share again.
+    /// Announces to the stack the places that are taken or free, and the sources that are below
+    /// their share again.
     pub(crate) fn announce_room(&mut self, cx: &mut Context<'_>) {
         let share = self.source_share();
         while let Some((ip, before)) = self.sources.take_freed() {

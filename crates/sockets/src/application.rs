@@ -140,7 +140,7 @@ pub(crate) struct App {
     pub(crate) grant: Grant,
     pub(crate) identity: Identity,
     segment: Segment,
-    /// Sockets that it may have at a time, for each of which its memory has promised FIFOs.
+    /// Maximum sockets at a time; FIFOs are promised for each.
     pub(crate) places: usize,
     pub(crate) area: FifoArea,
     pub(crate) sockets: Slab<Socket>,
@@ -158,11 +158,11 @@ pub(crate) struct App {
     pub(crate) listeners: Vec<SocketId>,
     /// Places that were left when the stack last heard of the room of all listeners.
     pub(crate) announced_places: usize,
-    /// The log says already that it has as many sockets as it may.
+    /// A log line has reported that all its sockets are in use.
     pub(crate) is_out_of_places_logged: bool,
-    /// The log says already that a source has its share.
+    /// A log line has reported a source with its share.
     pub(crate) is_source_logged: bool,
-    /// Where the connections come from that it has accepted.
+    /// Accepted connections, by source.
     pub(crate) sources: Sources,
     /// The place of the next socket whose FIFOs may be taken back.
     pub(crate) hand: usize,
@@ -323,7 +323,7 @@ impl App {
         found.is_some_and(|found| found.socket.is_none())
     }
 
-    /// A handle, also one that the broker has just made.
+    /// A handle, including one that the broker has just made and not yet announced.
     pub(crate) fn handle(&mut self, cx: &mut Context<'_>, handle: HandleId) -> Option<&Handle> {
         if !self.handles.contains_key(&handle) {
             for new in cx.arrivals.take_handles(self.id) {
@@ -360,7 +360,7 @@ impl App {
         self.identity.modes & mode != 0
     }
 
-    /// Sockets that it may have besides those that it has.
+    /// Sockets that may still be made.
     pub(crate) fn places_left(&self) -> usize {
         let has = self.sockets.len() + self.held_connections;
         self.places.saturating_sub(has)

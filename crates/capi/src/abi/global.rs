@@ -22,7 +22,7 @@ pub const SW_MODE_EAGER_RECEIVE: u32 = 4;
 pub const SW_MODE_EAGER_ACCEPT: u32 = 8;
 /// An accepted connection comes with addresses, options and first bytes.
 pub const SW_MODE_SETUP_WITH_ACCEPT: u32 = 16;
-/// A connection gets memory for bytes with the first of them.
+/// Buffers of a connection are allocated with the first byte of their direction.
 pub const SW_MODE_BUFFERS_ON_DEMAND: u32 = 32;
 /// All but `SW_MODE_SPLIT_TCP`.
 pub const SW_MODE_DEFAULT: u32 = 62;

@@ -38,7 +38,8 @@ impl Modes {
     /// An accepted connection comes with addresses, options and first bytes. Without: addresses and
     /// options are asked for, and bytes come after it was accepted.
     pub const SETUP_WITH_ACCEPT: Modes = Modes(attach::MODE_SETUP_WITH_ACCEPT);
-    /// A connection gets memory for bytes with the first of them. Without: as long as it is there.
+    /// Buffers of a connection are allocated with the first byte of their direction. Without: with
+    /// the connection.
     pub const BUFFERS_ON_DEMAND: Modes = Modes(attach::MODE_BUFFERS_ON_DEMAND);
 
     /// The modes of these bits; bits of no mode are left out.

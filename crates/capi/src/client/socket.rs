@@ -214,7 +214,7 @@ impl Socket<'_> {
             bytes,
         };
         match self.process.link.ask(request) {
-            // The connection is over, which its record says.
+            // The connection has ended; its record has the reason.
             Err(Errno::BADF | Errno::NOTCONN) => Ok(()),
             asked => asked.map(drop),
         }

@@ -269,7 +269,7 @@ impl World {
         }
     }
 
-    /// Gives a socket a tx FIFO, or a larger one, in which there is room for so many bytes.
+    /// Allocates the tx FIFO of a socket, or a larger one, with room for `bytes` more.
     fn make_room(&mut self, index: u32, bytes: u64) {
         let found = self.sockets.get_mut(&index).unwrap();
         let has = found.record.tx_bytes();

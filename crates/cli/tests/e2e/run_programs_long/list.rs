@@ -69,8 +69,8 @@ const MARIADB: &str = "values of up to 3 MB by 12 clients, 500 statements of one
 const NAMES: &str = "large answers over TCP to 16 clients, 90 queries by one connection";
 
 /// Why a whole kind of programs has a gap.
-const BUFFER: &str = "a send buffer grows to twice the congestion window: it drops what it \
-                      cannot write at once when its client ends its direction";
+const BUFFER: &str = "the send buffer grows only to twice the congestion window, and granian \
+                      drops what a write leaves once its client has ended its direction";
 
 pub(super) const PROGRAMS: &[Served] = &[
     Served::new(
@@ -158,8 +158,8 @@ pub(super) const PROGRAMS: &[Served] = &[
     )
     .with(CONNECTS)
     .but(
-        "its children limit their address space to 200 MiB, of which the segment that they \
-         inherit takes all",
+        "the segment that its children inherit exceeds the 200 MiB of address space to which \
+         they limit themselves",
     ),
     Served::new(
         "vsftpd, `--compat`",
