@@ -10,7 +10,7 @@ use crate::commands::run::unloaded::Unloaded;
 
 /// Time to the next look, behind one with news and behind others.
 const INTERVAL_OF_NEWS: Duration = Duration::from_millis(500);
-const INTERVAL: Duration = Duration::from_secs(8);
+const INTERVAL: Duration = Duration::from_secs(30);
 
 /// The part of the time that looks take, at most.
 const SHARE_MAX: u32 = 200;
