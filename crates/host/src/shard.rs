@@ -103,7 +103,7 @@ struct Heartbeat {
 
 impl Heartbeat {
     /// A worker that stands still has hung up by now if its process could be killed.
-    const LOST: u32 = HEARTBEATS_MISSED_MAX + 2;
+    const LOST: u32 = HEARTBEATS_MISSED_MAX + 1;
 
     fn next_us(&self) -> Option<u64> {
         (self.period_us > 0).then_some(self.next_us)
@@ -114,7 +114,9 @@ impl Heartbeat {
     fn is_due(&mut self, now_us: u64) -> bool {
         let is_due = self.next_us().is_some_and(|next_us| next_us <= now_us);
         if is_due {
-            self.next_us = now_us + self.period_us;
+            // At multiples of the period, as the supervisor: an idle machine wakes once for both.
+            let soonest_us = now_us + self.period_us - self.period_us / 4;
+            self.next_us = soonest_us.next_multiple_of(self.period_us);
         }
         is_due
     }

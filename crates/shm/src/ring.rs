@@ -66,7 +66,7 @@ const ANSWERED: usize = 18;
 const DATA: usize = 32;
 
 /// Heartbeats that a consumer may miss before its first answer: it gets its memory then.
-pub const HEARTBEATS_STARTING_MAX: u32 = 60;
+pub const HEARTBEATS_STARTING_MAX: u32 = 24;
 
 /// No index ever passes this.
 const NEVER: u64 = u64::MAX;

@@ -8,6 +8,7 @@
 use std::time::{Duration, Instant};
 
 use contract::limits::HEARTBEATS_MISSED_MAX;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::supervisor::children::{Children, Role};
 
@@ -35,9 +36,10 @@ impl Heartbeat {
     /// For a process that may stand still for `within`, or forever if that is zero.
     pub(crate) fn new(within: Duration) -> Self {
         let period = within / HEARTBEATS_MISSED_MAX;
+        let period = (!period.is_zero()).then_some(period);
         Self {
-            period: (!period.is_zero()).then_some(period),
-            next: Instant::now(),
+            period,
+            next: Instant::now() + period.map_or(Duration::ZERO, until_multiple),
             is_asked: false,
             missed: 0,
         }
@@ -54,7 +56,10 @@ impl Heartbeat {
         let Some(period) = self.period.filter(|_| self.next <= now) else {
             return Due::Nothing;
         };
-        self.next = now + period;
+        // Without drifting, unless a turn was late.
+        self.next = Some(self.next + period)
+            .filter(|next| *next > now)
+            .unwrap_or(now + period);
         if !self.is_asked {
             self.is_asked = true;
             return Due::Ask;
@@ -86,6 +91,14 @@ impl Heartbeat {
     }
 }
 
+/// Time until `CLOCK_MONOTONIC` is a multiple of `period`: all processes are asked at a time, so
+/// that an idle machine wakes once.
+fn until_multiple(period: Duration) -> Duration {
+    let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
+    let since = now.as_nanos() % period.as_nanos().max(1);
+    period - u64::try_from(since).map_or(period, Duration::from_nanos)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,11 +107,11 @@ mod tests {
     fn a_process_is_silent_after_the_whole_time_and_told_of_once() {
         let mut heartbeat = Heartbeat::new(Duration::from_secs(5));
         let begun = heartbeat.deadline().unwrap();
-        let mut at = |seconds: u64| heartbeat.on_time(begun + Duration::from_secs(seconds));
+        let mut at = |ms: u64| heartbeat.on_time(begun + Duration::from_millis(ms));
         assert_eq!(at(0), Due::Ask);
-        assert_eq!([at(0), at(1), at(2), at(3), at(4)], [Due::Nothing; 5]);
+        assert_eq!([at(0), at(2500), at(4999)], [Due::Nothing; 3]);
         assert_eq!(
-            [at(5), at(6), at(60)],
+            [at(5000), at(7500), at(60_000)],
             [Due::Silent, Due::Nothing, Due::Nothing]
         );
         assert!(heartbeat.on_answer());
