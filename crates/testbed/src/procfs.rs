@@ -1,5 +1,6 @@
 //! What the kernel tells of processes: time, memory, who is there.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use nix::time::{ClockId, clock_getcpuclockid};
@@ -63,6 +64,22 @@ pub fn schedule(pid: Pid) -> Result<Schedule> {
         schedule.involuntary_switches += involuntary;
     }
     Ok(schedule)
+}
+
+/// How often each thread of a process went to sleep so far, by its id.
+pub fn sleeps(pid: Pid) -> Result<BTreeMap<i32, u64>> {
+    let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
+    let mut sleeps = BTreeMap::new();
+    for task in fs::read_dir(&tasks).context(|| format!("reading {tasks}"))? {
+        let task = task.context(|| format!("reading {tasks}"))?;
+        let thread = task.file_name().to_str().and_then(|name| name.parse().ok());
+        // A thread may have ended since.
+        let status = fs::read_to_string(task.path().join("status"));
+        if let (Some(thread), Ok(status)) = (thread, status) {
+            sleeps.insert(thread, switches_in(&status).0);
+        }
+    }
+    Ok(sleeps)
 }
 
 /// `utime` and `stime`, fields 14 and 15 (proc(5)).

@@ -21,7 +21,7 @@ use crate::support::{FAMILIES, assert_idle, on_threads, process, serve};
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(60);
 
 #[test]
-fn without_traffic_both_processes_together_use_less_than_a_hundredth_of_a_core() {
+fn without_traffic_both_processes_together_wake_five_times_a_second_at_most() {
     isolated(|site| {
         let file = site.file("file", 5_000_000).unwrap();
         let splitway = serve(&site);
@@ -48,7 +48,7 @@ const WAITS: &str = "import selectors, socket, sys\n\
     else: waiting.unregister(key.fileobj), key.fileobj.close()\n";
 
 #[test]
-fn ten_unmodified_programs_that_wait_use_less_than_a_hundredth_of_a_core() {
+fn ten_unmodified_programs_that_wait_wake_five_times_a_second_at_most() {
     isolated(|site| {
         let stack = Stack::serve(&site);
         let script = stack.folder.join("waits.py");

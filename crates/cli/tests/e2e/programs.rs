@@ -515,7 +515,7 @@ fn programs_do_the_same_in_each_mode() {
 }
 
 #[test]
-fn ten_programs_without_traffic_use_less_than_a_hundredth_of_a_core_with_both_stacks() {
+fn ten_programs_without_traffic_and_both_stacks_wake_five_times_a_second_at_most() {
     isolated(|site| {
         let file = site.file("echo", 30_000).unwrap();
         let stack = Stack::serve(&site);

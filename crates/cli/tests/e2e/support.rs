@@ -1,5 +1,6 @@
 //! What the tests here share.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use testbed::http::Connection;
 use testbed::process::{run, signal, tool};
-use testbed::procfs::{children, cpu_ns};
+use testbed::procfs::{self, children};
 use testbed::site::{KnownFile, Site};
 use testbed::splitway::{HTTP_V4, HTTP_V6, Splitway};
 use testbed::wait;
@@ -123,20 +124,40 @@ pub(crate) fn kill_nics_while(splitway: &Splitway, clients: impl FnOnce() + Send
     });
 }
 
-/// Asserts that processes together use less than a hundredth of a core in so much time.
+/// Most wake-ups of idle processes.
+const WAKES_PER_SECOND_MAX: f64 = 5.0;
+
+/// A thread that never sleeps uses more of a core than this; idle ones use some thousandths. What a
+/// wake-up costs depends on the machine: from microseconds to milliseconds on virtual ones.
+const IDLE_SHARE_MAX: f64 = 0.1;
+
+/// Asserts that processes together are idle for so much time: they wake seldom, and none spins.
 pub(crate) fn assert_idle(processes: &[Pid], span: Duration) {
-    let used_ns = || {
-        processes
-            .iter()
-            .map(|pid| cpu_ns(*pid).unwrap())
-            .sum::<u64>()
+    let used_ns = || -> u64 {
+        let used_ns = |pid: &Pid| procfs::cpu_ns(*pid).unwrap();
+        processes.iter().map(used_ns).sum()
     };
-    let (before_ns, start) = (used_ns(), Instant::now());
+    let sleeps = || -> BTreeMap<i32, u64> {
+        let of = |pid: &Pid| procfs::sleeps(*pid).unwrap();
+        processes.iter().flat_map(of).collect()
+    };
+    let (before_ns, before, start) = (used_ns(), sleeps(), Instant::now());
     // Not a wait for something: the span that is measured.
     std::thread::sleep(span);
-    let share = (used_ns() - before_ns) as f64 / start.elapsed().as_nanos() as f64;
-    println!("idle: {:.3} % of a core", share * 100.0);
-    assert!(share < 0.01, "{:.3} % of a core", share * 100.0);
+    let (used_ns, after, elapsed) = (used_ns() - before_ns, sleeps(), start.elapsed());
+    let since = |(thread, sleeps): (&i32, &u64)| sleeps - before.get(thread).unwrap_or(&0);
+    let wakes: u64 = after.iter().map(since).sum();
+    let wakes_per_second = wakes as f64 / elapsed.as_secs_f64();
+    let share = used_ns as f64 / elapsed.as_nanos() as f64;
+    println!(
+        "idle: {wakes_per_second:.2} wake-ups/s, {:.3} % of a core",
+        share * 100.0
+    );
+    assert!(
+        wakes_per_second <= WAKES_PER_SECOND_MAX,
+        "{wakes_per_second:.2} wake-ups/s"
+    );
+    assert!(share < IDLE_SHARE_MAX, "{:.3} % of a core", share * 100.0);
 }
 
 /// The fetcher of a server.
