@@ -26,7 +26,7 @@ const SIZES: usize = (FIFO_LOG2_MAX - FIFO_LOG2_MIN) as usize + 1;
 
 /// No FIFO gets more than this part of what is free: sockets that come later get smaller ones
 /// before there are none.
-const PART_OF_FREE: u64 = 64;
+const PART_OF_FREE: u64 = 32;
 
 /// See the [module documentation](self).
 pub struct FifoArea {

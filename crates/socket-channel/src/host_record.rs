@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use shm::sync::{Ordering, fence};
 
 use crate::fifo::Fifo;
+use crate::fifo_area::FIFO_BYTES_MAX;
 use crate::ids::SocketId;
 use crate::message::SocketOption;
 use crate::record::{
@@ -288,6 +289,11 @@ impl HostRecord {
     /// Bytes up to which the tx FIFO grows.
     pub fn tx_max(&self) -> u64 {
         self.tx_max
+    }
+
+    /// True if the tx FIFO has grown as far as it may, and could be larger.
+    pub fn tx_is_bounded(&self) -> bool {
+        self.tx_max == self.tx_bytes() as u64 && (1..FIFO_BYTES_MAX as u64).contains(&self.tx_max)
     }
 
     /// True if all of the tx FIFO was taken, and it is larger than usual, or has grown as far as it

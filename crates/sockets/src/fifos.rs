@@ -9,8 +9,8 @@
 //! 1968): it costs nothing per byte, and there is no timer.
 //!
 //! A tx FIFO grows for a program that writes without blocking more than there is room for, as the
-//! send buffer of Linux does (`tcp_sndbuf_expand`): up to twice the congestion window, or to what
-//! one call writes if that is more. It shrinks when all of that has left.
+//! send buffer of Linux does (`tcp_sndbuf_expand`): with the congestion window, or to what one call
+//! writes if that is more. It shrinks when all of that has left.
 
 use rustix::io::Errno;
 use socket_channel::attach::MODE_BUFFERS_ON_DEMAND;
@@ -19,6 +19,10 @@ use socket_channel::{Block, Flags, SocketId};
 
 use crate::application::{App, Context};
 use crate::state::socket::{Kind, Socket};
+
+/// Congestion windows that a tx FIFO holds. Linux has memory for two, and a segment of 1460 bytes
+/// takes three times as much of it (`tcp_sndbuf_expand`).
+const TX_WINDOWS: u64 = 6;
 
 /// Sockets looked at for each FIFO that is wanted while memory is short.
 const LOOKED_AT: usize = 8;
@@ -177,7 +181,7 @@ impl App {
             return;
         };
         let window = cx.io.congestion_window(stream.id);
-        let bound = window.saturating_mul(2).max(bytes);
+        let bound = window.saturating_mul(TX_WINDOWS).max(bytes);
         let wanted = bytes.saturating_add(queued as u64).min(bound);
         let wanted = usize::try_from(wanted).unwrap_or(FIFO_BYTES_MAX);
         if wanted > has
@@ -189,8 +193,27 @@ impl App {
             && socket.record.tx_bytes() == has
             && has - queued < usize::try_from(bytes).unwrap_or(usize::MAX)
         {
-            // It does not grow until it is empty.
+            // It does not grow until it is empty, or the congestion window has grown.
             socket.record.set_tx_max(has as u64);
+        }
+    }
+
+    /// TCP has taken some of a tx FIFO that has grown as far as it might: it may grow again once
+    /// the congestion window has room for twice as much.
+    #[cold]
+    pub(crate) fn raise_tx_max(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        let Some(stream) = socket.stream().filter(|stream| !stream.is_gone) else {
+            return;
+        };
+        let holds = cx
+            .io
+            .congestion_window(stream.id)
+            .saturating_mul(TX_WINDOWS);
+        if holds >= 2 * socket.record.tx_bytes() as u64 {
+            socket.record.set_tx_max(FIFO_BYTES_MAX as u64);
         }
     }
 

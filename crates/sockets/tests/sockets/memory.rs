@@ -258,6 +258,69 @@ fn a_large_write_at_once_finds_room_and_the_buffer_shrinks_when_it_has_left() {
     world.assert_nothing_left();
 }
 
+/// A connection of a program in the default memory, whose client does not read, and its client's
+/// end.
+fn stalled_connection(world: &mut World) -> (Program, SocketId, StreamId) {
+    world.clients.echoes = false;
+    world.clients.is_stalled = true;
+    let (limits, grant) = (Limits::default(), Grant::default());
+    let mut program = Program::with_segment(world, 1, limits, grant, MODES_DEFAULT);
+    let (listener, _) = program.listener(world, 8000);
+    let stream = world.connect(8000);
+    let (socket, _) = program.accept(world, listener);
+    (program, socket, stream)
+}
+
+#[test]
+fn one_write_finds_room_for_four_mebibytes_in_the_default_memory() {
+    let mut world = World::new();
+    let (mut program, socket, stream) = stalled_connection(&mut world);
+    let sent = text(4 << 20, 7);
+    program.ask_for_room(&mut world, socket, 10);
+    let first = program.write(socket, &sent);
+    let rest = sent.len() - first;
+    program.ask_for_room(&mut world, socket, rest as u64);
+    assert_eq!(program.record(socket).tx_bytes(), 4 << 20);
+    assert_eq!(program.write(socket, &sent[first..]), rest, "all at once");
+    program.shutdown(socket);
+    world.resume_clients();
+    world.run_until(|world| world.heard(stream).has_finished);
+    assert!(world.heard(stream).received == sent, "every byte");
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_buffer_of_small_writes_grows_with_the_congestion_window_while_it_is_in_use() {
+    let mut world = World::new();
+    let (mut program, socket, stream) = stalled_connection(&mut world);
+    let piece = text(10_000, 8);
+    let mut sent = Vec::new();
+    // Writes until there is no room; true if the buffer would grow.
+    let mut fill = |program: &mut Program| {
+        while let written = program.write(socket, &piece)
+            && written > 0
+        {
+            sent.extend_from_slice(&piece[..written]);
+        }
+        program.record(socket).tx_may_grow()
+    };
+    program.ask_for_room(&mut world, socket, 1);
+    while fill(&mut program) {
+        program.ask_for_room(&mut world, socket, piece.len() as u64);
+    }
+    let bytes = program.record(socket).tx_bytes();
+    assert!((64 << 10..4 << 20).contains(&bytes), "{bytes} bytes");
+    world.resume_clients();
+    world.run_until(|_| fill(&mut program));
+    assert_eq!(program.record(socket).tx_bytes(), bytes, "it was not empty");
+    program.shutdown(socket);
+    world.run_until(|world| world.heard(stream).has_finished);
+    assert!(world.heard(stream).received == sent, "every byte");
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}
+
 #[test]
 fn a_buffer_whose_size_was_set_does_not_grow() {
     let mut world = World::new();
