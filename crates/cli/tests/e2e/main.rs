@@ -42,6 +42,7 @@ mod links;
 mod listing;
 mod logs;
 mod metrics;
+mod neighbours_long;
 mod notice;
 mod origin;
 mod own_client;

@@ -1,13 +1,14 @@
 //! Programs that have attached, seen from outside, and detached from there.
 
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::Command;
 
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, recvmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg,
 };
 use serde_json::Value;
 use socket_channel::attach::{
@@ -20,37 +21,63 @@ use testbed::wait;
 use crate::metrics::{ADMIN, awaited, watched};
 use crate::support::{SOON, program, serve_with};
 
-/// This process, attached.
-struct Program {
-    attached: Attached,
-    /// The socket that leads to the broker, and what the segment and the channel are made of.
-    _descriptors: Vec<OwnedFd>,
+/// This process, attached, perhaps once more.
+pub(crate) struct Program {
+    pub(crate) attached: Attached,
+    /// What the segment and the channel are made of.
+    pub(crate) descriptors: [OwnedFd; ATTACHED_DESCRIPTORS],
+    /// The socket that leads to the broker.
+    pub(crate) broker: OwnedFd,
 }
 
-fn attach(path: &Path) -> Program {
-    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-    let packet = Request::Attach { modes: MODES_ALL }.encode();
-    rustix::net::send(&socket, &packet, SendFlags::NOSIGNAL).unwrap();
-    let mut bytes = [0; 256];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ATTACHED_DESCRIPTORS))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let pieces = &mut [std::io::IoSliceMut::new(&mut bytes)];
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    let received = recvmsg(&socket, pieces, &mut ancillary, flags).unwrap();
-    let passed = ancillary.drain().flat_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(passed) => passed.collect(),
-        _ => Vec::new(),
-    });
-    let mut descriptors: Vec<OwnedFd> = passed.collect();
-    descriptors.push(socket);
-    match Reply::decode(&bytes[..received.bytes]) {
-        Ok(Reply::Attached(attached)) => Program {
-            attached,
-            _descriptors: descriptors,
-        },
-        other => panic!("{other:?}"),
+impl Program {
+    /// An application of its own.
+    pub(crate) fn attach(path: &Path) -> Program {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let broker = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::connect(&broker, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        let packet = Request::Attach { modes: MODES_ALL }.encode();
+        rustix::net::send(&broker, &packet, SendFlags::NOSIGNAL).unwrap();
+        Program::receive(broker)
+    }
+
+    /// Another process of its application.
+    pub(crate) fn another(&self) -> Program {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (own, theirs) =
+            rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let passed = [theirs.as_fd()];
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&passed)));
+        let packet = Request::Adopt.encode();
+        let packet = [IoSlice::new(&packet)];
+        let flags = SendFlags::NOSIGNAL;
+        rustix::net::sendmsg(&self.broker, &packet, &mut ancillary, flags).unwrap();
+        Program::receive(own)
+    }
+
+    fn receive(broker: OwnedFd) -> Program {
+        let mut bytes = [0; 256];
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ATTACHED_DESCRIPTORS))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let pieces = &mut [IoSliceMut::new(&mut bytes)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received = recvmsg(&broker, pieces, &mut ancillary, flags).unwrap();
+        let passed = ancillary.drain().flat_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(passed) => passed.collect(),
+            _ => Vec::new(),
+        });
+        let descriptors: Vec<OwnedFd> = passed.collect();
+        match Reply::decode(&bytes[..received.bytes]) {
+            Ok(Reply::Attached(attached)) => Program {
+                attached,
+                descriptors: descriptors.try_into().unwrap(),
+                broker,
+            },
+            other => panic!("{other:?}"),
+        }
     }
 }
 
@@ -82,7 +109,7 @@ fn a_program_is_shown_from_outside_and_detached_by_its_process() {
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("is attached"), "{said}");
 
-        let program = attach(&path);
+        let program = Program::attach(&path);
         let (pid, number) = (std::process::id(), program.attached.app.0);
         let shown = applications();
         assert_eq!(shown.len(), 1, "{shown:?}");
@@ -124,7 +151,7 @@ fn a_program_is_shown_from_outside_and_detached_by_its_process() {
             applications().is_empty().then_some(())
         })
         .unwrap();
-        attach(&path);
+        Program::attach(&path);
     });
 }
 
