@@ -88,6 +88,12 @@ impl Spent {
     }
 }
 
+/// What an application has taken of the last turns, after one in which it took so much: nothing if
+/// it was left out. Those that took least come first when a turn is too short for all.
+pub(crate) fn load_after(load_us: u64, spent_us: u64) -> u64 {
+    load_us / 2 + spent_us
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -121,6 +127,29 @@ mod tests {
         let count = taken(&mut slow, 50);
         assert!((4..=4 + COMMANDS_PER_LOOK).contains(&count), "{count}");
         assert_eq!(slow.spent_us(), 50 * u64::from(count));
+    }
+
+    /// One was not scheduled for 10 ms amid its commands.
+    #[test]
+    fn an_application_whose_turn_took_long_comes_again_beside_others_that_fill_turns() {
+        let mut loads_us = [0; 6];
+        let mut turns = [0; 6];
+        for turn in 0..60 {
+            let mut spent = Spent::default();
+            let mut order: Vec<usize> = (0..6).collect();
+            order.sort_by_key(|app| (loads_us[*app], *app));
+            for app in order {
+                let spent_us = match (spent.is_used_up(), app, turn) {
+                    (true, ..) => 0,
+                    (false, 3, 0) => 10_000,
+                    _ => 200,
+                };
+                spent.add(spent_us);
+                loads_us[app] = load_after(loads_us[app], spent_us);
+                turns[app] += u32::from(spent_us > 0);
+            }
+        }
+        assert!(turns.iter().all(|turns| *turns >= 30), "{turns:?}");
     }
 
     #[test]

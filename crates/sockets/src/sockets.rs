@@ -12,7 +12,7 @@ use socket_channel::{AppId, ChannelId, HandleId};
 
 use crate::application::{App, Channel, Context};
 use crate::broker::{Arrivals, Arrived, Attachment, Broker, Known, NewHandles};
-use crate::budget::{Clock, Spent};
+use crate::budget::{Clock, Spent, load_after};
 use crate::counters::Counters;
 use crate::endings::Ending;
 use crate::place::Places;
@@ -471,10 +471,14 @@ impl Application for Sockets {
         self.was_full = false;
         for id in order {
             if self.spent.is_used_up() {
-                self.was_full = true;
-                busy = true;
-                self.note_full(now_us);
-                break;
+                if !std::mem::replace(&mut self.was_full, true) {
+                    busy = true;
+                    self.note_full(now_us);
+                }
+                if let Some(app) = self.apps.get_mut(&id) {
+                    app.load_us = load_after(app.load_us, 0);
+                }
+                continue;
             }
             let turned = self.with(io, id, |app, cx| {
                 app.on_time(cx, now_us);

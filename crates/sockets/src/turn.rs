@@ -6,7 +6,7 @@ use socket_channel::record::Wanted;
 use socket_channel::{ChannelId, Event, Flags, HandleId, SocketId};
 
 use crate::application::{App, Channel, Context};
-use crate::budget::Budget;
+use crate::budget::{Budget, load_after};
 use crate::commands::Outcome;
 use crate::counters::Counters;
 use crate::endings::Ending;
@@ -105,7 +105,7 @@ impl App {
         self.end_caught_up(cx, &mut for_ends);
         let spent_us = budget.spent_us() + for_ends.spent_us();
         cx.spent.add(spent_us);
-        self.load_us = self.load_us / 2 + spent_us;
+        self.load_us = load_after(self.load_us, spent_us);
         if budget.is_used_up() {
             self.turns_used_up += 1;
             cx.counters.turns_used_up += 1;
