@@ -72,13 +72,10 @@ impl App {
         u32::try_from(share).unwrap_or(u32::MAX).max(1)
     }
 
-    /// A connection of a source arrives. False if the source has its share: the connection was on
-    /// its way when the stack learned of that.
-    pub(crate) fn admit(&mut self, cx: &mut Context<'_>, source: IpAddr) -> bool {
+    /// A connection of a source arrives. With the last of its share, no SYN of the source is
+    /// answered any more; connections whose SYN was answered before come all the same.
+    pub(crate) fn admit(&mut self, cx: &mut Context<'_>, source: IpAddr) {
         let share = self.source_share();
-        if self.sources.of(source) >= share {
-            return false;
-        }
         if self.sources.add(source) == share {
             cx.io.set_source_room(self.owner(), source, false);
             cx.counters.sources_exhausted += 1;
@@ -92,7 +89,6 @@ impl App {
                 );
             }
         }
-        true
     }
 
     /// A connection finds no place: it is reset.

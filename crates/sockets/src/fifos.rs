@@ -142,6 +142,10 @@ impl App {
         if socket.record.replace_tx(Some(block)).is_err() {
             return self.release_fifos([Some(block)]);
         }
+        // Nothing is in it before the application hears of it: it is not idle at the first look.
+        if let Some(stream) = socket.stream_mut() {
+            stream.moved_bytes[1] = u64::MAX;
+        }
         let max = if asked_bytes.is_none() {
             FIFO_BYTES_MAX
         } else {

@@ -90,15 +90,12 @@ impl App {
         let addresses = cx.io.addresses(stream);
         let pushed = addresses.and_then(|addresses| {
             let id = self.open_accepted(cx, listener, stream, addresses)?;
-            if !self.count_source(cx, id, addresses.1.ip()) {
-                self.remove(id, cx.counters);
-                return None;
-            }
             let queue = self.socket(listener)?;
             if queue.record.accept_push(id).is_err() {
                 self.remove(id, cx.counters);
                 return None;
             }
+            self.count_source(cx, id, addresses.1.ip());
             Some(id)
         });
         let Some(id) = pushed else {
@@ -150,13 +147,12 @@ impl App {
         Some(id)
     }
 
-    /// Counts a connection for its source. False if that has its share.
-    fn count_source(&mut self, cx: &mut Context<'_>, id: SocketId, ip: IpAddr) -> bool {
-        let is_admitted = self.admit(cx, ip);
-        if is_admitted && let Some(stream) = self.stream(id) {
+    /// Counts a connection for its source.
+    fn count_source(&mut self, cx: &mut Context<'_>, id: SocketId, ip: IpAddr) {
+        if let Some(stream) = self.stream(id) {
             stream.source = Some(ip);
+            self.admit(cx, ip);
         }
-        is_admitted
     }
 
     /// A connection waits until it is asked for: it has no socket, and takes no memory of the
@@ -164,13 +160,11 @@ impl App {
     fn hold(&mut self, cx: &mut Context<'_>, id: SocketId, stream: StreamId) {
         let has_place = self.places_left() > 0;
         let addresses = cx.io.addresses(stream).filter(|_| has_place);
-        let addresses = addresses.filter(|(_, peer)| self.admit(cx, peer.ip()));
         let Some(addresses) = addresses else {
             return self.refuse(cx, stream);
         };
         let listener = self.socket(id).and_then(|socket| socket.listener_mut());
         let Some(listener) = listener else {
-            self.sources.free(Some(addresses.1.ip()));
             return self.refuse(cx, stream);
         };
         listener.held.push_back(HeldConnection {
@@ -180,6 +174,7 @@ impl App {
             end: None,
         });
         self.held_connections += 1;
+        self.admit(cx, addresses.1.ip());
         cx.counters.connections_accepted += 1;
         cx.places.streams.insert(stream, (self.id, id));
         self.bound_queue(cx, id);

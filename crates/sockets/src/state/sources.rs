@@ -14,12 +14,6 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Connections of a source.
-    pub(crate) fn of(&self, ip: IpAddr) -> u32 {
-        let connections = self.connections.get(&Source::from(ip));
-        connections.copied().unwrap_or(0)
-    }
-
     /// One more; returns how many it has now.
     pub(crate) fn add(&mut self, ip: IpAddr) -> u32 {
         let connections = self.connections.entry(Source::from(ip)).or_default();

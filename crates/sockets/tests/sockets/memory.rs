@@ -218,6 +218,74 @@ fn a_source_takes_no_more_than_its_share_of_a_program() {
     world.run_until(|world| world.server.usage().connections == 0);
 }
 
+/// SYNs that were answered before a source had its share.
+#[test]
+fn connections_on_their_way_when_a_source_has_its_share_are_not_reset() {
+    let mut world = World::new();
+    world.clients.echoes = false;
+    let grant = Grant {
+        sockets_max: 11,
+        source_share_percent: 50,
+        ..Grant::default()
+    };
+    let mut program = Program::with(&mut world, 1, grant, MODES_DEFAULT);
+    let (listener, _) = program.listener(&mut world, 8000);
+    let first: Vec<_> = (0..8).map(|_| world.connect(8000)).collect();
+    world.run_until(|world| world.sockets().counters().connections_accepted == 8);
+    let next = world.connect(8000);
+    world.run_for_us(3_000_000);
+    assert!(first.iter().all(|it| world.heard(*it).closed.is_none()));
+    assert!(
+        !world.heard(next).is_connected,
+        "a SYN that is not answered"
+    );
+
+    // Below its share again.
+    for _ in 0..3 {
+        let (_, handle) = program.take(listener).unwrap();
+        program.close(handle);
+    }
+    world.run_until(|world| world.heard(next).is_connected);
+    assert_eq!(world.sockets().counters().connections_refused, 0);
+    assert!(world.detach(program.app));
+    world.run_until(|world| world.server.usage().connections == 0);
+}
+
+/// While memory is short, FIFOs of idle connections are taken back.
+#[test]
+fn a_buffer_that_was_just_asked_for_is_not_idle_yet() {
+    let mut world = World::new();
+    world.clients.echoes = false;
+    let (limits, grant) = (limits(100), Grant::default());
+    let mut program = Program::with_segment(&mut world, 1, limits, grant, MODES_DEFAULT);
+    let (listener, _) = program.listener(&mut world, 8000);
+    let accepted: Vec<_> = (0..60)
+        .map(|_| {
+            world.connect(8000);
+            program.accept(&mut world, listener).0
+        })
+        .collect();
+    // Those in use leave less than half of the memory.
+    let (used, others) = accepted.split_at(40);
+    for socket in used {
+        program.ask_for_room(&mut world, *socket, 10);
+    }
+    for (place, next) in others.iter().enumerate() {
+        for socket in used {
+            program.write_all(&mut world, *socket, b"x");
+        }
+        program.ask_for_room(&mut world, *next, 10);
+        // Eight of sixty are looked at for each: five look at none twice.
+        for asked in &others[place.saturating_sub(5)..=place] {
+            assert!(program.record(*asked).tx_bytes() > 0, "{place}");
+        }
+    }
+    let is_taken_back = |it: &SocketId| program.record(*it).tx_bytes() == 0;
+    assert!(others.iter().any(is_taken_back), "later it is");
+    assert!(world.detach(program.app));
+    world.run_until(|world| world.server.usage().connections == 0);
+}
+
 #[test]
 fn a_large_write_at_once_finds_room_and_the_buffer_shrinks_when_it_has_left() {
     let mut world = World::new();
