@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Barrier;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -309,6 +310,38 @@ fn a_duplicate_of_a_set_is_the_set_until_the_last_is_closed() {
     send(&client, &opened, b"x");
     assert_eq!(wait(&client, &copy, None), [(IN, 1)]);
     client.close(copy).unwrap();
+}
+
+/// Two threads add the first split sockets to a set of the kernel's at the same time.
+#[test]
+fn a_set_that_two_threads_extend_has_the_members_of_both() {
+    let fake = Fake::start_with(4096, 256 << 20);
+    let client = fake.attach();
+    for round in 0..200 {
+        let set = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
+        let (sender, receiver) = pair(&client, 80);
+        let (other_sender, other_receiver) = pair(&client, 80);
+        let begin = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for (fd, data) in [(&receiver, 1), (&other_receiver, 2)] {
+                let (client, set, begin) = (&client, &set, &begin);
+                scope.spawn(move || {
+                    begin.wait();
+                    client.epoll_extend(set.as_fd(), &[]).unwrap();
+                    add(client, set, fd, IN, data);
+                });
+            }
+        });
+        send(&client, &sender, b"x");
+        send(&client, &other_sender, b"y");
+        settle(&client);
+        let mut found = wait(&client, &set, NOW);
+        found.sort_unstable();
+        assert_eq!(found, [(IN, 1), (IN, 2)], "in round {round}");
+        for fd in [sender, receiver, other_sender, other_receiver, set] {
+            client.close(fd).unwrap();
+        }
+    }
 }
 
 #[test]

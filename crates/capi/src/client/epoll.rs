@@ -100,6 +100,10 @@ impl Client {
         if process.sets.get(number(epoll)).is_some() {
             return Ok(());
         }
+        let _lock = process.sets.extend();
+        if process.sets.get(number(epoll)).is_some() {
+            return Ok(());
+        }
         let extended = process.sets.numbers();
         let known = extended.iter().chain(among).copied();
         let duplicates = duplicates(epoll, known)?;

@@ -299,12 +299,22 @@ static NUMBERS: Numbers = Numbers::new();
 
 /// The sets of a process by their descriptors.
 #[derive(Debug, Default)]
-pub(crate) struct Sets(Mutex<HashMap<RawFd, Arc<Set>>>);
+pub(crate) struct Sets {
+    by_number: Mutex<HashMap<RawFd, Arc<Set>>>,
+    /// Held while a set of the kernel's becomes one that holds split sockets.
+    extending: Mutex<()>,
+}
 
 impl Sets {
     /// Whether a number may be that of a set, in this process or in one before it.
     pub(crate) fn may_have(fd: RawFd) -> bool {
         NUMBERS.has(fd)
+    }
+
+    /// To be held while a set of the kernel's is made one that holds split sockets: two threads that
+    /// add the first ones would make two.
+    pub(crate) fn extend(&self) -> MutexGuard<'_, ()> {
+        lock(&self.extending)
     }
 
     /// All numbers that may be those of sets.
@@ -326,21 +336,21 @@ impl Sets {
         if !NUMBERS.has(fd) {
             return None;
         }
-        lock(&self.0).get(&fd).cloned()
+        lock(&self.by_number).get(&fd).cloned()
     }
 
     pub(crate) fn insert(&self, fd: RawFd, set: Arc<Set>) {
         NUMBERS.insert(fd);
-        lock(&self.0).insert(fd, set);
+        lock(&self.by_number).insert(fd, set);
     }
 
     pub(crate) fn numbers(&self) -> Vec<RawFd> {
-        lock(&self.0).keys().copied().collect()
+        lock(&self.by_number).keys().copied().collect()
     }
 
     /// Removes a descriptor of a set; the set is returned if that was its last.
     pub(crate) fn remove(&self, fd: RawFd) -> Option<Arc<Set>> {
-        let mut sets = lock(&self.0);
+        let mut sets = lock(&self.by_number);
         let set = sets.remove(&fd)?;
         NUMBERS.remove(fd);
         let is_last = !sets.values().any(|other| Arc::ptr_eq(other, &set));
@@ -350,7 +360,7 @@ impl Sets {
     /// What a descriptor is in the sets, by one number of each.
     pub(crate) fn entries(&self, fd: RawFd) -> Vec<(RawFd, Interest)> {
         let mut seen: Vec<Arc<Member>> = Vec::new();
-        let sets = lock(&self.0);
+        let sets = lock(&self.by_number);
         let entries = sets.iter().filter_map(|(epoll, set)| {
             let member = set.members().get(&fd).cloned()?;
             if seen.iter().any(|other| Arc::ptr_eq(other, &member)) {
@@ -400,7 +410,7 @@ impl Sets {
         if !NUMBERS.has(fd) {
             return false;
         }
-        let sets = lock(&self.0);
+        let sets = lock(&self.by_number);
         let Some(set) = sets.get(&fd) else {
             return false;
         };
@@ -409,14 +419,14 @@ impl Sets {
     }
 
     fn all(&self) -> Vec<Arc<Set>> {
-        lock(&self.0).values().cloned().collect()
+        lock(&self.by_number).values().cloned().collect()
     }
 }
 
 impl CopiedAtFork for Sets {
     fn copied(&self) -> Vec<Copied> {
         let mut sets: Vec<(Arc<Set>, Vec<RawFd>)> = Vec::new();
-        for (number, set) in patiently(&self.0).iter().flat_map(|it| it.iter()) {
+        for (number, set) in patiently(&self.by_number).iter().flat_map(|it| it.iter()) {
             match sets.iter_mut().find(|(it, _)| Arc::ptr_eq(it, set)) {
                 Some((_, numbers)) => numbers.push(*number),
                 None => sets.push((Arc::clone(set), vec![*number])),
