@@ -592,6 +592,11 @@ impl<'a> AppRecord<'a> {
         block.map_or(0, Block::bytes)
     }
 
+    /// True if the segment is mapped in parts.
+    pub fn is_in_parts(&self) -> bool {
+        self.segment.is_in_parts()
+    }
+
     /// True if the tx FIFO grows when it is asked to by a Room.
     pub fn tx_may_grow(&self) -> bool {
         self.record.get(TX_MAX) > self.tx_bytes() as u64 && self.record.get(TX_LIMIT) == 0

@@ -252,6 +252,11 @@ impl Segment {
         }
     }
 
+    /// True if it is mapped in parts.
+    pub(crate) fn is_in_parts(&self) -> bool {
+        !matches!(&*self.words, Words::Whole(_))
+    }
+
     /// True once a part of it could not be mapped.
     pub(crate) fn is_short_of_memory(&self) -> bool {
         match &*self.words {

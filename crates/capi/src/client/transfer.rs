@@ -214,8 +214,8 @@ impl Client {
         let socket = self.socket_of(fd)?;
         may_send(&socket)?;
         let mut room = socket.record.tx_room_bytes();
-        if room == Err(Unusable::NoFifo) {
-            socket.ask_for_room(1)?;
+        while room == Err(Unusable::NoFifo) {
+            ask_for_fifo(&socket, 1)?;
             room = socket.record.tx_room_bytes();
         }
         match room.map_err(errno) {
@@ -304,7 +304,10 @@ fn send_once(
         match send_some(socket, buffers, progress.done, flags) {
             Ok(sent) => progress.done += sent,
             Err(Errno::BUSY) if splice::give_back_to_send(socket)? => {}
-            Err(Errno::NOBUFS) => return ask_for_fifo(socket, wanted - progress.done),
+            Err(Errno::NOBUFS) => {
+                ask_for_fifo(socket, wanted - progress.done)?;
+                return Ok(false);
+            }
             Err(errno) => return Err(errno),
         }
         if progress.done == wanted {
@@ -316,9 +319,9 @@ fn send_once(
     // A call that waits asks only if a lack of memory has made the FIFO smaller than usual.
     let may_ask = look.flags.has(Flags::CONNECTED)
         && socket.record.tx_may_grow()
-        && (!waits || socket.record.tx_bytes() < FIFO_BYTES_USUAL);
+        && (!waits && !socket.record.is_in_parts() || socket.record.tx_bytes() < FIFO_BYTES_USUAL);
     if may_ask && !std::mem::replace(&mut progress.has_asked, true) {
-        socket.ask_for_room(wanted - progress.done)?;
+        ask_for_room(socket, wanted - progress.done)?;
         return Ok(false);
     }
     if !waits {
@@ -340,15 +343,30 @@ fn send_once(
     Ok(false)
 }
 
-/// Asks for the tx FIFO of a connection without one; false, so that the call goes on, once it is
-/// allocated.
-fn ask_for_fifo(socket: &Socket<'_>, bytes: usize) -> Result<bool> {
-    socket.ask_for_room(bytes)?;
-    let is_open = socket.look()?.flags.has(Flags::CONNECTED);
-    if is_open && socket.record.tx_bytes() == 0 {
-        return Err(Errno::NOBUFS);
+/// Most FIFOs that are taken back again, idle, before a call has put something into one.
+const FIFOS_TAKEN_BACK_MAX: u32 = 64;
+
+/// Asks for the tx FIFO of a connection without one. ENOBUFS if there is none.
+fn ask_for_fifo(socket: &Socket<'_>, bytes: usize) -> Result<()> {
+    for _ in 0..FIFOS_TAKEN_BACK_MAX {
+        ask_for_room(socket, bytes)?;
+        let is_open = socket.look()?.flags.has(Flags::CONNECTED);
+        if !is_open || socket.record.tx_bytes() > 0 {
+            return Ok(());
+        }
     }
-    Ok(false)
+    Err(Errno::NOBUFS)
+}
+
+/// Asks for room for so many bytes; for less where parts of the segment are mapped one by one: what
+/// does not fit into one stays mapped.
+fn ask_for_room(socket: &Socket<'_>, bytes: usize) -> Result<()> {
+    let bytes_max = if socket.record.is_in_parts() {
+        FIFO_BYTES_USUAL
+    } else {
+        usize::MAX
+    };
+    socket.ask_for_room(bytes.min(bytes_max))
 }
 
 /// EBUSY if a NIC stack moves the bytes of a socket, and the program is to know.

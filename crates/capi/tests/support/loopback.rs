@@ -271,7 +271,9 @@ impl World {
 
     /// Allocates the tx FIFO of a socket, or a larger one, with room for `bytes` more.
     fn make_room(&mut self, index: u32, bytes: u64) {
-        let found = self.sockets.get_mut(&index).unwrap();
+        let Some(found) = self.sockets.get_mut(&index) else {
+            return;
+        };
         let has = found.record.tx_bytes();
         let wanted = match has {
             0 => found.record.blocks()[0].map_or(0, Block::bytes),
