@@ -50,7 +50,7 @@ mod attach;
 mod blocking;
 pub mod cancellation;
 mod closing;
-mod confinement;
+pub(crate) mod confinement;
 mod connecting;
 pub(crate) mod epoll;
 mod files;

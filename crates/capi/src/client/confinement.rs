@@ -4,6 +4,8 @@
 //! memory and a thread. One that may have none of these later attaches at the last moment before:
 //! in the call that gives the right up. So processes that do neither pay nothing.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rustix::io::Result;
 
 use super::application::Client;
@@ -19,6 +21,14 @@ pub enum Confinement {
     Calls,
 }
 
+/// A process has prepared to give up system calls. Its children have as well.
+static HAS_FEW_CALLS: AtomicBool = AtomicBool::new(false);
+
+/// True once this process has prepared to give up system calls.
+pub(crate) fn has_few_calls() -> bool {
+    HAS_FEW_CALLS.load(Ordering::Relaxed)
+}
+
 impl Client {
     /// Has this process, which is about to give up rights, go on with its sockets afterwards.
     ///
@@ -28,6 +38,7 @@ impl Client {
         let process = self.process()?;
         process.prepare_for_confinement()?;
         if confinement == Confinement::Calls {
+            HAS_FEW_CALLS.store(true, Ordering::Relaxed);
             // The first look at what a child has inherited makes calls as well.
             let sockets = self.numbers().into_iter();
             let sockets = sockets.filter(|fd| self.entry_of(*fd).is_some());

@@ -74,7 +74,7 @@ static void allow_few_calls(void)
         ALLOW(poll), ALLOW(select),
 #endif
         ALLOW(futex), ALLOW(clock_gettime), ALLOW(brk), ALLOW(mmap), ALLOW(mremap), ALLOW(munmap),
-        ALLOW(madvise), ALLOW(getpid), ALLOW(gettid), ALLOW(getrandom), ALLOW(rt_sigprocmask),
+        ALLOW(madvise), ALLOW(getpid), ALLOW(gettid), ALLOW(getrandom),
         ALLOW(nanosleep), ALLOW(clock_nanosleep), ALLOW(exit), ALLOW(exit_group),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
     };
