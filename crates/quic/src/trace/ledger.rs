@@ -30,6 +30,9 @@ pub(crate) struct Losses {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     spaces: [Space; 3],
+    /// Spaces whose keys are discarded, and what is in flight with them once losses found in the
+    /// same call are known.
+    discarded: usize,
     losses: Losses,
     /// Set while packets from before the trace may be in flight.
     beginning: Option<Beginning>,
@@ -123,11 +126,13 @@ impl Ledger {
     }
 
     pub(super) fn on_received(&mut self, packet_type: PacketType, frames: &[TracedFrame]) {
-        // The first packet of the next space discards a space's keys (RFC 9001 §4.9), and
-        // everything in flight with them.
-        for earlier in 0..packet_type as usize {
-            self.spaces[earlier].sent.clear();
-        }
+        // The first packet of the next space discards a space's keys (RFC 9001 §4.9).
+        let discarded = match packet_type {
+            PacketType::Initial | PacketType::ZeroRtt => 0,
+            PacketType::Handshake => 1,
+            PacketType::OneRtt => 2,
+        };
+        self.discarded = self.discarded.max(discarded);
         let mut longest = 0;
         let space = self.space(packet_type);
         for frame in frames {
@@ -180,6 +185,9 @@ impl Ledger {
                 space.sent.remove(&number);
                 found.push((packet_type, number, false));
             }
+        }
+        for space in &mut self.spaces[..self.discarded] {
+            space.sent.clear();
         }
         let largest = self.space(PacketType::OneRtt).largest_acked;
         self.beginning = self.beginning.filter(|beginning| {
@@ -292,10 +300,28 @@ mod tests {
         send(&mut ledger, 0, Initial, 0..2);
         send(&mut ledger, 0, Handshake, 0..3);
         ledger.on_received(Handshake, &ack(&[(0, 0)]));
+        assert_eq!(ledger.on_losses(at(1), Losses::default(), RTT), []);
         assert_eq!(ledger.bytes_in_flight(), Some(200));
         send(&mut ledger, 0, OneRtt, 0..1);
+        // Keys of 0-RTT packets are no later ones.
+        ledger.on_received(PacketType::ZeroRtt, &[TracedFrame::Ping]);
+        assert_eq!(ledger.on_losses(at(2), Losses::default(), RTT), []);
+        assert_eq!(ledger.bytes_in_flight(), Some(300));
         ledger.on_received(OneRtt, &[TracedFrame::Ping]);
+        assert_eq!(ledger.on_losses(at(3), Losses::default(), RTT), []);
         assert_eq!(ledger.bytes_in_flight(), Some(100));
+    }
+
+    /// Both packets come in one datagram.
+    #[test]
+    fn what_is_lost_is_named_though_its_keys_go_in_the_same_call() {
+        let mut ledger = Ledger::default();
+        send(&mut ledger, 0, Initial, 0..3);
+        ledger.on_received(Initial, &ack(&[(2, 2)]));
+        ledger.on_received(Handshake, &[TracedFrame::Ping]);
+        let lost = ledger.on_losses(at(25), losses(1, 0), RTT);
+        assert_eq!(lost, [(Initial, 0, false)]);
+        assert_eq!(ledger.bytes_in_flight(), Some(0));
     }
 
     #[test]
