@@ -9,6 +9,7 @@
 //! | `handle_names` | how a descriptor is recognised as a handle |
 //! | `handles` | descriptors that sockets will be, in store |
 //! | `fork` | how a process notices that it is a copy of another |
+//! | `fork_lock` | locks that a child never finds taken |
 //! | `notices` | lines for people about calls that fail |
 //! | `table` | which descriptors are split sockets |
 //! | `own` | descriptors that the library has for itself |
@@ -55,6 +56,7 @@ mod connecting;
 pub(crate) mod epoll;
 mod files;
 mod fork;
+mod fork_lock;
 mod forked_sets;
 pub(crate) mod handle_names;
 mod handles;
@@ -92,6 +94,8 @@ pub use confinement::Confinement;
 pub use epoll::{EpollChange, EpollEvent, is_event_of_library};
 pub use fork::generation as process_generation;
 pub use fork::note_bare_fork;
+pub use fork::watch as watch_for_forks;
+pub(crate) use fork_lock::ForkLock;
 pub use known_flags::forget_flags;
 pub use modes::{APPLICATION_VARIABLE, Modes, Options, UnknownMode};
 pub use notices::{Notice, receive_notices};

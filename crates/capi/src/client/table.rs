@@ -1,15 +1,15 @@
 //! Which descriptors are split sockets: a table from descriptor to socket.
 //!
-//! It is in atomics, in pages made as they are needed: a child of a fork inherits it whole. But the
-//! kernel copies descriptors before memory, so between the two another thread may have closed a
-//! socket, or opened one: for a child, an entry holds only once it was confirmed by what the
-//! descriptor is there. Entries name the handle that the descriptor was, and the process for which
-//! they hold (`fork.rs`).
+//! It is in atomics, in pages made as they are needed and published whole: a child of a fork finds
+//! none that is being made. But the kernel copies descriptors before memory, so between the two
+//! another thread may have closed a socket, or opened one: for a child, an entry holds only once it
+//! was confirmed by what the descriptor is there. Entries name the handle that the descriptor was,
+//! and the process for which they hold (`fork.rs`).
 
 use std::os::fd::RawFd;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use once_cell::race::OnceBox;
 use rustix::io::{Errno, Result};
 use socket_channel::{HandleId, SocketId};
 
@@ -17,7 +17,7 @@ use socket_channel::{HandleId, SocketId};
 const PAGES: usize = 1024;
 const PAGE_SLOTS: usize = 1024;
 
-type Page = Box<[Slot]>;
+type Page = [Slot; PAGE_SLOTS];
 
 /// What a descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,16 +70,22 @@ impl Slot {
     }
 }
 
+/// Not by way of the stack, which may be small.
+fn new_page() -> Box<Page> {
+    let slots: Vec<Slot> = (0..PAGE_SLOTS).map(|_| Slot::default()).collect();
+    slots.try_into().expect("it has as many")
+}
+
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Table {
-    pages: Box<[OnceLock<Page>]>,
+    pages: Box<[OnceBox<Page>]>,
 }
 
 impl Table {
     pub(crate) fn new() -> Table {
         Table {
-            pages: (0..PAGES).map(|_| OnceLock::new()).collect(),
+            pages: (0..PAGES).map(|_| OnceBox::new()).collect(),
         }
     }
 
@@ -96,14 +102,14 @@ impl Table {
     /// Whether a socket is behind any descriptor. It looks at all of them.
     pub(crate) fn has(&self, socket: SocketId) -> bool {
         let raw = socket.to_raw();
-        let mut slots = self.pages.iter().filter_map(OnceLock::get).flatten();
+        let mut slots = self.pages.iter().filter_map(OnceBox::get).flatten();
         slots.any(|slot| slot.socket.load(Ordering::Acquire) == raw)
     }
 
     /// Notes that a socket has another descriptor, at all those that it has. It looks at all.
     pub(crate) fn share(&self, socket: SocketId) -> bool {
         let raw = socket.to_raw();
-        let slots = self.pages.iter().filter_map(OnceLock::get).flatten();
+        let slots = self.pages.iter().filter_map(OnceBox::get).flatten();
         let of_socket = slots.filter(|slot| slot.socket.load(Ordering::Acquire) == raw);
         let shared = of_socket.map(|slot| slot.of.fetch_or(IS_SHARED, Ordering::AcqRel));
         shared.count() > 0
@@ -132,7 +138,7 @@ impl Table {
     pub(crate) fn insert(&self, fd: RawFd, entry: Entry) -> Result<()> {
         let place = usize::try_from(fd).map_err(|_| Errno::BADF)?;
         let page = self.pages.get(place / PAGE_SLOTS).ok_or(Errno::MFILE)?;
-        let page = page.get_or_init(|| (0..PAGE_SLOTS).map(|_| Slot::default()).collect());
+        let page = page.get_or_init(new_page);
         page[place % PAGE_SLOTS].store(entry);
         Ok(())
     }
