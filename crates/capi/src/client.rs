@@ -96,7 +96,6 @@ pub use fork::generation as process_generation;
 pub use fork::note_bare_fork;
 pub use fork::watch as watch_for_forks;
 pub(crate) use fork_lock::ForkLock;
-pub use known_flags::forget_flags;
 pub use modes::{APPLICATION_VARIABLE, Modes, Options, UnknownMode};
 pub use notices::{Notice, receive_notices};
 pub use numbers::Numbers;

@@ -304,7 +304,7 @@ impl Client {
     }
 
     fn note_as(&self, fd: RawFd, handle: HandleId, id: SocketId, is_shared: bool) -> Result<()> {
-        known_flags::forget_flags(fd);
+        known_flags::forget(fd);
         let entry = Entry {
             socket: id,
             handle,
@@ -338,6 +338,14 @@ impl Client {
             }
         }
         Ok(new)
+    }
+
+    /// A number, and those of its duplicates if it is a split socket.
+    pub(crate) fn with_duplicates(&self, fd: RawFd) -> Vec<RawFd> {
+        match self.table.get(fd) {
+            Some(entry) if entry.is_shared => self.table.numbers_of(entry.socket),
+            _ => vec![fd],
+        }
     }
 
     /// The same of a split socket whose descriptor `old` is closed next.

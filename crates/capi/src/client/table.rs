@@ -124,11 +124,21 @@ impl Table {
 
     /// All descriptors behind which sockets are. It looks at all of them.
     pub(crate) fn numbers(&self) -> Vec<RawFd> {
+        self.numbers_where(|socket| socket != 0)
+    }
+
+    /// Those behind which a socket is. It looks at all.
+    pub(crate) fn numbers_of(&self, socket: SocketId) -> Vec<RawFd> {
+        let raw = socket.to_raw();
+        self.numbers_where(|socket| socket == raw)
+    }
+
+    fn numbers_where(&self, is_so: impl Fn(u64) -> bool) -> Vec<RawFd> {
         let pages = self.pages.iter().enumerate();
         let pages = pages.filter_map(|(number, page)| Some((number * PAGE_SLOTS, page.get()?)));
         let used = pages.flat_map(|(first, page)| {
             let slots = page.iter().enumerate();
-            let used = slots.filter(|(_, slot)| slot.socket.load(Ordering::Acquire) != 0);
+            let used = slots.filter(|(_, slot)| is_so(slot.socket.load(Ordering::Acquire)));
             used.map(move |(place, _)| (first + place) as RawFd)
         });
         used.collect()
@@ -186,6 +196,7 @@ mod tests {
         table.insert(5000, ENTRY).unwrap();
         assert_eq!((table.get(3), table.get(5000)), (Some(ENTRY), Some(ENTRY)));
         assert_eq!(table.numbers(), [3, 5000]);
+        assert_eq!(table.numbers_of(ENTRY.socket), [3, 5000]);
         assert!(table.has(ENTRY.socket));
         let confirmed = table.confirm(3, ENTRY, 8);
         assert_eq!((confirmed.generation, table.get(3)), (8, Some(confirmed)));
