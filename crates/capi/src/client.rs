@@ -19,6 +19,7 @@
 //! | `socket` | a split socket as calls see it |
 //! | `known_flags` | descriptors of which it is known whether they block |
 //! | `link` | commands, answers, hints, and how threads sleep |
+//! | `rings` | how threads sleep that can have no descriptor for it |
 //! | `watchers` | what waits for a change of a socket |
 //! | `blocking` | calls that block: timeouts and signals |
 //! | `confinement` | processes that give up rights |
@@ -72,6 +73,7 @@ mod process;
 mod queues;
 mod readiness;
 mod recovery;
+mod rings;
 mod sendfile;
 mod sends;
 mod sent_files;
