@@ -2,7 +2,7 @@
 //! no more descriptors.
 
 use std::fs;
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Mutex;
 
@@ -10,7 +10,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use splitway::Family;
-use splitway::client::{Client, Confinement, DescriptorFlags, Polled, SendFlags};
+use splitway::client::{Client, Confinement, DescriptorFlags, Polled, ReceiveFlags, SendFlags};
 
 use crate::support::{BLOCKING, Fake, NONBLOCKING, listener, pair, v4};
 
@@ -137,26 +137,36 @@ fn all_wait_for_an_answer(confined: fn(&Client)) {
     all_wait(&fake, &client, confined, asks, || ());
 }
 
-fn all_poll(confined: fn(&Client)) {
+/// Of many connections, waits for a byte of each.
+fn all_wait_for_a_byte(confined: fn(&Client), waits: impl Fn(&Client, &OwnedFd) -> bool + Sync) {
     let _turn = TURN.lock().unwrap();
     let fake = Fake::start();
     let client = fake.attach();
     let pairs = [(); THREADS].map(|()| pair(&client, 80));
-    let polls = |place: usize| {
-        let mut polled = [Polled {
-            fd: Some(pairs[place].1.as_fd()),
-            events: libc::POLLIN as u16,
-            found: 0,
-        }];
-        client.poll(&mut polled, None) == Ok(1)
-    };
-    all_wait(&fake, &client, confined, polls, || {
+    let waits = |place: usize| waits(&client, &pairs[place].1);
+    all_wait(&fake, &client, confined, waits, || {
         for (opened, _) in &pairs {
             let pieces = &[IoSlice::new(b"x")];
             let sent = client.send(opened.as_fd(), pieces, SendFlags::default());
             assert_eq!(sent, Ok(1));
         }
     });
+}
+
+fn polls(client: &Client, fd: &OwnedFd) -> bool {
+    let mut polled = [Polled {
+        fd: Some(fd.as_fd()),
+        events: libc::POLLIN as u16,
+        found: 0,
+    }];
+    client.poll(&mut polled, None) == Ok(1)
+}
+
+fn receives(client: &Client, fd: &OwnedFd) -> bool {
+    let mut byte = [0];
+    let pieces = &mut [IoSliceMut::new(&mut byte)];
+    let received = client.receive(fd.as_fd(), pieces, ReceiveFlags::default());
+    (received, &byte) == (Ok(1), b"x")
 }
 
 #[test]
@@ -166,7 +176,7 @@ fn any_number_of_threads_waits_for_an_answer_after_a_filter() {
 
 #[test]
 fn any_number_of_threads_polls_after_a_filter() {
-    all_poll(after_filter);
+    all_wait_for_a_byte(after_filter, polls);
 }
 
 #[test]
@@ -176,5 +186,10 @@ fn any_number_of_threads_waits_for_an_answer_where_no_descriptor_can_be_made() {
 
 #[test]
 fn any_number_of_threads_polls_where_no_descriptor_can_be_made() {
-    all_poll(without_descriptors);
+    all_wait_for_a_byte(without_descriptors, polls);
+}
+
+#[test]
+fn a_thread_receives_where_no_descriptor_can_be_made() {
+    all_wait_for_a_byte(without_descriptors, receives);
 }

@@ -152,14 +152,24 @@ impl Drop for AlarmInUse<'_> {
 #[derive(Debug)]
 pub(crate) struct Hearing<'a> {
     listener: Listener<'a>,
-    look_again: Cell<Duration>,
+    look_again: LookAgain,
     _blocked: Blocked<'a>,
 }
 
-impl Hearing<'_> {
-    fn look_again(&self) -> Duration {
-        let now = self.look_again.get();
-        self.look_again.set((2 * now).min(LOOK_AGAIN_MAX));
+/// How long a thread sleeps next that looks again and again.
+#[derive(Debug)]
+pub(crate) struct LookAgain(Cell<Duration>);
+
+impl Default for LookAgain {
+    fn default() -> LookAgain {
+        LookAgain(Cell::new(LOOK_AGAIN_MIN))
+    }
+}
+
+impl LookAgain {
+    pub(crate) fn next(&self) -> Duration {
+        let now = self.0.get();
+        self.0.set((2 * now).min(LOOK_AGAIN_MAX));
         now
     }
 }
@@ -188,7 +198,7 @@ impl Bed<'_> {
     pub(crate) fn look_again(&self) -> Option<Duration> {
         match self {
             Bed::Set(_) | Bed::Alarm(_) => None,
-            Bed::Rings(hearing) => Some(hearing.look_again()),
+            Bed::Rings(hearing) => Some(hearing.look_again.next()),
         }
     }
 }
@@ -535,7 +545,7 @@ impl Link {
     fn bed_of_rings(&self) -> Bed<'_> {
         Bed::Rings(Hearing {
             listener: self.rings.listen(),
-            look_again: Cell::new(LOOK_AGAIN_MIN),
+            look_again: LookAgain::default(),
             _blocked: self.blocked(),
         })
     }
@@ -651,7 +661,7 @@ impl Link {
         } else if has_pump {
             hearing.listener.sleep(timeout);
         } else {
-            let until_look = timespec(hearing.look_again());
+            let until_look = timespec(hearing.look_again.next());
             hearing.listener.sleep(Some(&until_look));
         }
         if !has_pump {
