@@ -9,6 +9,7 @@
 //! | `handle_names` | how a descriptor is recognised as a handle |
 //! | `handles` | descriptors that sockets will be, in store |
 //! | `fork` | how a process notices that it is a copy of another |
+//! | `fork_lock` | locks that a child never finds taken |
 //! | `notices` | lines for people about calls that fail |
 //! | `table` | which descriptors are split sockets |
 //! | `own` | descriptors that the library has for itself |
@@ -18,6 +19,7 @@
 //! | `socket` | a split socket as calls see it |
 //! | `known_flags` | descriptors of which it is known whether they block |
 //! | `link` | commands, answers, hints, and how threads sleep |
+//! | `rings` | how threads sleep that can have no descriptor for it |
 //! | `watchers` | what waits for a change of a socket |
 //! | `blocking` | calls that block: timeouts and signals |
 //! | `confinement` | processes that give up rights |
@@ -55,6 +57,7 @@ mod connecting;
 pub(crate) mod epoll;
 mod files;
 mod fork;
+mod fork_lock;
 mod forked_sets;
 pub(crate) mod handle_names;
 mod handles;
@@ -70,6 +73,7 @@ mod process;
 mod queues;
 mod readiness;
 mod recovery;
+mod rings;
 mod sendfile;
 mod sends;
 mod sent_files;
@@ -92,7 +96,8 @@ pub use confinement::Confinement;
 pub use epoll::{EpollChange, EpollEvent, is_event_of_library};
 pub use fork::generation as process_generation;
 pub use fork::note_bare_fork;
-pub use known_flags::forget_flags;
+pub use fork::watch as watch_for_forks;
+pub(crate) use fork_lock::ForkLock;
 pub use modes::{APPLICATION_VARIABLE, Modes, Options, UnknownMode};
 pub use notices::{Notice, receive_notices};
 pub use numbers::Numbers;

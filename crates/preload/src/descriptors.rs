@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use capi::Client;
 use capi::abi::{set_errno, sw_close, sw_ioctl};
-use capi::client::{cancellation, forget_flags, is_kept_in_children, kept_in_children};
+use capi::client::{cancellation, is_kept_in_children, kept_in_children};
 use libc::{c_int, c_long, c_uint, c_ulong, c_void};
 use rustix::io::{Errno, Result};
 
@@ -231,6 +231,13 @@ pub extern "C-unwind" fn splitway_preload_dup3(old: c_int, new: c_int, flags: c_
     noted(old, done)
 }
 
+/// The flags of a descriptor, which the kernel has, are others now.
+fn note_flags(fd: c_int) {
+    if let Some(client) = client() {
+        client.forget_flags(fd);
+    }
+}
+
 /// pidfd_getfd(2): a descriptor of another process.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn splitway_preload_pidfd_getfd(
@@ -259,7 +266,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_fcntl(
     // SAFETY: the caller's promise.
     let done = unsafe { library::fcntl(fd, command, argument) };
     if command == libc::F_SETFL {
-        forget_flags(fd);
+        note_flags(fd);
     }
     if command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC {
         return noted(fd, done);
@@ -288,19 +295,20 @@ pub unsafe extern "C-unwind" fn splitway_preload_ioctl(
     if request == libc::FIOCLEX && is_kept_in_children(fd) {
         return 0;
     }
-    if request == libc::FIONBIO {
-        forget_flags(fd);
-    }
     // What is the kernel's of a split socket as well, and what programs set on any.
     let kernels = [libc::FIONBIO, libc::FIOCLEX, libc::FIONCLEX, FIOASYNC];
     // SAFETY: the caller's promise.
-    unsafe {
+    let done = unsafe {
         if is_split(fd) && !kernels.contains(&request) {
             sw_ioctl(fd, request, argument)
         } else {
             kernel!(SYS_ioctl, fd, request, argument) as c_int
         }
+    };
+    if request == libc::FIONBIO {
+        note_flags(fd);
     }
+    done
 }
 
 /// Signals for a descriptor: the bytes of a split socket raise none.

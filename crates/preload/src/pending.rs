@@ -2,11 +2,13 @@
 //! add a socket to a set before they connect it, and the set is to have the split one then.
 //!
 //! Each descriptor has a word for whether it is one and its events, and another for its data:
-//! atomics, so that a child of a fork inherits them whole. Of several sets, the last is known.
+//! atomics, in pages that are published whole, so that a child of a fork finds none that is being
+//! made. Of several sets, the last is known.
 
 use std::os::fd::RawFd;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use once_cell::race::OnceBox;
 
 const PAGES: usize = 1024;
 const PAGE_SLOTS: usize = 1024;
@@ -27,7 +29,9 @@ struct Slot {
     data: AtomicU64,
 }
 
-static PAGES_OF_SLOTS: [OnceLock<Box<[Slot]>>; PAGES] = [const { OnceLock::new() }; PAGES];
+type Page = [Slot; PAGE_SLOTS];
+
+static PAGES_OF_SLOTS: [OnceBox<Page>; PAGES] = [const { OnceBox::new() }; PAGES];
 
 const KNOWN: u64 = 1 << 63;
 
@@ -39,6 +43,12 @@ fn slot(fd: RawFd) -> Option<&'static Slot> {
         .get(place % PAGE_SLOTS)
 }
 
+/// Not by way of the stack, which may be small.
+fn new_page() -> Box<Page> {
+    let slots: Vec<Slot> = (0..PAGE_SLOTS).map(|_| Slot::default()).collect();
+    slots.try_into().expect("it has as many")
+}
+
 /// A socket was made.
 pub(crate) fn insert(fd: RawFd) {
     let Ok(place) = usize::try_from(fd) else {
@@ -47,7 +57,7 @@ pub(crate) fn insert(fd: RawFd) {
     let Some(page) = PAGES_OF_SLOTS.get(place / PAGE_SLOTS) else {
         return;
     };
-    let page = page.get_or_init(|| (0..PAGE_SLOTS).map(|_| Slot::default()).collect());
+    let page = page.get_or_init(new_page);
     page[place % PAGE_SLOTS]
         .state
         .store(KNOWN, Ordering::Release);

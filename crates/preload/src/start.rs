@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use capi::abi::set_default_options;
-use capi::client::{Options, application_file, receive_notices, tally};
+use capi::client::{Options, application_file, receive_notices, tally, watch_for_forks};
 
 use crate::attached::complain;
 use crate::descriptors;
@@ -29,6 +29,8 @@ pub extern "C" fn splitway_preload_start() {
         })
     };
     receive_notices(|notice| complain(&notice.to_string()));
+    // What fails is tried again, and reported, when the process attaches.
+    watch_for_forks();
     exec::find();
     library::find();
     streams::find();

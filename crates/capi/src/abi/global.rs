@@ -5,12 +5,13 @@ use std::ffi::{CStr, OsStr};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
+use once_cell::race::OnceBox;
 use rustix::io::{Errno, Result};
 
 use super::outcome::{set_errno, zero};
-use crate::client::{Client, Modes, Options};
+use crate::client::{Client, ForkLock, Modes, Options};
 
 /// Every call waits until the host stack has done its part.
 pub const SW_MODE_SPLIT_TCP: u32 = 1;
@@ -40,8 +41,8 @@ pub struct sw_options {
     pub reserved: u32,
 }
 
-static CLIENT: OnceLock<Client> = OnceLock::new();
-static ATTACHING: Mutex<()> = Mutex::new(());
+static CLIENT: OnceBox<Client> = OnceBox::new();
+static ATTACHING: ForkLock = ForkLock::new();
 static DEFAULTS: OnceLock<Options> = OnceLock::new();
 
 thread_local! {
@@ -55,13 +56,13 @@ fn fail(why: String, errno: Errno) -> Errno {
 
 fn attach(options: &Options) -> Result<&'static Client> {
     // One at a time, so that no attachment is made and thrown away.
-    let _attaching = ATTACHING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _attaching = ATTACHING.lock();
     if let Some(client) = CLIENT.get() {
         return Ok(client);
     }
     let client = Client::attach_in_program(options);
     let client = client.map_err(|error| fail(error.to_string(), error.errno()))?;
-    Ok(CLIENT.get_or_init(|| client))
+    Ok(CLIENT.get_or_init(|| Box::new(client)))
 }
 
 /// The application; attached as the environment says if `sw_init` was not called.

@@ -1,8 +1,8 @@
 //! The application: the table of its sockets, and the process that this is.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::OnceLock;
 
+use once_cell::race::OnceBox;
 use rustix::io::{Errno, Result};
 use socket_channel::{Family, HandleId, SocketId};
 
@@ -10,6 +10,7 @@ use super::application_file;
 use super::application_key::ApplicationKey;
 use super::attach::AttachError;
 use super::fork;
+use super::fork_lock::ForkLock;
 use super::forked_sets;
 use super::handle_names::handle_of;
 use super::known_flags;
@@ -49,8 +50,11 @@ pub(crate) struct Forgotten {
 #[derive(Debug)]
 struct Generation {
     process: Process,
-    child: OnceLock<Box<Generation>>,
+    child: OnceBox<Generation>,
 }
+
+/// One thread at a time gives a child what it has of its parent's sets: they are there once.
+static INHERITING: ForkLock = ForkLock::new();
 
 impl Client {
     /// Attaches this process as an application of its own.
@@ -227,12 +231,16 @@ impl Client {
                         error.errno()
                     })?;
                     let child = Box::new(Generation::of(child));
-                    // Another thread may have been faster: then its process is the one.
-                    generation.child.get_or_init(|| {
-                        let is_still = |fd, socket| self.is_still(fd, socket);
-                        forked_sets::inherit(&child.process, &generation.process, &is_still);
-                        child
-                    })
+                    let _inheriting = INHERITING.lock();
+                    match generation.child.get() {
+                        // Another thread was faster: its process is the one.
+                        Some(first) => first,
+                        None => {
+                            let is_still = |fd, socket| self.is_still(fd, socket);
+                            forked_sets::inherit(&child.process, &generation.process, &is_still);
+                            generation.child.get_or_init(|| child)
+                        }
+                    }
                 }
             };
         }
@@ -296,7 +304,7 @@ impl Client {
     }
 
     fn note_as(&self, fd: RawFd, handle: HandleId, id: SocketId, is_shared: bool) -> Result<()> {
-        known_flags::forget_flags(fd);
+        known_flags::forget(fd);
         let entry = Entry {
             socket: id,
             handle,
@@ -332,6 +340,14 @@ impl Client {
         Ok(new)
     }
 
+    /// A number, and those of its duplicates if it is a split socket.
+    pub(crate) fn with_duplicates(&self, fd: RawFd) -> Vec<RawFd> {
+        match self.table.get(fd) {
+            Some(entry) if entry.is_shared => self.table.numbers_of(entry.socket),
+            _ => vec![fd],
+        }
+    }
+
     /// The same of a split socket whose descriptor `old` is closed next.
     pub fn note_successor(&self, old: BorrowedFd<'_>, new: OwnedFd) -> Result<OwnedFd> {
         match self.entry_of(number(old)) {
@@ -361,7 +377,7 @@ impl Generation {
     fn of(process: Process) -> Generation {
         Generation {
             process,
-            child: OnceLock::new(),
+            child: OnceBox::new(),
         }
     }
 }

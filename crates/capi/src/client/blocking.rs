@@ -10,6 +10,9 @@
 //! 2. it asks the record for a hint, which fails if anything has changed since it looked;
 //! 3. it is counted as a sleeper, so the alarm of the event ring is armed;
 //! 4. it sleeps if its word is still 0. A hint that any thread takes from now on sets it to 1.
+//!
+//! Where the library's thread cannot be started, which would take hints, it looks again and again;
+//! then any handler of a signal ends the call.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +22,7 @@ use rustix::io::{Errno, Result};
 use rustix::thread::futex;
 
 use super::cancellation;
+use super::link::LookAgain;
 use super::own::Kept;
 use super::socket::Socket;
 use super::timing::{Instant, timespec};
@@ -79,7 +83,8 @@ pub(crate) fn wait_and_go_on<T>(
     }
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let link = &socket.process.link;
-    socket.process.start_pump()?;
+    let without_pump = socket.process.start_pump().is_err();
+    let look_again = without_pump.then(LookAgain::default);
     let sleeper = Arc::new(Sleeper::default());
     let watch: Arc<dyn Watch> = Arc::clone(&sleeper) as Arc<dyn Watch>;
     link.watchers.add(socket.id.index, Arc::clone(&watch));
@@ -97,7 +102,7 @@ pub(crate) fn wait_and_go_on<T>(
         if !socket.record.want(link.channel(), edge) {
             continue;
         }
-        if let Err(errno) = sleep(socket, &sleeper, deadline) {
+        if let Err(errno) = sleep(socket, &sleeper, deadline, look_again.as_ref()) {
             break Err(errno);
         }
     };
@@ -108,7 +113,12 @@ pub(crate) fn wait_and_go_on<T>(
     done
 }
 
-fn sleep(socket: &Socket<'_>, sleeper: &Sleeper, deadline: Option<Instant>) -> Result<()> {
+fn sleep(
+    socket: &Socket<'_>,
+    sleeper: &Sleeper,
+    deadline: Option<Instant>,
+    look_again: Option<&LookAgain>,
+) -> Result<()> {
     let link = &socket.process.link;
     let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     if remaining.is_some_and(|remaining| remaining.is_zero()) {
@@ -118,12 +128,17 @@ fn sleep(socket: &Socket<'_>, sleeper: &Sleeper, deadline: Option<Instant>) -> R
     link.fall_asleep(None);
     // The host stack may have died after the look.
     let slept = link.check().and_then(|()| {
-        let timeout = remaining.map(timespec);
+        let until_look = look_again.map(LookAgain::next);
+        let timeout = remaining.into_iter().chain(until_look).min().map(timespec);
         let flags = futex::Flags::PRIVATE;
         futex::wait(&sleeper.is_awake, flags, 0, timeout.as_ref())
     });
     link.wake_up(None);
     link.unblock();
+    if look_again.is_some() {
+        // The next look finds the sockets of one that is gone reset.
+        let _ = link.look_at_host();
+    }
     match slept {
         // The word was 1 already, or the deadline is looked at again.
         Ok(()) | Err(Errno::AGAIN | Errno::TIMEDOUT) => Ok(()),

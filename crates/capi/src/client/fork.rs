@@ -5,12 +5,15 @@
 //! forks that led to the process, so no call asks for its process id. Another counter has those
 //! that the process has made. Handlers of `pthread_atfork` count these, and write down epoll sets
 //! (`set_copies.rs`). The child waits for no lock that another thread of the parent may have held:
-//! [`crate::client::Client`] keeps what is inherited in atomics, and all else is made again.
+//! [`crate::client::Client`] keeps what is inherited in atomics, what is made once is published
+//! whole, locks tell whose they are (`fork_lock.rs`), and all else is made again.
 //!
 //! A process made by `vfork` shares the memory until it calls `exec`, and acts for its parent.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use once_cell::race::OnceBox;
+use rustix::io::Result;
 
 use super::{own, set_copies};
 use crate::sys;
@@ -18,8 +21,8 @@ use crate::sys;
 /// The number in the page, or a larger one if that is being written.
 static FORKS_BEFORE: AtomicU32 = AtomicU32::new(FIRST);
 static FORKS_MADE: AtomicU32 = AtomicU32::new(0);
-static PAGE: OnceLock<Page> = OnceLock::new();
-static WATCHED: OnceLock<bool> = OnceLock::new();
+static PAGE: OnceBox<Page> = OnceBox::new();
+static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 
 /// The number of the process that began to count: an empty page holds none.
 const FIRST: u32 = 1;
@@ -62,19 +65,25 @@ pub fn note_bare_fork(is_child: bool) {
     }
 }
 
-/// Begins to count, once. False if there is no memory for it.
-pub(crate) fn watch() -> bool {
-    *WATCHED.get_or_init(|| {
-        let Ok((generation, is_wiped)) = sys::page_that_children_find_empty() else {
-            return false;
-        };
-        generation.store(FIRST, Ordering::Relaxed);
-        let page = Page {
-            generation,
-            is_wiped,
-        };
-        PAGE.set(page).is_ok() && sys::at_fork(before, in_parent, in_child)
-    })
+/// Begins to count, unless this process counts already. False if there is no memory for it.
+pub fn watch() -> bool {
+    if IS_WATCHED.load(Ordering::Acquire) {
+        return true;
+    }
+    // Of several threads, and a child of one, each may add the handlers: twice, they do the same.
+    let is_watched =
+        PAGE.get_or_try_init(new_page).is_ok() && sys::at_fork(before, in_parent, in_child);
+    IS_WATCHED.fetch_or(is_watched, Ordering::AcqRel);
+    is_watched
+}
+
+fn new_page() -> Result<Box<Page>> {
+    let (generation, is_wiped) = sys::page_that_children_find_empty()?;
+    generation.store(FIRST, Ordering::Relaxed);
+    Ok(Box::new(Page {
+        generation,
+        is_wiped,
+    }))
 }
 
 /// What tells this process from those before it, and from its children: a number that grows by each

@@ -1,14 +1,22 @@
 //! Descriptors of which it is known whether they block. A call asks the kernel by fcntl(2), which
 //! the filter of a confined process may not permit. So that is noted of all sockets before, until
 //! the program changes it or the number is another's.
+//!
+//! It is a property of what is open (`O_NONBLOCK` of open(2)), which all duplicates share: a change
+//! by one is one of all. A change by another process is not noticed.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{OFlags, fcntl_getfl};
 
+use super::application::Client;
 use super::numbers::Numbers;
 
 static KNOWN: Numbers = Numbers::new();
+
+/// Whether it has ever been noted of any.
+static IS_ANY_KNOWN: AtomicBool = AtomicBool::new(false);
 
 /// Those that do not block.
 static NONBLOCKING: Numbers = Numbers::new();
@@ -31,11 +39,21 @@ pub(super) fn note(fd: BorrowedFd<'_>) {
         NONBLOCKING.remove(number);
     }
     KNOWN.insert(number);
+    IS_ANY_KNOWN.store(true, Ordering::Release);
 }
 
-/// The flags of a descriptor are others now, or it is another.
-pub fn forget_flags(fd: RawFd) {
+/// The number is another descriptor now.
+pub(super) fn forget(fd: RawFd) {
     if KNOWN.has(fd) {
         KNOWN.remove(fd);
+    }
+}
+
+impl Client {
+    /// The program has changed the flags of a descriptor, and of all its duplicates by that.
+    pub fn forget_flags(&self, fd: RawFd) {
+        if IS_ANY_KNOWN.load(Ordering::Acquire) {
+            self.with_duplicates(fd).into_iter().for_each(forget);
+        }
     }
 }

@@ -31,12 +31,15 @@
 //! threads are woken one by one, each for its own socket. While none blocks, it is parked: a
 //! program that waits by `epoll` is not to pay for two threads that each ring wakes.
 //!
-//! # Confined processes
+//! # Without a descriptor
 //!
-//! A process that has given up making descriptors, or the calls of epoll, sleeps in poll(2) on an
-//! eventfd that was made before ([`Link::make_alarms`]). The pump, whose thread was there before
-//! as well, rings it after each ring of the bell.
+//! A process that has given up making descriptors, or the calls of epoll, waits for an answer on a
+//! futex that each ring wakes (`rings.rs`). In `sw_poll` it sleeps in poll(2) on an eventfd that
+//! was made before ([`Link::make_alarms`]). The pump, whose thread was there before as well, passes
+//! each ring of the bell on to both. More threads than there are such eventfds look again and again,
+//! ever less often. So does a thread that can have no descriptor in a process without a pump.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
@@ -45,6 +48,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, ThreadId};
+use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -57,6 +61,8 @@ use socket_channel::{ChannelId, Command, Event, SocketId};
 use super::attach::errno_of;
 use super::fork;
 use super::own::{Kept, KeptNumbers};
+use super::rings::{Listener, Rings};
+use super::timing::timespec;
 use super::watchers::Watchers;
 use crate::sys;
 
@@ -66,8 +72,12 @@ const EVENTS_MAX: usize = 1024;
 /// Epoll sets of sleepers that are kept for the next.
 const BEDS_MAX: usize = 16;
 
-/// Threads of a confined process that may sleep at a time in calls that do not look at one socket.
+/// Threads of a confined process that may sleep at a time in `sw_poll`. Others look again.
 const ALARMS: usize = 4;
+
+/// How long those sleep who look again: longer each time.
+const LOOK_AGAIN_MIN: Duration = Duration::from_micros(100);
+const LOOK_AGAIN_MAX: Duration = Duration::from_millis(4);
 
 /// What a request brought.
 #[derive(Clone, Copy, Debug)]
@@ -96,9 +106,12 @@ pub(crate) struct Link {
     /// Threads that sleep in `sw_poll`, for any sockets. Changed under the lock of the ring.
     pub(crate) pollers: AtomicUsize,
     beds: Mutex<Vec<Kept>>,
-    /// What threads of a confined process sleep on.
+    /// What threads of a confined process sleep on in `sw_poll`.
     alarms: OnceLock<Vec<Alarm>>,
     is_confined: AtomicBool,
+    /// What threads sleep on that have no descriptor for it.
+    rings: Rings,
+    has_pump: AtomicBool,
     /// Threads that block in a call on one socket, for which the pump sleeps on the bell.
     blocked: AtomicU32,
     is_pump_parked: AtomicBool,
@@ -118,27 +131,74 @@ pub(crate) enum Bed<'a> {
     Set(Kept),
     /// An alarm, while the pump is at work for it.
     Alarm(AlarmInUse<'a>),
+    /// The rings alone.
+    Rings(Hearing<'a>),
 }
 
 /// A thread sleeps on an alarm.
 #[derive(Debug)]
 pub(crate) struct AlarmInUse<'a> {
-    link: &'a Link,
     alarm: &'a Alarm,
+    _blocked: Blocked<'a>,
 }
 
 impl Drop for AlarmInUse<'_> {
     fn drop(&mut self) {
-        self.link.unblock();
         self.alarm.is_taken.store(false, Ordering::SeqCst);
     }
 }
 
-impl AsFd for Bed<'_> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
+/// A thread sleeps without a descriptor.
+#[derive(Debug)]
+pub(crate) struct Hearing<'a> {
+    listener: Listener<'a>,
+    look_again: LookAgain,
+    _blocked: Blocked<'a>,
+}
+
+/// How long a thread sleeps next that looks again and again.
+#[derive(Debug)]
+pub(crate) struct LookAgain(Cell<Duration>);
+
+impl Default for LookAgain {
+    fn default() -> LookAgain {
+        LookAgain(Cell::new(LOOK_AGAIN_MIN))
+    }
+}
+
+impl LookAgain {
+    pub(crate) fn next(&self) -> Duration {
+        let now = self.0.get();
+        self.0.set((2 * now).min(LOOK_AGAIN_MAX));
+        now
+    }
+}
+
+/// A thread for which the pump sleeps on the bell.
+#[derive(Debug)]
+struct Blocked<'a>(&'a Link);
+
+impl Drop for Blocked<'_> {
+    fn drop(&mut self) {
+        self.0.unblock();
+    }
+}
+
+impl Bed<'_> {
+    /// What poll(2) can sleep on.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Bed::Set(set) => set.as_fd(),
-            Bed::Alarm(in_use) => in_use.alarm.fd.as_fd(),
+            Bed::Set(set) => Some(set.as_fd()),
+            Bed::Alarm(in_use) => Some(in_use.alarm.fd.as_fd()),
+            Bed::Rings(_) => None,
+        }
+    }
+
+    /// How long poll(2) may sleep before the thread looks again, where it has no descriptor.
+    pub(crate) fn look_again(&self) -> Option<Duration> {
+        match self {
+            Bed::Set(_) | Bed::Alarm(_) => None,
+            Bed::Rings(hearing) => Some(hearing.look_again.next()),
         }
     }
 }
@@ -199,6 +259,8 @@ impl Link {
             beds: Mutex::default(),
             alarms: OnceLock::new(),
             is_confined: AtomicBool::new(false),
+            rings: Rings::default(),
+            has_pump: AtomicBool::new(false),
             blocked: AtomicU32::new(0),
             is_pump_parked: AtomicBool::new(false),
         })
@@ -239,6 +301,7 @@ impl Link {
     /// Wakes all that sleep on the bell.
     pub(crate) fn ring_own_bell(&self) {
         let _ = rustix::io::write(&self.own_bell, &1u64.to_ne_bytes());
+        self.rings.ring();
     }
 
     /// Sends a command. Waits while the ring is full.
@@ -439,7 +502,7 @@ impl Link {
         if let Some(done) = ready() {
             return Ok(done);
         }
-        let bed = self.bed()?;
+        let bed = self.bed_for_answer();
         loop {
             self.fall_asleep(None);
             let mut done = ready();
@@ -459,15 +522,37 @@ impl Link {
         }
     }
 
-    /// An epoll set with the bell, for a sleeper to sleep in; or an alarm in a confined process.
-    pub(crate) fn bed(&self) -> Result<Bed<'_>> {
+    /// What to sleep in by poll(2): an epoll set with the bell, or an alarm, or neither.
+    pub(crate) fn bed(&self) -> Bed<'_> {
+        let set = self.bed_in_set().or_else(|| self.alarm());
+        set.unwrap_or_else(|| self.bed_of_rings())
+    }
+
+    /// What to sleep in for an answer: the alarms are left to those who poll.
+    fn bed_for_answer(&self) -> Bed<'_> {
+        let set = self.bed_in_set();
+        set.unwrap_or_else(|| self.bed_of_rings())
+    }
+
+    /// An epoll set with the bell, for a sleeper to sleep in, where one can be made.
+    fn bed_in_set(&self) -> Option<Bed<'_>> {
         if self.is_confined.load(Ordering::Relaxed) {
-            return self.alarm().ok_or(Errno::MFILE);
+            return None;
         }
-        match self.bed_of_pump() {
-            Ok(bed) => Ok(Bed::Set(bed)),
-            Err(errno) => self.alarm().ok_or(errno),
-        }
+        self.bed_of_pump().ok().map(Bed::Set)
+    }
+
+    fn bed_of_rings(&self) -> Bed<'_> {
+        Bed::Rings(Hearing {
+            listener: self.rings.listen(),
+            look_again: LookAgain::default(),
+            _blocked: self.blocked(),
+        })
+    }
+
+    fn blocked(&self) -> Blocked<'_> {
+        self.block();
+        Blocked(self)
     }
 
     /// An epoll set with the bell.
@@ -516,8 +601,14 @@ impl Link {
     fn alarm(&self) -> Option<Bed<'_>> {
         let mut alarms = self.alarms.get()?.iter();
         let alarm = alarms.find(|alarm| !alarm.is_taken.swap(true, Ordering::SeqCst))?;
-        self.block();
-        Some(Bed::Alarm(AlarmInUse { link: self, alarm }))
+        let _blocked = self.blocked();
+        Some(Bed::Alarm(AlarmInUse { alarm, _blocked }))
+    }
+
+    /// The bell has rung: those hear of it who do not sleep on it.
+    fn pass_ring_on(&self) {
+        self.rings.ring();
+        self.ring_alarms();
     }
 
     fn ring_alarms(&self) {
@@ -547,6 +638,10 @@ impl Link {
         let bed = match bed {
             Bed::Set(set) => set,
             Bed::Alarm(in_use) => return sleep_on(&in_use.alarm.fd, timeout),
+            Bed::Rings(hearing) => {
+                self.sleep_for_ring(hearing, timeout);
+                return Ok(());
+            }
         };
         let mut events = Vec::with_capacity(4);
         match epoll::wait(bed, rustix::buffer::spare_capacity(&mut events), timeout) {
@@ -557,6 +652,21 @@ impl Link {
             self.die();
         }
         Ok(())
+    }
+
+    fn sleep_for_ring(&self, hearing: &Hearing<'_>, timeout: Option<&Timespec>) {
+        let has_pump = self.has_pump.load(Ordering::Acquire);
+        if timeout == Some(&Timespec::default()) {
+            hearing.listener.hear();
+        } else if has_pump {
+            hearing.listener.sleep(timeout);
+        } else {
+            let until_look = timespec(hearing.look_again.next());
+            hearing.listener.sleep(Some(&until_look));
+        }
+        if !has_pump {
+            let _ = self.look_at_host();
+        }
     }
 }
 
@@ -615,6 +725,7 @@ impl Pump {
             thread.spawn(move || Pump::run(&its_link, &bed, is_ready))
         });
         let thread = Some(thread.map_err(|_| Errno::AGAIN)?);
+        link.has_pump.store(true, Ordering::Release);
         Ok(Pump {
             generation: fork::generation(),
             link: Arc::clone(link),
@@ -654,7 +765,7 @@ impl Pump {
             if link.blocked.load(Ordering::SeqCst) > 0 {
                 idle_rings = 0;
                 link.drain();
-                link.ring_alarms();
+                link.pass_ring_on();
             } else {
                 // Those who sleep on the bell themselves take what there is.
                 idle_rings += 1;
@@ -679,6 +790,7 @@ impl Drop for Pump {
         if self.generation != fork::generation() {
             return;
         }
+        self.link.has_pump.store(false, Ordering::Release);
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         self.link.block();
         if let Some(thread) = self.thread.take() {
@@ -803,11 +915,12 @@ mod tests {
 
     /// Whether those who sleep are woken by a hint that a thread takes.
     fn wakes(link: &Link, host: &mut HostEnd) -> bool {
-        let bed = link.bed().unwrap();
+        let bed = link.bed();
         let is_rung = || {
             let mut events = Vec::with_capacity(4);
             let spare = rustix::buffer::spare_capacity(&mut events);
-            epoll::wait(&bed, spare, Some(&Timespec::default())).unwrap() > 0
+            let set = bed.descriptor().unwrap();
+            epoll::wait(set, spare, Some(&Timespec::default())).unwrap() > 0
         };
         // A new set tells of earlier rings.
         is_rung();

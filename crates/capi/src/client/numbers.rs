@@ -1,20 +1,22 @@
 //! Sets of descriptors by their numbers, without a lock: a bit for each, in pages made as they are
-//! needed. A child of a fork inherits them whole, and a signal handler may ask.
+//! needed and published whole. A child of a fork finds none that is being made, and a signal
+//! handler may ask.
 
 use std::os::fd::RawFd;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use once_cell::race::OnceBox;
 
 /// Together as many descriptors as `fs.nr_open` allows by default.
 const PAGES: usize = 1024;
 const PAGE_WORDS: usize = 16;
 
-type Page = Box<[AtomicU64]>;
+type Page = [AtomicU64; PAGE_WORDS];
 
 /// A set of descriptors by their numbers, without a lock.
 #[derive(Debug)]
 pub struct Numbers {
-    pages: [OnceLock<Page>; PAGES],
+    pages: [OnceBox<Page>; PAGES],
 }
 
 /// Where a number is: page, word and bit.
@@ -35,7 +37,7 @@ impl Numbers {
     /// No number.
     pub const fn new() -> Numbers {
         Numbers {
-            pages: [const { OnceLock::new() }; PAGES],
+            pages: [const { OnceBox::new() }; PAGES],
         }
     }
 
@@ -53,8 +55,7 @@ impl Numbers {
         let Some((page, word, bit)) = place(fd) else {
             return;
         };
-        let page =
-            self.pages[page].get_or_init(|| (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect());
+        let page = self.pages[page].get_or_init(Box::default);
         page[word].fetch_or(bit, Ordering::AcqRel);
     }
 
@@ -69,7 +70,7 @@ impl Numbers {
 
     /// Removes all numbers.
     pub fn clear(&self) {
-        let words = self.pages.iter().filter_map(OnceLock::get).flatten();
+        let words = self.pages.iter().filter_map(OnceBox::get).flatten();
         words.for_each(|word| word.store(0, Ordering::Release));
     }
 

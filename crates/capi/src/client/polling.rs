@@ -1,6 +1,6 @@
 //! poll(2) for split sockets and descriptors of the kernel together.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -77,7 +77,7 @@ impl Client {
             };
             return Ok(split + poll.ask_kernel(fds, timeout, None)?);
         }
-        let bed = link.bed()?;
+        let bed = link.bed();
         let found = loop {
             link.fall_asleep(Some(&link.pollers));
             let split = poll.look_and_hint(fds);
@@ -86,12 +86,14 @@ impl Client {
                 Some(deadline) => Some(deadline.saturating_duration_since(Instant::now())),
                 None => None,
             };
-            if link.check().is_err() {
+            let descriptor = bed.descriptor();
+            if let Some(set) = descriptor.filter(|_| link.check().is_err()) {
                 // The bed would be ready for ever.
-                link.bury_canary(&bed);
+                link.bury_canary(set);
             }
-            let asked = cancellation::check()
-                .and_then(|()| poll.ask_kernel(fds, remaining, Some(bed.as_fd())));
+            let sleep = remaining.into_iter().chain(bed.look_again()).min();
+            let asked =
+                cancellation::check().and_then(|()| poll.ask_kernel(fds, sleep, descriptor));
             let taken = link.sleep_in(&bed, Some(&Timespec::default()));
             link.wake_up(Some(&link.pollers));
             let found = match asked {

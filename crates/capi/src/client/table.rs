@@ -1,15 +1,15 @@
 //! Which descriptors are split sockets: a table from descriptor to socket.
 //!
-//! It is in atomics, in pages made as they are needed: a child of a fork inherits it whole. But the
-//! kernel copies descriptors before memory, so between the two another thread may have closed a
-//! socket, or opened one: for a child, an entry holds only once it was confirmed by what the
-//! descriptor is there. Entries name the handle that the descriptor was, and the process for which
-//! they hold (`fork.rs`).
+//! It is in atomics, in pages made as they are needed and published whole: a child of a fork finds
+//! none that is being made. But the kernel copies descriptors before memory, so between the two
+//! another thread may have closed a socket, or opened one: for a child, an entry holds only once it
+//! was confirmed by what the descriptor is there. Entries name the handle that the descriptor was,
+//! and the process for which they hold (`fork.rs`).
 
 use std::os::fd::RawFd;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use once_cell::race::OnceBox;
 use rustix::io::{Errno, Result};
 use socket_channel::{HandleId, SocketId};
 
@@ -17,7 +17,7 @@ use socket_channel::{HandleId, SocketId};
 const PAGES: usize = 1024;
 const PAGE_SLOTS: usize = 1024;
 
-type Page = Box<[Slot]>;
+type Page = [Slot; PAGE_SLOTS];
 
 /// What a descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,16 +70,22 @@ impl Slot {
     }
 }
 
+/// Not by way of the stack, which may be small.
+fn new_page() -> Box<Page> {
+    let slots: Vec<Slot> = (0..PAGE_SLOTS).map(|_| Slot::default()).collect();
+    slots.try_into().expect("it has as many")
+}
+
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Table {
-    pages: Box<[OnceLock<Page>]>,
+    pages: Box<[OnceBox<Page>]>,
 }
 
 impl Table {
     pub(crate) fn new() -> Table {
         Table {
-            pages: (0..PAGES).map(|_| OnceLock::new()).collect(),
+            pages: (0..PAGES).map(|_| OnceBox::new()).collect(),
         }
     }
 
@@ -96,14 +102,14 @@ impl Table {
     /// Whether a socket is behind any descriptor. It looks at all of them.
     pub(crate) fn has(&self, socket: SocketId) -> bool {
         let raw = socket.to_raw();
-        let mut slots = self.pages.iter().filter_map(OnceLock::get).flatten();
+        let mut slots = self.pages.iter().filter_map(OnceBox::get).flatten();
         slots.any(|slot| slot.socket.load(Ordering::Acquire) == raw)
     }
 
     /// Notes that a socket has another descriptor, at all those that it has. It looks at all.
     pub(crate) fn share(&self, socket: SocketId) -> bool {
         let raw = socket.to_raw();
-        let slots = self.pages.iter().filter_map(OnceLock::get).flatten();
+        let slots = self.pages.iter().filter_map(OnceBox::get).flatten();
         let of_socket = slots.filter(|slot| slot.socket.load(Ordering::Acquire) == raw);
         let shared = of_socket.map(|slot| slot.of.fetch_or(IS_SHARED, Ordering::AcqRel));
         shared.count() > 0
@@ -118,11 +124,21 @@ impl Table {
 
     /// All descriptors behind which sockets are. It looks at all of them.
     pub(crate) fn numbers(&self) -> Vec<RawFd> {
+        self.numbers_where(|socket| socket != 0)
+    }
+
+    /// Those behind which a socket is. It looks at all.
+    pub(crate) fn numbers_of(&self, socket: SocketId) -> Vec<RawFd> {
+        let raw = socket.to_raw();
+        self.numbers_where(|socket| socket == raw)
+    }
+
+    fn numbers_where(&self, is_so: impl Fn(u64) -> bool) -> Vec<RawFd> {
         let pages = self.pages.iter().enumerate();
         let pages = pages.filter_map(|(number, page)| Some((number * PAGE_SLOTS, page.get()?)));
         let used = pages.flat_map(|(first, page)| {
             let slots = page.iter().enumerate();
-            let used = slots.filter(|(_, slot)| slot.socket.load(Ordering::Acquire) != 0);
+            let used = slots.filter(|(_, slot)| is_so(slot.socket.load(Ordering::Acquire)));
             used.map(move |(place, _)| (first + place) as RawFd)
         });
         used.collect()
@@ -132,7 +148,7 @@ impl Table {
     pub(crate) fn insert(&self, fd: RawFd, entry: Entry) -> Result<()> {
         let place = usize::try_from(fd).map_err(|_| Errno::BADF)?;
         let page = self.pages.get(place / PAGE_SLOTS).ok_or(Errno::MFILE)?;
-        let page = page.get_or_init(|| (0..PAGE_SLOTS).map(|_| Slot::default()).collect());
+        let page = page.get_or_init(new_page);
         page[place % PAGE_SLOTS].store(entry);
         Ok(())
     }
@@ -180,6 +196,7 @@ mod tests {
         table.insert(5000, ENTRY).unwrap();
         assert_eq!((table.get(3), table.get(5000)), (Some(ENTRY), Some(ENTRY)));
         assert_eq!(table.numbers(), [3, 5000]);
+        assert_eq!(table.numbers_of(ENTRY.socket), [3, 5000]);
         assert!(table.has(ENTRY.socket));
         let confirmed = table.confirm(3, ENTRY, 8);
         assert_eq!((confirmed.generation, table.get(3)), (8, Some(confirmed)));

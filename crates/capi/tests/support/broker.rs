@@ -5,8 +5,8 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -48,6 +48,14 @@ fn reply(socket: &OwnedFd, reply: &Reply, descriptors: &[BorrowedFd<'_>]) {
 }
 
 impl World {
+    /// Waits until a process has connected that is not served: it is not, while the world stands
+    /// still.
+    pub(crate) fn await_process(&self) {
+        let listener = self.listener.as_ref().unwrap();
+        let mut polled = [PollFd::new(listener, PollFlags::IN)];
+        assert_eq!(poll(&mut polled, None), Ok(1));
+    }
+
     pub(super) fn accept_process(&mut self) {
         let listener = self.listener.as_ref().unwrap();
         let process = accept_with(listener, SocketFlags::CLOEXEC).unwrap();
