@@ -1,14 +1,16 @@
-//! A million short connections to unmodified programs: neither they nor the stack grow with their
-//! number.
+//! Millions of short connections to unmodified programs: neither they nor the stack grow with their
+//! number. And fifty thousand at a time that are idle.
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv6Addr, SocketAddr, TcpStream};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Resource, Rlimit, Signal, setrlimit};
 use testbed::http::be_patient;
 use testbed::namespace::isolated_long;
+use testbed::process::Process;
 use testbed::procfs::{descriptors, memory};
+use testbed::site::Site;
 use testbed::{Context, wait};
 
 use crate::programs::{Stack, at};
@@ -20,13 +22,15 @@ use crate::support::{SOON, on_threads, process};
 
 const THREADS: usize = 8;
 
+/// The address of the stack in the other family.
+const V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
+
 /// Connections before the first look, by when each port of the clients was used, and as many are in
-/// TIME-WAIT as there may be, and before the second.
+/// TIME-WAIT as there may be.
 const WARM: usize = 200_000;
-const ALL: usize = 1_000_000;
 
 /// What resident memory may grow by between the looks: as much as allocators and tables may move,
-/// and less than three bytes for a connection.
+/// and less than three bytes for a connection of a million.
 const GROWTH_MAX: u64 = 2 << 20;
 
 /// What descriptors may differ by: those that a program has in store come in batches of so many.
@@ -75,7 +79,12 @@ fn look(processes: &[(&str, Pid)]) -> Vec<(u64, usize)> {
 }
 
 /// Asks so often, and looks at the program and the stack amid it and behind it.
-fn assert_flat(stack: &Stack, program: Pid, request: &[u8], response_end: &[u8]) {
+fn assert_flat(
+    stack: &Stack,
+    program: Pid,
+    connections: usize,
+    (request, response_end): (&[u8], &[u8]),
+) {
     let splitway = &stack.splitway;
     let processes = [
         ("program", program),
@@ -85,7 +94,7 @@ fn assert_flat(stack: &Stack, program: Pid, request: &[u8], response_end: &[u8])
     ];
     ask(WARM, request, response_end);
     let warm = look(&processes);
-    ask(ALL - WARM, request, response_end);
+    ask(connections - WARM, request, response_end);
     let after = look(&processes);
     for (at, (name, _)) in processes.iter().enumerate() {
         let ((before, opened), (resident, open)) = (warm[at], after[at]);
@@ -99,7 +108,7 @@ fn assert_flat(stack: &Stack, program: Pid, request: &[u8], response_end: &[u8])
         );
     }
     let counted = &json(&["--summary"])["host"]["counters"]["sockets_connections_accepted"];
-    assert!(counted.as_u64() >= Some(ALL as u64), "{counted}");
+    assert!(counted.as_u64() >= Some(connections as u64), "{counted}");
 }
 
 #[test]
@@ -113,26 +122,96 @@ fn nginx_does_not_grow_with_a_million_connections() {
         let mut nginx = nginx(&stack, &configuration);
         let begun = || workers(&stack.folder).first().copied();
         let worker = wait::until(SOON, "it has a worker", begun).unwrap();
-        assert_flat(&stack, worker, b"GET /10 HTTP/1.0\r\n\r\n", &content);
+        let exchange: (&[u8], &[u8]) = (b"GET /10 HTTP/1.0\r\n\r\n", &content);
+        assert_flat(&stack, worker, 1_000_000, exchange);
         end(&mut nginx, Signal::QUIT);
         stack.assert_nothing_left();
     });
 }
 
+fn start_redis(stack: &Stack, site: &Site) -> Process {
+    let mut command = splitway_run_on(stack, &["--", "redis-server"]);
+    command.args([
+        "--bind",
+        "0.0.0.0",
+        "::",
+        "--save",
+        "",
+        "--protected-mode",
+        "no",
+    ]);
+    command.args(["--maxclients", &(IDLE + 100).to_string()]);
+    command
+        .args(["--port", &PORT.to_string(), "--dir"])
+        .arg(site.outside());
+    start(&mut command)
+}
+
 #[test]
-#[ignore = "takes minutes"]
-fn redis_does_not_grow_with_a_million_connections() {
+#[ignore = "takes many minutes"]
+fn redis_does_not_grow_with_ten_million_connections() {
     isolated_long(|site| {
         let stack = Stack::serve(&site);
-        let mut command = splitway_run_on(&stack, &["--", "redis-server"]);
-        command.args(["--bind", "0.0.0.0", "--save", "", "--protected-mode", "no"]);
-        command
-            .args(["--port", &PORT.to_string(), "--dir"])
-            .arg(site.outside());
-        let mut redis = start(&mut command);
+        let mut redis = start_redis(&stack, &site);
         let request = b"SET key value\r\nGET key\r\nQUIT\r\n";
         let response = b"+OK\r\n$5\r\nvalue\r\n+OK\r\n";
-        assert_flat(&stack, program_of(&redis), request, response);
+        assert_flat(&stack, program_of(&redis), 10_000_000, (request, response));
+        end(&mut redis, Signal::TERM);
+        stack.assert_nothing_left();
+    });
+}
+
+/// Silent connections of one client, as many to each of two addresses of the program, for a client
+/// has 28,232 ports for one.
+const IDLE: usize = 50_000;
+
+/// What the host process may hold for each, in bytes.
+const IDLE_BYTES_MAX: u64 = 4_500;
+
+#[test]
+#[ignore = "takes a minute"]
+fn redis_holds_fifty_thousand_idle_connections_and_answers_each() {
+    isolated_long(|site| {
+        // Before anything is started that inherits it.
+        let limit = Some(4 * IDLE as u64);
+        let limit = Rlimit {
+            current: limit,
+            maximum: limit,
+        };
+        setrlimit(Resource::Nofile, limit).expect("root may raise the limit of descriptors");
+        let stack = Stack::serve(&site);
+        let mut redis = start_redis(&stack, &site);
+        let host = stack.splitway.host();
+        let before = memory(host).unwrap().resident_bytes;
+        let servers: [SocketAddr; 2] = [at(PORT), (V6, PORT).into()];
+        let mut clients: Vec<TcpStream> = (0..IDLE)
+            .map(|number| TcpStream::connect(servers[number % 2]).unwrap())
+            .collect();
+        let accepted = || {
+            let counters = &json(&["--summary"])["host"]["counters"];
+            let accepted = counters["sockets_connections_accepted"].as_u64();
+            (accepted >= Some(IDLE as u64)).then_some(())
+        };
+        wait::until(SOON, "all are accepted", accepted).unwrap();
+        let resident = memory(host).unwrap().resident_bytes;
+        let each = resident.saturating_sub(before) / IDLE as u64;
+        println!("{IDLE} idle connections: {each} resident bytes of the host process for each");
+        for round in 0..2 {
+            for (number, client) in clients.iter_mut().enumerate() {
+                let sent = format!("ECHO {round}-{number}\r\n");
+                client.write_all(sent.as_bytes()).unwrap();
+            }
+            for (number, client) in clients.iter_mut().enumerate() {
+                let word = format!("{round}-{number}");
+                let expected = format!("${}\r\n{word}\r\n", word.len());
+                let mut received = vec![0; expected.len()];
+                be_patient(client).unwrap();
+                client.read_exact(&mut received).unwrap();
+                assert_eq!(String::from_utf8_lossy(&received), expected);
+            }
+        }
+        assert!(each <= IDLE_BYTES_MAX, "{each} bytes");
+        drop(clients);
         end(&mut redis, Signal::TERM);
         stack.assert_nothing_left();
     });
