@@ -319,8 +319,10 @@ fn a_set_that_two_threads_extend_has_the_members_of_both() {
     let client = fake.attach();
     for round in 0..200 {
         let set = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
-        let (sender, receiver) = pair(&client, 80);
-        let (other_sender, other_receiver) = pair(&client, 80);
+        // Each pair has had a listener of its own, whose port may be in use for a moment.
+        let port = 1000 + 2 * round;
+        let (sender, receiver) = pair(&client, port);
+        let (other_sender, other_receiver) = pair(&client, port + 1);
         let begin = Barrier::new(2);
         std::thread::scope(|scope| {
             for (fd, data) in [(&receiver, 1), (&other_receiver, 2)] {
