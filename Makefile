@@ -29,7 +29,7 @@ test: setup-test ## Runs every test but fuzzing and the long ones
 	@[ -n "$$SPLITWAY_NO_AARCH64" ] || $(MAKE) --no-print-directory test-aarch64
 
 test-long: test deny test-fuzz test-machine ## The same, and the long ones: fuzzing, an emulated Arm machine, large and lossy downloads
-	PATH="$$PATH:$(abspath $(TARGET))/sslyze/bin:$(abspath $(TARGET))/redbot/bin" \
+	ulimit -n 262144 2>/dev/null || true; PATH="$$PATH:$(abspath $(TARGET))/sslyze/bin:$(abspath $(TARGET))/redbot/bin" \
 		$(CARGO) test --workspace --locked --lib --bins --tests -- --ignored
 
 # What shared memory carries, under every interleaving that matters. A build of its own: loom replaces the atomics.

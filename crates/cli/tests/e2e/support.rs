@@ -131,8 +131,9 @@ const WAKES_PER_SECOND_MAX: f64 = 5.0;
 /// wake-up costs depends on the machine: from microseconds to milliseconds on virtual ones.
 const IDLE_SHARE_MAX: f64 = 0.1;
 
-/// Asserts that processes together are idle for so much time: they wake seldom, and none spins.
-pub(crate) fn assert_idle(processes: &[Pid], span: Duration) {
+/// How often processes together have gone to sleep in so much time, and the time on a CPU that they
+/// have used in it, in nanoseconds.
+fn sleeps_in(processes: &[Pid], span: Duration) -> (u64, u64) {
     let used_ns = || -> u64 {
         let used_ns = |pid: &Pid| procfs::cpu_ns(*pid).unwrap();
         processes.iter().map(used_ns).sum()
@@ -141,13 +142,27 @@ pub(crate) fn assert_idle(processes: &[Pid], span: Duration) {
         let of = |pid: &Pid| procfs::sleeps(*pid).unwrap();
         processes.iter().flat_map(of).collect()
     };
-    let (before_ns, before, start) = (used_ns(), sleeps(), Instant::now());
+    let (before_ns, before) = (used_ns(), sleeps());
     // Not a wait for something: the span that is measured.
     std::thread::sleep(span);
-    let (used_ns, after, elapsed) = (used_ns() - before_ns, sleeps(), start.elapsed());
+    let (used_ns, after) = (used_ns() - before_ns, sleeps());
     let since = |(thread, sleeps): (&i32, &u64)| sleeps - before.get(thread).unwrap_or(&0);
-    let wakes: u64 = after.iter().map(since).sum();
-    let wakes_per_second = wakes as f64 / elapsed.as_secs_f64();
+    (after.iter().map(since).sum(), used_ns)
+}
+
+/// Asserts that processes together are idle for so much time, once they have done what there was to
+/// do: they wake seldom, and none spins.
+pub(crate) fn assert_idle(processes: &[Pid], span: Duration) {
+    let second = Duration::from_secs(1);
+    wait::until(SOON, "a quiet second", || {
+        let (sleeps, _) = sleeps_in(processes, second);
+        (sleeps as f64 <= WAKES_PER_SECOND_MAX).then_some(())
+    })
+    .unwrap();
+    let start = Instant::now();
+    let (sleeps, used_ns) = sleeps_in(processes, span);
+    let elapsed = start.elapsed();
+    let wakes_per_second = sleeps as f64 / elapsed.as_secs_f64();
     let share = used_ns as f64 / elapsed.as_nanos() as f64;
     println!(
         "idle: {wakes_per_second:.2} wake-ups/s, {:.3} % of a core",

@@ -68,10 +68,6 @@ const RUNTIME: &str = "files, keep-alive, half-close, slow readers, uploads";
 const MARIADB: &str = "values of up to 3 MB by 12 clients, 500 statements of one client";
 const NAMES: &str = "large answers over TCP to 16 clients, 90 queries by one connection";
 
-/// Why a whole kind of programs has a gap.
-const BUFFER: &str = "the send buffer grows only to twice the congestion window, and granian \
-                      drops what a write leaves once its client has ended its direction";
-
 pub(super) const PROGRAMS: &[Served] = &[
     Served::new(
         "Apache, event",
@@ -218,7 +214,7 @@ pub(super) const PROGRAMS: &[Served] = &[
         ("python", "hypercorn"),
         RUNTIME,
     ),
-    Served::new("granian", Python("granian"), ("python", "granian"), PYTHON).but(BUFFER),
+    Served::new("granian", Python("granian"), ("python", "granian"), PYTHON),
     Served::new(
         "node cluster, round-robin",
         Debian("nodejs"),
