@@ -122,8 +122,8 @@ pub const COMMAND_RING_BYTES: usize = 1 << 20;
 /// Capacity of an event ring, in bytes.
 pub const EVENT_RING_BYTES: usize = 256 << 10;
 
-/// Heartbeats in a row that a worker misses before it is taken to stand still. Few, since each wakes
-/// every process of an idle server.
+/// Heartbeats in a row that a worker misses before it is taken to stand still. Few, since each
+/// wakes every process of an idle server.
 pub const HEARTBEATS_MISSED_MAX: u32 = 2;
 
 /// Heartbeats that a worker may miss before its first: it gets its memory then.

@@ -340,6 +340,14 @@ impl Client {
         Ok(new)
     }
 
+    /// The program has changed the flags of a descriptor, and of all its duplicates by that.
+    pub fn forget_flags(&self, fd: RawFd) {
+        if known_flags::is_any_known() {
+            let numbers = self.with_duplicates(fd).into_iter();
+            numbers.for_each(known_flags::forget);
+        }
+    }
+
     /// A number, and those of its duplicates if it is a split socket.
     pub(crate) fn with_duplicates(&self, fd: RawFd) -> Vec<RawFd> {
         match self.table.get(fd) {

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{OFlags, fcntl_getfl};
 
-use super::application::Client;
 use super::numbers::Numbers;
 
 static KNOWN: Numbers = Numbers::new();
@@ -42,18 +41,14 @@ pub(super) fn note(fd: BorrowedFd<'_>) {
     IS_ANY_KNOWN.store(true, Ordering::Release);
 }
 
+/// Whether it has ever been noted of any.
+pub(super) fn is_any_known() -> bool {
+    IS_ANY_KNOWN.load(Ordering::Acquire)
+}
+
 /// The number is another descriptor now.
 pub(super) fn forget(fd: RawFd) {
     if KNOWN.has(fd) {
         KNOWN.remove(fd);
-    }
-}
-
-impl Client {
-    /// The program has changed the flags of a descriptor, and of all its duplicates by that.
-    pub fn forget_flags(&self, fd: RawFd) {
-        if IS_ANY_KNOWN.load(Ordering::Acquire) {
-            self.with_duplicates(fd).into_iter().for_each(forget);
-        }
     }
 }

@@ -36,8 +36,9 @@
 //! A process that has given up making descriptors, or the calls of epoll, waits for an answer on a
 //! futex that each ring wakes (`rings.rs`). In `sw_poll` it sleeps in poll(2) on an eventfd that
 //! was made before ([`Link::make_alarms`]). The pump, whose thread was there before as well, passes
-//! each ring of the bell on to both. More threads than there are such eventfds look again and again,
-//! ever less often. So does a thread that can have no descriptor in a process without a pump.
+//! each ring of the bell on to both. More threads than there are such eventfds look again and
+//! again, ever less often. So does a thread that can have no descriptor in a process without a
+//! pump.
 
 use std::cell::Cell;
 use std::collections::HashMap;

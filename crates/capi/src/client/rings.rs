@@ -37,7 +37,7 @@ impl Rings {
 }
 
 impl Listener<'_> {
-    /// Sleeps until there is a ring that it has not heard, the timeout is over or a signal has come.
+    /// Sleeps until there is a ring that it has not heard, the timeout is over or a signal comes.
     pub(crate) fn sleep(&self, timeout: Option<&Timespec>) {
         let (count, heard) = (&self.rings.count, self.heard.get());
         // Whatever has ended it, the caller looks again.

@@ -311,8 +311,8 @@ impl Sets {
         NUMBERS.has(fd)
     }
 
-    /// To be held while a set of the kernel's is made one that holds split sockets: two threads that
-    /// add the first ones would make two.
+    /// To be held while a set of the kernel's is made one that holds split sockets: two threads
+    /// that add the first ones would make two.
     pub(crate) fn extend(&self) -> MutexGuard<'_, ()> {
         lock(&self.extending)
     }

@@ -2,9 +2,9 @@
 //! gets every response, as soon as beside a program that only computes, and `splitway stat` names
 //! the program that is bounded.
 //!
-//! The programs that attack run when a core is idle (`SCHED_IDLE`), and the client, which stands for
-//! another machine, as soon as it can (`SCHED_RR`): what is measured is the stack's time, and not
-//! that of few cores.
+//! The programs that attack run when a core is idle (`SCHED_IDLE`), and the client, which stands
+//! for another machine, as soon as it can (`SCHED_RR`): what is measured is the stack's time, and
+//! not that of few cores.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -36,7 +36,7 @@ const P99_MAX: Duration = Duration::from_millis(5);
 
 const ATTACKED_WITHIN: Duration = Duration::from_secs(60);
 
-/// An attack that goes on until it is told to end, and what it has done so far.
+/// An attack that goes on until it is over, and what it has done so far.
 #[derive(Default)]
 struct Attack {
     is_over: AtomicBool,
