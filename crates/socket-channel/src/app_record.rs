@@ -10,6 +10,7 @@ use std::num::NonZeroU32;
 use shm::sync::{Ordering, fence};
 
 use crate::fifo::Fifo;
+use crate::fifo_area::FIFO_BYTES_USUAL;
 use crate::ids::{ChannelId, SocketId};
 use crate::message::SocketOption;
 use crate::record::{
@@ -597,9 +598,13 @@ impl<'a> AppRecord<'a> {
         self.segment.is_in_parts()
     }
 
-    /// True if the tx FIFO grows when it is asked to by a Room.
+    /// True if the tx FIFO grows when it is asked to by a Room. In a segment that is mapped in
+    /// parts it grows to the usual size alone: a larger FIFO would stay mapped.
     pub fn tx_may_grow(&self) -> bool {
-        self.record.get(TX_MAX) > self.tx_bytes() as u64 && self.record.get(TX_LIMIT) == 0
+        let bytes = self.tx_bytes();
+        self.record.get(TX_MAX) > bytes as u64
+            && self.record.get(TX_LIMIT) == 0
+            && (bytes < FIFO_BYTES_USUAL || !self.segment.is_in_parts())
     }
 
     /// How much of the tx FIFO is to be used, in bytes; `None`: all of it.

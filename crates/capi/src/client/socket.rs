@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use rustix::io::{Errno, Result};
 use rustix::process::Pid;
+use socket_channel::fifo_area::FIFO_BYTES_USUAL;
 use socket_channel::record::LOCKED_BY_HOST;
 use socket_channel::{AppRecord, Command, Family, Flags, Lock, Look, SocketId};
 
@@ -205,8 +206,13 @@ impl Socket<'_> {
     }
 
     /// Asks the host stack for room in the tx FIFO, or for one, and waits for the answer. The
-    /// caller does not have the lock.
+    /// caller does not have the lock. In a segment that is mapped in parts, what exceeds the usual
+    /// FIFO is not asked for: it would stay mapped.
     pub(crate) fn ask_for_room(&self, bytes: usize) -> Result<()> {
+        let bytes = match self.record.is_in_parts() {
+            true => bytes.min(FIFO_BYTES_USUAL),
+            false => bytes,
+        };
         let (socket, bytes) = (self.id, bytes as u64);
         let request = |request| Command::Room {
             request,

@@ -319,9 +319,9 @@ fn send_once(
     // A call that waits asks only if a lack of memory has made the FIFO smaller than usual.
     let may_ask = look.flags.has(Flags::CONNECTED)
         && socket.record.tx_may_grow()
-        && (!waits && !socket.record.is_in_parts() || socket.record.tx_bytes() < FIFO_BYTES_USUAL);
+        && (!waits || socket.record.tx_bytes() < FIFO_BYTES_USUAL);
     if may_ask && !std::mem::replace(&mut progress.has_asked, true) {
-        ask_for_room(socket, wanted - progress.done)?;
+        socket.ask_for_room(wanted - progress.done)?;
         return Ok(false);
     }
     if !waits {
@@ -349,24 +349,13 @@ const FIFOS_TAKEN_BACK_MAX: u32 = 64;
 /// Asks for the tx FIFO of a connection without one. ENOBUFS if there is none.
 fn ask_for_fifo(socket: &Socket<'_>, bytes: usize) -> Result<()> {
     for _ in 0..FIFOS_TAKEN_BACK_MAX {
-        ask_for_room(socket, bytes)?;
+        socket.ask_for_room(bytes)?;
         let is_open = socket.look()?.flags.has(Flags::CONNECTED);
         if !is_open || socket.record.tx_bytes() > 0 {
             return Ok(());
         }
     }
     Err(Errno::NOBUFS)
-}
-
-/// Asks for room for so many bytes; for less where parts of the segment are mapped one by one: what
-/// does not fit into one stays mapped.
-fn ask_for_room(socket: &Socket<'_>, bytes: usize) -> Result<()> {
-    let bytes_max = if socket.record.is_in_parts() {
-        FIFO_BYTES_USUAL
-    } else {
-        usize::MAX
-    };
-    socket.ask_for_room(bytes.min(bytes_max))
 }
 
 /// EBUSY if a NIC stack moves the bytes of a socket, and the program is to know.
