@@ -88,8 +88,8 @@ impl Spent {
     }
 }
 
-/// What an application has taken of the last turns, after one in which it took so much: nothing if
-/// it was left out. Those that took least come first when a turn is too short for all.
+/// The load of an application after a turn in which it spent so many microseconds, 0 if the turn left
+/// it out. Applications with the least load come first when a turn is too short for all.
 pub(crate) fn load_after(load_us: u64, spent_us: u64) -> u64 {
     load_us / 2 + spent_us
 }
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(slow.spent_us(), 50 * u64::from(count));
     }
 
-    /// One was not scheduled for 10 ms amid its commands.
+    /// The host process was not scheduled for 10 ms amid the commands of one application.
     #[test]
     fn an_application_whose_turn_took_long_comes_again_beside_others_that_fill_turns() {
         let mut loads_us = [0; 6];

@@ -12,6 +12,7 @@
 //! send buffer of Linux does (`tcp_sndbuf_expand`): with the congestion window, or to what one call
 //! writes if that is more. It shrinks when all of that has left.
 
+use host::app::StreamId;
 use rustix::io::Errno;
 use socket_channel::attach::MODE_BUFFERS_ON_DEMAND;
 use socket_channel::fifo_area::{FIFO_BYTES_MAX, FIFO_BYTES_USUAL};
@@ -142,7 +143,7 @@ impl App {
         if socket.record.replace_tx(Some(block)).is_err() {
             return self.release_fifos([Some(block)]);
         }
-        // Nothing is in it before the application hears of it: it is not idle at the first look.
+        // The FIFO is empty until the application knows of it: the first look does not find it idle.
         if let Some(stream) = socket.stream_mut() {
             stream.moved_bytes[1] = u64::MAX;
         }
@@ -184,8 +185,7 @@ impl App {
         let Some(stream) = socket.stream().filter(|stream| !stream.is_gone) else {
             return;
         };
-        let window = cx.io.congestion_window(stream.id);
-        let bound = window.saturating_mul(TX_WINDOWS).max(bytes);
+        let bound = congestion_windows_bytes(cx, stream.id).max(bytes);
         let wanted = bytes.saturating_add(queued as u64).min(bound);
         let wanted = usize::try_from(wanted).unwrap_or(FIFO_BYTES_MAX);
         if wanted > has
@@ -212,11 +212,7 @@ impl App {
         let Some(stream) = socket.stream().filter(|stream| !stream.is_gone) else {
             return;
         };
-        let holds = cx
-            .io
-            .congestion_window(stream.id)
-            .saturating_mul(TX_WINDOWS);
-        if holds >= 2 * socket.record.tx_bytes() as u64 {
+        if congestion_windows_bytes(cx, stream.id) >= 2 * socket.record.tx_bytes() as u64 {
             socket.record.set_tx_max(FIFO_BYTES_MAX as u64);
         }
     }
@@ -262,6 +258,11 @@ impl App {
             self.release_fifos(blocks);
         }
     }
+}
+
+/// Bytes of the congestion windows that a tx FIFO holds.
+fn congestion_windows_bytes(cx: &Context<'_>, stream: StreamId) -> u64 {
+    cx.io.congestion_window(stream).saturating_mul(TX_WINDOWS)
 }
 
 /// The FIFOs of a socket that are taken back.

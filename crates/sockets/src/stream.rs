@@ -241,8 +241,7 @@ impl App {
                 if let Some(bytes) = lowat_bytes {
                     cx.io.set_notsent_lowat(stream_id, bytes / 4);
                 }
-                let is_bounded = record.tx_is_bounded();
-                if is_bounded {
+                if record.tx_is_bounded() {
                     self.raise_tx_max(cx, id);
                 }
                 return;
