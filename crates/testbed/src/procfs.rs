@@ -52,13 +52,7 @@ pub fn schedule(pid: Pid) -> Result<Schedule> {
         system_ns: system * TICK_NS,
         ..Schedule::default()
     };
-    let tasks = format!("{directory}/task");
-    for task in fs::read_dir(&tasks).context(|| format!("reading {tasks}"))? {
-        let path = task.context(|| format!("reading {tasks}"))?.path();
-        // A thread may have ended since.
-        let Ok(status) = fs::read_to_string(path.join("status")) else {
-            continue;
-        };
+    for (_, [status]) in of_threads(pid, ["status"])? {
         let (voluntary, involuntary) = switches_in(&status);
         schedule.voluntary_switches += voluntary;
         schedule.involuntary_switches += involuntary;
@@ -68,18 +62,28 @@ pub fn schedule(pid: Pid) -> Result<Schedule> {
 
 /// How often each thread of a process went to sleep so far, by its id.
 pub fn sleeps(pid: Pid) -> Result<BTreeMap<i32, u64>> {
+    let threads = of_threads(pid, ["status"])?.into_iter();
+    Ok(threads
+        .map(|(thread, [status])| (thread, switches_in(&status).0))
+        .collect())
+}
+
+/// The contents of these files of each thread of a process, by its id.
+fn of_threads<const N: usize>(pid: Pid, files: [&str; N]) -> Result<Vec<(i32, [String; N])>> {
     let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
-    let mut sleeps = BTreeMap::new();
+    let mut threads = Vec::new();
     for task in fs::read_dir(&tasks).context(|| format!("reading {tasks}"))? {
         let task = task.context(|| format!("reading {tasks}"))?;
         let thread = task.file_name().to_str().and_then(|name| name.parse().ok());
+        let contents = files.map(|file| fs::read_to_string(task.path().join(file)));
         // A thread may have ended since.
-        let status = fs::read_to_string(task.path().join("status"));
-        if let (Some(thread), Ok(status)) = (thread, status) {
-            sleeps.insert(thread, switches_in(&status).0);
+        if let Some(thread) = thread
+            && contents.iter().all(|content| content.is_ok())
+        {
+            threads.push((thread, contents.map(|content| content.unwrap_or_default())));
         }
     }
-    Ok(sleeps)
+    Ok(threads)
 }
 
 /// `utime` and `stime`, fields 14 and 15 (proc(5)).
@@ -114,25 +118,15 @@ pub struct Wait {
 
 /// How long the threads of a process have waited for a CPU.
 pub fn waits(pid: Pid) -> Result<Vec<Wait>> {
-    let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
-    let mut waits = Vec::new();
-    for task in fs::read_dir(&tasks).context(|| format!("reading {tasks}"))? {
-        let task = task.context(|| format!("reading {tasks}"))?;
-        let file = |name: &str| fs::read_to_string(task.path().join(name));
-        // A thread may have ended since.
-        let (Ok(name), Ok(schedstat)) = (file("comm"), file("schedstat")) else {
-            continue;
-        };
-        let thread = task.file_name().to_str().and_then(|name| name.parse().ok());
-        if let (Some(thread), Some(waited_ns)) = (thread, waited_in(&schedstat)) {
-            waits.push(Wait {
-                thread,
-                name: name.trim().to_owned(),
-                waited_ns,
-            });
-        }
-    }
-    Ok(waits)
+    let threads = of_threads(pid, ["comm", "schedstat"])?.into_iter();
+    let wait = |(thread, [name, schedstat]): (i32, [String; 2])| {
+        Some(Wait {
+            thread,
+            name: name.trim().to_owned(),
+            waited_ns: waited_in(&schedstat)?,
+        })
+    };
+    Ok(threads.filter_map(wait).collect())
 }
 
 /// `time on the CPU, time waiting for it, times that it got one` (the kernel's sched-stats.rst).
