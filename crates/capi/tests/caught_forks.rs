@@ -11,6 +11,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use splitway::abi::{attach_from_environment, set_default_options};
 use splitway::client::Numbers;
 
+use crate::support::children::{self, assert_done, has_done};
 use crate::support::{Fake, pair};
 
 mod support;
@@ -60,27 +61,16 @@ fn until(is_so: &AtomicBool) {
     }
 }
 
-/// Whether `work` succeeds in a child of this moment, and does not wait for ever.
-fn forks_and_does(work: impl FnOnce() -> bool) -> impl FnOnce() -> bool {
-    // SAFETY: that the child needs no lock of another thread's is what is tested.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: it takes a number; the signal ends the process.
-        unsafe { libc::alarm(PATIENCE_S) };
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        // SAFETY: it ends the process at once.
-        unsafe { libc::_exit(if matches!(done, Ok(true)) { 0 } else { 1 }) };
-    }
-    assert!(child > 0);
-    move || {
-        let mut status = 0;
-        // SAFETY: `status` is valid, and the child is ours.
-        let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-        (waited, status) == (child, 0)
-    }
+/// Runs `work` in a child of this moment, which is ended if it waits for ever.
+fn in_child(work: impl FnOnce() -> bool) -> libc::pid_t {
+    children::in_child(|| {
+        children::end_after(PATIENCE_S);
+        work()
+    })
 }
 
-/// The same in a child that is made while another thread makes something of so many bytes.
+/// Whether `work` succeeds in a child that is made while another thread makes something of so many
+/// bytes.
 fn does_while_another_makes(bytes: usize, work: impl Fn() -> bool + Sync) -> bool {
     HAS_STOPPED.store(false, Ordering::SeqCst);
     GOES_ON.store(false, Ordering::SeqCst);
@@ -90,7 +80,7 @@ fn does_while_another_makes(bytes: usize, work: impl Fn() -> bool + Sync) -> boo
             work()
         });
         until(&HAS_STOPPED);
-        let is_done = forks_and_does(&work)();
+        let is_done = has_done(in_child(&work));
         GOES_ON.store(true, Ordering::SeqCst);
         maker.join().unwrap() && is_done
     })
@@ -106,9 +96,9 @@ fn a_child_attaches_though_another_thread_of_its_parent_was_attaching() {
     std::thread::scope(|scope| {
         let parent = scope.spawn(attaches);
         world.await_process();
-        let is_done = forks_and_does(attaches);
+        let child = in_child(attaches);
         drop(world);
-        assert!(is_done());
+        assert_done(child);
         assert!(parent.join().unwrap());
     });
 }

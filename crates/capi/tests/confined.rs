@@ -12,6 +12,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use splitway::Family;
 use splitway::client::{Client, Confinement, DescriptorFlags, Polled, ReceiveFlags, SendFlags};
 
+use crate::support::children::{assert_done, end_after, in_child};
 use crate::support::{BLOCKING, Fake, NONBLOCKING, listener, pair, v4};
 
 mod support;
@@ -89,26 +90,20 @@ fn all_wait(
 ) {
     let [(is_ready, ready), (go, goes)] = [(); 2].map(|()| rustix::pipe::pipe().unwrap());
     let world = fake.world();
-    // SAFETY: what the child calls takes no lock that another thread may have had at the fork, but
-    // the allocator's, which the C library keeps usable.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: it takes a number; the signal ends a process that waits for ever.
-        unsafe { libc::alarm(PATIENCE_S) };
+    let child = in_child(|| {
+        end_after(PATIENCE_S);
         confined(client);
         rustix::io::write(&ready, b"x").unwrap();
         rustix::io::read(&go, &mut [0; 1]).unwrap();
-        let done = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             let work = &work;
             let threads = (0..THREADS).map(|place| scope.spawn(move || work(place)));
             let threads: Vec<_> = threads.collect();
             threads
                 .into_iter()
                 .all(|it| it.join().is_ok_and(|done| done))
-        });
-        // SAFETY: it ends the process at once.
-        unsafe { libc::_exit(if done { 0 } else { 1 }) };
-    }
+        })
+    });
     drop(world);
     drop(ready);
     assert_eq!(rustix::io::read(&is_ready, &mut [0; 1]), Ok(1));
@@ -119,10 +114,7 @@ fn all_wait(
     }
     drop(world);
     then();
-    let mut status = 0;
-    // SAFETY: `status` is valid, and the child is ours.
-    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!((waited, status), (child, 0));
+    assert_done(child);
 }
 
 fn all_wait_for_an_answer(confined: fn(&Client)) {

@@ -16,6 +16,7 @@ use splitway::client::{
     process_generation,
 };
 
+use crate::support::children::{self, assert_done};
 use crate::support::{
     BLOCKING, FILE, Fake, NONBLOCKING, connected, listener, pair, pattern, receive_all, v4,
 };
@@ -43,27 +44,8 @@ fn send(client: &Client, fd: &OwnedFd, bytes: &[u8]) {
 fn in_child(fake: &Fake, work: impl FnOnce() -> bool) -> libc::pid_t {
     // The host stack is in this process, and must not be passing descriptors on just now: the child
     // would have copies, which keep the handles of others from hanging up.
-    let world = fake.world();
-    // SAFETY: what the child calls takes no lock that another thread may have had at the fork, but
-    // the allocator's, which the C library keeps usable.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        let status = if matches!(done, Ok(true)) { 0 } else { 1 };
-        // SAFETY: it ends the process at once.
-        unsafe { libc::_exit(status) };
-    }
-    drop(world);
-    assert!(child > 0);
-    child
-}
-
-#[track_caller]
-fn assert_done(child: libc::pid_t) {
-    let mut status = 0;
-    // SAFETY: `status` is valid, and the child is ours.
-    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!((waited, status), (child, 0));
+    let _world = fake.world();
+    children::in_child(work)
 }
 
 #[test]
@@ -91,8 +73,7 @@ fn in_bare_child(work: impl FnOnce() -> bool) -> libc::pid_t {
     unsafe {
         let child = libc::syscall(libc::SYS_clone, a, b, c, d, e) as libc::pid_t;
         if child == 0 {
-            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-            libc::_exit(if matches!(done, Ok(true)) { 0 } else { 1 });
+            children::end_with(work);
         }
         assert!(child > 0);
         child

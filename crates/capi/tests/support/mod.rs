@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use self::world::World;
 
 mod broker;
+pub(crate) mod children;
 mod loopback;
 mod world;
 
