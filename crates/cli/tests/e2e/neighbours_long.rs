@@ -31,7 +31,7 @@ const ECHO_PORT: u16 = 9000;
 /// How long the client measures, alone and beside each attack.
 const SPAN: Duration = Duration::from_secs(8);
 
-/// Of connection, request and response; more where they take as long beside a thread that computes.
+/// Of connection, request and response, unless they take as long beside a thread that computes.
 const P99_MAX: Duration = Duration::from_millis(5);
 
 const ATTACKED_WITHIN: Duration = Duration::from_secs(60);
@@ -142,8 +142,16 @@ fn assert_named() {
     assert!(turns > Some(0), "{rows:?}");
 }
 
-/// Full rings of so many processes of one application, and as many that end as begin.
-fn full_rings(path: &Path, attack: &Attack, processes: usize) {
+/// Compares a client beside so many processes of one application that fill their rings, of which as
+/// many end as begin.
+fn beside_full_rings(site: &Site, processes: usize) {
+    let name = format!("full rings of {processes} processes");
+    beside(site, &name, |path, attack| {
+        fill_rings(path, attack, processes)
+    });
+}
+
+fn fill_rings(path: &Path, attack: &Attack, processes: usize) {
     let first = Program::attach(path);
     let another = || {
         let program = first.another();
@@ -175,31 +183,19 @@ fn full_rings(path: &Path, attack: &Attack, processes: usize) {
 #[test]
 #[ignore = "measures for half a minute"]
 fn one_process_with_a_full_ring_delays_no_other_program() {
-    isolated_long(|site| {
-        beside(&site, "1 full ring", |path, attack| {
-            full_rings(path, attack, 1)
-        })
-    });
+    isolated_long(|site| beside_full_rings(&site, 1));
 }
 
 #[test]
 #[ignore = "measures for half a minute"]
 fn sixty_four_processes_with_full_rings_delay_no_other_program() {
-    isolated_long(|site| {
-        beside(&site, "64 full rings", |path, attack| {
-            full_rings(path, attack, 64)
-        })
-    });
+    isolated_long(|site| beside_full_rings(&site, 64));
 }
 
 #[test]
 #[ignore = "measures for half a minute"]
 fn two_hundred_and_fifty_processes_with_full_rings_delay_no_other_program() {
-    isolated_long(|site| {
-        beside(&site, "250 full rings", |path, attack| {
-            full_rings(path, attack, 250)
-        })
-    });
+    isolated_long(|site| beside_full_rings(&site, 250));
 }
 
 fn client(path: &Path) -> Client {
