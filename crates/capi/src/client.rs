@@ -9,7 +9,7 @@
 //! | `handle_names` | how a descriptor is recognised as a handle |
 //! | `handles` | descriptors that sockets will be, in store |
 //! | `fork` | how a process notices that it is a copy of another |
-//! | `fork_lock` | locks that a child never finds taken |
+//! | `fork_lock` | locks for which a child of a fork never waits |
 //! | `notices` | lines for people about calls that fail |
 //! | `table` | which descriptors are split sockets |
 //! | `own` | descriptors that the library has for itself |
@@ -19,7 +19,7 @@
 //! | `socket` | a split socket as calls see it |
 //! | `known_flags` | descriptors of which it is known whether they block |
 //! | `link` | commands, answers, hints, and how threads sleep |
-//! | `rings` | how threads sleep that can have no descriptor for it |
+//! | `rings` | how threads without a descriptor sleep |
 //! | `watchers` | what waits for a change of a socket |
 //! | `blocking` | calls that block: timeouts and signals |
 //! | `confinement` | processes that give up rights |

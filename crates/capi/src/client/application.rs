@@ -53,7 +53,8 @@ struct Generation {
     child: OnceBox<Generation>,
 }
 
-/// One thread at a time gives a child what it has of its parent's sets: they are there once.
+/// Held while a thread of a child takes over the copies of its parent's epoll sets, which exist
+/// once.
 static INHERITING: ForkLock = ForkLock::new();
 
 impl Client {

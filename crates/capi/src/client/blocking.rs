@@ -11,8 +11,8 @@
 //! 3. it is counted as a sleeper, so the alarm of the event ring is armed;
 //! 4. it sleeps if its word is still 0. A hint that any thread takes from now on sets it to 1.
 //!
-//! Where the library's thread cannot be started, which would take hints, it looks again and again;
-//! then any handler of a signal ends the call.
+//! Where the library's thread, which takes hints, cannot be started, the call looks again and
+//! again, and any handler of a signal ends it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -97,10 +97,7 @@ impl Client {
     /// descriptors: these are looked for among the numbers given. EBADF, EINVAL if it is no set.
     pub fn epoll_extend(&self, epoll: BorrowedFd<'_>, among: &[RawFd]) -> Result<()> {
         let process = self.process()?;
-        if process.sets.get(number(epoll)).is_some() {
-            return Ok(());
-        }
-        let _lock = process.sets.extend();
+        let _extending = process.sets.extending();
         if process.sets.get(number(epoll)).is_some() {
             return Ok(());
         }

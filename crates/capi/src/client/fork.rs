@@ -5,8 +5,9 @@
 //! forks that led to the process, so no call asks for its process id. Another counter has those
 //! that the process has made. Handlers of `pthread_atfork` count these, and write down epoll sets
 //! (`set_copies.rs`). The child waits for no lock that another thread of the parent may have held:
-//! [`crate::client::Client`] keeps what is inherited in atomics, what is made once is published
-//! whole, locks tell whose they are (`fork_lock.rs`), and all else is made again.
+//! [`crate::client::Client`] keeps inherited state in atomics, publishes pages and processes when
+//! they are complete, and takes locks that name the process of their holder (`fork_lock.rs`). A
+//! child makes everything else again.
 //!
 //! A process made by `vfork` shares the memory until it calls `exec`, and acts for its parent.
 

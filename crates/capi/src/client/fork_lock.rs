@@ -1,5 +1,5 @@
-//! Locks that a child of a fork never finds taken: each names the process whose thread has it
-//! (`fork.rs`), and a child takes over what another thread of its parent had at the fork.
+//! Locks for which a child of a fork never waits: each names the process of its holder (`fork.rs`),
+//! and a child takes a lock that a thread of its parent held at the fork.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,17 +7,17 @@ use rustix::thread::futex;
 
 use super::fork;
 
-/// 0: no thread has it.
+/// The number of no process: no thread holds the lock.
 const FREE: u32 = 0;
 
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct ForkLock {
-    /// Forks that led to the process that has it.
+    /// The number of the process that holds it, or [`FREE`].
     holder: AtomicU32,
 }
 
-/// A thread has the lock until this is dropped.
+/// A thread holds the lock until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
     lock: &'a ForkLock,
@@ -31,15 +31,15 @@ impl ForkLock {
         }
     }
 
-    /// Waits until no other thread of this process has it.
+    /// Waits until no other thread of this process holds the lock.
     pub(crate) fn lock(&self) -> Held<'_> {
-        // Otherwise a child has the number of its parent.
+        // Before, a child has the number of its parent.
         fork::watch();
         let own = fork::generation();
         loop {
             let holder = self.holder.load(Ordering::Relaxed);
             if holder == own {
-                // A signal, or another holder by now: it looks again.
+                // Looks again after a signal, and if the holder has changed.
                 let _ = futex::wait(&self.holder, futex::Flags::PRIVATE, own, None);
             } else if self.swap(holder, own, Ordering::Acquire) {
                 return Held {
@@ -60,7 +60,7 @@ impl ForkLock {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // In a child that a signal handler has made meanwhile, another thread may have it.
+        // A thread of a child, made by a signal handler meanwhile, may hold it now.
         if self.lock.swap(self.holder, FREE, Ordering::Release) {
             let _ = futex::wake(&self.lock.holder, futex::Flags::PRIVATE, 1);
         }

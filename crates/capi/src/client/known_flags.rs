@@ -2,8 +2,8 @@
 //! the filter of a confined process may not permit. So that is noted of all sockets before, until
 //! the program changes it or the number is another's.
 //!
-//! It is a property of what is open (`O_NONBLOCK` of open(2)), which all duplicates share: a change
-//! by one is one of all. A change by another process is not noticed.
+//! `O_NONBLOCK` belongs to the open file description (open(2)), which all duplicates share: a
+//! change by one descriptor changes all. A change by another process is not noticed.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use super::numbers::Numbers;
 
 static KNOWN: Numbers = Numbers::new();
 
-/// Whether it has ever been noted of any.
+/// Whether the flags of any descriptor were ever noted.
 static IS_ANY_KNOWN: AtomicBool = AtomicBool::new(false);
 
 /// Those that do not block.
@@ -41,7 +41,7 @@ pub(super) fn note(fd: BorrowedFd<'_>) {
     IS_ANY_KNOWN.store(true, Ordering::Release);
 }
 
-/// Whether it has ever been noted of any.
+/// Whether the flags of any descriptor were ever noted.
 pub(super) fn is_any_known() -> bool {
     IS_ANY_KNOWN.load(Ordering::Acquire)
 }

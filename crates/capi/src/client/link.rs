@@ -62,7 +62,7 @@ use socket_channel::{ChannelId, Command, Event, SocketId};
 use super::attach::errno_of;
 use super::fork;
 use super::own::{Kept, KeptNumbers};
-use super::rings::{Listener, Rings};
+use super::rings::{Rings, Waiter};
 use super::timing::timespec;
 use super::watchers::Watchers;
 use crate::sys;
@@ -73,10 +73,11 @@ const EVENTS_MAX: usize = 1024;
 /// Epoll sets of sleepers that are kept for the next.
 const BEDS_MAX: usize = 16;
 
-/// Threads of a confined process that may sleep at a time in `sw_poll`. Others look again.
+/// Threads of a confined process that sleep on an alarm at a time in `sw_poll`. Further threads
+/// look again and again.
 const ALARMS: usize = 4;
 
-/// How long those sleep who look again: longer each time.
+/// Sleeps of a thread that looks again and again: the first, and the longest.
 const LOOK_AGAIN_MIN: Duration = Duration::from_micros(100);
 const LOOK_AGAIN_MAX: Duration = Duration::from_millis(4);
 
@@ -110,7 +111,7 @@ pub(crate) struct Link {
     /// What threads of a confined process sleep on in `sw_poll`.
     alarms: OnceLock<Vec<Alarm>>,
     is_confined: AtomicBool,
-    /// What threads sleep on that have no descriptor for it.
+    /// A futex for threads without a descriptor to sleep on.
     rings: Rings,
     has_pump: AtomicBool,
     /// Threads that block in a call on one socket, for which the pump sleeps on the bell.
@@ -132,8 +133,8 @@ pub(crate) enum Bed<'a> {
     Set(Kept),
     /// An alarm, while the pump is at work for it.
     Alarm(AlarmInUse<'a>),
-    /// The rings alone.
-    Rings(Hearing<'a>),
+    /// The count of rings, without a descriptor.
+    Rings(InRings<'a>),
 }
 
 /// A thread sleeps on an alarm.
@@ -151,13 +152,13 @@ impl Drop for AlarmInUse<'_> {
 
 /// A thread sleeps without a descriptor.
 #[derive(Debug)]
-pub(crate) struct Hearing<'a> {
-    listener: Listener<'a>,
+pub(crate) struct InRings<'a> {
+    waiter: Waiter<'a>,
     look_again: LookAgain,
     _blocked: Blocked<'a>,
 }
 
-/// How long a thread sleeps next that looks again and again.
+/// The next sleep of a thread that looks again and again: twice as long as the one before.
 #[derive(Debug)]
 pub(crate) struct LookAgain(Cell<Duration>);
 
@@ -199,7 +200,7 @@ impl Bed<'_> {
     pub(crate) fn look_again(&self) -> Option<Duration> {
         match self {
             Bed::Set(_) | Bed::Alarm(_) => None,
-            Bed::Rings(hearing) => Some(hearing.look_again.next()),
+            Bed::Rings(in_rings) => Some(in_rings.look_again.next()),
         }
     }
 }
@@ -529,7 +530,7 @@ impl Link {
         set.unwrap_or_else(|| self.bed_of_rings())
     }
 
-    /// What to sleep in for an answer: the alarms are left to those who poll.
+    /// What to sleep in for an answer: alarms are left to `sw_poll`.
     fn bed_for_answer(&self) -> Bed<'_> {
         let set = self.bed_in_set();
         set.unwrap_or_else(|| self.bed_of_rings())
@@ -544,8 +545,8 @@ impl Link {
     }
 
     fn bed_of_rings(&self) -> Bed<'_> {
-        Bed::Rings(Hearing {
-            listener: self.rings.listen(),
+        Bed::Rings(InRings {
+            waiter: self.rings.waiter(),
             look_again: LookAgain::default(),
             _blocked: self.blocked(),
         })
@@ -606,7 +607,7 @@ impl Link {
         Some(Bed::Alarm(AlarmInUse { alarm, _blocked }))
     }
 
-    /// The bell has rung: those hear of it who do not sleep on it.
+    /// The bell has rung: wakes threads that sleep on the count of rings or on an alarm.
     fn pass_ring_on(&self) {
         self.rings.ring();
         self.ring_alarms();
@@ -639,8 +640,8 @@ impl Link {
         let bed = match bed {
             Bed::Set(set) => set,
             Bed::Alarm(in_use) => return sleep_on(&in_use.alarm.fd, timeout),
-            Bed::Rings(hearing) => {
-                self.sleep_for_ring(hearing, timeout);
+            Bed::Rings(in_rings) => {
+                self.sleep_in_rings(in_rings, timeout);
                 return Ok(());
             }
         };
@@ -655,15 +656,15 @@ impl Link {
         Ok(())
     }
 
-    fn sleep_for_ring(&self, hearing: &Hearing<'_>, timeout: Option<&Timespec>) {
+    fn sleep_in_rings(&self, in_rings: &InRings<'_>, timeout: Option<&Timespec>) {
         let has_pump = self.has_pump.load(Ordering::Acquire);
         if timeout == Some(&Timespec::default()) {
-            hearing.listener.hear();
+            in_rings.waiter.update();
         } else if has_pump {
-            hearing.listener.sleep(timeout);
+            in_rings.waiter.sleep(timeout);
         } else {
-            let until_look = timespec(hearing.look_again.next());
-            hearing.listener.sleep(Some(&until_look));
+            let until_look = timespec(in_rings.look_again.next());
+            in_rings.waiter.sleep(Some(&until_look));
         }
         if !has_pump {
             let _ = self.look_at_host();

@@ -1,4 +1,4 @@
-//! How often a process was rung: a word on which threads sleep that can have no descriptor for it.
+//! A count of the rings of a process's bell: a futex on which threads without a descriptor sleep.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,49 +10,50 @@ use rustix::thread::futex;
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
     count: AtomicU32,
-    listeners: AtomicU32,
+    waiters: AtomicU32,
 }
 
-/// A thread that hears all rings until this is dropped.
+/// A thread that each ring wakes until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Listener<'a> {
+pub(crate) struct Waiter<'a> {
     rings: &'a Rings,
-    heard: Cell<u32>,
+    /// The count up to which it has looked for changes.
+    seen: Cell<u32>,
 }
 
 impl Rings {
     pub(crate) fn ring(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
-        // One that is not counted yet reads the new count.
-        if self.listeners.load(Ordering::SeqCst) > 0 {
+        // A waiter that is not counted yet reads the new count.
+        if self.waiters.load(Ordering::SeqCst) > 0 {
             let _ = futex::wake(&self.count, futex::Flags::PRIVATE, i32::MAX as u32);
         }
     }
 
-    pub(crate) fn listen(&self) -> Listener<'_> {
-        self.listeners.fetch_add(1, Ordering::SeqCst);
-        let heard = Cell::new(self.count.load(Ordering::SeqCst));
-        Listener { rings: self, heard }
+    pub(crate) fn waiter(&self) -> Waiter<'_> {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let seen = Cell::new(self.count.load(Ordering::SeqCst));
+        Waiter { rings: self, seen }
     }
 }
 
-impl Listener<'_> {
-    /// Sleeps until there is a ring that it has not heard, the timeout is over or a signal comes.
+impl Waiter<'_> {
+    /// Sleeps until a ring that it has not seen, the end of the timeout, or a signal.
     pub(crate) fn sleep(&self, timeout: Option<&Timespec>) {
-        let (count, heard) = (&self.rings.count, self.heard.get());
-        // Whatever has ended it, the caller looks again.
-        let _ = futex::wait(count, futex::Flags::PRIVATE, heard, timeout);
-        self.hear();
+        let (count, seen) = (&self.rings.count, self.seen.get());
+        // The caller looks again, whatever has ended the sleep.
+        let _ = futex::wait(count, futex::Flags::PRIVATE, seen, timeout);
+        self.update();
     }
 
-    /// What has rung before is heard.
-    pub(crate) fn hear(&self) {
-        self.heard.set(self.rings.count.load(Ordering::SeqCst));
+    /// Counts all rings so far as seen.
+    pub(crate) fn update(&self) {
+        self.seen.set(self.rings.count.load(Ordering::SeqCst));
     }
 }
 
-impl Drop for Listener<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        self.rings.listeners.fetch_sub(1, Ordering::SeqCst);
+        self.rings.waiters.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -311,9 +311,9 @@ impl Sets {
         NUMBERS.has(fd)
     }
 
-    /// To be held while a set of the kernel's is made one that holds split sockets: two threads
-    /// that add the first ones would make two.
-    pub(crate) fn extend(&self) -> MutexGuard<'_, ()> {
+    /// The lock under which a set of the kernel's becomes one that holds split sockets: without it,
+    /// two threads that add the first ones make two sets.
+    pub(crate) fn extending(&self) -> MutexGuard<'_, ()> {
         lock(&self.extending)
     }
 

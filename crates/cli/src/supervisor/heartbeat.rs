@@ -91,8 +91,8 @@ impl Heartbeat {
     }
 }
 
-/// Time until `CLOCK_MONOTONIC` is a multiple of `period`: all processes are asked at a time, so
-/// that an idle machine wakes once.
+/// Time until `CLOCK_MONOTONIC` is a multiple of `period`. The supervisor asks all processes at
+/// these times, so that an idle machine wakes once.
 fn until_multiple(period: Duration) -> Duration {
     let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
     let since = now.as_nanos() % period.as_nanos().max(1);

@@ -28,7 +28,7 @@ const FILES_PORT: u16 = 8080;
 const ECHO_PORT: u16 = 9000;
 const ENDS_PORT: u16 = 9001;
 
-/// Nodes show each other that they live.
+/// More than for one machine: nodes exchange keep-alives.
 const NODE_WAKES_PER_SECOND_MAX: f64 = 10.0;
 
 /// A command of `splitway`, and what it prints.
