@@ -88,8 +88,8 @@ impl Spent {
     }
 }
 
-/// The load of an application after a turn in which it spent so many microseconds, 0 if the turn left
-/// it out. Applications with the least load come first when a turn is too short for all.
+/// The load of an application after a turn in which it spent so many microseconds, 0 if the turn
+/// left it out. Applications with the least load come first when a turn is too short for all.
 pub(crate) fn load_after(load_us: u64, spent_us: u64) -> u64 {
     load_us / 2 + spent_us
 }

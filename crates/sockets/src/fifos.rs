@@ -143,7 +143,7 @@ impl App {
         if socket.record.replace_tx(Some(block)).is_err() {
             return self.release_fifos([Some(block)]);
         }
-        // The FIFO is empty until the application knows of it: the first look does not find it idle.
+        // It is empty until the application knows of it: the first look does not find it idle.
         if let Some(stream) = socket.stream_mut() {
             stream.moved_bytes[1] = u64::MAX;
         }
