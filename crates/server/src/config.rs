@@ -72,6 +72,11 @@ pub struct Config {
     /// Most bytes read and thrown away after the last response; then the receive window closes.
     /// Default: 4 MiB.
     pub linger_bytes_max: u64,
+    /// HTTP/2 is served without TLS, to clients that begin with its preface (RFC 9113 §3.3).
+    /// Default: false.
+    pub http2_prior_knowledge: bool,
+    /// Most concurrent streams of a connection of HTTP/2. Further ones are refused. Default: 100.
+    pub http2_streams_max: u32,
     /// The UDP port at which the same is served over HTTP/3, for `Alt-Svc` (RFC 9114 §3.1.1).
     /// Default: none.
     pub http3_port: Option<NonZeroU16>,
@@ -122,6 +127,8 @@ impl Default for Config {
             rate_period: Duration::from_secs(30),
             linger_timeout: Duration::from_secs(60),
             linger_bytes_max: 4 << 20,
+            http2_prior_knowledge: false,
+            http2_streams_max: 100,
             http3_port: None,
         }
     }

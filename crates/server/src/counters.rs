@@ -42,6 +42,15 @@ counters::counters! {
         contents_lost: Counter,
         /// Connections aborted because the client did not close after the last response.
         linger_timeouts: Counter,
+        /// Requests over HTTP/2.
+        http2_requests: Counter,
+        /// HTTP/2 streams reset because of a client error.
+        http2_stream_errors: Counter,
+        /// HTTP/2 connections closed because of a client error.
+        http2_connection_errors: Counter,
+        /// HTTP/2 connections closed because the client caused too much work that leads to no
+        /// response.
+        http2_excessive_loads: Counter,
         /// Requests over HTTP/3.
         http3_requests: Counter,
         /// HTTP/3 streams reset because of a client error.

@@ -1,11 +1,9 @@
 //! HTTP/3 (RFC 9114): frames on the streams of a QUIC connection, and the life of both.
 
-pub(crate) mod budget;
 pub(crate) mod code;
 pub(crate) mod connection;
 pub(crate) mod frame;
 pub(crate) mod head;
-pub(crate) mod priority;
 pub(crate) mod qpack;
 pub(crate) mod request;
 pub(crate) mod request_stream;

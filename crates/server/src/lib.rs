@@ -4,7 +4,8 @@
 //! bytes, it answers with response headers (real bytes) and file ranges (virtual bytes). A request
 //! lives through
 //!
-//! 1. a codec, `http1` or `http3`, which takes received bytes and judges the request's head;
+//! 1. a codec, `http1`, `http2` or `http3`, which takes received bytes and judges the request's
+//!    head;
 //! 2. `exchange::lifecycle`: `semantics::target` turns the target into a path below its site's
 //!    root, and the NIC stack opens that path, or one of those that `semantics::attempt` names in
 //!    its place;
@@ -27,6 +28,15 @@
 //! | `request` | from bytes to a request, or to a refusal |
 //! | `head` | status line and field lines of a response |
 //! | `plain` | the response to a request without TLS at a port of HTTPS |
+//! | **`http2/`** (RFC 9113) | |
+//! | `connection/` | the life of one connection; `frames`: what each received frame does |
+//! | `stream`, `stream_io` | the life of one stream; a stream as an exchange sees it |
+//! | `frame_reader`, `frame_writer` | received bytes as frames; frames on their way |
+//! | `frame`, `settings`, `window` | frame headers; SETTINGS; flow control |
+//! | `scheduler` | which stream writes next |
+//! | `head`, `request` | the head of a response; from a field block to a request |
+//! | `hpack/` | field blocks (RFC 7541): `decode`, `encode`, `table`, `static_table` |
+//! | `code` | error codes |
 //! | **`http3/`** (RFC 9114) | |
 //! | `connection` | the life of one QUIC connection |
 //! | `request_stream` | the life of one request stream |
@@ -34,9 +44,8 @@
 //! | `request` | from a field section to a request, or to a refusal |
 //! | `head` | HEADERS of a response, and DATA around its body |
 //! | `frame`, `varint`, `settings` | frames; integers; what peers tell each other first |
-//! | `qpack/` | field sections (RFC 9204): `decode`, `encode`, `integer`, `huffman`, `static_table` |
-//! | `priority` | which response comes first (RFC 9218) |
-//! | `budget`, `code` | what a peer may ask for beside responses; error codes |
+//! | `qpack/` | field sections (RFC 9204): `decode`, `encode`, `static_table` |
+//! | `code` | error codes |
 //! | **`exchange/`** | |
 //! | `lifecycle` | the life of one exchange: `resolve`, `answer`, `listing` |
 //! | `shared` | what exchanges of a server share |
@@ -44,9 +53,13 @@
 //! | `input` | received bytes that are not consumed yet |
 //! | `version` | what versions of HTTP differ in |
 //! | `response`, `lines` | statuses, header fields, error pages; fields as lines of text |
+//! | `field_section` | from the fields of HTTP/2 and HTTP/3 to a request, or to a refusal |
+//! | `priority` | which response comes first (RFC 9218) |
+//! | `budget` | what a peer may ask for beside responses |
 //! | `multipart` | several ranges as one body |
 //! | `output` | what the stream has not taken yet |
 //! | `watch` | what a stream waits for, and for how long |
+//! | **`primitives/`** (RFC 7541 §5) | `integer`, `huffman` |
 //! | **`semantics/`** | |
 //! | `site` | what is served under which names |
 //! | `target`, `relative_path` | from a request target to a path; paths that an operator writes |
@@ -73,7 +86,9 @@ mod config;
 mod counters;
 mod exchange;
 mod http1;
+mod http2;
 mod http3;
+mod primitives;
 mod semantics;
 mod server;
 

@@ -1,11 +1,12 @@
 //! The table of connections, and what they share.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use host::app::{
-    AppEvent, Application, Io, Owner, QuicConnection, QuicEvent, StreamId, StreamMemory,
+    AppEvent, Application, Io, Owner, QuicConnection, QuicEvent, StreamId, StreamMemory, TlsAgreed,
 };
 use host::{Episode, Source};
 use http_message::access::{AccessLog, AccessSink};
@@ -13,23 +14,26 @@ use http_message::access::{AccessLog, AccessSink};
 use crate::access::Accesses;
 use crate::config::Config;
 use crate::counters::Counters;
-use crate::exchange::input::Pool;
+use crate::exchange::input::{Input, Pool};
 use crate::exchange::lifecycle::ConnectionInfo;
 use crate::exchange::shared::Shared;
 use crate::http1::connection::Connection;
 use crate::http1::plain;
+use crate::http2;
 use crate::http3;
 use crate::http3::connection::Handshake;
-use crate::http3::request::Scratch;
+use crate::exchange::field_section::Scratch;
 use crate::semantics::date::DateCache;
 use crate::semantics::pull::Origins;
 use crate::semantics::rate::Rates;
 use crate::semantics::site::Names;
 
-/// A server of files over HTTP/1.1 and HTTP/3: one per shard.
+/// A server of files over HTTP/1.1, HTTP/2 and HTTP/3: one per shard.
 pub struct Server {
     /// Those of HTTP/1.1. Each in a place of its own: half of the table may be empty.
     connections: HashMap<StreamId, Box<Connection>>,
+    /// Those of HTTP/2.
+    http2_connections: HashMap<StreamId, Box<http2::connection::Connection>>,
     /// Those of HTTP/3.
     http3_connections: HashMap<QuicConnection, Box<http3::connection::Connection>>,
     scratch: Scratch,
@@ -68,6 +72,7 @@ impl Server {
         config.check();
         Server {
             connections: HashMap::new(),
+            http2_connections: HashMap::new(),
             http3_connections: HashMap::new(),
             scratch: Scratch::default(),
             new_rates: false,
@@ -86,6 +91,7 @@ impl Server {
                 many_ranges: Episode::default(),
                 origins: None,
                 section_bytes_max: 0,
+                http2_streams: 0,
                 listings_bytes: 0,
                 tickets: HashMap::new(),
                 ticket_last: 0,
@@ -118,8 +124,8 @@ impl Server {
 
     /// Takes leave of all connections, none lost: those that wait for another request are closed in
     /// order, the others after the response that is under way, or the next one, which says
-    /// `Connection: close`. Those of HTTP/3 send GOAWAY, twice, and close when their requests are
-    /// answered. Calls `on_empty` when none is left.
+    /// `Connection: close`. Those of HTTP/2 and HTTP/3 send GOAWAY, twice, and close when their
+    /// requests are answered. Calls `on_empty` when none is left.
     pub fn drain(&mut self, on_empty: impl FnMut() + Send + 'static) {
         self.shared.is_draining = true;
         self.drain = Drain::Yes {
@@ -131,12 +137,15 @@ impl Server {
 
     /// Connections that there are.
     pub fn connections(&self) -> usize {
-        self.connections.len() + self.http3_connections.len()
+        self.connections.len() + self.http2_connections.len() + self.http3_connections.len()
     }
 
     /// What a connection, or a stream of HTTP/3, is like at the moment; `None` if there is none
     /// that carries requests.
     pub fn connection_info(&self, stream: StreamId) -> Option<ConnectionInfo> {
+        if let Some(connection) = self.http2_connections.get(&stream) {
+            return Some(connection.info());
+        }
         match self.connections.get(&stream) {
             Some(connection) => Some(connection.info()),
             None => {
@@ -144,6 +153,50 @@ impl Server {
                 connections.find_map(|connection| connection.info(stream))
             }
         }
+    }
+
+    /// Begins a TCP connection: ALPN decides between versions (RFC 9113 §3.2), without TLS the
+    /// first bytes.
+    fn accepted(
+        &mut self,
+        io: &mut dyn Io,
+        stream: StreamId,
+        peer: SocketAddr,
+        tls: Option<Box<TlsAgreed>>,
+    ) {
+        let shared = &mut self.shared;
+        shared.counters.connections_accepted += 1;
+        let is_http2 = tls.as_ref().is_some_and(|tls| tls.alpn.as_deref() == Some(b"h2"));
+        let is_undecided = tls.is_none() && shared.config.http2_prior_knowledge;
+        if is_http2 || is_undecided {
+            let accepted = http2::connection::Accepted {
+                peer,
+                tls,
+                is_logged: self.logs_accesses,
+                is_undecided,
+            };
+            let connection = http2::connection::Connection::open(io, shared, stream, accepted);
+            self.http2_connections.insert(stream, Box::new(connection));
+            return;
+        }
+        let accesses = self.logs_accesses && shared.access_log.is_some();
+        let accesses = accesses.then(|| Accesses::new(stream.0, peer, tls.as_deref()));
+        let connection = Connection::new(stream, Source::from(peer.ip()), accesses);
+        self.connections.insert(stream, Box::new(connection));
+    }
+
+    /// A connection without TLS has not begun with the preface of HTTP/2.
+    fn speak_http1(&mut self, io: &mut dyn Io, stream: StreamId, received: (Input, bool, bool)) {
+        let Some(connection) = self.http2_connections.remove(&stream) else {
+            return;
+        };
+        let peer = connection.peer();
+        connection.closed(io, &mut self.shared);
+        let accesses = self.logs_accesses && self.shared.access_log.is_some();
+        let accesses = accesses.then(|| Accesses::new(stream.0, peer, None));
+        let mut connection = Connection::new(stream, Source::from(peer.ip()), accesses);
+        connection.resume(io, &mut self.shared, received);
+        self.connections.insert(stream, Box::new(connection));
     }
 
     /// Takes an event of a stream of QUIC; false if it is of none.
@@ -198,12 +251,7 @@ impl Application for Server {
                 if self.on_quic_stream(io, stream, &event) {
                     return;
                 }
-                self.shared.counters.connections_accepted += 1;
-                let accesses = self.logs_accesses && self.shared.access_log.is_some();
-                let accesses = accesses.then(|| Accesses::new(stream.0, peer, tls.as_deref()));
-                let connection = Connection::new(stream, Source::from(peer.ip()), accesses);
-                let connection = Box::new(connection);
-                self.connections.insert(stream, connection);
+                self.accepted(io, stream, peer, tls.clone());
             }
             AppEvent::Closed {
                 acknowledged,
@@ -213,6 +261,9 @@ impl Application for Server {
                 if let Some(connection) = self.connections.remove(&stream) {
                     self.shared.counters.connections_closed += 1;
                     connection.closed(io, &mut self.shared, acknowledged, retransmissions);
+                } else if let Some(connection) = self.http2_connections.remove(&stream) {
+                    self.shared.counters.connections_closed += 1;
+                    connection.closed(io, &mut self.shared);
                 } else {
                     self.on_quic_stream(io, stream, &event);
                 }
@@ -233,6 +284,11 @@ impl Application for Server {
         }
         if let Some(connection) = self.connections.get_mut(&stream) {
             connection.on_event(io, &mut self.shared, &event);
+        } else if let Some(connection) = self.http2_connections.get_mut(&stream) {
+            connection.on_event(io, &mut self.shared, &mut self.scratch, &event);
+            if let Some(received) = connection.take_http1() {
+                self.speak_http1(io, stream, received);
+            }
         } else {
             self.on_quic_stream(io, stream, &event);
         }
@@ -285,9 +341,14 @@ impl Application for Server {
     }
 
     fn memory(&self, _owner: Owner, stream: StreamId) -> StreamMemory {
+        let http2 = || {
+            let connection = self.http2_connections.get(&stream)?;
+            Some(connection.memory_bytes())
+        };
         let connection = self.connections.get(&stream);
+        let bytes = connection.map(|connection| connection.memory_bytes());
         StreamMemory {
-            bytes: connection.map_or(0, |connection| connection.memory_bytes()),
+            bytes: bytes.or_else(http2).unwrap_or(0),
             ..StreamMemory::default()
         }
     }
@@ -321,11 +382,15 @@ impl Application for Server {
             for connection in self.connections.values_mut() {
                 connection.go_on(io, &mut self.shared);
             }
+            for connection in self.http2_connections.values_mut() {
+                connection.drain(io, &mut self.shared);
+            }
             for connection in self.http3_connections.values_mut() {
                 connection.drain(io, &mut self.shared);
             }
         }
-        let is_empty = self.connections.is_empty() && self.http3_connections.is_empty();
+        let connections = self.connections.len() + self.http2_connections.len();
+        let is_empty = connections + self.http3_connections.len() == 0;
         if is_empty && now_us.saturating_sub(*told_us) >= EMPTY_EVERY_US {
             *told_us = now_us;
             on_empty();
@@ -354,6 +419,8 @@ impl Application for Server {
                 continue;
             };
             if let Some(connection) = self.connections.get_mut(&stream) {
+                connection.on_news(io, &mut self.shared, ticket, news);
+            } else if let Some(connection) = self.http2_connections.get_mut(&stream) {
                 connection.on_news(io, &mut self.shared, ticket, news);
             } else if let Some(quic) = io.quic_stream(stream)
                 && let Some(connection) = self.http3_connections.get_mut(&quic.connection)

@@ -232,6 +232,12 @@ impl<V: Version> Exchange<V> {
         }
     }
 
+    /// The exchange awaits news from the fetcher for this ticket.
+    pub(crate) fn has_ticket(&mut self, ticket: Ticket) -> bool {
+        let asks = matches!(self.stage, Stage::Asking { ticket: asked, .. } if asked == ticket);
+        asks || self.output.ticket() == Some(ticket)
+    }
+
     /// Takes what the fetcher has for it.
     pub(crate) fn on_news(
         &mut self,
@@ -446,7 +452,7 @@ impl<V: Version> Exchange<V> {
     fn peer(&self) -> Peer {
         Peer {
             source: self.source,
-            connection: V::quic(self.connection),
+            connection: V::multiplexed(self.connection),
         }
     }
 

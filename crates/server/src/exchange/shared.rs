@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     /// The greatest SETTINGS_MAX_FIELD_SECTION_SIZE so far. None that follows is less: a client may
     /// go by an earlier one with its early data (RFC 9114 §7.2.4.2).
     pub(crate) section_bytes_max: u64,
+    /// Streams of HTTP/2 so far.
+    pub(crate) http2_streams: u64,
     /// Memory that connections hold for listings, in bytes.
     pub(crate) listings_bytes: usize,
     /// Clients that are slower than the least rate.

@@ -3,16 +3,33 @@
 use std::fmt::{Debug, Display};
 use std::io::Write;
 
-use host::app::QuicConnection;
+use host::app::{QuicConnection, StreamId};
 use http::StatusCode;
+
+/// A connection that carries several exchanges at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Multiplexed {
+    /// Of HTTP/2.
+    Tcp(StreamId),
+    /// Of HTTP/3.
+    Quic(QuicConnection),
+}
 
 /// A version of HTTP, with what a request of that version says of its connection.
 pub(crate) trait Version: Copy + Debug {
-    /// What a stream shares with others, if it does.
+    /// Name of the version, as in a request line.
+    const NAME: &'static str;
+
+    /// The connection of a stream that shares one with others.
     type Connection: Copy + Debug;
 
-    /// The connection that has other streams besides.
-    fn quic(connection: Self::Connection) -> Option<QuicConnection>;
+    /// The connection, if its streams share the connection's rate.
+    fn multiplexed(connection: Self::Connection) -> Option<Multiplexed>;
+
+    /// The host's stream that carries a stream.
+    fn carrier(_connection: Self::Connection, stream: StreamId) -> StreamId {
+        stream
+    }
 
     /// Begins the head of a response in `out`, which is empty.
     fn begin(self, out: &mut Vec<u8>, status: StatusCode);

@@ -20,6 +20,7 @@ use http::StatusCode;
 use http_message::request::without_empty_lines;
 
 use crate::access::Accesses;
+use crate::exchange::input::Input;
 use crate::exchange::lifecycle::{ConnectionInfo, Exchange};
 use crate::exchange::request::Request;
 use crate::exchange::shared::Shared;
@@ -77,6 +78,18 @@ impl Connection {
             discard_bytes: 0,
             in_flight: VecDeque::new(),
         }
+    }
+
+    /// Continues with bytes that were received before; `unread`: there may be more.
+    pub(crate) fn resume(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        (input, unread, peer_finished): (Input, bool, bool),
+    ) {
+        self.exchange.input = input;
+        (self.unread, self.peer_finished) = (unread, peer_finished);
+        self.go_on(io, shared);
     }
 
     /// Whatever has happened, goes on as far as possible.

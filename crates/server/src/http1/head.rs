@@ -1,10 +1,9 @@
 //! Status line and field lines of a response (RFC 9112 §4, §5).
 
-use host::app::QuicConnection;
 use http::StatusCode;
 
 use crate::exchange::lines;
-use crate::exchange::version::Version;
+use crate::exchange::version::{Multiplexed, Version};
 
 /// A request of HTTP/1.1, as far as its connection goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +35,11 @@ pub(crate) enum Persistence {
 }
 
 impl Version for Http1 {
+    const NAME: &'static str = "HTTP/1.1";
+
     type Connection = ();
 
-    fn quic((): ()) -> Option<QuicConnection> {
+    fn multiplexed((): ()) -> Option<Multiplexed> {
         None
     }
 

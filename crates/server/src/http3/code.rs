@@ -1,6 +1,8 @@
 //! Error codes (RFC 9114 §8.1, RFC 9204 §6), and whether an error ends the stream or the
 //! connection.
 
+use crate::exchange::budget::Exhausted;
+
 /// An error code of HTTP/3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Code(pub(crate) u64);
@@ -42,6 +44,12 @@ impl Code {
     pub(crate) const QPACK_ENCODER_STREAM_ERROR: Code = Code(0x201);
     /// QPACK_DECODER_STREAM_ERROR
     pub(crate) const QPACK_DECODER_STREAM_ERROR: Code = Code(0x202);
+}
+
+impl From<Exhausted> for Fault {
+    fn from(_: Exhausted) -> Self {
+        Fault::Connection(Code::EXCESSIVE_LOAD, Exhausted::WHY)
+    }
 }
 
 /// An error of the peer (RFC 9114 §8).

@@ -23,11 +23,11 @@ use crate::access::Accesses;
 use crate::exchange::lifecycle::ConnectionInfo;
 use crate::exchange::shared::Shared;
 use crate::exchange::watch::{Expiry, Progress, Wait, Watch};
-use crate::http3::budget::{Budget, FRAME_TOKENS, STREAM_TOKENS};
+use crate::exchange::budget::{Budget, FRAME_TOKENS, STREAM_TOKENS};
 use crate::http3::code::{Code, Fault};
 use crate::http3::frame::{Header, kind};
-use crate::http3::priority::Priority;
-use crate::http3::request::{self, Scratch};
+use crate::exchange::priority::Priority;
+use crate::exchange::field_section::{self, Scratch};
 use crate::http3::request_stream::{Context, RequestStream};
 use crate::http3::settings;
 use crate::http3::unidirectional::{Notice, Purpose, Unidirectional};
@@ -144,7 +144,7 @@ impl Connection {
             watch: Watch::default(),
             closed_acknowledged: 0,
         };
-        let section_bytes_max = request::section_bytes_max(&shared.config) as u64;
+        let section_bytes_max = field_section::section_bytes_max(&shared.config) as u64;
         shared.section_bytes_max = shared.section_bytes_max.max(section_bytes_max);
         let section_bytes_max = shared.section_bytes_max;
         settings::write(&mut connection.control_bytes, section_bytes_max, id.0);
@@ -292,7 +292,8 @@ impl Connection {
         let result = match self.stage {
             Stage::Leaving(id) | Stage::Parting(id) if quic.id >= id => {
                 request.reject(io, shared);
-                self.budget.spend(io.now_us(), STREAM_TOKENS)
+                let spent = self.budget.spend(io.now_us(), STREAM_TOKENS);
+                spent.map_err(Fault::from)
             }
             _ => {
                 self.next_id = self.next_id.max(quic.id + 4);
@@ -391,7 +392,7 @@ impl Connection {
                 Err(critical_closed())
             }
             Some(Stream::Unidirectional(it)) if is_over && it.is_untyped() => {
-                self.budget.spend(now_us, STREAM_TOKENS)
+                Ok(self.budget.spend(now_us, STREAM_TOKENS)?)
             }
             _ => Ok(()),
         }
@@ -414,7 +415,7 @@ impl Connection {
             }
             Notice::Unknown => {
                 io.stop_sending(stream, Code::STREAM_CREATION_ERROR.0);
-                self.budget.spend(io.now_us(), STREAM_TOKENS)
+                Ok(self.budget.spend(io.now_us(), STREAM_TOKENS)?)
             }
             Notice::SectionMax(bytes) => {
                 self.section_bytes_max = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -448,7 +449,7 @@ impl Connection {
             request.prioritize(io, priority);
         }
         // The search went through all open streams.
-        self.budget.spend(io.now_us(), FRAME_TOKENS)
+        Ok(self.budget.spend(io.now_us(), FRAME_TOKENS)?)
     }
 
     /// Ends the connection if `result` is a fault.

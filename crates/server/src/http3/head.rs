@@ -6,7 +6,7 @@
 use host::app::QuicConnection;
 use http::StatusCode;
 
-use crate::exchange::version::Version;
+use crate::exchange::version::{Multiplexed, Version};
 use crate::http3::frame::{Header, kind};
 use crate::http3::qpack::encode;
 use crate::http3::varint;
@@ -25,10 +25,12 @@ const LENGTH_BYTES: usize = 2;
 const SHORT_BYTES_MAX: usize = 0x3fff;
 
 impl Version for Http3 {
+    const NAME: &'static str = "HTTP/3.0";
+
     type Connection = QuicConnection;
 
-    fn quic(connection: QuicConnection) -> Option<QuicConnection> {
-        Some(connection)
+    fn multiplexed(connection: QuicConnection) -> Option<Multiplexed> {
+        Some(Multiplexed::Quic(connection))
     }
 
     fn begin(self, out: &mut Vec<u8>, status: StatusCode) {

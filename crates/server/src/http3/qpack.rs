@@ -2,6 +2,4 @@
 
 pub(crate) mod decode;
 pub(crate) mod encode;
-mod huffman;
-pub(crate) mod integer;
 mod static_table;

@@ -19,12 +19,13 @@ use crate::exchange::lifecycle::{ConnectionInfo, Exchange};
 use crate::exchange::request::Request;
 use crate::exchange::shared::Shared;
 use crate::exchange::watch::{Expiry, Progress, Wait};
-use crate::http3::budget::{Budget, STREAM_TOKENS};
+use crate::exchange::budget::{Budget, STREAM_TOKENS};
 use crate::http3::code::{Code, Fault};
 use crate::http3::frame::{self, Header, kind};
 use crate::http3::head::Http3;
-use crate::http3::priority::Priority;
-use crate::http3::request::{self, Problem, Scratch};
+use crate::exchange::priority::Priority;
+use crate::exchange::field_section::{Problem, Scratch};
+use crate::http3::request;
 use crate::semantics::pull::{OriginEvent, Ticket};
 
 /// The connection's state that a stream needs.
@@ -102,7 +103,7 @@ impl RequestStream {
         RequestStream {
             exchange: Exchange::new(stream, quic.connection, source, requests, accesses),
             id: quic.id,
-            priority: Priority::default().of_stream(quic.id),
+            priority: Priority::default().of_request(ordinal(quic.id)),
             phase: Phase::Open,
             part: Part::Head,
             raw: Input::default(),
@@ -216,7 +217,7 @@ impl RequestStream {
     }
 
     fn set_priority(&mut self, io: &mut dyn Io, priority: Priority) {
-        self.priority = priority.of_stream(self.id);
+        self.priority = priority.of_request(ordinal(self.id));
         io.prioritize(self.exchange.stream(), self.priority);
     }
 
@@ -263,7 +264,7 @@ impl RequestStream {
             false => self.raw.shrink(&mut shared.pool),
         }
         self.watch(io, shared);
-        spent
+        Ok(spent?)
     }
 
     /// Sets the timer for the next outside event.
@@ -484,7 +485,7 @@ impl RequestStream {
         if is_over {
             return Ok(());
         }
-        context.budget.spend(io.now_us(), STREAM_TOKENS)
+        Ok(context.budget.spend(io.now_us(), STREAM_TOKENS)?)
     }
 
     /// Resets the stream in both directions.
@@ -549,6 +550,11 @@ impl RequestStream {
             Expiry::Stale | Expiry::TooSlow => {}
         }
     }
+}
+
+/// Every fourth stream ID is a request's.
+fn ordinal(id: u64) -> u64 {
+    id / 4
 }
 
 fn unexpected() -> Fault {

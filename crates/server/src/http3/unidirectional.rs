@@ -2,11 +2,11 @@
 
 use host::app::{Io, StreamId};
 
-use crate::http3::budget::{Budget, FRAME_TOKENS};
+use crate::exchange::budget::{Budget, FRAME_TOKENS};
 use crate::http3::code::{Code, Fault};
 use crate::http3::frame::{self, Header, kind};
-use crate::http3::priority::Priority;
-use crate::http3::qpack::integer;
+use crate::exchange::priority::Priority;
+use crate::primitives::integer;
 use crate::http3::settings;
 use crate::http3::varint;
 

@@ -10,7 +10,9 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use host::Source;
-use host::app::{Io, QuicConnection, StreamId};
+use host::app::{Io, StreamId};
+
+use crate::exchange::version::Multiplexed;
 
 /// So many bytes of a response as fast as they go, and the rest at a rate. Who asks for ranges that
 /// are no longer gets all of them as fast as they go.
@@ -43,7 +45,7 @@ impl Pace {
 pub(crate) struct Peer {
     pub(crate) source: Source,
     /// The connection that has other streams besides, if it is one of QUIC.
-    pub(crate) connection: Option<QuicConnection>,
+    pub(crate) connection: Option<Multiplexed>,
 }
 
 /// Bytes per second, or as many as go.
@@ -56,7 +58,7 @@ pub(crate) struct Rates {
     source: Bound,
     sending: HashMap<Source, Sharing>,
     /// The same of connections of QUIC.
-    within: HashMap<QuicConnection, Sharing>,
+    within: HashMap<Multiplexed, Sharing>,
 }
 
 impl Rates {
@@ -105,6 +107,13 @@ impl Rates {
         self.source.is_some() || peer.connection.is_some() && self.connection.is_some()
     }
 
+    /// The share of each stream of a source that sends, if the source is bounded.
+    pub(crate) fn share_of_source(&self, source: Source) -> Bound {
+        let total = self.source?;
+        let sharing = self.sending.get(&source)?;
+        Some(share(total, sharing.told))
+    }
+
     /// A stream sends, with this bound of its own.
     pub(crate) fn begin(&mut self, io: &mut dyn Io, stream: StreamId, peer: Peer, own: Bound) {
         let (Some(connection), Some(total)) = (peer.connection, self.connection) else {
@@ -151,7 +160,7 @@ impl Rates {
         &mut self,
         io: &mut dyn Io,
         stream: StreamId,
-        connection: QuicConnection,
+        connection: Multiplexed,
         source: Source,
     ) {
         let Some(sharing) = self.within.get_mut(&connection) else {
@@ -171,7 +180,7 @@ impl Rates {
     fn share_out_within(
         &mut self,
         io: &mut dyn Io,
-        connection: QuicConnection,
+        connection: Multiplexed,
         source: Source,
         total: NonZeroU64,
     ) {

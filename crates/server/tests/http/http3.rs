@@ -8,4 +8,3 @@ mod priorities;
 mod random;
 mod requests;
 mod streams;
-pub(crate) mod twin;

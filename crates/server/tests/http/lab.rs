@@ -15,7 +15,7 @@ use host::app::{
 use host::{Growth, PassedId};
 use server::{AccessRecord, AccessSink, Config, Origins, Server};
 
-use crate::http3::twin::{self, Twin};
+use crate::twin::{self, Over, Twin};
 
 /// RFC 9110 §5.6.7's example date: Sun, 06 Nov 1994 08:49:37 GMT.
 pub(crate) const START: Duration = Duration::from_secs(784_111_777);
@@ -28,8 +28,8 @@ pub(crate) struct Lab {
     server: Server,
     net: Net,
     keeper: Keeper,
-    /// What is asked of the server is asked of this one, too.
-    twin: Option<Box<Twin>>,
+    /// What is asked of the server is asked of these, too.
+    twins: Vec<Twin>,
 }
 
 /// Who keeps the access log, and what it was given.
@@ -185,16 +185,16 @@ impl Lab {
         Lab::with(Config::default())
     }
 
-    /// What is asked of the server is asked of a twin over HTTP/3, too, and is answered alike.
+    /// Requests to the server are sent to twins over HTTP/2 and HTTP/3 as well, which answer alike.
     pub(crate) fn with(config: Config) -> Self {
         let mut lab = Lab::alone(config.clone());
-        lab.twin = Some(Box::new(Twin::new(config)));
+        lab.twins = Over::ALL.map(|over| Twin::new(over, config.clone())).into();
         lab
     }
 
     /// From now on, what is asked is not compared: the server is no more like its twin.
     pub(crate) fn without_twin(&mut self) {
-        self.twin = None;
+        self.twins.clear();
     }
 
     /// Without a twin.
@@ -202,29 +202,31 @@ impl Lab {
         Lab::of(Server::new(config))
     }
 
-    /// With origins. What is sent to the server is sent to a twin over HTTP/3, too, whose origins
-    /// are others that are played alike, and is answered and logged alike.
-    pub(crate) fn with_origins(config: Config, origins: [Box<dyn Origins>; 2]) -> Self {
-        let [own, of_twin] = origins;
-        let twin = Lab::of(Server::with_origins(config.clone(), of_twin));
-        let mut lab = Lab::of(Server::with_origins(config, own));
-        lab.twin = Some(Box::new(Twin::following(twin)));
+    /// With origins. What is sent to the server is sent to twins over HTTP/2 and HTTP/3 as well,
+    /// with origins of their own that are played alike, and is answered and logged alike.
+    pub(crate) fn with_origins(config: Config, origins: [Box<dyn Origins>; 3]) -> Self {
+        let [own, others @ ..] = origins;
+        let mut lab = Lab::of(Server::with_origins(config.clone(), own));
+        for (over, origins) in Over::ALL.into_iter().zip(others) {
+            let twin = Lab::of(Server::with_origins(config.clone(), origins));
+            lab.twins.push(Twin::following(over, twin));
+        }
         lab
     }
 
-    /// The twin is still asked what this server is asked.
-    pub(crate) fn has_twin(&self) -> bool {
-        self.twin.is_some()
+    /// All twins get the requests that this server gets.
+    pub(crate) fn has_twins(&self) -> bool {
+        self.twins.len() == Over::ALL.len()
     }
 
-    /// The twin, if it is sent what this server is sent.
-    fn follower(&mut self) -> Option<&mut Twin> {
-        self.twin.as_deref_mut().filter(|twin| twin.follows)
+    /// The twins that are sent what this server is sent.
+    fn followers(&mut self) -> impl Iterator<Item = &mut Twin> {
+        self.twins.iter_mut().filter(|twin| twin.follows)
     }
 
-    /// From now on, what a twin that follows would get over HTTP/3 is not alike.
-    fn leave_follower(&mut self) {
-        self.twin = self.twin.take().filter(|twin| !twin.follows);
+    /// From now on, what twins that follow would get is not alike.
+    fn leave_followers(&mut self) {
+        self.twins.retain(|twin| !twin.follows);
     }
 
     fn of(server: Server) -> Self {
@@ -246,7 +248,7 @@ impl Lab {
                 events: VecDeque::new(),
             },
             keeper: Keeper::default(),
-            twin: None,
+            twins: Vec::new(),
         }
     }
 
@@ -259,7 +261,7 @@ impl Lab {
 
     /// From now on there is an access log.
     pub(crate) fn log_accesses(&mut self) {
-        if let Some(twin) = &mut self.twin {
+        for twin in &mut self.twins {
             twin.lab.log_accesses();
         }
         self.server.log_accesses(Box::new(self.keeper.clone()));
@@ -267,7 +269,7 @@ impl Lab {
 
     /// The keeper of the log takes nothing, or goes on.
     pub(crate) fn keeper_is_behind(&mut self, is_behind: bool) {
-        if let Some(twin) = &mut self.twin {
+        for twin in &mut self.twins {
             twin.log_differs();
         }
         self.keeper.0.lock().unwrap().is_behind = is_behind;
@@ -288,16 +290,14 @@ impl Lab {
     /// Gives what was noted of each response since the last call to `look`, and returns how many
     /// records were lost.
     pub(crate) fn records(&mut self, mut look: impl FnMut(AccessRecord<'_>)) -> u64 {
-        let Some(mut twin) = self.twin.take() else {
-            return self.own_records(look);
-        };
         let mut own = Vec::new();
         let lost = self.own_records(|record| {
             own.push(twin::noted(&record));
             look(record);
         });
-        twin.compare_records(&own);
-        self.twin = Some(twin);
+        for twin in &mut self.twins {
+            twin.compare_records(&own);
+        }
         lost
     }
 
@@ -332,7 +332,7 @@ impl Lab {
 
     /// Another configuration, between two turns of the shard.
     pub(crate) fn reconfigure(&mut self, config: Config) {
-        if let Some(twin) = &mut self.twin {
+        for twin in &mut self.twins {
             twin.lab.reconfigure(config.clone());
         }
         self.server.reconfigure(config);
@@ -342,7 +342,7 @@ impl Lab {
     /// The server is to take its leave; the number says how often it has told that no connection is
     /// left.
     pub(crate) fn drain(&mut self) -> Arc<AtomicUsize> {
-        self.twin = None;
+        self.twins.clear();
         let told = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&told);
         self.server.drain(move || {
@@ -385,7 +385,7 @@ impl Lab {
     pub(crate) fn version(&mut self, path: &str, bytes: impl Into<Vec<u8>>, meta: FileMeta) {
         self.net.inode_last += 1;
         let bytes = bytes.into();
-        if let Some(twin) = &mut self.twin {
+        for twin in &mut self.twins {
             twin.lab.version(path, bytes.clone(), meta);
         }
         let meta = FileMeta {
@@ -397,14 +397,14 @@ impl Lab {
     }
 
     pub(crate) fn zeros(&mut self, path: &str, size_bytes: u64) {
-        if let Some(twin) = &mut self.twin {
+        for twin in &mut self.twins {
             twin.lab.zeros(path, size_bytes);
         }
         self.net.files.insert(path.into(), File::Zeros(size_bytes));
     }
 
     pub(crate) fn fails(&mut self, path: &str, errno: i32) {
-        if let Some(twin) = &mut self.twin {
+        for twin in &mut self.twins {
             twin.lab.fails(path, errno);
         }
         self.net
@@ -419,7 +419,7 @@ impl Lab {
     /// Of a listing's parts that go on where another has ended, so many say that the directory has
     /// changed.
     pub(crate) fn directory_changes(&mut self, times: usize) {
-        if let Some(twin) = &mut self.twin {
+        for twin in &mut self.twins {
             twin.lab.directory_changes(times);
         }
         self.net.lists.changes = times;
@@ -427,7 +427,7 @@ impl Lab {
 
     /// So many of them cannot go on.
     pub(crate) fn listing_is_lost(&mut self, times: usize) {
-        if let Some(twin) = &mut self.twin {
+        for twin in &mut self.twins {
             twin.lab.listing_is_lost(times);
         }
         self.net.lists.losses = times;
@@ -435,7 +435,7 @@ impl Lab {
 
     /// Most entries in a part of a listing.
     pub(crate) fn list_in_parts_of(&mut self, entries: usize) {
-        if let Some(twin) = &mut self.twin {
+        for twin in &mut self.twins {
             twin.lab.list_in_parts_of(entries);
         }
         self.net.lists.entries_max = entries;
@@ -443,7 +443,7 @@ impl Lab {
 
     /// LIST is not answered.
     pub(crate) fn hold_lists(&mut self) {
-        self.twin = None;
+        self.twins.clear();
         self.net.lists.is_held = true;
     }
 
@@ -454,7 +454,7 @@ impl Lab {
 
     /// OPEN is answered only when [`Lab::answer_opens`] says so.
     pub(crate) fn hold_opens(&mut self) {
-        self.twin = None;
+        self.twins.clear();
         self.net.hold_opens = true;
     }
 
@@ -493,7 +493,7 @@ impl Lab {
 
     /// The server's own descriptor is readable.
     pub(crate) fn wake(&mut self) {
-        if let Some(twin) = self.follower() {
+        for twin in self.followers() {
             twin.lab.wake();
         }
         self.server.on_wake(&mut self.net, 0);
@@ -507,6 +507,19 @@ impl Lab {
     }
 
     pub(crate) fn connect_from(&mut self, address: &str) -> StreamId {
+        self.connect_over(address, None)
+    }
+
+    /// A connection over TLS with this application protocol.
+    pub(crate) fn connect_with_alpn(&mut self, alpn: &str) -> StreamId {
+        let tls = TlsAgreed {
+            alpn: Some(alpn.as_bytes().to_vec()),
+            ..agreed()
+        };
+        self.connect_over("10.77.0.1", Some(Box::new(tls)))
+    }
+
+    fn connect_over(&mut self, address: &str, tls: Option<Box<TlsAgreed>>) -> StreamId {
         let stream = StreamId(self.net.streams.len() as u64 + 1);
         self.net.streams.insert(
             stream,
@@ -518,20 +531,20 @@ impl Lab {
         );
         let address: IpAddr = address.parse().expect("an address");
         let peer = SocketAddr::from((address, 40_000));
-        let accepted = AppEvent::Accepted { peer, tls: None };
+        let accepted = AppEvent::Accepted { peer, tls };
         self.net.events.push_back(Event::Stream(stream, accepted));
         self.settle();
         stream
     }
 
     pub(crate) fn send(&mut self, stream: StreamId, bytes: impl AsRef<[u8]>) {
-        if let Some(twin) = self.follower() {
-            if !twin.send(stream, bytes.as_ref()) {
-                self.leave_follower();
+        self.twins.retain_mut(|twin| {
+            if twin.follows {
+                return twin.send(stream, bytes.as_ref());
             }
-        } else if let Some(twin) = &mut self.twin {
             twin.log_differs();
-        }
+            true
+        });
         let wire = self.net.wire(stream);
         if wire.stopped.is_some() {
             return;
@@ -559,7 +572,7 @@ impl Lab {
     }
 
     pub(crate) fn reset(&mut self, stream: StreamId) {
-        if let Some(twin) = self.follower() {
+        for twin in self.followers() {
             twin.reset(stream);
         }
         self.net.close(stream, CloseReason::Reset);
@@ -568,7 +581,7 @@ impl Lab {
 
     /// The peer acknowledges at once, or only what [`Lab::acknowledge`] says.
     pub(crate) fn acknowledges(&mut self, stream: StreamId, at_once: bool) {
-        self.leave_follower();
+        self.leave_followers();
         self.net.wire(stream).acknowledges = at_once;
         self.settle();
     }
@@ -590,13 +603,13 @@ impl Lab {
     }
 
     pub(crate) fn limit_queue(&mut self, stream: StreamId, bytes_max: u64) {
-        self.leave_follower();
+        self.leave_followers();
         self.net.wire(stream).queue_bytes_max = bytes_max;
     }
 
     /// Lets time pass, timer by timer.
     pub(crate) fn pass(&mut self, time: Duration) {
-        if let Some(twin) = self.follower() {
+        for twin in self.followers() {
             twin.lab.pass(time);
         }
         let end = self.net.now + time;
@@ -642,7 +655,7 @@ impl Lab {
     }
 
     fn begin_quic(&mut self, is_barred: bool, is_early: bool) -> QuicConnection {
-        self.leave_follower();
+        self.leave_followers();
         let connection = QuicConnection(self.net.quic.len() as u64 + 1);
         let quic = Quic {
             is_barred,
@@ -757,7 +770,7 @@ impl Lab {
     }
 
     pub(crate) fn is_aborted(&self, stream: StreamId) -> bool {
-        if let Some(twin) = &self.twin {
+        for twin in &self.twins {
             twin.compare_end(stream, self.net.streams[&stream].aborted);
         }
         self.net.streams[&stream].aborted
@@ -851,7 +864,7 @@ impl Lab {
         let end = head_bytes + length;
         response.body = bytes[head_bytes..end].to_vec();
         self.net.wire(stream).received_bytes += end as u64;
-        if let Some(twin) = &mut self.twin {
+        for twin in &mut self.twins {
             twin.compare_next(stream, &response);
         }
         response
@@ -859,14 +872,16 @@ impl Lab {
 
     /// Sends a request and returns its response.
     pub(crate) fn ask(&mut self, stream: StreamId, request: &str) -> Response {
-        let mut twin = self.twin.take_if(|twin| !twin.follows);
+        let is_follower = |twin: &mut Twin| twin.follows;
+        let followers: Vec<Twin> = self.twins.extract_if(.., is_follower).collect();
+        let mut others = std::mem::replace(&mut self.twins, followers);
         self.send(stream, request);
         let response = self.next_response(stream, !request.starts_with("HEAD "));
-        if let Some(twin) = &mut twin {
+        for twin in &mut others {
             twin.lab.pass(self.net.now - twin.lab.net.now);
             twin.compare(request, &response);
         }
-        self.twin = twin.or(self.twin.take());
+        self.twins.append(&mut others);
         response
     }
 

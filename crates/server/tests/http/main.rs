@@ -3,6 +3,7 @@
 mod accesses;
 mod conditions;
 mod drain;
+mod http2;
 mod http3;
 mod keep_alive;
 mod lab;
@@ -19,4 +20,5 @@ mod signed_urls;
 mod sites;
 mod slow;
 mod splits;
+mod twin;
 mod variants;

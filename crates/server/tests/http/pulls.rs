@@ -91,8 +91,8 @@ impl Origins for Fake {
 struct Bench {
     lab: Lab,
     said: Arc<Mutex<Said>>,
-    /// The same of the lab's twin.
-    of_twin: Arc<Mutex<Said>>,
+    /// The same of the lab's twins.
+    of_twins: [Arc<Mutex<Said>>; 2],
 }
 
 fn pull(pattern: &str) -> Pull {
@@ -150,24 +150,28 @@ fn object(size_bytes: usize) -> Box<Object> {
 
 impl Bench {
     fn new(config: Config) -> Bench {
-        let [said, of_twin] = [(), ()].map(|()| Arc::new(Mutex::new(Said::default())));
-        let fakes = [&said, &of_twin].map(|said| -> Box<dyn Origins> {
+        let all = [(), (), ()].map(|()| Arc::new(Mutex::new(Said::default())));
+        let fakes = all.each_ref().map(|said| -> Box<dyn Origins> {
             let (bell, _) = UnixStream::pair().unwrap();
             let said = Arc::clone(said);
             Box::new(Fake { said, bell })
         });
+        let [said, of_twins @ ..] = all;
         Bench {
             lab: Lab::with_origins(config, fakes),
             said,
-            of_twin,
+            of_twins,
         }
     }
 
-    /// The twin has wanted the same of its origin.
+    /// The twins have wanted the same of their origins.
     #[track_caller]
     fn compare(&self) {
-        if self.lab.has_twin() {
-            let (own, other) = (self.said(), self.of_twin.lock().unwrap());
+        if !self.lab.has_twins() {
+            return;
+        }
+        for of_twin in &self.of_twins {
+            let (own, other) = (self.said(), of_twin.lock().unwrap());
             assert_eq!(own.asks, other.asks);
             assert_eq!(own.fields, other.fields);
             assert_eq!((&own.needs, &own.missing), (&other.needs, &other.missing));
@@ -192,8 +196,8 @@ impl Bench {
     }
 
     fn tell(&mut self, ticket: Ticket, news: OriginEvent) {
-        if self.lab.has_twin() {
-            let mut of_twin = self.of_twin.lock().unwrap();
+        for of_twin in &self.of_twins {
+            let mut of_twin = of_twin.lock().unwrap();
             of_twin.news.push((ticket, news.clone()));
         }
         self.said().news.push((ticket, news));
@@ -272,7 +276,7 @@ fn an_object_comes_with_what_its_origin_says_of_it() {
         assert_eq!(response.header(name), Some(value), "{name}");
     }
     bench.all_done();
-    assert!(bench.lab.has_twin(), "all of it went over HTTP/3 as well");
+    assert!(bench.lab.has_twins(), "all of it went over HTTP/2 and HTTP/3 as well");
 }
 
 /// Fields of an origin's answer, by the responses that have them: 200, 200 to HEAD, 206, 304, 416,
@@ -363,7 +367,7 @@ fn a_response_has_those_fields_of_the_origin_that_fit_it() {
             let expected: Vec<&str> = values.map(|(_, value, _)| *value).collect();
             assert_eq!(response.values(name), expected, "{name} of {status}");
         }
-        assert!(bench.lab.has_twin(), "HTTP/3 has the same");
+        assert!(bench.lab.has_twins(), "HTTP/2 and HTTP/3 have the same");
         bench.all_done();
     }
 }
@@ -572,7 +576,7 @@ fn the_access_log_gets_to_know_how_it_has_come() {
     bench.lab.records(|record| {
         caches.push((record.status, record.cache.map(str::to_owned)));
     });
-    assert!(bench.lab.has_twin(), "whose log is the same");
+    assert!(bench.lab.has_twins(), "whose log is the same");
     let told = |how: &str| Some(how.to_owned());
     assert_eq!(
         caches,

@@ -213,7 +213,8 @@ impl<V: Version> Exchange<V> {
         };
         shared.ticket_last += 1;
         let ticket = Ticket(shared.ticket_last);
-        shared.tickets.insert(ticket, self.stream);
+        let carrier = V::carrier(self.connection, self.stream);
+        shared.tickets.insert(ticket, carrier);
         let fields = self.selecting(&request, origins.selecting());
         origins.ask(ticket, origin, &wanted, &fields);
         self.stage = Stage::Asking {

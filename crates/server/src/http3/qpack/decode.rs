@@ -1,7 +1,8 @@
 //! Decodes field sections (RFC 9204 §4.5).
 
-use crate::http3::qpack::huffman;
-use crate::http3::qpack::integer::{self, NoInteger};
+use crate::primitives::huffman;
+use crate::primitives::integer::{self, NoInteger};
+use crate::exchange::field_section::FIELD_BYTES;
 use crate::http3::qpack::static_table::STATIC_TABLE;
 
 /// Why decoding a field section stopped.
@@ -25,9 +26,6 @@ impl<E> From<NoInteger> for Failure<E> {
         }
     }
 }
-
-/// Overhead of each field, in bytes (RFC 9114 §4.2.2).
-pub(crate) const FIELD_BYTES: usize = 32;
 
 /// Passes the names and values of a field section to `each`, in order. `scratch` is overwritten,
 /// and grows to at most twice the section.

@@ -1,6 +1,7 @@
 //! Encodes field sections with indices of the static table and literals (RFC 9204 §4.5).
 
-use crate::http3::qpack::integer;
+use crate::primitives::integer;
+use crate::exchange::field_section::FIELD_BYTES;
 use crate::http3::qpack::static_table::{STATIC_TABLE, named};
 
 /// Begins a field section without a dynamic table (RFC 9204 §4.5.1).
@@ -32,9 +33,6 @@ pub(crate) fn field_with(out: &mut Vec<u8>, name: &str, write: impl FnOnce(&mut 
     }
     set_length(out, length_at);
 }
-
-/// Size of a field beyond its name and value, in bytes (RFC 9114 §4.2.2).
-const FIELD_BYTES: usize = 32;
 
 /// Most bytes of that size for each encoded byte.
 pub(crate) const EXPANSION_MAX: usize = 128;

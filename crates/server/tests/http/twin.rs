@@ -1,22 +1,41 @@
-//! A server that is asked over HTTP/3 what another is asked over HTTP/1.1: the answers differ in
-//! nothing but their framing.
+//! A server that gets over HTTP/2 or HTTP/3 the requests that another one gets over HTTP/1.1: the
+//! responses differ in nothing but their framing.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use host::app::{QuicConnection, StreamId};
 use server::{AccessRecord, Config};
 
+use crate::http2::client::Client;
 use crate::http3::client::headers;
 use crate::lab::{Lab, Response};
 
+/// The version over which a twin gets its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    Http2,
+    Http3,
+}
+
+impl Over {
+    pub(crate) const ALL: [Over; 2] = [Over::Http2, Over::Http3];
+}
+
+/// Where a twin has sent a request.
+enum Asked {
+    Http2(Box<Client>, u32),
+    Http3(QuicConnection, StreamId),
+}
+
 /// See the [module documentation](self).
 pub(crate) struct Twin {
+    over: Over,
     pub(crate) lab: Lab,
     /// It is sent what is sent over HTTP/1.1, when that is sent.
     pub(crate) follows: bool,
-    /// Requests over HTTP/1.1 to which responses are awaited, by connection, and where they were
-    /// asked here.
-    asked: BTreeMap<StreamId, VecDeque<(String, QuicConnection, StreamId)>>,
+    /// Requests over HTTP/1.1 without a response yet, by connection, and their counterparts here.
+    asked: BTreeMap<StreamId, VecDeque<(String, Asked)>>,
     /// It was not asked all, or not alike: access logs differ.
     is_partial: bool,
 }
@@ -52,16 +71,17 @@ pub(crate) fn noted(record: &AccessRecord<'_>) -> Noted {
 const OF_CONNECTIONS: [&str; 3] = ["connection", "keep-alive", "transfer-encoding"];
 
 impl Twin {
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(over: Over, config: Config) -> Self {
         Twin {
             follows: false,
-            ..Twin::following(Lab::alone(config))
+            ..Twin::following(over, Lab::alone(config))
         }
     }
 
     /// One that is sent what is sent over HTTP/1.1.
-    pub(crate) fn following(lab: Lab) -> Self {
+    pub(crate) fn following(over: Over, lab: Lab) -> Self {
         Twin {
+            over,
             lab,
             follows: true,
             asked: BTreeMap::new(),
@@ -69,18 +89,38 @@ impl Twin {
         }
     }
 
-    /// These bytes are sent on a connection of HTTP/1.1. False if HTTP/3 cannot say it.
+    /// These bytes are sent on a connection of HTTP/1.1. False if other versions have no
+    /// counterpart.
     pub(crate) fn send(&mut self, stream: StreamId, bytes: &[u8]) -> bool {
         let text = std::str::from_utf8(bytes).ok();
         let request = text.and_then(|it| Some((it, translated(it)?)));
-        let Some((request, bytes)) = request else {
+        let Some((request, fields)) = request else {
             return false;
         };
-        let connection = self.lab.http3();
-        let asked = self.lab.send_all(connection, &bytes);
+        let asked = self.begin(&fields);
         let waiting = self.asked.entry(stream).or_default();
-        waiting.push_back((request.to_owned(), connection, asked));
+        waiting.push_back((request.to_owned(), asked));
         true
+    }
+
+    /// Sends a request on a connection of its own.
+    fn begin(&mut self, fields: &[(String, String)]) -> Asked {
+        let fields: Vec<_> = fields
+            .iter()
+            .map(|(name, value)| (&name[..], &value[..]))
+            .collect();
+        match self.over {
+            Over::Http2 => {
+                let mut client = Client::open(&mut self.lab);
+                let id = client.send_request(&mut self.lab, &fields, true);
+                Asked::Http2(Box::new(client), id)
+            }
+            Over::Http3 => {
+                let connection = self.lab.http3();
+                let stream = self.lab.send_all(connection, &headers(&fields));
+                Asked::Http3(connection, stream)
+            }
+        }
     }
 
     /// The access log that is compared is not whole.
@@ -90,24 +130,34 @@ impl Twin {
 
     /// A connection of HTTP/1.1 is reset.
     pub(crate) fn reset(&mut self, stream: StreamId) {
-        for (_, connection, _) in self.asked.remove(&stream).into_iter().flatten() {
-            self.lab.lose_quic(connection);
+        for (_, asked) in self.asked.remove(&stream).into_iter().flatten() {
+            match asked {
+                Asked::Http2(client, _) => self.lab.reset(client.stream),
+                Asked::Http3(connection, _) => self.lab.lose_quic(connection),
+            }
         }
     }
 
     /// Compares the next response on a connection of HTTP/1.1, if that was asked for.
     pub(crate) fn compare_next(&mut self, stream: StreamId, expected: &Response) {
         let waiting = self.asked.get_mut(&stream);
-        if let Some((request, _, asked)) = waiting.and_then(VecDeque::pop_front) {
-            compare(&request, &self.lab.response3(asked), expected);
+        if let Some((request, asked)) = waiting.and_then(VecDeque::pop_front) {
+            let response = match asked {
+                Asked::Http2(client, id) => whole(&mut self.lab, *client, id),
+                Asked::Http3(_, stream) => self.lab.response3(stream),
+            };
+            compare(&request, &response, expected);
         }
     }
 
     /// A response that is cut off on a connection of HTTP/1.1 is one here.
     pub(crate) fn compare_end(&self, stream: StreamId, is_aborted: bool) {
         let waiting = self.asked.get(&stream).and_then(VecDeque::front);
-        if let Some((request, _, asked)) = waiting {
-            let is_reset = self.lab.reset_code(*asked).is_some();
+        if let Some((request, asked)) = waiting {
+            let is_reset = match asked {
+                Asked::Http2(client, id) => client.is_reset(&self.lab, *id),
+                Asked::Http3(_, stream) => self.lab.reset_code(*stream).is_some(),
+            };
             assert_eq!(is_reset, is_aborted, "{request}");
         }
     }
@@ -121,18 +171,31 @@ impl Twin {
         }
     }
 
-    /// Asks what was asked over HTTP/1.1, if HTTP/3 can say it, and compares the responses. Returns
-    /// whether it was asked.
+    /// Sends a request of HTTP/1.1, if this version has a counterpart, and compares the responses.
+    /// Returns whether it has one.
     pub(crate) fn compare(&mut self, request: &str, expected: &Response) -> bool {
-        let Some(bytes) = translated(request) else {
+        let Some(fields) = translated(request) else {
             self.is_partial = true;
             return false;
         };
-        let connection = self.lab.http3();
-        let response = self.lab.ask3(connection, &bytes);
+        let response = match self.begin(&fields) {
+            Asked::Http2(client, id) => whole(&mut self.lab, *client, id),
+            Asked::Http3(_, stream) => self.lab.response3(stream),
+        };
         compare(request, &response, expected);
         true
     }
+}
+
+/// A response over HTTP/2, which a rate may delay: the connection itself paces its streams.
+fn whole(lab: &mut Lab, mut client: Client, id: u32) -> Response {
+    for _ in 0..100 {
+        if client.received(lab, id).has_ended {
+            break;
+        }
+        lab.pass(Duration::from_secs(1));
+    }
+    client.response(lab, id)
 }
 
 fn compare(request: &str, response: &Response, expected: &Response) {
@@ -151,8 +214,8 @@ fn compare(request: &str, response: &Response, expected: &Response) {
     );
 }
 
-/// A request of HTTP/1.1 as one of HTTP/3; `None` if there is none like it.
-fn translated(request: &str) -> Option<Vec<u8>> {
+/// The fields of a request of HTTP/1.1 in a later version; `None` if it has no counterpart.
+fn translated(request: &str) -> Option<Vec<(String, String)>> {
     let (head, body) = request.split_once("\r\n\r\n")?;
     let mut lines = head.split("\r\n");
     let line: Vec<&str> = lines.next()?.split(' ').collect();
@@ -177,14 +240,15 @@ fn translated(request: &str) -> Option<Vec<u8>> {
             _ => fields.push((name, value)),
         }
     }
-    let mut all = vec![
+    let pseudo = [
         (":method", method),
         (":scheme", "https"),
         (":authority", authority?),
         (":path", target),
     ];
-    all.extend(fields.iter().map(|(name, value)| (&name[..], *value)));
-    Some(headers(&all))
+    let pseudo = pseudo.map(|(name, value)| (name.to_owned(), value));
+    let all = pseudo.into_iter().chain(fields);
+    Some(all.map(|(name, value)| (name, value.to_owned())).collect())
 }
 
 /// What does not hang on the version: boundaries between parts hang on the stream.
@@ -268,11 +332,11 @@ fn fill(lab: &mut Lab) {
     lab.zeros("large", 1 << 20);
 }
 
-/// Each request once over either version.
+/// Each request once over each version.
 ///
-/// Covers: RFC 9114 §4.1, RFC 9114 §4.3.2
+/// Covers: RFC 9113 §8.1, RFC 9113 §8.3.2, RFC 9114 §4.1, RFC 9114 §4.3.2
 #[test]
-fn what_is_asked_over_either_version_is_answered_alike() {
+fn requests_over_each_version_have_equal_responses() {
     let config = Config {
         sites: vec![server::Site {
             listing: true,
@@ -282,24 +346,31 @@ fn what_is_asked_over_either_version_is_answered_alike() {
         ..Config::default()
     };
     let mut plain = Lab::alone(config.clone());
-    let mut twin = Twin::new(config);
-    [&mut plain, &mut twin.lab].into_iter().for_each(fill);
+    let mut twins = Over::ALL.map(|over| Twin::new(over, config.clone()));
+    fill(&mut plain);
+    twins.iter_mut().for_each(|twin| fill(&mut twin.lab));
     let mut count = 0;
     for (line, fields) in REQUESTS {
         let stream = plain.connect();
         let request = format!("{line} HTTP/1.1\r\nHost: example.org\r\n{fields}\r\n");
         let response = plain.ask(stream, &request);
-        assert!(twin.compare(&request, &response), "{request}");
+        for twin in &mut twins {
+            assert!(twin.compare(&request, &response), "{request}");
+        }
         count += 1;
     }
-    let counters = (plain.counters(), twin.lab.counters());
-    assert_eq!(counters.0.requests, counters.1.requests);
-    assert_eq!(counters.0.virtual_bytes, counters.1.virtual_bytes);
-    assert_eq!(counters.0.responses_2xx, counters.1.responses_2xx);
-    assert_eq!(counters.0.responses_4xx, counters.1.responses_4xx);
-    assert_eq!(
-        (counters.0.http3_requests, counters.1.http3_requests),
-        (0, count)
-    );
-    assert_eq!(twin.lab.files_left_open(), 0);
+    let own = plain.counters();
+    for twin in &twins {
+        let counters = twin.lab.counters();
+        assert_eq!(counters.requests, own.requests);
+        assert_eq!(counters.virtual_bytes, own.virtual_bytes);
+        assert_eq!(counters.responses_2xx, own.responses_2xx);
+        assert_eq!(counters.responses_4xx, own.responses_4xx);
+        let expected = match twin.over {
+            Over::Http2 => [count, 0],
+            Over::Http3 => [0, count],
+        };
+        assert_eq!([counters.http2_requests, counters.http3_requests], expected);
+        assert_eq!(twin.lab.files_left_open(), 0);
+    }
 }

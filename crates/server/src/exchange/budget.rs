@@ -1,11 +1,9 @@
 //! A bound on work that leads to no response: useless frames, cancelled requests, changes of
-//! priority (RFC 9114 §10.5).
+//! priority (RFC 9113 §10.5, RFC 9114 §10.5).
 //!
 //! Work is counted in tokens. A connection begins with some, and earns more over time and one with
 //! each completed response. Whatever the peer does, work beyond its responses is bounded by
 //! [`TOKENS_MAX`] and [`TOKENS_PER_SECOND`].
-
-use crate::http3::code::{Code, Fault};
 
 /// Most tokens that a connection saves up.
 pub(crate) const TOKENS_MAX: u32 = 1000;
@@ -23,6 +21,15 @@ pub(crate) const STREAM_TOKENS: u32 = 4;
 const BYTES_PER_TOKEN: u64 = 1 << 10;
 
 const US_PER_TOKEN: u64 = 1_000_000 / TOKENS_PER_SECOND;
+
+/// Too few tokens are left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exhausted;
+
+impl Exhausted {
+    /// The reason that the peer gets.
+    pub(crate) const WHY: &str = "more than a connection may ask for beside responses";
+}
 
 /// See the [module documentation](self).
 #[derive(Debug)]
@@ -42,18 +49,12 @@ impl Budget {
     /// Takes tokens.
     ///
     /// # Errors
-    /// H3_EXCESSIVE_LOAD if too few are left.
-    pub(crate) fn spend(&mut self, now_us: u64, tokens: u32) -> Result<(), Fault> {
+    /// Too few are left.
+    pub(crate) fn spend(&mut self, now_us: u64, tokens: u32) -> Result<(), Exhausted> {
         let earned = now_us.saturating_sub(self.refilled_us) / US_PER_TOKEN;
         self.refilled_us += earned * US_PER_TOKEN;
         self.add(u32::try_from(earned).unwrap_or(u32::MAX));
-        match self.tokens.checked_sub(tokens) {
-            Some(left) => self.tokens = left,
-            None => {
-                let why = "more than a connection may ask for beside responses";
-                return Err(Fault::Connection(Code::EXCESSIVE_LOAD, why));
-            }
-        }
+        self.tokens = self.tokens.checked_sub(tokens).ok_or(Exhausted)?;
         Ok(())
     }
 
@@ -61,7 +62,11 @@ impl Budget {
     ///
     /// # Errors
     /// As [`Budget::spend`].
-    pub(crate) fn spend_frame(&mut self, now_us: u64, payload_bytes: u64) -> Result<(), Fault> {
+    pub(crate) fn spend_frame(
+        &mut self,
+        now_us: u64,
+        payload_bytes: u64,
+    ) -> Result<(), Exhausted> {
         let bytes = u32::try_from(payload_bytes / BYTES_PER_TOKEN).unwrap_or(u32::MAX);
         self.spend(now_us, FRAME_TOKENS.saturating_add(bytes))
     }

@@ -41,16 +41,15 @@ impl Priority {
         priority
     }
 
-    /// The priority for [`Io::prioritize`](host::app::Io::prioritize): within an urgency,
-    /// non-incremental streams go first, one after the other, then incremental ones in turns (RFC
-    /// 9218 §10).
-    pub(crate) fn of_stream(self, id: u64) -> i32 {
+    /// The priority for [`Io::prioritize`](host::app::Io::prioritize) of the connection's request
+    /// with this ordinal: within an urgency, non-incremental streams go first, one after the other,
+    /// then incremental ones in turns (RFC 9218 §10).
+    pub(crate) fn of_request(self, ordinal: u64) -> i32 {
         let urgency = i32::from(self.urgency.min(7));
         let order = if self.incremental {
             ORDERED
         } else {
-            // Every fourth stream ID is a request's.
-            id / 4 % ORDERED
+            ordinal % ORDERED
         };
         (3 - urgency) * URGENCY_STEP - order as i32
     }
@@ -89,20 +88,20 @@ mod tests {
     /// Covers: RFC 9218 §10
     #[test]
     fn streams_come_by_urgency_and_then_in_order_or_in_turns() {
-        let of = |urgency, incremental, id| {
+        let of = |urgency, incremental, ordinal| {
             let priority = Priority {
                 urgency,
                 incremental,
             };
-            priority.of_stream(id)
+            priority.of_request(ordinal)
         };
-        assert_eq!(Priority::default().of_stream(0), 0);
+        assert_eq!(Priority::default().of_request(0), 0);
         for urgency in 0..7 {
-            for id in [0, 4, 400, 1 << 40] {
-                assert!(of(urgency, false, id) > of(urgency, false, id + 4));
-                assert_eq!(of(urgency, true, id), of(urgency, true, 0));
-                assert!(of(urgency, false, id) > of(urgency, true, id));
-                assert!(of(urgency, true, id) > of(urgency + 1, false, 0));
+            for ordinal in [0, 1, 100, 1 << 40] {
+                assert!(of(urgency, false, ordinal) > of(urgency, false, ordinal + 1));
+                assert_eq!(of(urgency, true, ordinal), of(urgency, true, 0));
+                assert!(of(urgency, false, ordinal) > of(urgency, true, ordinal));
+                assert!(of(urgency, true, ordinal) > of(urgency + 1, false, 0));
             }
         }
     }

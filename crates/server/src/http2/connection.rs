@@ -1,0 +1,716 @@
+//! The life of one connection that carries HTTP/2: its streams, and how it ends.
+//!
+//! ```text
+//!            drain                    a second later
+//!  Serving ────────▶ Announced (GOAWAY) ─────────▶ Leaving (GOAWAY with the last ID)
+//!     │ idle, fault (GOAWAY)                          │ no stream is left
+//!     └──────────────────────▶ Closing (FIN) ◀────────┘
+//!                                 └──▶ Closed
+//! ```
+//!
+//! The TCP stream has one timer: the earliest of the connection's deadlines and its streams'.
+
+mod frames;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use host::Source;
+use host::app::{AppEvent, FileHandle, Io, StreamId, TlsAgreed};
+
+use crate::access::Accesses;
+use crate::exchange::budget::{Budget, STREAM_TOKENS};
+use crate::exchange::field_section::{self, Scratch};
+use crate::exchange::input::Input;
+use crate::exchange::lifecycle::ConnectionInfo;
+use crate::exchange::priority::Priority;
+use crate::exchange::shared::Shared;
+use crate::exchange::watch::{Expiry, Progress, Wait, Watch};
+use crate::http2::code::{Code, Fault};
+use crate::http2::frame::{self, STREAM_ID_MAX};
+use crate::http2::frame_reader::FrameReader;
+use crate::http2::frame_writer::FrameWriter;
+use crate::http2::hpack::decode::Decoder;
+use crate::http2::scheduler::Scheduler;
+use crate::http2::settings;
+use crate::http2::stream::{Context, Stream, Turn};
+use crate::http2::window::ReceiveWindow;
+use crate::semantics::pull::{OriginEvent, Ticket};
+
+/// How long the server still accepts requests after the first GOAWAY: they may be in flight (RFC
+/// 9113 §6.8).
+const ANNOUNCED_FOR: Duration = Duration::from_secs(1);
+
+/// Bytes in the TCP stream, written and not sent, from which on no stream writes. A response that
+/// becomes urgent waits for these.
+const UNSENT_BYTES_MAX: u64 = 64 << 10;
+
+/// Bytes left of them when streams write again.
+const UNSENT_BYTES_LOW: u64 = 32 << 10;
+
+/// Frames of the connection that the TCP stream has not taken, in bytes, from which on nothing is
+/// read.
+const PENDING_BYTES_MAX: usize = 16 << 10;
+
+/// WINDOW_UPDATE frames that cost nothing, for each DATA frame sent.
+const WINDOW_UPDATES_PER_DATA: u32 = 2;
+
+/// Most such frames that a connection saves up.
+const WINDOW_UPDATES_MAX: u32 = 1000;
+
+/// Most stream IDs kept of streams that this side has reset: frames of theirs may be in flight.
+const RESET_IDS_MAX: usize = 128;
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: StreamId,
+    peer: SocketAddr,
+    tls: Option<Box<TlsAgreed>>,
+    source: Source,
+    /// Its responses are logged.
+    is_logged: bool,
+    stage: Stage,
+    input: Input,
+    /// The TCP stream may hold unread bytes.
+    unread: bool,
+    /// The peer has sent FIN.
+    peer_finished: bool,
+    /// The client may speak HTTP/1.1 instead: its first bytes decide.
+    is_undecided: bool,
+    /// It does.
+    is_http1: bool,
+    /// The client's preface has arrived.
+    has_preface: bool,
+    /// The client's first SETTINGS have arrived.
+    has_settings: bool,
+    /// The client sends no further request.
+    peer_leaves: bool,
+    reader: FrameReader,
+    decoder: Decoder,
+    writer: FrameWriter,
+    receive: ReceiveWindow,
+    streams: BTreeMap<u32, Box<Stream>>,
+    /// Streams of which request or response is not complete.
+    open: u32,
+    scheduler: Scheduler,
+    /// Streams that wait for the window of the connection.
+    blocked: Vec<u32>,
+    /// IDs of streams that this side has reset.
+    reset: VecDeque<u32>,
+    /// Priorities of streams not opened yet.
+    priorities: Vec<(u32, Priority)>,
+    /// Greatest ID of a stream of the client.
+    last_id: u32,
+    /// Requests so far.
+    requests: u32,
+    budget: Budget,
+    /// WINDOW_UPDATE frames that cost nothing.
+    window_updates: u32,
+    watch: Watch,
+    /// When the watch expires, in microseconds.
+    watch_us: Option<u64>,
+    /// When the client must have acknowledged SETTINGS.
+    settings_us: Option<u64>,
+    /// When the stage ends by itself.
+    stage_us: Option<u64>,
+    /// When the timer of the TCP stream expires.
+    armed_us: Option<u64>,
+    /// See [`Context::other_rates`].
+    other_rates: Vec<(StreamId, Option<u64>)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Serving,
+    /// The client has GOAWAY without a limit; requests in flight are still accepted.
+    Announced,
+    /// Streams beyond this ID are refused.
+    Leaving(u32),
+    /// No stream is left; FIN follows the last frame. Received bytes are discarded, this many.
+    Closing {
+        has_fin: bool,
+        discard_bytes: u64,
+    },
+    /// The connection is reset; `Closed` follows.
+    Aborted,
+}
+
+/// The result of a handshake.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) peer: SocketAddr,
+    pub(crate) tls: Option<Box<TlsAgreed>>,
+    /// Responses are logged.
+    pub(crate) is_logged: bool,
+    /// The client may speak HTTP/1.1 instead.
+    pub(crate) is_undecided: bool,
+}
+
+/// The context of a stream, from fields of the connection.
+macro_rules! context {
+    ($connection:ident, $io:ident, $shared:ident) => {
+        &mut Context {
+            io: &mut *$io,
+            shared: &mut *$shared,
+            writer: &mut $connection.writer,
+            other_rates: &mut $connection.other_rates,
+        }
+    };
+}
+use context;
+
+impl Connection {
+    /// Begins a connection: sends SETTINGS.
+    pub(crate) fn open(
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        stream: StreamId,
+        accepted: Accepted,
+    ) -> Self {
+        let mut connection = Connection {
+            stream,
+            source: Source::from(accepted.peer.ip()),
+            peer: accepted.peer,
+            tls: accepted.tls,
+            is_logged: accepted.is_logged,
+            stage: Stage::Serving,
+            input: Input::default(),
+            unread: false,
+            peer_finished: false,
+            is_undecided: accepted.is_undecided,
+            is_http1: false,
+            has_preface: false,
+            has_settings: false,
+            peer_leaves: false,
+            reader: FrameReader::default(),
+            decoder: Decoder::new(),
+            writer: FrameWriter::new(stream),
+            receive: ReceiveWindow::INITIAL,
+            streams: BTreeMap::new(),
+            open: 0,
+            scheduler: Scheduler::default(),
+            blocked: Vec::new(),
+            reset: VecDeque::new(),
+            priorities: Vec::new(),
+            last_id: 0,
+            requests: 0,
+            budget: Budget::new(io.now_us()),
+            window_updates: 0,
+            watch: Watch::default(),
+            watch_us: None,
+            settings_us: None,
+            stage_us: None,
+            armed_us: None,
+            other_rates: Vec::new(),
+        };
+        if !connection.is_undecided {
+            connection.begin(io, shared);
+        }
+        connection.advance(io, shared);
+        connection
+    }
+
+    /// Sends SETTINGS.
+    fn begin(&mut self, io: &dyn Io, shared: &Shared) {
+        let config = &shared.config;
+        let section_bytes_max = field_section::section_bytes_max(config);
+        let section_bytes_max = u32::try_from(section_bytes_max).unwrap_or(u32::MAX);
+        let control = self.writer.control();
+        settings::write(control, config.http2_streams_max, section_bytes_max);
+        let timeout_us = micros(config.head_timeout);
+        self.settings_us = Some(io.now_us().saturating_add(timeout_us));
+        if shared.is_draining {
+            self.announce(io);
+        }
+    }
+
+    /// The client speaks HTTP/1.1: the received bytes, whether more may be unread, and whether the
+    /// client has sent FIN.
+    pub(crate) fn take_http1(&mut self) -> Option<(Input, bool, bool)> {
+        self.is_http1.then(|| {
+            let input = std::mem::take(&mut self.input);
+            (input, self.unread, self.peer_finished)
+        })
+    }
+
+    /// Handles an event of the TCP stream, and advances as far as possible.
+    pub(crate) fn on_event(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        scratch: &mut Scratch,
+        event: &AppEvent,
+    ) {
+        match *event {
+            AppEvent::Readable => self.unread = true,
+            AppEvent::PeerFinished => (self.unread, self.peer_finished) = (true, true),
+            AppEvent::Timer => self.expired(io, shared),
+            AppEvent::Opened { file, .. }
+            | AppEvent::OpenFailed { file, .. }
+            | AppEvent::Listed { file, .. } => self.on_file(io, shared, file, event),
+            _ => {}
+        }
+        self.read(io, shared, scratch);
+        if !self.is_http1 {
+            self.advance(io, shared);
+        }
+    }
+
+    /// Handles news from the fetcher, and advances as far as possible.
+    pub(crate) fn on_news(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        ticket: Ticket,
+        news: OriginEvent,
+    ) {
+        let mut streams = self.streams.values_mut();
+        if let Some(stream) = streams.find_map(|stream| stream.has_ticket(ticket).then_some(stream)) {
+            let id = stream.output.id;
+            stream.on_news(context!(self, io, shared), ticket, news);
+            self.make_ready(id);
+        }
+        self.advance(io, shared);
+    }
+
+    /// Begins a graceful shutdown: announces it, and closes once open streams are answered.
+    pub(crate) fn drain(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        match self.stage {
+            Stage::Serving if self.is_undecided => self.close(io, shared, Code::NO_ERROR, ""),
+            Stage::Serving => self.announce(io),
+            _ => {}
+        }
+        self.advance(io, shared);
+    }
+
+    fn announce(&mut self, io: &dyn Io) {
+        self.stage = Stage::Announced;
+        self.stage_us = Some(io.now_us().saturating_add(micros(ANNOUNCED_FOR)));
+        frame::goaway(self.writer.control(), STREAM_ID_MAX, Code::NO_ERROR, "");
+    }
+
+    /// The client's address.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Memory for requests, responses and frames, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let streams = self.streams.values().map(|stream| stream.memory_bytes());
+        streams.sum::<usize>()
+            + self.input.memory_bytes()
+            + self.reader.memory_bytes()
+            + self.decoder.memory_bytes()
+            + self.writer.memory_bytes()
+    }
+
+    /// The current state of the connection: that of the stream which has been open for longest.
+    pub(crate) fn info(&self) -> ConnectionInfo {
+        let first = self.streams.values().next().map(|stream| stream.info());
+        let phase = match self.stage {
+            Stage::Closing { .. } => "lingering",
+            Stage::Aborted => "aborted",
+            _ => first.as_ref().map_or("reading", |first| first.phase),
+        };
+        ConnectionInfo {
+            phase,
+            requests: self.requests,
+            site: first.as_ref().and_then(|first| first.site.clone()),
+            object: first.and_then(|first| first.object),
+        }
+    }
+
+    /// The TCP stream is over: releases all resources.
+    pub(crate) fn closed(mut self, io: &mut dyn Io, shared: &mut Shared) {
+        self.close_streams(io, shared);
+        self.input.release(&mut shared.pool);
+    }
+
+    fn close_streams(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        while let Some((_, stream)) = self.streams.pop_first() {
+            let is_cancelled = !stream.output.is_ended();
+            stream.closed(context!(self, io, shared), is_cancelled);
+        }
+        self.open = 0;
+        self.scheduler = Scheduler::default();
+        self.blocked.clear();
+    }
+
+    /// A file has been opened, or could not be.
+    fn on_file(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        file: FileHandle,
+        event: &AppEvent,
+    ) {
+        let mut streams = self.streams.values_mut();
+        let Some(stream) = streams.find(|stream| stream.awaits(file)) else {
+            // Its stream is over, and has closed it.
+            return;
+        };
+        let id = stream.output.id;
+        stream.on_event(context!(self, io, shared), event);
+        self.make_ready(id);
+    }
+
+    /// A stream may have something to write.
+    fn make_ready(&mut self, id: u32) {
+        if let Some(stream) = self.streams.get_mut(&id)
+            && stream.place.is_none()
+        {
+            stream.place = Some(self.scheduler.add(id, stream.priority()));
+        }
+    }
+
+    /// Streams of the connection's other streams have other rates.
+    fn apply_rates(&mut self) {
+        while let Some((name, rate)) = self.other_rates.pop() {
+            let mut streams = self.streams.values_mut();
+            if let Some(stream) = streams.find(|stream| stream.output.name == name) {
+                stream.output.pacing_rate = rate;
+            }
+        }
+    }
+
+    /// Settles acknowledgments, writes, and sets the timer.
+    fn advance(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        self.acknowledge(io, shared);
+        self.write(io, shared);
+        self.end_if_done(io, shared);
+        self.apply_rates();
+        self.input.release_if_empty(&mut shared.pool);
+        self.watch(io, shared);
+        self.arm(io);
+    }
+
+    /// Streams learn which of their bytes have been acknowledged.
+    fn acknowledge(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        while let Some((id, bytes)) = self.writer.acknowledge(io) {
+            let Some(stream) = self.streams.get_mut(&id) else {
+                continue;
+            };
+            stream.output.acknowledge(bytes);
+            if stream.output.unacknowledged() > 0 {
+                continue;
+            }
+            stream.on_event(context!(self, io, shared), &AppEvent::Drained);
+            match stream.is_over() {
+                true => self.remove(io, shared, id, false),
+                false => self.make_ready(id),
+            }
+        }
+    }
+
+    /// Streams write in turns, as far as the TCP stream is about to send.
+    fn write(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        loop {
+            self.writer.flush(io);
+            if self.writer.is_blocked() || self.scheduler.is_empty() {
+                return;
+            }
+            if io.unsent(self.stream) >= UNSENT_BYTES_MAX {
+                io.set_notsent_lowat(self.stream, UNSENT_BYTES_LOW);
+                return;
+            }
+            let Some(id) = self.scheduler.next() else {
+                return;
+            };
+            self.take_turn(io, shared, id);
+        }
+    }
+
+    fn take_turn(&mut self, io: &mut dyn Io, shared: &mut Shared, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        stream.place = None;
+        // The timer makes it ready again.
+        if stream.paced_until_us(io.now_us()).is_some() {
+            return;
+        }
+        match stream.take_turn(context!(self, io, shared)) {
+            Turn::Wrote => {
+                let updates = self.window_updates + WINDOW_UPDATES_PER_DATA;
+                self.window_updates = updates.min(WINDOW_UPDATES_MAX);
+                self.make_ready(id);
+            }
+            Turn::Idle => {
+                let has_window = stream.output.window.available() > 0;
+                let is_waiting = stream.output.is_begun() && !stream.output.is_ended();
+                if is_waiting && has_window && self.writer.window.available() == 0 {
+                    self.blocked.push(id);
+                }
+            }
+            Turn::Finished => self.finished(id),
+            Turn::Lost => self.reset_stream(io, shared, id, Code::INTERNAL_ERROR),
+        }
+    }
+
+    /// END_STREAM is written. The rest of the request is unwanted (RFC 9113 §8.1).
+    fn finished(&mut self, id: u32) {
+        self.budget.earn();
+        self.open = self.open.saturating_sub(1);
+        if let Some(stream) = self.streams.get_mut(&id)
+            && !stream.request_ended
+        {
+            stream.request_ended = true;
+            frame::rst_stream(self.writer.control(), id, Code::NO_ERROR);
+            self.note_reset(id);
+        }
+    }
+
+    fn note_reset(&mut self, id: u32) {
+        if self.reset.len() == RESET_IDS_MAX {
+            self.reset.pop_front();
+        }
+        self.reset.push_back(id);
+    }
+
+    /// Resets a stream.
+    fn reset_stream(&mut self, io: &mut dyn Io, shared: &mut Shared, id: u32, code: Code) {
+        frame::rst_stream(self.writer.control(), id, code);
+        self.note_reset(id);
+        self.remove(io, shared, id, true);
+    }
+
+    /// Forgets a stream.
+    fn remove(&mut self, io: &mut dyn Io, shared: &mut Shared, id: u32, is_cancelled: bool) {
+        let Some(stream) = self.streams.remove(&id) else {
+            return;
+        };
+        if let Some(place) = stream.place {
+            self.scheduler.remove(place);
+        }
+        if stream.is_open() {
+            self.open = self.open.saturating_sub(1);
+        }
+        stream.closed(context!(self, io, shared), is_cancelled);
+    }
+
+    /// Ends the stream or the connection of a fault.
+    fn judge(&mut self, io: &mut dyn Io, shared: &mut Shared, fault: Fault) {
+        match fault {
+            Fault::Stream(id, code) => {
+                shared.counters.http2_stream_errors += 1;
+                self.reset_stream(io, shared, id, code);
+                // The request may have had a file opened.
+                if let Err(exhausted) = self.budget.spend(io.now_us(), STREAM_TOKENS) {
+                    self.judge(io, shared, exhausted.into());
+                }
+            }
+            Fault::Connection(code, why) => {
+                tracing::debug!(
+                    stream = self.stream.0,
+                    code = code.0,
+                    why,
+                    "connection error"
+                );
+                shared.counters.http2_connection_errors += 1;
+                if code == Code::ENHANCE_YOUR_CALM {
+                    shared.counters.http2_excessive_loads += 1;
+                }
+                self.close(io, shared, code, why);
+            }
+        }
+    }
+
+    /// Sends GOAWAY, and closes once it is written.
+    fn close(&mut self, io: &mut dyn Io, shared: &mut Shared, code: Code, why: &str) {
+        if matches!(self.stage, Stage::Closing { .. } | Stage::Aborted) {
+            return;
+        }
+        if !self.is_undecided {
+            frame::goaway(self.writer.control(), self.last_id, code, why);
+        }
+        self.finish(io, shared);
+    }
+
+    /// FIN follows what is written.
+    fn finish(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        self.close_streams(io, shared);
+        self.settings_us = None;
+        self.stage_us = None;
+        self.stage = Stage::Closing {
+            has_fin: false,
+            discard_bytes: shared.config.linger_bytes_max,
+        };
+    }
+
+    fn abort(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        self.close_streams(io, shared);
+        self.input.release(&mut shared.pool);
+        io.abort(self.stream);
+        self.stage = Stage::Aborted;
+    }
+
+    /// Closes a connection that has no stream left and gets no further one.
+    fn end_if_done(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        let is_idle = self.streams.is_empty();
+        match self.stage {
+            Stage::Leaving(_) if is_idle => self.finish(io, shared),
+            Stage::Serving | Stage::Announced if is_idle => {
+                if self.peer_leaves || self.peer_finished && !self.unread {
+                    self.close(io, shared, Code::NO_ERROR, "");
+                }
+            }
+            _ => {}
+        }
+        if let Stage::Closing { has_fin, .. } = &mut self.stage
+            && !*has_fin
+        {
+            self.writer.flush(io);
+            if !self.writer.is_blocked() {
+                *has_fin = true;
+                io.shutdown(self.stream);
+            }
+        }
+    }
+
+    /// What the connection waits for from outside.
+    fn wait(&self, io: &dyn Io) -> Option<Wait> {
+        let is_sending = io.unacknowledged(self.stream) > 0;
+        match self.stage {
+            Stage::Aborted => None,
+            _ if is_sending || !self.streams.is_empty() => Some(Wait::Progress),
+            Stage::Closing { .. } => Some(Wait::Linger),
+            _ if !self.has_settings || self.reader.is_within_frame() => Some(Wait::Head),
+            _ if !self.input.is_empty() => Some(Wait::Head),
+            _ => Some(Wait::Idle),
+        }
+    }
+
+    fn watch(&mut self, io: &mut dyn Io, shared: &Shared) {
+        let Some(wait) = self.wait(io) else {
+            self.watch.clear();
+            self.watch_us = None;
+            return;
+        };
+        if !self.watch.is_for(wait) {
+            let progress = self.progress(io);
+            let after = self.watch.set(wait, &progress, &shared.config);
+            self.watch_us = Some(io.now_us().saturating_add(micros(after)));
+            io.set_idle(self.stream, wait == Wait::Idle);
+        }
+    }
+
+    fn progress(&self, io: &dyn Io) -> Progress {
+        Progress {
+            acknowledged: io.acknowledged(self.stream),
+            unacknowledged: io.unacknowledged(self.stream),
+            waits_for_peer: io.waits_for_peer(self.stream),
+        }
+    }
+
+    /// Sets the timer of the TCP stream to the earliest deadline.
+    fn arm(&mut self, io: &mut dyn Io) {
+        if self.stage == Stage::Aborted {
+            return;
+        }
+        let now_us = io.now_us();
+        let streams = self.streams.values().flat_map(|stream| {
+            let paced_us = stream.paced_until_us(now_us).filter(|_| stream.place.is_none());
+            [stream.output.deadline_us, paced_us]
+        });
+        let own = [self.watch_us, self.settings_us, self.stage_us];
+        let earliest_us = own.into_iter().chain(streams).flatten().min();
+        if earliest_us != self.armed_us {
+            self.armed_us = earliest_us;
+            let after = earliest_us.map(|at_us| at_us.saturating_sub(now_us));
+            io.set_timer(self.stream, after.map(Duration::from_micros));
+        }
+    }
+
+    /// The timer has expired: handles each deadline that is over.
+    fn expired(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        self.armed_us = None;
+        let now_us = io.now_us();
+        let is_over = |deadline_us: &mut Option<u64>| {
+            deadline_us.take_if(|at_us| *at_us <= now_us).is_some()
+        };
+        if is_over(&mut self.stage_us) && self.stage == Stage::Announced {
+            self.stage = Stage::Leaving(self.last_id);
+            frame::goaway(self.writer.control(), self.last_id, Code::NO_ERROR, "");
+        }
+        if is_over(&mut self.settings_us) {
+            let why = "SETTINGS that are not acknowledged";
+            self.judge(io, shared, Fault::Connection(Code::SETTINGS_TIMEOUT, why));
+        }
+        if is_over(&mut self.watch_us) {
+            self.watch_expired(io, shared);
+        }
+        self.streams_expired(io, shared, now_us);
+    }
+
+    fn streams_expired(&mut self, io: &mut dyn Io, shared: &mut Shared, now_us: u64) {
+        let ids: Vec<u32> = self.streams.keys().copied().collect();
+        for id in ids {
+            let Some(stream) = self.streams.get_mut(&id) else {
+                continue;
+            };
+            let deadline_us = &mut stream.output.deadline_us;
+            if deadline_us.take_if(|at_us| *at_us <= now_us).is_some() {
+                let result = stream.expired(context!(self, io, shared));
+                if let Err(code) = result {
+                    self.reset_stream(io, shared, id, code);
+                    continue;
+                }
+            }
+            // Its rate may permit more.
+            self.make_ready(id);
+        }
+    }
+
+    fn watch_expired(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        let progress = self.progress(io);
+        let expiry = self.watch.expire(&progress, &shared.config);
+        let has_streams = !self.streams.is_empty();
+        match expiry {
+            Expiry::Stale => {}
+            Expiry::Again(after) => {
+                self.watch_us = Some(io.now_us().saturating_add(micros(after)));
+            }
+            Expiry::Overdue(Wait::Head) => {
+                shared.counters.head_timeouts += 1;
+                self.close(io, shared, Code::NO_ERROR, "a frame that did not end in time");
+            }
+            Expiry::Overdue(Wait::Idle) => {
+                shared.counters.idle_timeouts += 1;
+                self.close(io, shared, Code::NO_ERROR, "");
+            }
+            // Streams have timers of their own.
+            Expiry::Overdue(Wait::Progress) if has_streams && progress.unacknowledged == 0 => {}
+            Expiry::Overdue(Wait::Progress) => {
+                shared.counters.stall_timeouts += 1;
+                self.abort(io, shared);
+            }
+            Expiry::TooSlow => {
+                shared.counters.rate_timeouts += 1;
+                if shared.slow_clients.begins(io.now_us()) {
+                    tracing::warn!(
+                        stream = self.stream.0,
+                        "a client takes less than rate_min: it is reset; later ones are only \
+                         counted"
+                    );
+                }
+                self.abort(io, shared);
+            }
+            Expiry::Overdue(Wait::Linger) => {
+                shared.counters.linger_timeouts += 1;
+                self.abort(io, shared);
+            }
+        }
+    }
+
+    /// What is noted of responses, if they are logged.
+    fn accesses(&self, shared: &Shared) -> Option<Accesses> {
+        let is_logged = self.is_logged && shared.access_log.is_some();
+        is_logged.then(|| Accesses::new(self.stream.0, self.peer, self.tls.as_deref()))
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,122 @@
+//! Flow-control windows (RFC 9113 §5.2, §6.9).
+
+/// Window of a connection, and of a stream without SETTINGS_INITIAL_WINDOW_SIZE, in bytes.
+pub(crate) const INITIAL_BYTES: u32 = (1 << 16) - 1;
+
+/// Greatest window, in bytes.
+const BYTES_MAX: i64 = (1 << 31) - 1;
+
+/// The window exceeds 2^31-1 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overflow;
+
+/// A peer's window: how much this side may send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendWindow {
+    /// Negative after the peer has reduced SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113 §6.9.2).
+    bytes: i64,
+}
+
+impl SendWindow {
+    pub(crate) fn new(bytes: u32) -> Self {
+        SendWindow {
+            bytes: bytes.into(),
+        }
+    }
+
+    /// Bytes that may be sent now.
+    pub(crate) fn available(self) -> u64 {
+        u64::try_from(self.bytes).unwrap_or(0)
+    }
+
+    /// Bytes are sent; no more than [`SendWindow::available`].
+    pub(crate) fn take(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.available(), "beyond the window");
+        self.bytes -= bytes as i64;
+    }
+
+    /// The window changes by an increment, or by a change of the initial size.
+    ///
+    /// # Errors
+    /// It would exceed 2^31-1 bytes.
+    pub(crate) fn change(&mut self, bytes: i64) -> Result<(), Overflow> {
+        let changed = self.bytes + bytes;
+        if changed > BYTES_MAX {
+            return Err(Overflow);
+        }
+        self.bytes = changed;
+        Ok(())
+    }
+}
+
+/// This side's window: how much the peer may send. Everything that arrives is consumed at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReceiveWindow {
+    bytes: u32,
+}
+
+/// The peer has sent more than its window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exceeded;
+
+impl ReceiveWindow {
+    /// The window of [`INITIAL_BYTES`].
+    pub(crate) const INITIAL: ReceiveWindow = ReceiveWindow {
+        bytes: INITIAL_BYTES,
+    };
+
+    /// Bytes have arrived.
+    ///
+    /// # Errors
+    /// There are more than the window has.
+    pub(crate) fn take(&mut self, bytes: u32) -> Result<(), Exceeded> {
+        self.bytes = self.bytes.checked_sub(bytes).ok_or(Exceeded)?;
+        Ok(())
+    }
+
+    /// The increment of a WINDOW_UPDATE that is due: half of the window is used up.
+    pub(crate) fn refill(&mut self) -> Option<u32> {
+        let used = INITIAL_BYTES - self.bytes;
+        if used < INITIAL_BYTES / 2 {
+            return None;
+        }
+        self.bytes = INITIAL_BYTES;
+        Some(used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: RFC 9113 §6.9.1, RFC 9113 §6.9.2
+    #[test]
+    fn a_window_may_become_negative_and_has_a_greatest_size() {
+        let mut window = SendWindow::new(INITIAL_BYTES);
+        window.take(60_000);
+        assert_eq!(window.available(), 5535);
+        // SETTINGS_INITIAL_WINDOW_SIZE becomes 16,383, as in the text.
+        assert_eq!(window.change(16_383 - 65_535), Ok(()));
+        assert_eq!(window.available(), 0);
+        assert_eq!(window.change(43_617), Ok(()));
+        assert_eq!(window.available(), 0);
+        assert_eq!(window.change(1), Ok(()));
+        assert_eq!(window.available(), 1);
+        assert_eq!(window.change(BYTES_MAX - 1), Ok(()));
+        assert_eq!(window.change(1), Err(Overflow));
+        assert_eq!(window.available(), BYTES_MAX as u64);
+    }
+
+    /// Covers: RFC 9113 §6.9
+    #[test]
+    fn half_a_window_is_given_back_at_once() {
+        let mut window = ReceiveWindow::INITIAL;
+        assert_eq!(window.take(30_000), Ok(()));
+        assert_eq!(window.refill(), None);
+        assert_eq!(window.take(10_000), Ok(()));
+        assert_eq!(window.refill(), Some(40_000));
+        assert_eq!(window.refill(), None);
+        assert_eq!(window.take(INITIAL_BYTES), Ok(()));
+        assert_eq!(window.take(1), Err(Exceeded));
+    }
+}
