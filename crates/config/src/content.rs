@@ -177,6 +177,8 @@ impl Content {
             connection_bytes_per_second_max: http.rate_per_connection.and_then(bytes_per_second),
             source_bytes_per_second_max: http.rate_per_source.and_then(bytes_per_second),
             responses_in_flight_max: http.responses_in_flight_max as usize,
+            http2_streams_max: http.http2_streams_max,
+            http2_prior_knowledge: http.http2_prior_knowledge,
             head_timeout: http.head_timeout.0.0,
             idle_timeout: http.idle_timeout.0.0,
             stall_timeout: http.stall_timeout.0.0,
@@ -207,6 +209,7 @@ impl Content {
         for (key, number) in [
             ("ranges_max", http.ranges_max),
             ("responses_in_flight_max", http.responses_in_flight_max),
+            ("http2_streams_max", http.http2_streams_max),
         ] {
             let name = format!("http.{key}");
             check_number(here(key), &name, number.into(), problems);

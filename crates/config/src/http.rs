@@ -40,6 +40,10 @@ pub struct Http {
     /// Maximum responses queued on one connection and not fully acknowledged; further requests
     /// wait.
     pub responses_in_flight_max: u32,
+    /// Maximum concurrent requests of an HTTP/2 connection; the server refuses further ones.
+    pub http2_streams_max: u32,
+    /// Serve HTTP/2 on ports without TLS as well, to clients that begin with it.
+    pub http2_prior_knowledge: bool,
     /// Time from a connection's start, or from a request's first byte, to the end of the head;
     /// after that, 408.
     pub head_timeout: Text<Time>,
@@ -68,6 +72,8 @@ impl Default for Http {
             body_bytes_max,
             ranges_max,
             responses_in_flight_max,
+            http2_streams_max,
+            http2_prior_knowledge,
             head_timeout,
             idle_timeout,
             stall_timeout,
@@ -94,6 +100,8 @@ impl Default for Http {
             body_max: Text(Size(body_bytes_max)),
             ranges_max: ranges_max as u32,
             responses_in_flight_max: responses_in_flight_max as u32,
+            http2_streams_max,
+            http2_prior_knowledge,
             head_timeout: time(head_timeout),
             idle_timeout: time(idle_timeout),
             stall_timeout: time(stall_timeout),

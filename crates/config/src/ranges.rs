@@ -17,6 +17,7 @@ const NUMBERS: &[(&str, u64, u64)] = &[
     ("tls.key_records", KEY_RECORDS.0, KEY_RECORDS.1),
     ("http.ranges_max", 1, 1_000_000),
     ("http.responses_in_flight_max", 1, 1_000_000),
+    ("http.http2_streams_max", 1, 1000),
     // Each is looked for among all.
     ("origin.variants_max", 1, 1024),
     ("origin.fields_max", 1, FieldLimits::COUNT_MAX as u64),

@@ -23,6 +23,8 @@ pub struct Tls {
     /// Records sealed per key, from 16 to 16777216: then the key is replaced or, with TLS 1.2, the
     /// connection ends. Default: 8388608.
     pub key_records: Option<u64>,
+    /// Offer HTTP/2 on TLS ports (ALPN). Default: true.
+    pub http2: Option<bool>,
     /// Create a self-signed certificate for the served addresses and localhost, for testing:
     /// clients trust it only if it is added to their trust store.
     #[cfg_attr(test, schemars(extend("x-reload" = true)))]
@@ -40,6 +42,7 @@ pub struct TlsSettings {
     versions: Vec<Text<VersionName>>,
     ciphers: Vec<Text<CipherName>>,
     key_records: Option<u64>,
+    http2: bool,
 }
 
 impl Tls {
@@ -49,6 +52,7 @@ impl Tls {
             versions: self.versions.clone(),
             ciphers: self.ciphers.clone(),
             key_records: self.key_records,
+            http2: self.http2 != Some(false),
         }
     }
 }
@@ -65,6 +69,9 @@ impl TlsSettings {
         }
         if let Some(records) = self.key_records {
             settings.limits.records_per_key_max = records;
+        }
+        if self.http2 {
+            settings.alpn.insert(0, b"h2".to_vec());
         }
         settings
     }
@@ -94,7 +101,8 @@ mod tests {
     fn settings_cross_to_the_host_process_and_default_to_all() {
         let text = r#"versions = ["1.3"]
             ciphers = ["AES-128-GCM", "chacha20-poly1305"]
-            key_records = 1000"#;
+            key_records = 1000
+            http2 = false"#;
         let tls: Tls = toml::from_str(text).unwrap();
         let crossed = serde_json::to_string(&tls.settings()).unwrap();
         let settings: TlsSettings = serde_json::from_str(&crossed).unwrap();
@@ -105,7 +113,9 @@ mod tests {
             [Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305]
         );
         assert_eq!(settings.limits.records_per_key_max, 1000);
+        assert_eq!(settings.alpn, [&b"http/1.1"[..], b"http/1.0"]);
         let all = Tls::default().settings().to_tls();
         assert_eq!((all.versions.len(), all.ciphers.len()), (2, 3));
+        assert_eq!(all.alpn[..2], [&b"h2"[..], b"http/1.1"]);
     }
 }
