@@ -2,8 +2,8 @@
 //! priority (RFC 9114 §10.5).
 //!
 //! Work is counted in tokens. A connection begins with some, and earns more over time and one with
-//! each completed response. Whatever the peer does, work beyond its responses is bounded by
-//! [`TOKENS_MAX`] and [`TOKENS_PER_SECOND`].
+//! each completed response. Work beyond the peer's responses is thus bounded by [`TOKENS_MAX`] and
+//! [`TOKENS_PER_SECOND`].
 
 use crate::http3::code::{Code, Fault};
 

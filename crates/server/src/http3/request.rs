@@ -106,7 +106,7 @@ pub(crate) fn section_bytes_max(config: &Config) -> usize {
 /// Checks the field section of trailers, which are ignored (RFC 9114 §4.1).
 ///
 /// # Errors
-/// What is wrong with the trailers.
+/// The problem with the trailers.
 pub(crate) fn check_trailers(
     section: &[u8],
     config: &Config,

@@ -45,7 +45,7 @@ pub(crate) struct RequestStream {
     /// Streams with a greater priority precede this one.
     priority: i32,
     phase: Phase,
-    /// What the request may contain next.
+    /// Next part of the request.
     part: Part,
     /// Received bytes, not consumed.
     raw: Input,

@@ -18,7 +18,7 @@ pub(crate) enum Purpose {
     QpackDecoder,
 }
 
-/// What a stream reports to its connection.
+/// A stream's report to its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// The stream has a type that may occur once.
@@ -53,7 +53,7 @@ pub(crate) struct Unidirectional {
 }
 
 impl Unidirectional {
-    /// Memory for what was not consumed, in bytes.
+    /// Memory for unconsumed bytes, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.buffer.capacity()
     }

@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    /// A coded byte for 85 of them does not evade the bound.
+    /// Fields that are encoded in one byte, as index 85, do not evade the bound.
     ///
     /// Covers: RFC 9114 §4.2.2, RFC 9204 §7.3
     #[test]

@@ -36,7 +36,7 @@ pub(crate) fn field_with(out: &mut Vec<u8>, name: &str, write: impl FnOnce(&mut 
 /// Size of a field beyond its name and value, in bytes (RFC 9114 §4.2.2).
 const FIELD_BYTES: usize = 32;
 
-/// Most bytes of that size for each encoded byte.
+/// Largest ratio of a field section's size to its encoded length.
 pub(crate) const EXPANSION_MAX: usize = 128;
 
 /// The size of a field section of this module as peers limit it (RFC 9114 §4.2.2).
