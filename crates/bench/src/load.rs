@@ -1,8 +1,8 @@
 //! The load generator: connections that ask for file after file, on one thread and one core.
 //!
-//! It reads what it gets, as any client does, and compares one response in [`SAMPLE`] byte by byte
-//! with what the file holds. Told to discard, it has the kernel drop all other bodies unread
-//! (`MSG_TRUNC`). Over TLS it does not decrypt them either ([`crate::suites::tls::session`]).
+//! It reads responses as any client does, and compares one in [`SAMPLE`] byte by byte with the
+//! file. With `--discard`, the kernel drops all other bodies unread (`MSG_TRUNC`). Over TLS it does
+//! not decrypt them either ([`crate::suites::tls::session`]).
 
 pub(crate) mod cross_check;
 
@@ -36,16 +36,16 @@ const SAMPLE: u64 = 100;
 /// Longest response head that is accepted, in bytes.
 pub(crate) const HEAD_BYTES_MAX: usize = 4096;
 
-/// Most bytes that are read at once. What is discarded is not bounded by it.
+/// Most bytes read at once. Discarded bytes are not limited.
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// Most bytes that are taken from a connection before the next has its turn.
+/// Most bytes received from a connection in one turn.
 const TURN_BYTES_MAX: usize = 1 << 20;
 
-/// What load.
+/// Load to generate.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Settings {
-    /// Whom to ask; connections are dealt out to several in turn.
+    /// Address of the server; connections are distributed over several in turn
     #[arg(long, required = true)]
     pub(crate) server: Vec<SocketAddr>,
     /// How many connections.
@@ -63,8 +63,8 @@ pub(crate) struct Settings {
     /// Have the kernel drop bodies unread.
     #[arg(long)]
     pub(crate) discard: bool,
-    /// Ask for each file once, one after the other, instead of at random; with the last of them the
-    /// measured span is over.
+    /// Request each file once, one after the other, instead of at random; the measured span ends
+    /// with the last response
     #[arg(long)]
     pub(crate) once: bool,
     /// Ask for the end of the connection with each request.
@@ -73,14 +73,14 @@ pub(crate) struct Settings {
     /// Speak TLS, with a server whose certificate is this one.
     #[arg(long)]
     pub(crate) certificate: Option<PathBuf>,
-    /// Rest so long before each request, in microseconds, by half more or less: everybody else
-    /// falls asleep.
+    /// Rest this long before each request, in microseconds, by half more or less, so that idle
+    /// processes fall asleep
     #[arg(long, default_value_t = 0)]
     pub(crate) rest_us: u64,
 }
 
 impl Settings {
-    /// The arguments that say the same.
+    /// Returns the arguments for these settings.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![
             "load".into(),
@@ -108,7 +108,7 @@ impl Settings {
     }
 }
 
-/// What came of it: printed as one line of JSON.
+/// Result of a load, printed as one line of JSON.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// Bytes of bodies within the measured span.
@@ -125,7 +125,7 @@ pub(crate) struct Outcome {
     pub(crate) response: Percentiles,
 }
 
-/// Times of which so many percent are no longer, in microseconds.
+/// Percentiles of a time, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Percentiles {
     pub(crate) p50_us: f64,
@@ -146,7 +146,7 @@ impl Percentiles {
     }
 }
 
-/// How long requests took.
+/// Histograms of the times that requests took.
 pub(crate) struct Latencies {
     pub(crate) first_byte_ns: Histogram<u64>,
     pub(crate) response_ns: Histogram<u64>,
@@ -174,8 +174,8 @@ impl Latencies {
 /// The line that is printed when the measured span begins.
 pub(crate) const READY: &str = "ready";
 
-/// Waits until a server that was started with a pipe for what it prints has printed [`READY`].
-/// `problem`: what is wrong if it prints anything else.
+/// Waits for [`READY`] from a server started with a pipe as its standard output. `problem` is the
+/// failure on any other line.
 pub(crate) fn await_ready(process: &mut Process, problem: &str) -> Result<()> {
     let stdout = process.child().stdout.take().expect("a pipe, as asked for");
     let mut line = String::new();
@@ -185,7 +185,7 @@ pub(crate) fn await_ready(process: &mut Process, problem: &str) -> Result<()> {
     if line.trim_end() == READY {
         Ok(())
     } else {
-        // It has said on standard error why.
+        // The server wrote the reason to standard error.
         Err(Failure::new(problem))
     }
 }
@@ -195,9 +195,9 @@ pub(crate) fn file_name(index: usize) -> String {
     format!("file-{index}")
 }
 
-/// What a connection is in the middle of.
+/// State of a connection's response.
 enum Phase {
-    /// Reading status and header fields; what has come of them.
+    /// Reading status and header fields; the bytes received.
     Head(Vec<u8>),
     /// Reading a body.
     Body { offset: u64 },
@@ -211,11 +211,11 @@ struct Connection {
     compare: bool,
     phase: Phase,
     asked: Instant,
-    /// When the response began; when it was asked for if it has not.
+    /// When the response began, or the request if it has not.
     first_byte: Instant,
-    /// The server closes it behind this response.
+    /// The server closes the connection after this response.
     is_last: bool,
-    /// It has had a response.
+    /// The connection has had a response.
     is_served: bool,
 }
 
@@ -233,8 +233,8 @@ struct Generator<'a> {
 }
 
 /// Generates load until the measured span is over; prints [`READY`] and then the [`Outcome`]. The
-/// connections stay until standard input ends, so that the servers can be looked at with all of
-/// them.
+/// connections stay open until standard input ends, so that the servers can be inspected with all
+/// connections.
 pub(crate) fn generate(settings: &Settings) -> Result<()> {
     take_place()?;
     let known = |index| {
@@ -277,7 +277,7 @@ pub(crate) fn begin_connection(server: SocketAddr) -> Result<OwnedFd> {
     }
 }
 
-/// A load generator has a core of its own, and as many connections as are wanted.
+/// Pins the load generator to its core, and raises its limit of open files.
 pub(crate) fn take_place() -> Result<()> {
     let mut core = CpuSet::new();
     core.set(CLIENT_CORE);
@@ -287,7 +287,7 @@ pub(crate) fn take_place() -> Result<()> {
     setrlimit(Resource::Nofile, limit).context(|| "allowing more open files".into())
 }
 
-/// Prints what has come of it as one line of JSON, and waits until standard input ends.
+/// Prints the outcome as one line of JSON, and waits until standard input ends.
 pub(crate) fn conclude(outcome: &impl Serialize) -> Result<()> {
     print_line(&serde_json::to_string(outcome).context(|| "writing JSON".into())?)?;
     let end = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
@@ -358,14 +358,14 @@ impl Generator<'_> {
                 let index = event.data.u64() as usize;
                 if self.turn(&mut connections[index])? {
                     connections[index] = self.join(index, &waiting)?;
-                    // The one before was, in whose place it is.
+                    // Its predecessor in this slot has had a response.
                     connections[index].is_served = true;
                 }
             }
         }
     }
 
-    /// Opens a connection, which is waited for from then on.
+    /// Opens a connection and adds it to the epoll set.
     fn join(&mut self, index: usize, waiting: &OwnedFd) -> Result<Connection> {
         let connection = self.connect(index)?;
         let data = epoll::EventData::new_u64(index as u64);
@@ -455,21 +455,21 @@ impl Generator<'_> {
         Ok(session)
     }
 
-    /// Every connection has had a response, so that its window is open, and on average two. Where
-    /// each file is asked for once, some connection may have its first with the last of them, and
-    /// the average decides.
+    /// Returns true once every connection has had a response, so that its window is open, and the
+    /// average two. With `--once`, some connections may get no response before the last file: only
+    /// the average counts.
     fn is_under_way(&self) -> bool {
         let connections = self.settings.connections;
         (self.settings.once || self.served >= connections)
             && self.total.responses >= 2 * connections as u64
     }
 
-    /// Each file is asked for once, and all have come.
+    /// Returns true once each file has been requested once, and all have arrived.
     fn is_exhausted(&self) -> bool {
         self.settings.once && self.total.responses >= self.files.len() as u64
     }
 
-    /// The file to ask for next, if there is one.
+    /// Returns the next file to request, if any.
     fn next_file(&mut self) -> Option<usize> {
         if self.settings.once {
             let next = self.asked as usize;
@@ -482,7 +482,7 @@ impl Generator<'_> {
         Some((self.random % self.files.len() as u64) as usize)
     }
 
-    /// Asks for a file, unless all have been asked for.
+    /// Requests a file, unless all have been requested.
     fn ask(&mut self, connection: &mut Connection, tls: Option<&mut Session>) -> Result<()> {
         let Some(file) = self.next_file() else {
             return Ok(());
@@ -518,12 +518,13 @@ impl Generator<'_> {
         Ok(())
     }
 
-    /// Takes what a connection has, up to a bound. True if another must take its place.
+    /// Receives from a connection, up to [`TURN_BYTES_MAX`]. Returns true if the server closes it,
+    /// and another must take its place.
     fn turn(&mut self, connection: &mut Connection) -> Result<bool> {
         let mut taken = 0;
         while taken < TURN_BYTES_MAX {
             let (limit, flags) = match &connection.phase {
-                // Where one ends, only the records tell.
+                // Only the records show where a response ends.
                 _ if connection.tls.is_some() => (READ_BYTES_MAX, RecvFlags::empty()),
                 // Short, so that little of the body comes with it.
                 Phase::Head(_) => (512, RecvFlags::empty()),
@@ -592,7 +593,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Goes on with what has come. True if that completes a response.
+    /// Processes received content. Returns true if it completes a response.
     fn advance(&mut self, connection: &mut Connection, content: Content<'_>) -> Result<bool> {
         match &mut connection.phase {
             Phase::Head(head) => {
@@ -664,7 +665,7 @@ pub(crate) fn compare(file: &KnownFile, offset: u64, bytes: &[u8]) -> Result<()>
     })
 }
 
-/// Status and header fields, without the empty line behind them.
+/// Reads status and header fields, without the empty line that follows.
 fn read_head(response: &mut dyn Read) -> Result<Vec<u8>> {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -681,8 +682,8 @@ fn read_head(response: &mut dyn Read) -> Result<Vec<u8>> {
     Err(Failure::new("a header without end"))
 }
 
-/// Whether the server closes the connection behind the response with this head. lighttpd does after
-/// 65,535 requests.
+/// Returns true if the server closes the connection after the response with this head. lighttpd
+/// does after 65,535 requests.
 fn is_last(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(head);
     text.lines().any(|line| {

@@ -2,16 +2,15 @@
 //!
 //! Each server has a namespace of its own and a veth pair to the namespace of the client, which is
 //! a load generator in a process of its own. Servers run on core 0, the client on core 1. Runs
-//! against the servers take turns within one invocation; what is reported are medians and their
-//! spread.
+//! against the servers take turns within one invocation; tables report medians and their spread.
 //!
-//! | Folder | What it holds |
+//! | Folder | Contents |
 //! |---|---|
-//! | [`suites`] | what can be asked for by name |
-//! | [`paper`] | what IO-TCP's authors have published, and the same figures and tables on this machine |
+//! | [`suites`] | the benchmarks, by name |
+//! | [`paper`] | IO-TCP's published results, and the same figures and tables on this machine |
 //! | [`servers`] | Splitway and its peers, their files, links and cores |
 //! | [`load`] | the load generator, and another one to compare with |
-//! | `measure` | rounds, runs and what they cost; results, tables, plots, pages |
+//! | `measure` | rounds, runs and their cost; results, tables, plots, pages |
 #![forbid(unsafe_code)]
 
 mod load;
@@ -31,7 +30,7 @@ use crate::measure::plan::Plan;
 /// Core of the servers, and of the kernel's receive work for them.
 const SERVER_CORE: usize = 0;
 
-/// How long no data at all may arrive before it is a failure.
+/// Longest time without any received data before the run fails.
 const RECEIVE_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Core of the client, and of the kernel's receive work for it.
@@ -179,8 +178,8 @@ const INSIDE: &str = "SPLITWAY_BENCH_INSIDE";
 const PRIVILEGED: &str = "privileged";
 const UNPRIVILEGED: &str = "unprivileged";
 
-/// Whether what the machine has only one of may be changed. Within a user namespace everybody is
-/// root.
+/// Reports whether machine-wide settings may be changed. The user id does not decide: within a user
+/// namespace every process is root.
 fn is_privileged() -> bool {
     std::env::var_os(INSIDE).is_none_or(|inside| inside == PRIVILEGED)
 }
@@ -300,7 +299,7 @@ fn measure(benchmark: Benchmark) -> testbed::Result<()> {
     }
 }
 
-/// How long a benchmark takes; nothing of what a measurement starts of itself.
+/// Returns the planned duration of a benchmark, without starting a measurement.
 fn plan(benchmark: &Benchmark) -> Plan {
     use paper::figures::Name;
     match benchmark {
@@ -359,7 +358,7 @@ fn plan(benchmark: &Benchmark) -> Plan {
     }
 }
 
-/// Runs this program again in namespaces that take everything with them when they end.
+/// Runs this program again in namespaces that end with all their processes.
 fn enter() -> ExitCode {
     let privileges = if rustix::process::geteuid().is_root() {
         PRIVILEGED

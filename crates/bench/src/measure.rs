@@ -1,11 +1,11 @@
-//! Measuring: rounds, what they cost, what comes of it, and where that goes.
+//! Measuring: rounds, their cost, their results, and the files that hold these.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
 //! | `rounds`, `plan` | how often, and for how long; how long it takes in all |
-//! | `run` | one run: load on a server, and what that cost |
+//! | `run` | one run: load on a server, and its cost |
 //! | `perf` | system calls, and where time goes |
-//! | `results`, `publish`, `index` | samples, tables, plots, JSON; where they go; the page of all of them |
+//! | `results`, `publish`, `index` | samples, tables, plots, JSON; their files; the common page |
 //! | `spread`, `table` | medians with their spread; columns that several tables have |
 
 pub(crate) mod index;

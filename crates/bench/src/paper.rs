@@ -4,7 +4,7 @@
 //!
 //! Its server has a Xeon Silver 4210 at 2.2 GHz, two BlueField-2 with 100 Gbit/s each, and four
 //! Optane 900P; files come from the disks, and clients are other machines with `wrk`, on 1,600
-//! connections unless it says otherwise.
+//! connections unless stated otherwise.
 
 pub(crate) mod figure10;
 pub(crate) mod figures;

@@ -1,6 +1,6 @@
-//! What is measured: servers, each in a namespace with a link of its own.
+//! Servers under measurement, each in a namespace with a link of its own.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
 //! | `server_set` | files, servers, links |
 //! | `nginx`, `lighttpd` | the peers |

@@ -1,6 +1,6 @@
-//! What can be asked for by name, but for the figures of the paper.
+//! The benchmarks, by name, except the figures of the paper.
 //!
-//! | Module | What it measures |
+//! | Module | Measurement |
 //! |---|---|
 //! | `plain`, `disk`, `tls` | files in memory; files that are not; files over TLS, and handshakes |
 //! | `workers` | one NIC worker against several |
@@ -9,15 +9,15 @@
 //! | `model` | simulated: hardware that is not here, and 100 to 800 Gbit/s |
 //! | `latency` | one client of an idle server |
 //! | `load_mix` | everything at once: sizes, ranges, slow readers, clients that go away, reloads |
-//! | `soak` | whether anything is left behind: millions of connections, reloads, deaths |
-//! | `sockets` | programs on split sockets, against the kernel's and the server in the host process |
+//! | `soak` | resources after millions of connections, reloads, deaths |
+//! | `sockets` | programs on split sockets, against the kernel's and the host process's server |
 //! | `programs` | unmodified programs on split sockets, against the same on the kernel's |
-//! | `proxy` | `splitway proxy`, against HAProxy and nginx, and what a splice is good for |
-//! | `offload` | short connections with setup and teardown offloaded, against the kernel's sockets |
+//! | `proxy` | `splitway proxy`, against HAProxy and nginx, and the benefit of splicing |
+//! | `offload` | short connections with setup and teardown offloaded, against kernel sockets |
 //! | `quic` | files over HTTP/3, against plain quinn, ngtcp2, Caddy, quic-go and aioquic |
 //! | `quic_engines` | how datagrams leave, and what sealing costs beside it |
 //! | `goodput` | goodput and fairness over emulated links |
-//! | `all` | several of these |
+//! | `all` | several benchmarks in one run |
 
 pub(crate) mod all;
 pub(crate) mod ceiling;
@@ -54,7 +54,7 @@ pub(crate) mod tests {
         Line::parse_from(words).settings
     }
 
-    /// What this program reads of arguments that it is run with: a command, and its options.
+    /// Parses the arguments of a subprocess of this program: a command, and its options.
     pub(crate) fn read<S: Args>(arguments: &[String]) -> S {
         let options: Vec<&str> = arguments[1..].iter().map(String::as_str).collect();
         settings(&options)

@@ -1,21 +1,21 @@
 //! The C interface: `splitway.h`, made from these functions.
 //!
-//! Each checks its pointers as far as that costs little, and reports as the C library does: -1 and
-//! `errno`. The rules of what the pointers point to are those of the call that each is named for.
+//! Each function checks its pointers as far as that is cheap, and reports errors as the C library
+//! does: -1 and `errno`. Its pointers must satisfy the contract of the call of the same name.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
-//! | `outcome` | `errno`, and how results become numbers |
-//! | `global` | the application that all calls are made on; `sw_init` |
-//! | `probe` | whether memory of the program is there |
+//! | `outcome` | `errno`, and results as return values |
+//! | `global` | the application that all calls use; `sw_init` |
+//! | `probe` | checks that the program's memory is mapped |
 //! | `memory` | pointers of C as slices, addresses, and values of options |
 //! | `sockets` | socket to getpeername, shutdown, close |
 //! | `bytes` | send and receive in all forms |
 //! | `options` | setsockopt, getsockopt, fcntl, ioctl |
 //! | `events` | epoll and poll |
 //! | `offload` | the functions of IO-TCP |
-//! | `zero_copy` | sends that report when the peer has what they sent |
-//! | `splice` | two connections that a NIC stack joins |
+//! | `zero_copy` | sends that report the peer's acknowledgment |
+//! | `splice` | two connections joined by a NIC stack |
 
 mod bytes;
 mod events;

@@ -1,47 +1,47 @@
 //! The application's half of the channel, as safe Rust.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
-//! | `attach` | how a process gets its channel from the broker |
-//! | `modes` | what an application asks for, and its environment |
-//! | `application_key` | which application a process belongs to, as text |
-//! | [`application_file`] | the same for all processes of a program |
-//! | `handle_names` | how a descriptor is recognised as a handle |
-//! | `handles` | descriptors that sockets will be, in store |
-//! | `fork` | how a process notices that it is a copy of another |
+//! | `attach` | attachment of a process to the broker |
+//! | `modes` | modes and options of an application, and its environment |
+//! | `application_key` | the application of a process, as text |
+//! | [`application_file`] | the application of all processes of a program |
+//! | `handle_names` | recognition of handles by their names |
+//! | `handles` | the store of descriptors for future sockets |
+//! | `fork` | detection of forks |
 //! | `fork_lock` | locks for which a child of a fork never waits |
-//! | `notices` | lines for people about calls that fail |
+//! | `notices` | messages for people about calls that fail |
 //! | `table` | which descriptors are split sockets |
-//! | `own` | descriptors that the library has for itself |
+//! | `own` | descriptors of the library itself |
 //! | `numbers` | sets of descriptors by their numbers |
-//! | `process` | what one process has |
-//! | `application` | the application: what calls are made on |
+//! | `process` | the state of one process |
+//! | `application` | the application, with the table of its sockets |
 //! | `socket` | a split socket as calls see it |
-//! | `known_flags` | descriptors of which it is known whether they block |
+//! | `known_flags` | descriptors whose `O_NONBLOCK` is known |
 //! | `link` | commands, answers, hints, and how threads sleep |
 //! | `rings` | how threads without a descriptor sleep |
-//! | `watchers` | what waits for a change of a socket |
+//! | `watchers` | waiters for changes of a socket |
 //! | `blocking` | calls that block: timeouts and signals |
 //! | `confinement` | processes that give up rights |
 //! | `opening` | socket, bind, getsockname, getpeername |
 //! | `connecting` | connect, listen, accept |
 //! | `transfer` | send and receive |
-//! | `recovery` | descriptors that come from other processes |
+//! | `recovery` | descriptors from other processes |
 //! | `closing` | shutdown, close |
 //! | `sockopt` | getsockopt, setsockopt |
-//! | `queues` | bytes that are unread, or not acknowledged |
+//! | `queues` | unread and unacknowledged bytes |
 //! | `files` | files of the NIC stack: the offload functions |
 //! | `sendfile`, `sent_files` | files that the program has opened itself |
 //! | `sets` | split members of epoll sets |
-//! | `set_copies` | what of them is copied at a fork |
-//! | `forked_sets` | what a child has of its parent's epoll sets |
-//! | `readiness` | readiness as poll and epoll say it |
+//! | `set_copies` | copies of epoll sets taken at a fork |
+//! | `forked_sets` | a child's copies of its parent's epoll sets |
+//! | `readiness` | readiness in the bits of poll and epoll |
 //! | `epoll` | epoll for split sockets and others in one set |
 //! | `polling` | poll for both together |
 //! | `zero_copy` | sending with completions |
-//! | `splice` | connections that a NIC stack joins |
-//! | `sends` | sends whose completions are to be taken |
-//! | `tally` | what sockets have done, summed over a program's processes |
+//! | `splice` | connections joined by a NIC stack |
+//! | `sends` | sends with outstanding completions |
+//! | `tally` | counters of a program's sockets, over all its processes |
 //! | `cancellation` | threads that are cancelled while they wait |
 //! | `timing` | the clock of waits, and durations as the kernel takes them |
 

@@ -1,11 +1,11 @@
 //! Sockets of the split stack for other programs: libsplitway.
 //!
-//! A program that links this library has its TCP connections in the host stack, and sends files
-//! that only the NIC stack reads. A split socket is a real descriptor, so `dup`, `fork`, `epoll`
-//! and the rest of what the kernel knows of descriptors go on to work; bytes go through memory that
-//! the program shares with the host stack.
+//! The TCP connections of a program that links this library live in the host stack, and only the
+//! NIC stack reads the files that it sends. A split socket is a real descriptor, so `dup`, `fork`,
+//! `epoll` and the kernel's other operations on descriptors work on it; bytes go through memory
+//! that the program shares with the host stack.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
 //! | [`client`] | the application's half of the channel, as safe Rust |
 //! | [`abi`] | the same as C functions: `splitway.h` |
@@ -29,8 +29,8 @@
 //! # }
 //! ```
 //!
-//! It touches the broker's socket, the application's shared memory, and descriptors; `unsafe` is in
-//! `abi` and `sys` only.
+//! The library uses the broker's socket, the application's shared memory, and descriptors. Only
+//! `abi` and `sys` contain `unsafe` code.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code, reason = "C passes pointers")]

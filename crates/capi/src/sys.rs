@@ -1,4 +1,4 @@
-//! Calls of the C library that have no safe form, and system calls that have no function.
+//! Calls of the C library that have no safe form, and system calls without a wrapper.
 
 use std::arch::asm;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -9,15 +9,16 @@ use std::sync::atomic::AtomicU32;
 use libc::{c_int, c_long};
 use rustix::io::{DupFlags, Errno};
 
-/// Has `before` called before each fork, by the thread that forks, and after it `in_parent` and
-/// `in_child` in the process that each names.
+/// Registers handlers of forks: the forking thread calls `before` ahead of each fork, and
+/// `in_parent` and `in_child` after it in the respective process. Returns false if there is no
+/// memory.
 pub(crate) fn at_fork(
     before: extern "C" fn(),
     in_parent: extern "C" fn(),
     in_child: extern "C" fn(),
 ) -> bool {
-    // SAFETY: the functions live as long as the program. They use memory of the heap, which the C
-    // library has ready for the child, and no lock that another thread may have there.
+    // SAFETY: the functions live as long as the program. They allocate from the heap, which the C
+    // library makes usable in the child, and take no lock that another thread may hold there.
     let status = unsafe {
         let call = |function: extern "C" fn()| Some(function as unsafe extern "C" fn());
         libc::pthread_atfork(call(before), call(in_parent), call(in_child))
@@ -25,16 +26,16 @@ pub(crate) fn at_fork(
     status == 0
 }
 
-/// A word, 0 at first, in a page that is empty in each child of this process, whatever has made it;
-/// and whether the kernel does that (since Linux 4.14).
+/// Returns a word, initially 0, in a page that the kernel empties in each child of this process,
+/// however the child was created; and whether the kernel supports that (since Linux 4.14).
 pub(crate) fn page_that_children_find_empty() -> rustix::io::Result<(&'static AtomicU32, bool)> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
     let (bytes, access) = (
         rustix::param::page_size(),
         ProtFlags::READ | ProtFlags::WRITE,
     );
-    // SAFETY: the kernel chooses a place where nothing is. The page is never given back, and what
-    // the advice changes is that of children.
+    // SAFETY: the kernel chooses an unused address. The page is never unmapped, and the advice
+    // changes only the pages of children.
     unsafe {
         let page = mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE)?;
         let is_wiped = madvise(page, bytes, Advice::LinuxWipeOnFork).is_ok();
@@ -42,34 +43,34 @@ pub(crate) fn page_that_children_find_empty() -> rustix::io::Result<(&'static At
     }
 }
 
-/// Has the number of a descriptor lead to another open file, which is closed by `exec`. A child
-/// that is forked meanwhile has the one or the other.
+/// Makes the number of a descriptor refer to another open file, close-on-exec. A child forked
+/// concurrently inherits the one or the other.
 pub(crate) fn replace(descriptor: &OwnedFd, other: OwnedFd) -> rustix::io::Result<()> {
-    // SAFETY: it is open, and its owner does not close it meanwhile. What it led to is closed, and
-    // its number stays its own.
+    // SAFETY: `descriptor` is open, and its owner cannot close it during this call. dup3(2) closes
+    // the former file, and the number still belongs to `descriptor`.
     let number = unsafe { OwnedFd::from_raw_fd(descriptor.as_raw_fd()) };
     let mut number = ManuallyDrop::new(number);
-    // Not the function of the C library: that of programs may stand in its place.
+    // Not dup3 of the C library: the program may have replaced it.
     rustix::io::dup3(&other, &mut number, DupFlags::CLOEXEC)
 }
 
-/// A descriptor of the program's, by its number; EBADF for a negative one.
+/// Borrows a descriptor of the program by its number; EBADF if that is negative.
 pub(crate) fn borrow(number: RawFd) -> rustix::io::Result<BorrowedFd<'static>> {
     if number < 0 {
         return Err(Errno::BADF);
     }
-    // SAFETY: it is not -1. If it is not open, the kernel says so.
+    // SAFETY: `number` is not -1. The kernel returns EBADF if it is not open.
     Ok(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
-/// Has a number of the program's lead to another open file.
+/// Makes a number of the program refer to another open file.
 pub(crate) fn replace_number(
     number: RawFd,
     other: &OwnedFd,
     close_on_exec: bool,
 ) -> rustix::io::Result<()> {
     let mut number = ManuallyDrop::new(borrow(number).map(|it| {
-        // SAFETY: it is not -1, and is not closed by this value.
+        // SAFETY: the number is not -1, and `ManuallyDrop` keeps this value from closing it.
         unsafe { OwnedFd::from_raw_fd(it.as_raw_fd()) }
     })?);
     let flags = if close_on_exec {
@@ -80,8 +81,9 @@ pub(crate) fn replace_number(
     rustix::io::dup3(other, &mut number, flags)
 }
 
-/// The user who made the other end of a Unix socket (`SO_PEERCRED`), by the numbers of our user
-/// namespace. Not by rustix, which takes the process number of another namespace, 0, for none.
+/// Returns the user that created the other end of a Unix socket (`SO_PEERCRED`), as our user
+/// namespace numbers it. Not by rustix, which treats process number 0, of another namespace, as
+/// absent.
 pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> rustix::io::Result<libc::uid_t> {
     let mut credentials = MaybeUninit::<libc::ucred>::zeroed();
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -89,13 +91,13 @@ pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> rustix::io::Result<libc::uid_
     let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
     let to = [word(to), word(&raw mut len)];
     let arguments = [fd.into(), level.into(), option.into(), to[0], to[1], 0];
-    // SAFETY: the pointers are those of a struct and of its length.
+    // SAFETY: the pointers lead to a struct and to its length.
     unsafe { system_call(libc::SYS_getsockopt, arguments) }?;
-    // SAFETY: it is three integers, zero or written.
+    // SAFETY: `ucred` consists of three integers, zero or written.
     Ok(unsafe { credentials.assume_init() }.uid)
 }
 
-/// The error of a system call that has just failed.
+/// Returns the error of a system call that has just failed.
 pub fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
@@ -108,17 +110,17 @@ unsafe extern "C" {
 const CANCEL_ENABLE: c_int = 0;
 const CANCEL_DISABLE: c_int = 1;
 
-/// The name that the C library has for this thread.
+/// Returns the C library's ID of this thread.
 pub(crate) fn this_thread() -> usize {
-    // SAFETY: it takes nothing.
+    // SAFETY: `pthread_self` has no precondition.
     unsafe { libc::pthread_self() as usize }
 }
 
-/// Whether this thread may be cancelled.
+/// Reports whether cancellation is enabled in this thread.
 pub(crate) fn is_cancelable() -> bool {
     let mut state = CANCEL_DISABLE;
-    // SAFETY: the pointer is that of an integer. It is no cancellation point, and changes back what
-    // it changes.
+    // SAFETY: the pointer leads to an integer. The calls are no cancellation points, and the second
+    // restores the state that the first has changed.
     unsafe {
         pthread_setcancelstate(CANCEL_DISABLE, &raw mut state);
         pthread_setcancelstate(state, ptr::null_mut());
@@ -126,20 +128,19 @@ pub(crate) fn is_cancelable() -> bool {
     state == CANCEL_ENABLE
 }
 
-/// A pointer as a system call takes it.
+/// Returns a pointer as an argument of a system call.
 pub(crate) fn word<T>(pointer: *const T) -> c_long {
     pointer.expose_provenance().cast_signed() as c_long
 }
 
-/// A system call by its number, and not by `syscall` of the C library, in whose place functions of
-/// this library may be.
+/// Makes a system call by its number. Not by `syscall` of the C library, which functions of this
+/// library may replace.
 ///
-/// # Safety
-/// What the manual page of the call asks for.
+/// # Safety The arguments satisfy the contract of the system call's manual page.
 pub unsafe fn system_call(number: c_long, arguments: [c_long; 6]) -> rustix::io::Result<c_long> {
     /// `MAX_ERRNO` of Linux.
     const ERRNO_MAX: c_long = 4095;
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments satisfy the system call's contract, by the caller's promise.
     let done = unsafe { enter(number, arguments) };
     if (-ERRNO_MAX..0).contains(&done) {
         return Err(Errno::from_raw_os_error(-done as c_int));
@@ -151,7 +152,8 @@ pub unsafe fn system_call(number: c_long, arguments: [c_long; 6]) -> rustix::io:
 #[cfg(target_arch = "x86_64")]
 unsafe fn enter(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
     let done;
-    // SAFETY: the caller's promise; the kernel changes these two registers besides.
+    // SAFETY: the arguments satisfy the system call's contract, by the caller's promise; the kernel
+    // also changes these two registers.
     unsafe {
         asm!(
             "syscall",
@@ -168,7 +170,8 @@ unsafe fn enter(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
 #[cfg(target_arch = "aarch64")]
 unsafe fn enter(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
     let done;
-    // SAFETY: the caller's promise; the kernel keeps all other registers.
+    // SAFETY: the arguments satisfy the system call's contract, by the caller's promise; the kernel
+    // keeps all other registers.
     unsafe {
         asm!(
             "svc 0",
@@ -181,7 +184,7 @@ unsafe fn enter(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
     done
 }
 
-/// Runs `work` with all signals of this thread blocked: a thread that it starts gets none.
+/// Runs `work` with all signals of this thread blocked; threads started by `work` inherit that.
 pub(crate) fn without_signals<T>(work: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();

@@ -1,7 +1,6 @@
-//! Options of `splitway serve` and `splitway nic`, and how they take the place of what a
-//! configuration file says.
+//! Options of `splitway serve` and `splitway nic`, which override the configuration file.
 //!
-//! | Module | What it does |
+//! | Module | Purpose |
 //! |---|---|
 //! | `serve`, `proxy`, `nic` | the commands |
 //! | `cache`, `http`, `log`, `origin`, `tcp`, `tls` | groups of their options |

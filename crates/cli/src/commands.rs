@@ -1,7 +1,7 @@
 //! The commands, one each; each owns its arguments and its help, but for `serve`, `proxy` and
 //! `nic` ([`args`](crate::args)).
 //!
-//! | Module | What it does |
+//! | Module | Purpose |
 //! |---|---|
 //! | `serve`, `check` | serves files; checks a configuration without serving |
 //! | `proxy` | forwards to backends |

@@ -1,11 +1,11 @@
 //! The `splitway` program.
 //!
-//! | Module | What it does |
+//! | Module | Purpose |
 //! |---|---|
 //! | `cli` | the command line: all commands |
-//! | `commands` | what each command does |
+//! | `commands` | the commands |
 //! | `args` | options of `serve` and `nic`, over the configuration file |
-//! | `supervisor` | `splitway serve` and `splitway nic` while they run: starting, watching and ending the processes |
+//! | `supervisor` | `serve` and `nic` while they run: starting, watching and ending the processes |
 //! | `terminal`, `suggestions`, `url` | what people read |
 //!
 //! It may touch processes, namespaces, interfaces and both stacks' front doors. It never touches
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(error),
     };
-    // A program gets what this one was given.
+    // `splitway run` passes inherited descriptors on to its program.
     if !matches!(cli.command, Command::Run(_)) {
         sandbox::descriptors::close_inherited();
     }
@@ -104,7 +104,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help, the version, or a line that cannot be understood.
+/// Prints help, the version, or the error in a command line that cannot be parsed.
 fn usage(mut error: clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return match error.print() {

@@ -1,15 +1,15 @@
-//! What a command line that cannot be understood was perhaps meant to say.
+//! Suggestions for a command line that cannot be parsed.
 //!
-//! `clap` suggests names that are alike in any way, hidden ones included. Here a suggestion is a
-//! name that is shown and differs in few letters, or the option that has the meaning here that the
-//! given one has in other servers.
+//! `clap` suggests every similar name, hidden ones included. Here a suggestion is a visible name
+//! that differs in few letters, or the option with the meaning that the given one has in other
+//! servers.
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
 use crate::cli::Cli;
 
-/// What other servers call options of `serve`.
+/// Names in other servers of options of `serve`.
 const OTHER_NAMES: [(&str, &str); 11] = [
     ("port", "listen"),
     ("bind", "addr"),
@@ -24,7 +24,7 @@ const OTHER_NAMES: [(&str, &str); 11] = [
     ("conf", "config"),
 ];
 
-/// Replaces the suggestions of an error about this line, which begins after the program's name.
+/// Replaces the suggestions in an error about this line, which excludes the program's name.
 pub(crate) fn improve(error: &mut Error, mut line: impl Iterator<Item = String>) {
     let program = Cli::command_line();
     match error.kind() {
@@ -80,7 +80,7 @@ fn shown(command: &Command) -> impl Iterator<Item = &Command> {
     below.filter(|below| !below.is_hide_set())
 }
 
-/// The option of a command that was perhaps meant.
+/// Returns the option of a command that was probably meant.
 fn meant<'a>(command: &'a Command, name: &str) -> Option<&'a str> {
     let arguments = command.get_arguments().filter(|it| !it.is_hide_set());
     let options: Vec<&str> = arguments.filter_map(|it| it.get_long()).collect();
@@ -91,7 +91,7 @@ fn meant<'a>(command: &'a Command, name: &str) -> Option<&'a str> {
     other.or(nearest).copied()
 }
 
-/// Whether one may be a slip of the other: a third of the letters at most is wrong.
+/// Returns whether `given` may be a misspelling of `name`: at most a third of its letters differ.
 fn is_alike(given: &str, name: &str) -> bool {
     let wrong_max = (given.chars().count() / 3).max(1);
     strsim::damerau_levenshtein(given, name) <= wrong_max

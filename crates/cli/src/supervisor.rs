@@ -1,25 +1,25 @@
-//! The supervisor of a server that serves: it keeps the processes at work, and does what signals
-//! and the control socket ask for. It is small on purpose: whatever happens to the others, the
-//! network is cleaned up.
+//! The supervisor of a server: keeps the processes running and serves signals and the control
+//! socket. It is small on purpose: it cleans up the network even when every other process has
+//! failed.
 //!
-//! | Module | What it does |
+//! | Module | Purpose |
 //! |---|---|
 //! | `startup` | starting the processes |
 //! | `nic_source`, `attachment` | where content comes from; the interface of the stack |
 //! | `initial_netns` | the network namespace of the user |
-//! | `announce`, `exit_summary` | what the user reads at the start and at the end |
-//! | `certificate_watch`, `directory_watch` | certificates that expire; directories that are replaced |
-//! | `children` | the processes: what they say, how they end |
-//! | `nic`, `fetcher`, `broker`, `observer` | keeping each of them at work |
-//! | `restart`, `backoff` | when to start one of them again |
-//! | `heartbeat`, `executable` | whether one stands still; from which program it is started |
+//! | `announce`, `exit_summary` | output for the user at the start and at the end |
+//! | `certificate_watch`, `directory_watch` | certificates that expire; replaced directories |
+//! | `children` | the processes: their messages and their ends |
+//! | `nic`, `fetcher`, `broker`, `observer` | keeping each process running |
+//! | `restart`, `backoff` | when to restart a process |
+//! | `heartbeat`, `executable` | detection of a stalled process; the program that it runs |
 //! | `rolling` | replacing NIC processes one after the other |
 //! | `reload`, `root_link` | reading the configuration again; a root that is a symbolic link |
 //! | `resolver` | addresses of a proxy's backends |
-//! | `origin_plan` | what is fetched, and where it is kept |
+//! | `origin_plan` | which origins are fetched, and where responses are cached |
 //! | `drain` | the end without losing a response |
-//! | `control_socket`, `pending_requests` | requests of operators, and those that wait for their answer |
-//! | `stat`, `capture`, `qlog` | what the commands of these names get |
+//! | `control_socket`, `pending_requests` | requests of operators, and those that are pending |
+//! | `stat`, `capture`, `qlog` | answers to these commands |
 //! | `key_log` | the file for secrets of connections |
 //! | `site_directories` | directories of sites that are missing |
 //! | `time_limit` | looks at files that may take long |
@@ -127,7 +127,7 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) pending: PendingRequests,
 }
 
-/// What a turn of the supervisor has led to.
+/// Result of one turn of the supervisor's loop.
 #[derive(PartialEq, Eq)]
 enum Turn {
     GoOn,
@@ -154,7 +154,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The broker passes files to NIC processes that were started.
+    /// Passes the doors of newly started NIC processes to the broker.
     fn hand_doors_over(&mut self) {
         if let Some(broker) = &mut self.broker {
             for door in self.nics.iter_mut().filter_map(NicSupervisor::take_door) {
@@ -167,7 +167,7 @@ impl Supervisor<'_> {
         self.nics.len() == 1
     }
 
-    /// What is due by the clock.
+    /// Does the work that is due by the clock.
     fn on_time(&mut self) {
         self.service_manager.extend_if_due();
         let due = self.host_heartbeat.on_time(Instant::now());
@@ -302,7 +302,8 @@ impl Supervisor<'_> {
         Turn::GoOn
     }
 
-    /// The host process uses a configuration, with so many certificates.
+    /// Handles the report that the host process uses a configuration with this number of
+    /// `certificates`.
     fn on_reloaded(&mut self, certificates: usize) {
         let level = self.reload.log_level();
         let mut outcome = match self.reload.on_used(certificates) {
@@ -337,7 +338,7 @@ impl Supervisor<'_> {
         self.service_manager.reloaded();
     }
 
-    /// All processes log from this level up. The observer has it from its task.
+    /// Sets the lowest level that all processes log. The observer gets its level with its task.
     fn set_log_level(&mut self, level: LogLevel) {
         log_lines::set_level(level);
         let message = ToHost::LogLevel(Text(level));
@@ -376,7 +377,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Answers what can be answered at once, and begins what cannot.
+    /// Answers a request at once, or starts the work that leads to its answer.
     fn answer(&mut self, request: Option<&Request>) {
         match request {
             Some(Request::RestartNic) => {
@@ -414,7 +415,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Has the host process serve a program no more; it answers.
+    /// Asks the host process to detach a program; its reply ends the request.
     fn detach(&mut self, pid: u32) {
         self.pending.detach(pid);
         if self.broker.is_none() {
@@ -427,7 +428,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Replaces the NIC process whose turn it is.
+    /// Replaces the next NIC process of a rolling restart.
     fn replace_nics(&mut self) {
         let is_alone = self.is_alone();
         while let Some(number) = self.rolling.next() {
@@ -440,7 +441,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// What both signals and the control socket ask for.
+    /// Handles requests that come as a signal or over the control socket.
     fn on_requests(&mut self, request: Option<Request>) -> Turn {
         let is_asked = request == Some(Request::Reopen);
         if self.signals.reopen.take() || is_asked {
@@ -480,8 +481,8 @@ impl Supervisor<'_> {
         Turn::GoOn
     }
 
-    /// The service manager is to wait until responses have had their time, and the processes
-    /// theirs.
+    /// Extends the service manager's timeout by the drain time and the time in which the processes
+    /// end.
     fn notify_end(&mut self) {
         if let Some(left) = self.drain.left() {
             self.service_manager
@@ -490,7 +491,7 @@ impl Supervisor<'_> {
     }
 }
 
-/// What a service manager shows of a server.
+/// Returns the status line that a service manager shows.
 pub(crate) fn ready_status(config: &Config, attachment: &Attachment) -> String {
     let ports = config.ports(false).chain(config.ports(true));
     let ports = ports.chain(config.proxy_ports());
@@ -504,7 +505,7 @@ pub(crate) fn ready_status(config: &Config, attachment: &Attachment) -> String {
     )
 }
 
-/// Prints and answers what has become of a NIC process.
+/// Prints the fate of a NIC process, and answers the clients that wait for it.
 fn report_nic(
     children: &Children,
     nic: &mut NicSupervisor,

@@ -1,10 +1,10 @@
-//! URLs of what is served.
+//! URLs of the server and its files.
 
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// How a server is spoken to.
+/// Scheme of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Http,
@@ -19,7 +19,7 @@ impl Scheme {
         }
     }
 
-    /// The port that the scheme implies.
+    /// Returns the default port of the scheme.
     fn port(self) -> u16 {
         match self {
             Self::Http => 80,
@@ -28,7 +28,7 @@ impl Scheme {
     }
 }
 
-/// The root's URL. The port is left out where the scheme implies it.
+/// Returns the root's URL, without the scheme's default port.
 pub(crate) fn of(scheme: Scheme, address: IpAddr, port: u16) -> String {
     let host = match address {
         IpAddr::V4(address) => address.to_string(),
@@ -42,7 +42,7 @@ pub(crate) fn of(scheme: Scheme, address: IpAddr, port: u16) -> String {
     }
 }
 
-/// A path relative to the root, as it stands in a URL: RFC 3986, section 2.1.
+/// Encodes a relative path for a URL (RFC 3986, section 2.1).
 pub(crate) fn encode_path(path: &Path) -> String {
     let mut encoded = String::new();
     for byte in path.as_os_str().as_bytes() {
@@ -56,8 +56,8 @@ pub(crate) fn encode_path(path: &Path) -> String {
     encoded
 }
 
-/// A command that downloads something from the site: its page, or else the first of its files by
-/// name. Trusts the certificate in a file, if need be.
+/// Returns a command that downloads a file from the site: its page, or else the first file by name.
+/// Names the certificate to trust, if any.
 pub(crate) fn curl_line(url: &str, root: Option<&Path>, trusted: Option<&Path>) -> String {
     let trust = trusted.map_or_else(String::new, |file| format!("--cacert {} ", file.display()));
     let quoted = if url.contains('[') {
@@ -71,7 +71,7 @@ pub(crate) fn curl_line(url: &str, root: Option<&Path>, trusted: Option<&Path>) 
     }
 }
 
-/// The first file by name, unless the site has a page of its own or no file at all.
+/// Returns the first file by name, unless the site has an index page or no file at all.
 fn file_to_try(root: &Path) -> Option<std::ffi::OsString> {
     if root.join("index.html").is_file() {
         return None;

@@ -1,16 +1,19 @@
-//! Tidiness, counted over the tree: long lines and functions, words that plain English does
-//! without, files that import each other in a circle, modules that their crate's table leaves out.
+//! Tidiness, counted over the tree: long lines and functions, the language of comments, files that
+//! import each other in a circle, modules that their crate's table leaves out, rows of docs/where.md
+//! without a function.
 //!
-//! Only of long functions are there some, counted by crate. A count that grows fails, and so does
-//! one that shrinks: then the table is lowered, and stays so.
+//! Tables permit some long functions and some markers of language in each crate. A count above its
+//! number fails. So does a count well below: lower the number, so that the table stays true.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::language::{Count, NAMELESS};
 use crate::tree::{files, reach, workspace};
 
+mod language;
 mod tree;
 
 /// Columns of a line, as rustfmt.toml has it; rustfmt itself leaves comments and strings alone.
@@ -42,18 +45,43 @@ const TOP_PAGES: [&str; 6] = [
     "SECURITY",
 ];
 
-/// Words that name no subject, or make persons of code; the subject has a name.
-const BANNED: &[&str] = &[
-    "whoever",
-    "nobody",
-    "somebody",
-    "anybody",
-    "anew",
-    "is told",
-    "are told",
-    "how manieth",
-    "how manyth",
+/// Markers of [`language`] per 10,000 words of comments in `src`, by crate. A number may only be
+/// lowered; a crate without one has no marker in 10,000 words.
+const IDIOM: &[(&str, usize)] = &[
+    ("bench", 10),
+    ("cli", 20),
+    ("cluster", 10),
+    ("config", 25),
+    ("contract", 5),
+    ("fakes", 5),
+    ("host", 10),
+    ("netem", 20),
+    ("observer", 5),
+    ("origin", 10),
+    ("processes", 5),
+    ("proxy", 5),
+    ("quic", 45),
+    ("relay", 5),
+    ("sandbox", 15),
+    ("sim", 10),
+    ("socket-channel", 5),
+    ("sockets", 5),
+    ("tcp", 5),
+    ("testbed", 5),
+    ("tls", 5),
 ];
+
+/// Most markers per 10,000 words of a crate.
+const IDIOM_CRATE_MAX: usize = 60;
+
+/// Most markers per 10,000 words of all crates together.
+const IDIOM_MAX: usize = 50;
+
+/// Distance below its number at which a crate's number must be lowered.
+const IDIOM_SLACK: usize = 5;
+
+/// Fewest rows of docs/where.md.
+const BEHAVIOURS_MIN: usize = 40;
 
 /// Bit rates are in `Mbit/s`, in output and in text.
 const OTHER_BIT_RATES: &[&str] = &["bps", "kbps", "mbps", "gbps", "tbps"];
@@ -195,27 +223,77 @@ fn places_of(banned: &[&str], text: &str) -> Vec<String> {
     found
 }
 
+/// Counts the comments in the sources of a crate; returns the places of the markers as well.
+fn language_of(path: &Path) -> (Count, Vec<String>) {
+    let (mut sum, mut places) = (Count::default(), Vec::new());
+    for file in files(&path.join("src"), "rs") {
+        let count = Count::of_source(&fs::read_to_string(&file).unwrap());
+        let shown = file.strip_prefix(path).unwrap().display().to_string();
+        let markers = count.markers.iter();
+        places.extend(markers.map(|(line, marker)| format!("{shown}:{line}: {marker}")));
+        sum += count;
+    }
+    (sum, places)
+}
+
 #[test]
-fn text_names_its_subjects() {
-    nothing_is_found("banned words", &in_text(BANNED));
+fn comments_name_their_subjects() {
+    let known: BTreeMap<&str, usize> = IDIOM.iter().copied().collect();
+    let (mut wrong, mut sum) = (Vec::new(), Count::default());
+    for (name, path) in crates() {
+        let (count, places) = language_of(&path);
+        let expected = known.get(name.as_str()).copied().unwrap_or(0);
+        let markers = count.per_10_000();
+        if markers > expected {
+            wrong.push(format!(
+                "{name}: {markers} markers per 10,000 words, {expected} are permitted:\n  {}",
+                places.join("\n  ")
+            ));
+        } else if markers + IDIOM_SLACK < expected {
+            wrong.push(format!(
+                "{name}: {markers} markers per 10,000 words, far below the {expected} in IDIOM: \
+                 lower it there"
+            ));
+        }
+        sum += count;
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(sum.per_10_000() <= IDIOM_MAX, "{}", sum.per_10_000());
+}
+
+#[test]
+fn no_crate_may_have_many_markers() {
+    let names: BTreeSet<String> = crates().into_iter().map(|(name, _)| name).collect();
+    for (name, number) in IDIOM {
+        assert!(names.contains(*name), "{name} is no crate");
+        assert!(*number <= IDIOM_CRATE_MAX, "{name}: {number}");
+    }
+}
+
+#[test]
+fn pages_name_their_subjects() {
+    let mut found = BTreeMap::new();
+    found.insert("docs".to_owned(), in_pages(NAMELESS));
+    nothing_is_found("words without a subject", &found);
 }
 
 #[test]
 fn bit_rates_have_one_unit() {
-    nothing_is_found("bit rates in another unit", &in_text(OTHER_BIT_RATES));
+    let mut found = in_sources(|text| places_of(OTHER_BIT_RATES, text));
+    found.insert("docs".to_owned(), in_pages(OTHER_BIT_RATES));
+    nothing_is_found("bit rates in another unit", &found);
 }
 
-/// Where these words stand in sources and pages.
-fn in_text(banned: &[&str]) -> BTreeMap<String, Vec<String>> {
-    let mut found = in_sources(|text| places_of(banned, text));
+/// Where these words stand in pages.
+fn in_pages(banned: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
     let mut pages = files(&workspace().join("docs"), "md");
     pages.extend(TOP_PAGES.map(|page| workspace().join(format!("{page}.md"))));
     for page in pages {
         let text = fs::read_to_string(&page).unwrap();
         let shown = page.file_name().unwrap().to_str().unwrap();
         let places = places_of(banned, &text).into_iter();
-        let places = places.map(|place| format!("{shown}:{place}"));
-        found.entry("docs".to_owned()).or_default().extend(places);
+        found.extend(places.map(|place| format!("{shown}:{place}")));
     }
     found
 }
@@ -369,9 +447,9 @@ fn files_do_not_import_each_other_in_circles() {
 
 #[test]
 fn words_and_paths_are_found_as_they_are_written() {
-    assert_eq!(places_of(BANNED, "Whoever is  told, renewed").len(), 2);
+    assert_eq!(places_of(NAMELESS, "Whoever is  told, renewed").len(), 2);
     assert_eq!(
-        places_of(BANNED, "somebody's; anew"),
+        places_of(NAMELESS, "somebody's; anew"),
         ["1: somebody", "1: anew"]
     );
     assert_eq!(paths("a::b;"), ["a::b"]);
@@ -404,4 +482,34 @@ fn links_between_pages_and_code_lead_somewhere() {
         }
     }
     assert!(dead.is_empty(), "{}", dead.join("\n"));
+}
+
+/// Returns the file and the function of a row of docs/where.md.
+fn decided(row: &str) -> Option<(&str, &str)> {
+    let mut cells = row.split('|').map(|cell| cell.trim().trim_matches('`'));
+    let (file, function) = (cells.nth(2)?, cells.next()?);
+    Some((file, function))
+}
+
+#[test]
+fn each_behaviour_is_decided_where_the_page_has_it() {
+    let page = fs::read_to_string(workspace().join("docs/where.md")).unwrap();
+    let is_row = |line: &&str| line.starts_with("| ") && !line.starts_with("| Behaviour |");
+    let rows: Vec<&str> = page.lines().filter(is_row).collect();
+    assert!(rows.len() >= BEHAVIOURS_MIN, "{} rows", rows.len());
+    let is_wrong = |row: &&str| {
+        let Some((file, function)) = decided(row) else {
+            return true;
+        };
+        let text = fs::read_to_string(workspace().join("crates").join(file)).unwrap_or_default();
+        let defines = |line: &str| {
+            let code = line.trim_start();
+            let name = code.split_once("fn ").map(|(_, name)| name);
+            let rest = name.and_then(|name| name.strip_prefix(function));
+            !code.starts_with("//") && rest.is_some_and(|rest| rest.starts_with(['(', '<']))
+        };
+        !text.lines().any(defines)
+    };
+    let wrong: Vec<&str> = rows.into_iter().filter(is_wrong).collect();
+    assert!(wrong.is_empty(), "no such function:\n{}", wrong.join("\n"));
 }

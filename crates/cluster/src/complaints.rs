@@ -1,19 +1,19 @@
-//! What the log says of messages that the other node should not have sent.
+//! Rate limit of log lines about invalid messages from the other node.
 
-/// Time between two lines, in microseconds.
+/// Least time between two lines, in microseconds.
 const PAUSE_US: u64 = 1_000_000;
 
-/// Whatever the other node says, there is at most one line in [`PAUSE_US`].
+/// Allows at most one line in [`PAUSE_US`], however many messages are invalid.
 #[derive(Debug, Default)]
 pub(crate) struct Complaints {
-    /// When the last line was.
+    /// Time of the last line.
     said_us: Option<u64>,
-    /// Lines that were left out since.
+    /// Lines suppressed since then.
     unsaid: u64,
 }
 
 impl Complaints {
-    /// If there should be a line now: how many were left out before it.
+    /// Returns the number of suppressed lines if a line is due.
     pub(crate) fn due(&mut self, now_us: u64) -> Option<u64> {
         let is_early = |said_us| now_us.saturating_sub(said_us) < PAUSE_US;
         if self.said_us.is_some_and(is_early) {

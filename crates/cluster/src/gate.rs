@@ -16,65 +16,66 @@ use crate::complaints::Complaints;
 use crate::gate::member::{Bounds, Member};
 use crate::message::{Body, Message};
 
-/// Messages that wait for the session; with as many, no more are made.
+/// Most messages that wait for the session; beyond that, none are made.
 const OUT_MAX: usize = 64;
 
-/// With as many, none are taken from the application node either: each may have to be answered.
+/// Most waiting messages at which messages of the application node are still accepted: each may
+/// require an answer.
 const OUT_HELD_MAX: usize = 4 * OUT_MAX;
 
-/// Applications at a time, those included that are about to attach.
+/// Most applications at a time, including those that are about to attach.
 const APPS_MAX: usize = 4096;
 
-/// The way to the broker of this node. Answers come by [`Stack::receive`].
+/// The interface to the broker of this node. Its answers come from [`Stack::receive`].
 pub trait Stack: fmt::Debug {
     /// Attaches an application.
     fn attach(&mut self, app: u32, modes: u32);
-    /// Asks for handles of an application that is attached.
+    /// Requests handles for an attached application.
     fn more_handles(&mut self, app: u32);
-    /// An application is over: its connection to the broker is closed.
+    /// Detaches an application: its connection to the broker is closed.
     fn detach(&mut self, app: u32);
-    /// What has come next, if anything has.
+    /// The next answer of the broker, if there is one.
     fn receive(&mut self) -> Option<Brought>;
-    /// Handles that an application may have, so that others have some.
+    /// Most handles of an application, so that others have some.
     fn handles_max(&self) -> usize {
         usize::MAX
     }
 }
 
-/// What the broker has brought.
+/// An answer of the broker.
 #[derive(Debug)]
 pub enum Brought {
     /// An application is attached.
     Attached {
-        /// Which.
+        /// The application.
         app: u32,
-        /// Its memory.
+        /// Its memory and channel.
         granted: Box<Granted>,
     },
     /// An application is not attached.
     Refused {
-        /// Which.
+        /// The application.
         app: u32,
-        /// Why: an `errno`, never 0.
+        /// The cause, an `errno`, never 0.
         errno: u32,
     },
-    /// Handles, or none if there are no more for now.
+    /// Handles; none if the broker has no more for now.
     Handles {
-        /// Whose.
+        /// The application.
         app: u32,
-        /// Their numbers, and the descriptors that they live as long as; there are none in a
-        /// simulation.
+        /// Numbers of the handles, with the descriptors that keep their sockets open; without
+        /// descriptors in a simulation.
         handles: Vec<(HandleId, Option<OwnedFd>)>,
     },
-    /// The host stack serves an application no more.
+    /// The host stack has stopped serving an application.
     Gone {
-        /// Which.
+        /// The application.
         app: u32,
     },
 }
 
 impl Brought {
-    /// The application that it is about.
+    /// The application concerned.
     pub fn app(&self) -> u32 {
         match *self {
             Brought::Attached { app, .. }
@@ -85,14 +86,14 @@ impl Brought {
     }
 }
 
-/// What an application has of the host stack.
+/// An application's resources at the host stack.
 #[derive(Debug)]
 pub struct Granted {
-    /// Its segment.
+    /// Segment of the application.
     pub segment: Segment,
-    /// Its channel.
+    /// Channel of the application.
     pub end: AppEnd,
-    /// The number of that.
+    /// Number of the channel.
     pub channel: ChannelId,
     /// The modes that are on.
     pub modes: u32,
@@ -111,7 +112,7 @@ enum App {
 pub struct Gate<S> {
     stack: S,
     apps: BTreeMap<u32, App>,
-    /// Applications that are over, and whose last commands wait for room.
+    /// Detached applications whose last commands wait for room.
     leaving: Vec<(u32, Box<Member>)>,
     /// The application that comes first in the next turn.
     first: u32,
@@ -122,7 +123,7 @@ pub struct Gate<S> {
 }
 
 impl<S: Stack> Gate<S> {
-    /// Without applications.
+    /// A gate without applications.
     pub fn new(stack: S) -> Gate<S> {
         Gate {
             stack,
@@ -135,28 +136,28 @@ impl<S: Stack> Gate<S> {
         }
     }
 
-    /// The way to the broker.
+    /// The interface to the broker.
     pub fn stack(&self) -> &S {
         &self.stack
     }
 
-    /// The same, to be changed.
+    /// The interface to the broker, mutable.
     pub fn stack_mut(&mut self) -> &mut S {
         &mut self.stack
     }
 
-    /// Applications that are attached.
+    /// Number of attached applications.
     pub fn applications(&self) -> usize {
         let attached = |app: &&App| matches!(app, App::Attached(_));
         self.apps.values().filter(attached).count()
     }
 
-    /// Sockets of all applications.
+    /// Number of sockets of all applications.
     pub fn sockets(&self) -> usize {
         self.members().map(Member::sockets).sum()
     }
 
-    /// True while commands of applications that are over wait for room.
+    /// Whether commands of detached applications wait for room.
     pub fn is_leaving(&self) -> bool {
         !self.leaving.is_empty()
     }
@@ -168,8 +169,8 @@ impl<S: Stack> Gate<S> {
         })
     }
 
-    /// A message has come from the application node. One that does not decode is dropped: its
-    /// sender has the key, and is of another release.
+    /// Handles a message of the application node. Drops one that does not decode: its sender has
+    /// the key, and is of another release.
     pub fn on_message(&mut self, bytes: &[u8]) {
         let Ok(Message { app, body }) = Message::decode(bytes) else {
             if let Some(unsaid) = self.complaints.due(self.now_us) {
@@ -193,7 +194,7 @@ impl<S: Stack> Gate<S> {
     }
 
     fn attach(&mut self, app: u32, modes: u32) {
-        // The broker knows either by this number.
+        // The broker identifies both by this number.
         let is_leaving = self.leaving.iter().any(|(leaving, _)| *leaving == app);
         let is_full = self.apps.len() >= APPS_MAX;
         if is_full || is_leaving || self.apps.contains_key(&app) {
@@ -201,7 +202,7 @@ impl<S: Stack> Gate<S> {
             return self.say(app, Body::Attached { errno, modes: 0 });
         }
         self.apps.insert(app, App::Attaching);
-        // Both nodes allocate the same FIFOs, when a socket is made.
+        // Both nodes allocate the same FIFOs when a socket is made.
         self.stack.attach(app, modes & !MODE_BUFFERS_ON_DEMAND);
     }
 
@@ -209,7 +210,7 @@ impl<S: Stack> Gate<S> {
         self.out.push_back(Message { app, body }.encode());
     }
 
-    /// An application that has broken a rule is served no more.
+    /// Detaches an application that has broken a rule.
     fn detach(&mut self, app: u32, rule: &'static str) {
         if let Some(unsaid) = self.complaints.due(self.now_us) {
             tracing::warn!(
@@ -223,7 +224,7 @@ impl<S: Stack> Gate<S> {
         self.say(app, Body::Detached);
     }
 
-    /// The application is over. Its connections are reset, if there are any that are not finished.
+    /// Ends an application. With `resets`, its unfinished connections are reset.
     fn leave(&mut self, app: u32, resets: bool) {
         match self.apps.remove(&app) {
             None => {}
@@ -235,7 +236,7 @@ impl<S: Stack> Gate<S> {
         }
     }
 
-    /// The session is over: so are all applications, and their connections are reset.
+    /// Ends the session with all applications; their connections are reset.
     pub fn end_session(&mut self) {
         let apps: Vec<u32> = self.apps.keys().copied().collect();
         for app in apps {
@@ -244,7 +245,7 @@ impl<S: Stack> Gate<S> {
         self.out.clear();
     }
 
-    /// True if a message of the application node can be taken.
+    /// Whether another message of the application node can be handled.
     pub fn has_room(&self) -> bool {
         self.out.len() < OUT_HELD_MAX
     }
@@ -254,7 +255,7 @@ impl<S: Stack> Gate<S> {
         self.out.pop_front()
     }
 
-    /// A round of work; true if there was any. Messages are made as long as few wait.
+    /// Does a round of work; true if there was any. Makes messages only while few wait.
     pub fn turn(&mut self, now_us: u64) -> bool {
         self.now_us = now_us;
         let mut worked = false;
@@ -269,7 +270,7 @@ impl<S: Stack> Gate<S> {
             if member.has_unpushed() {
                 self.leaving.push((app, member));
             } else {
-                // Its descriptors close behind the last commands.
+                // Its descriptors close after the last commands.
                 drop(member);
                 self.stack.detach(app);
             }
@@ -306,7 +307,7 @@ impl<S: Stack> Gate<S> {
         match brought {
             Brought::Attached { app, granted } => {
                 let modes = granted.modes;
-                // It may be over already.
+                // The application may have been detached already.
                 if let Some(found @ App::Attaching) = self.apps.get_mut(&app) {
                     *found = App::Attached(Box::new(Member::new(*granted)));
                     self.say(app, Body::Attached { errno: 0, modes });
@@ -325,7 +326,7 @@ impl<S: Stack> Gate<S> {
             }
             Brought::Gone { app } => match self.apps.remove(&app) {
                 Some(App::Attached(mut member)) => {
-                    // If the host stack lives, it resets them.
+                    // If the host stack is alive, it resets the connections.
                     member.close_all(true);
                     member.push();
                     self.stack.detach(app);
@@ -340,7 +341,7 @@ impl<S: Stack> Gate<S> {
         }
     }
 
-    /// Has commands that wait pushed as far as there is room: they need no session.
+    /// Pushes waiting commands as far as there is room, with or without a session.
     pub fn flush(&mut self) {
         for app in self.apps.values_mut() {
             if let App::Attached(member) = app {
@@ -349,7 +350,7 @@ impl<S: Stack> Gate<S> {
         }
     }
 
-    /// Arms the wake-ups. False if there is something to do.
+    /// Arms the wake-ups. False if there is work.
     pub fn prepare_sleep(&mut self) -> bool {
         let leaving = self.leaving.iter_mut().map(|(_, member)| member);
         let apps = self.apps.values_mut().filter_map(|app| match app {
@@ -360,7 +361,7 @@ impl<S: Stack> Gate<S> {
         all.all(|member| member.prepare_sleep())
     }
 
-    /// Disarms them.
+    /// Disarms the wake-ups.
     pub fn finish_sleep(&mut self) {
         let leaving = self.leaving.iter_mut().map(|(_, member)| member);
         let apps = self.apps.values_mut().filter_map(|app| match app {

@@ -1,4 +1,4 @@
-//! What the two nodes say to each other, as bytes.
+//! Messages between the two nodes, and their encoding.
 //!
 //! Each message is a record of the session, little-endian, at most [`MESSAGE_BYTES_MAX`] bytes. It
 //! begins with its kind, one byte, and the number of the application on its node, four bytes.
@@ -9,17 +9,17 @@
 //! | 2 Detach | application node | nothing: the application is over |
 //! | 3 Command | application node | a command of [`socket_channel::message`] that has an answer |
 //! | 4 Data | both | socket, 1 if more follows soon, bytes of its stream |
-//! | 5 SendFile | application node | socket, file, offset, bytes, 1 if no more follows |
+//! | 5 SendFile | application node | socket, file, offset, bytes, 1 if it ends a `MSG_MORE` |
 //! | 6 Finish | application node | socket: its stream ends here |
-//! | 7 Close | application node | socket, bytes got of its stream, 1 if it is to be reset |
-//! | 8 Credit | both | socket, total of bytes or of connections that it takes |
+//! | 7 Close | application node | socket, bytes received of its stream, 1 if it is reset |
+//! | 8 Credit | both | socket, total of bytes or of connections that it accepts |
 //! | 129 Attached | stack node | an `errno`, 0 if there is none, and modes |
 //! | 130 Event | stack node | an event of [`socket_channel::message`] that answers |
 //! | 131 New | stack node | socket, [`State`] |
 //! | 132 State | stack node | socket, [`State`] |
 //! | 133 Accepted | stack node | listener, connection |
-//! | 134 Taken | stack node | messages of the application that count no more |
-//! | 135 Detached | stack node | nothing: the application is served no more |
+//! | 134 Taken | stack node | messages of the application that left the count |
+//! | 135 Detached | stack node | nothing: the application is no longer served |
 //!
 //! Decoding accepts exactly what encoding produces, but for commands and events, which have
 //! decoders of their own.
@@ -34,23 +34,23 @@ use socket_channel::{FileMeta, Flags, SocketId};
 /// so that NIC stacks of other machines may be on the same link.
 pub const ETHER_TYPE: u16 = 0x88b6;
 
-/// What the key of such a session is derived by, so that the key of a NIC stack opens none.
+/// Label for deriving the session key, so that the key of a NIC stack opens no such session.
 pub const KEY_LABEL: &str = "sockets";
 
-/// Longest message, in bytes: what a session carries.
+/// Longest message, in bytes: the session's limit.
 pub const MESSAGE_BYTES_MAX: usize = 8192;
 
 /// Most bytes of a stream in a message.
 pub const DATA_BYTES_MAX: usize = 8000;
 
-/// Bytes of a stream that each side takes before it has said so: the smallest FIFO holds them.
+/// Initial credit of each side of a stream, in bytes: the smallest FIFO holds it.
 pub const FIRST_CREDIT_BYTES: u64 = 4096;
 
-/// Messages of an application that the stack node keeps until its ring takes them: Command,
+/// Most messages of an application that the stack node holds until its ring has room: Command,
 /// SendFile, Finish and Close.
 pub const UNTAKEN_MAX: u32 = 512;
 
-/// The bytes are no message.
+/// The error for bytes that are no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -65,13 +65,13 @@ impl std::error::Error for Malformed {}
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// The application, as the broker of the application node has numbered it.
+    /// The application's number, assigned by the broker of the application node.
     pub app: u32,
-    /// What is said.
+    /// The content.
     pub body: Body<'a>,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// An application attaches.
@@ -79,118 +79,118 @@ pub enum Body<'a> {
         /// Its modes: a sum of the `MODE_` numbers of [`socket_channel::attach`].
         modes: u32,
     },
-    /// Nothing is left of an application.
+    /// An application has ended.
     Detach,
-    /// A command that has an answer. Its handle means nothing.
+    /// A command that has an answer. Its handle is ignored.
     Command(&'a [u8]),
-    /// Bytes of a stream, as many as the receiver has given credit for.
+    /// Bytes of a stream, within the receiver's credit.
     Data {
         /// The connection.
         socket: SocketId,
-        /// More follows soon: `MSG_MORE`. The stack node never says so.
+        /// More follows soon: `MSG_MORE`. Always false from the stack node.
         has_more: bool,
         /// From 1 to [`DATA_BYTES_MAX`].
         bytes: &'a [u8],
     },
-    /// A range of a file of the stack node follows in a stream.
+    /// A range of a file on the stack node is the next part of a stream.
     SendFile {
         /// The connection.
         socket: SocketId,
         /// The file.
         file: SocketId,
-        /// Where it begins in the file, in bytes.
+        /// Start of the range in the file, in bytes.
         offset: u64,
-        /// How long it is, in bytes.
+        /// Length of the range, in bytes.
         len: u64,
-        /// It is all that was to follow on the bytes in front of it.
+        /// The range completes the data announced by a `MSG_MORE` before it.
         ends_more: bool,
     },
-    /// A stream ends behind what has come of it.
+    /// A stream ends after its bytes so far.
     Finish {
         /// The connection.
         socket: SocketId,
     },
-    /// No program has a socket any more, and all of its stream has been sent.
+    /// No program has the socket any more, and all its stream has been sent.
     Close {
         /// The socket.
         socket: SocketId,
-        /// Bytes of its stream that have come to the application node.
+        /// Bytes of its stream that arrived at the application node.
         got: u64,
         /// Its connection is reset.
         resets: bool,
     },
-    /// The receiver of a stream, or of a listener's connections, takes more.
+    /// The receiver of a stream, or of a listener's connections, accepts more.
     Credit {
         /// The connection, or the listener.
         socket: SocketId,
-        /// So much in all since the socket was made: bytes, or connections.
+        /// Total since the socket was made, in bytes or connections.
         until: u64,
     },
     /// The answer to Attach.
     Attached {
-        /// Why it failed: an `errno`; 0 if it did not.
+        /// Cause of a failure, an `errno`; 0 for success.
         errno: u32,
         /// The modes that are on.
         modes: u32,
     },
     /// An Answer or an Info.
     Event(&'a [u8]),
-    /// A socket, before its name comes in any other message.
+    /// A new socket, before any other message names it.
     New {
-        /// Its name.
+        /// Name of the socket.
         socket: SocketId,
-        /// How it is.
+        /// State of the socket.
         state: State,
     },
-    /// A socket has changed. All bytes that came before the change have been sent.
+    /// A socket has changed. All bytes from before the change have been sent.
     State {
-        /// Its name.
+        /// Name of the socket.
         socket: SocketId,
-        /// How it is.
+        /// State of the socket.
         state: State,
     },
     /// A connection waits to be accepted.
     Accepted {
-        /// By whom.
+        /// The listener.
         listener: SocketId,
         /// The connection.
         socket: SocketId,
     },
-    /// So many messages more are in the ring, and count no more.
+    /// Further messages have left the stack node's count, as they are in its ring.
     Taken {
-        /// How many.
+        /// The number of these messages since the last report.
         count: u32,
     },
-    /// The host stack serves an application no more.
+    /// The host stack serves an application no longer.
     Detached,
 }
 
-/// How a socket is: what the host stack has written into its record.
+/// State of a socket, as the host stack wrote it into the record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// Its flags.
+    /// The flags.
     pub flags: Flags,
-    /// Errors so far, and the last of them.
+    /// Number of errors so far.
     pub errors: u32,
-    /// An `errno`.
+    /// The last error, an `errno`.
     pub errno: u32,
     /// Size of the rx FIFO or of the accept queue, in bytes; 0 if there is none.
     pub rx_bytes: u32,
     /// Size of the tx FIFO, in bytes.
     pub tx_bytes: u32,
-    /// How much of it a program fills, in bytes; 0: all of it.
+    /// Usable part of the tx FIFO, in bytes; 0: all.
     pub tx_limit: u32,
-    /// File bytes that may have been queued.
+    /// Total of file bytes that may have been queued.
     pub file_limit: u64,
-    /// Bytes that the peer has acknowledged.
+    /// Total of bytes that the peer has acknowledged.
     pub acked: u64,
-    /// Values of options, as a record has them.
+    /// Values of options, as in a record.
     pub options: [u64; OPTION_WORDS],
-    /// Where it is.
+    /// Local address.
     pub local: Option<SocketAddr>,
-    /// Where its peer is.
+    /// Address of the peer.
     pub peer: Option<SocketAddr>,
-    /// What an open file is.
+    /// Metadata of an open file.
     pub meta: Option<FileMeta>,
 }
 
@@ -211,7 +211,7 @@ const TAKEN: u8 = 134;
 const DETACHED: u8 = 135;
 
 impl Message<'_> {
-    /// The bytes of the message.
+    /// Encodes the message.
     ///
     /// # Panics
     /// If it is longer than [`MESSAGE_BYTES_MAX`].
@@ -223,7 +223,7 @@ impl Message<'_> {
         bytes
     }
 
-    /// The message that bytes say.
+    /// Decodes a message.
     pub fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(Malformed);
@@ -429,7 +429,7 @@ impl State {
     }
 }
 
-/// Family, port, scope and 16 bytes; the family alone if there is none.
+/// Encodes family, port, scope and 16 bytes; the family alone if there is no address.
 fn encode_address(address: Option<SocketAddr>, to: &mut Vec<u8>) {
     let Some(address) = address else {
         return to.push(0);
@@ -451,7 +451,7 @@ fn encode_address(address: Option<SocketAddr>, to: &mut Vec<u8>) {
     to.extend(bytes);
 }
 
-/// What is left of a message.
+/// The undecoded rest of a message.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

@@ -21,13 +21,13 @@ use crate::message::{Body, Message};
 use crate::node::application::{App, Channel, Phase};
 use crate::node::shared_ports::SharedPort;
 
-/// Messages that wait for the session; with as many, no more are made.
+/// Most messages that wait for the session; beyond that, none are made.
 const OUT_MAX: usize = 64;
 
-/// What the stack node has broken.
+/// The rule that the stack node has broken.
 type Rule = &'static str;
 
-/// What the broker of this node is to hear.
+/// A reply to the broker of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// A process is served.
@@ -37,32 +37,32 @@ pub enum Reply {
         /// Its channel.
         channel: ChannelId,
     },
-    /// A process is not served, and neither is an application whose first it was.
+    /// A process is not served; neither is its application, if this was its first process.
     Refused {
         /// Its application.
         app: AppId,
         /// Its channel.
         channel: ChannelId,
-        /// Why.
+        /// The cause.
         errno: Errno,
     },
-    /// Nothing is left of an application.
+    /// An application has ended on this node.
     Detached {
-        /// Which.
+        /// The application.
         app: AppId,
     },
 }
 
-/// What an application may use besides itself.
+/// Resources of the node that an application's turn uses.
 pub(crate) struct Context<'a> {
     pub(crate) now_us: u64,
     pub(crate) out: &'a mut VecDeque<Vec<u8>>,
     pub(crate) waker: Option<&'a Waker>,
-    /// Handles that have arrived, if the broker was asked just now.
+    /// Requests handles from the broker that have arrived meanwhile.
     pub(crate) handles: &'a mut dyn FnMut() -> Vec<NewHandles>,
     /// Ports that sockets of this node share.
     pub(crate) shared: &'a mut Vec<SharedPort>,
-    /// Hang-ups that were found on the way.
+    /// Hang-ups found during a turn.
     pub(crate) woken: &'a mut Vec<Woken>,
 }
 
@@ -94,10 +94,10 @@ pub struct Node {
 }
 
 impl Node {
-    /// Without programs. They have descriptors: bells and handles.
+    /// A node without programs, for programs with descriptors: bells and handles.
     ///
     /// # Errors
-    /// If the kernel gives no descriptor to wait on.
+    /// If the kernel provides no descriptor to wait on.
     pub fn new() -> io::Result<Node> {
         let waker = Waker::new()?;
         waker.watch_bells()?;
@@ -107,7 +107,7 @@ impl Node {
         })
     }
 
-    /// Without programs, and without any that has descriptors: for tests and simulation.
+    /// A node without programs and descriptors, for tests and simulation.
     pub fn without_descriptors() -> Node {
         Node {
             apps: BTreeMap::new(),
@@ -127,10 +127,10 @@ impl Node {
         self.waker.as_ref().map(Waker::fd)
     }
 
-    /// Wakes the node as well.
+    /// Wakes the node for messages of the broker as well.
     ///
     /// # Errors
-    /// If the kernel does not watch it.
+    /// If the kernel refuses to watch it.
     pub fn watch(&self, broker: impl AsFd) -> io::Result<()> {
         match &self.waker {
             Some(waker) => waker.add_broker(broker.as_fd()),
@@ -138,31 +138,31 @@ impl Node {
         }
     }
 
-    /// Wakes the node for room on the way to the broker as well, or no longer.
+    /// Turns the wake-up for room in the broker's socket on or off.
     pub fn watch_for_room(&self, broker: impl AsFd, for_room: bool) {
         if let Some(waker) = &self.waker {
             waker.watch_broker(broker.as_fd(), for_room);
         }
     }
 
-    /// Applications that there are.
+    /// Number of applications.
     pub fn applications(&self) -> usize {
         self.apps.len()
     }
 
-    /// Sockets of all applications.
+    /// Number of sockets of all applications.
     pub fn sockets(&self) -> usize {
         self.apps.values().map(App::sockets).sum()
     }
 
-    /// A session with the stack node has begun.
+    /// Notes that a session with the stack node has begun.
     pub fn begin_session(&mut self) {
         self.has_session = true;
         self.out.clear();
     }
 
-    /// The session is over: all sockets fail with ECONNRESET, and processes that wait to be
-    /// attached may try again.
+    /// Ends the session: all sockets fail with ECONNRESET, and processes that wait to be attached
+    /// may try again.
     pub fn end_session(&mut self) {
         self.has_session = false;
         self.out.clear();
@@ -180,7 +180,7 @@ impl Node {
         }
     }
 
-    /// A process attaches. It hears how by a [`Reply`].
+    /// Attaches a process. The result is a [`Reply`].
     pub fn attach(&mut self, attachment: Attachment) {
         let Attachment {
             app,
@@ -201,10 +201,11 @@ impl Node {
             return self.replies.push(refused(Errno::SHUTDOWN));
         }
         let modes = first.as_ref().map(|first| first.identity.modes);
-        // FIFOs are allocated with the connection: libraries work with either.
+        // FIFOs are allocated with the connection here: libraries support both.
         let is_usual = |modes: u32| modes | MODE_BUFFERS_ON_DEMAND == MODES_DEFAULT;
         if modes.is_some_and(|modes| !is_usual(modes)) {
-            // Each asks the host stack for what is done ahead here.
+            // The other modes request from the host stack a service that this node performs in
+            // advance.
             return self.replies.push(refused(Errno::OPNOTSUPP));
         }
         if !self.has_session {
@@ -230,35 +231,35 @@ impl Node {
         }
     }
 
-    /// The host's ends of descriptors of a program.
+    /// Adds the host's ends of a program's descriptors.
     pub fn add_handles(&mut self, new: NewHandles) {
         if let Some(app) = self.apps.get_mut(&new.app) {
             app.add_handles(self.waker.as_ref(), new);
         }
     }
 
-    /// The same without descriptors: for tests and simulation.
+    /// Adds handles without descriptors, for tests and simulation.
     pub fn add_handles_without_descriptors(&mut self, app: AppId, first: HandleId, count: u32) {
         if let Some(app) = self.apps.get_mut(&app) {
             (first.0..first.0 + count).for_each(|number| app.add_handle(HandleId(number), None));
         }
     }
 
-    /// A process has ended.
+    /// Notes the end of a process.
     pub fn end_process(&mut self, app: AppId, channel: ChannelId) {
         if let Some(app) = self.apps.get_mut(&app) {
             app.ended.insert(channel);
         }
     }
 
-    /// The last copy of a descriptor is closed.
+    /// Notes the close of a descriptor's last copy.
     pub fn hang_up(&mut self, app: AppId, handle: HandleId) {
         if let Some(app) = self.apps.get_mut(&app) {
             app.hang_up(handle);
         }
     }
 
-    /// What the broker is to hear.
+    /// Returns the pending replies to the broker.
     pub fn take_replies(&mut self) -> Vec<Reply> {
         std::mem::take(&mut self.replies)
     }
@@ -268,8 +269,8 @@ impl Node {
         self.out.pop_front()
     }
 
-    /// A message has come from the stack node. One that does not decode is dropped: its sender has
-    /// the key, and is of another release.
+    /// Handles a message of the stack node. Drops one that does not decode: its sender has the key,
+    /// and is of another release.
     pub fn on_message(&mut self, bytes: &[u8]) {
         let Ok(Message { app, body }) = Message::decode(bytes) else {
             if let Some(unsaid) = self.complaints.due(self.now_us) {
@@ -314,7 +315,7 @@ impl Node {
         };
         for channel in &app.channels {
             if let (Some(waker), Some(bell)) = (&self.waker, channel.end.wake_fd()) {
-                // Its process has a copy.
+                // The process has a copy of the bell.
                 waker.remove_bell(bell);
             }
             self.replies.push(Reply::Refused {
@@ -325,7 +326,7 @@ impl Node {
         }
     }
 
-    /// Takes in which descriptors were closed.
+    /// Collects closed descriptors.
     pub fn look(&mut self) {
         let found = self.waker.as_ref().map(Waker::look).unwrap_or_default();
         self.woken.extend(found);
@@ -336,8 +337,8 @@ impl Node {
         }
     }
 
-    /// A round of work; true if there was any. Messages are made as long as few wait. `handles`
-    /// asks the broker for handles that have just arrived.
+    /// Does a round of work; true if there was any. Makes messages only while few wait. `handles`
+    /// requests the handles from the broker that have just arrived.
     pub fn turn(&mut self, now_us: u64, handles: &mut dyn FnMut() -> Vec<NewHandles>) -> bool {
         self.now_us = now_us;
         let mut worked = false;
@@ -370,22 +371,22 @@ impl Node {
             self.replies.push(Reply::Detached { app: id });
             worked = true;
         }
-        // What a look amid a command has found is dealt with in the next round.
+        // Hang-ups found during a command are handled in the next round.
         worked || !self.woken.is_empty()
     }
 
-    /// Sends hints of what has changed, and wakes processes that sleep.
+    /// Sends hints about changes, and wakes sleeping processes.
     pub fn flush(&mut self) {
         self.apps.values_mut().for_each(App::flush);
     }
 
-    /// Arms the wake-ups. False if there is something to do.
+    /// Arms the wake-ups. False if there is work.
     pub fn prepare_sleep(&mut self) -> bool {
         let mut channels = self.apps.values_mut().flat_map(|app| &mut app.channels);
         channels.all(|channel| channel.end.prepare_sleep())
     }
 
-    /// Disarms them.
+    /// Disarms the wake-ups.
     pub fn finish_sleep(&mut self) {
         for channel in self.apps.values_mut().flat_map(|app| &mut app.channels) {
             channel.end.disarm();

@@ -1,10 +1,10 @@
-//! Calls of the program, and what they return.
+//! Calls of the program, and their results.
 //!
-//! An argument that is a pointer leads to memory that other threads of the program may change. What
-//! decides is read once: an address that is to be split is never left to the kernel, whatever it
-//! becomes. One that is not to be split is read again by the kernel, and may be another by then:
-//! the program gets what it would have got without the supervisor, on a socket of the kernel's.
-//! Rules say where sockets go, and protect nothing.
+//! An argument that is a pointer leads to memory that other threads of the program may change.
+//! Bytes that decide are read once: an address that is to be split is never left to the kernel,
+//! even if it changes. Any other address is read again by the kernel, and may have changed by then:
+//! the program gets the result that it would have without the supervisor, on a socket of the
+//! kernel's. Rules choose the stack of a socket, and protect nothing.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -36,7 +36,7 @@ const ADDRESS_BYTES_MAX: u64 = 128;
 /// Bytes of the longest value of an option.
 const OPTION_BYTES_MAX: u64 = 256;
 
-/// What becomes of a call.
+/// Decision on a call.
 enum Answer {
     /// It returns a number.
     Value(i64),
@@ -54,22 +54,22 @@ struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// An argument that is an `int`.
+    /// Returns an argument that is an `int`.
     fn number(&self, place: usize) -> i32 {
         self.notification.arguments[place] as i32
     }
 }
 
-/// Tells people of what they will look for.
+/// Reports a problem to the user.
 fn complain(what: &str) {
     eprintln!("splitway: {what}");
 }
 
-/// Protocols of sockets that become split. Go makes listeners that would take several paths.
+/// Protocols of sockets that become split. Go's listeners are of MPTCP.
 const PROTOCOLS: [Protocol; 2] = [ipproto::TCP, ipproto::MPTCP];
 
-/// The error of a socket, which is reported once. The program's end has one as well, which a call
-/// that reads has reported if it is not there.
+/// Takes the error of a socket, which is reported once. The program's end has the error as well; if
+/// it is gone there, a call that reads has reported it.
 fn take_error(caller: Caller<'_>, socket: &mut Socket) -> Option<Errno> {
     let error = socket.error.take()?;
     let programs = caller.thread.duplicate(caller.number(0)).ok();
@@ -128,7 +128,7 @@ impl Supervisor {
         let makes_address = [libc::SYS_bind, libc::SYS_listen, libc::SYS_connect].contains(&call);
         let inode = match caller.thread.socket(fd) {
             Ok(Some(inode)) => inode,
-            // The kernel says what is wrong.
+            // The kernel reports the error.
             Ok(None) => return Ok(Answer::Kernel),
             Err(errno) if makes_address => return Err(self.cannot_look(caller, errno)),
             Err(_) => return Ok(Answer::Kernel),
@@ -137,7 +137,7 @@ impl Supervisor {
             return Ok(Answer::Done);
         }
         if call == libc::SYS_connect {
-            // None connects to a listener that was closed before.
+            // No call connects to a listener that was closed before.
             self.end_closed_listeners();
         }
         let key = self.key_of(inode);
@@ -165,7 +165,8 @@ impl Supervisor {
         }
     }
 
-    /// A program that cannot be looked into is never left to the kernel without a word.
+    /// Reports, once, a program that cannot be inspected. Its call fails rather than be left to the
+    /// kernel.
     fn cannot_look(&mut self, caller: Caller<'_>, errno: Errno) -> Errno {
         if !std::mem::replace(&mut self.has_complained, true) {
             let program = caller.thread.executable();
@@ -176,8 +177,8 @@ impl Supervisor {
         Errno::PERM
     }
 
-    /// The bytes of the address that a call names; `None` if the kernel is to say that they are too
-    /// many.
+    /// Returns the bytes of the address that a call names; `None` if they are too many, which the
+    /// kernel reports.
     fn named(&self, caller: Caller<'_>) -> Result<Option<Vec<u8>>> {
         let len = u64::from(caller.notification.arguments[2] as u32);
         if len > ADDRESS_BYTES_MAX {
@@ -188,8 +189,8 @@ impl Supervisor {
         Ok(Some(bytes))
     }
 
-    /// Writes an address where a call wants it: an argument is the place, the next that of its
-    /// length.
+    /// Writes an address to the memory that a call names: an argument is the place, the next the
+    /// place of the length.
     pub(crate) fn write_address(
         &self,
         notification: &Notification,
@@ -204,7 +205,8 @@ impl Supervisor {
         self.write(notification, (at, len), &address_bytes(named), true)
     }
 
-    /// Writes bytes as far as there is room for them, and how many that are, or would be.
+    /// Writes bytes as far as there is room, and their number: with `tell_whole` of all bytes, else
+    /// of the written ones.
     fn write(
         &self,
         notification: &Notification,
@@ -225,13 +227,13 @@ impl Supervisor {
         memory.write(len, &(told as u32).to_ne_bytes())
     }
 
-    /// The address of either family that bytes are; `None` if they are none.
+    /// Returns the address of either family in `bytes`; `None` if there is none.
     fn address_of(bytes: &[u8]) -> Option<SocketAddr> {
         let mut families = [Family::V4, Family::V6].into_iter();
         families.find_map(|family| address(bytes, family).ok())
     }
 
-    /// A split socket in the place of one of the kernel's: it has its number, its flags, and the
+    /// Puts a split socket in the place of a kernel socket, with the same number and flags, and the
     /// options that were set. `prepare` gives it its address before the program has it.
     fn convert(
         &mut self,
@@ -288,7 +290,8 @@ impl Supervisor {
         Ok(pair)
     }
 
-    /// A duplicate of a TCP socket of the kernel's, and its family; `None` if it is no such.
+    /// Returns a duplicate of a TCP socket of the kernel's, and its family; `None` if it is no such
+    /// socket.
     fn kernels(&mut self, caller: Caller<'_>, fd: RawFd) -> Result<Option<(OwnedFd, Family)>> {
         let kernels = caller.thread.duplicate(fd);
         let kernels = kernels.map_err(|errno| self.cannot_look(caller, errno))?;
@@ -296,8 +299,8 @@ impl Supervisor {
         Ok(family.map(|family| (kernels, family)))
     }
 
-    /// The address that a call names and a socket of the kernel's that is to become split, and its
-    /// family; `None` if no rule holds the address, or the socket is no such.
+    /// Returns the address that a call names, a kernel socket that is to become split, and its
+    /// family; `None` if no rule holds the address, or the socket is no TCP socket.
     fn splittable(
         &mut self,
         caller: Caller<'_>,
@@ -327,7 +330,8 @@ impl Supervisor {
         Ok(Answer::Value(0))
     }
 
-    /// A socket without an address gets one of the split stack if `0.0.0.0` is one.
+    /// Makes a listener of a socket without an address: it gets one of the split stack if rules
+    /// hold `0.0.0.0`.
     fn listen_new(&mut self, caller: Caller<'_>, fd: RawFd) -> Result<Answer> {
         let Some((kernels, family)) = self.kernels(caller, fd)? else {
             return Ok(Answer::Kernel);
@@ -347,7 +351,7 @@ impl Supervisor {
         else {
             return Ok(Answer::Kernel);
         };
-        // What is connected already, the kernel says so of.
+        // The kernel reports an existing connection.
         if rustix::net::getpeername(&kernels).is_ok() {
             return Ok(Answer::Kernel);
         }
@@ -387,7 +391,8 @@ impl Supervisor {
             State::Connecting(_) => return self.go_on_connecting(caller, fd, socket),
             State::Bound { .. } | State::Failed => {}
         }
-        // How an attempt that did not block has ended, once (`inet_stream_connect` of Linux).
+        // Reports the result of an attempt that did not block, once (`inet_stream_connect` of
+        // Linux).
         if matches!(socket.state, State::Failed)
             && let Some(errno) = take_error(caller, socket)
         {
@@ -409,8 +414,8 @@ impl Supervisor {
         self.begin_to_connect(caller, fd, socket, address)
     }
 
-    /// `connect` while a connection is being opened. A call that a signal has interrupted is made
-    /// again, and waits on.
+    /// Handles `connect` while a connection is being opened. A call that a signal has interrupted
+    /// is made again, and waits on.
     fn go_on_connecting(
         &mut self,
         caller: Caller<'_>,
@@ -430,8 +435,8 @@ impl Supervisor {
         }
     }
 
-    /// A socket that was bound and connects to where no rule leads becomes one of the kernel's with
-    /// the same address, unless the kernel has not that.
+    /// Replaces a bound socket, which connects to an address that no rule holds, by a kernel socket
+    /// with the same local address. False if the kernel does not have that address.
     fn give_back(&mut self, caller: Caller<'_>, fd: RawFd, socket: &mut Socket) -> Result<bool> {
         let flags = caller.thread.flags(fd)?;
         let local = self.client.local_address(socket.split()?)?;
@@ -482,12 +487,12 @@ impl Supervisor {
         if is_answered {
             return Err(Errno::INPROGRESS);
         }
-        // It may have been as fast as that.
+        // The connection may be open already.
         self.connecting_changed(socket);
         Ok(Answer::Done)
     }
 
-    /// The call waits as long as an option says.
+    /// Returns the waiter of a call, with the timeout that `option` sets.
     fn waiter(&self, caller: Caller<'_>, socket: &Socket, option: i32) -> Result<Waiter> {
         let timeout = options::timeout(&self.client, socket.split()?, option);
         Ok(Waiter {
@@ -577,8 +582,8 @@ impl Supervisor {
         }
         let value = option_value_of(level, name, &bytes)?;
         self.client.set_option(split.as_fd(), level, name, &value)?;
-        // The kernel reads and writes, so it is to know how long. If the value is another by now,
-        // it is so for the program alone.
+        // The kernel reads and writes, so it needs the timeout. If the value has changed by now,
+        // only the program is affected.
         if options::is_timeout(level, name) {
             return Ok(Answer::Kernel);
         }
@@ -638,7 +643,7 @@ impl Supervisor {
                 for (split, _) in returned {
                     let _ = self.client.close(split);
                 }
-                // Those who wait for it look, and find that it listens no more.
+                // Threads that wait for the listener wake, and find that it no longer listens.
                 if let Some(own) = &socket.own {
                     let _ = shutdown(own, Shutdown::Write);
                 }

@@ -1,10 +1,10 @@
-//! Which calls the supervisor is asked about: a program for seccomp(2).
+//! The calls that the kernel reports to the supervisor: a program for seccomp(2).
 //!
-//! It asks about calls on sockets by their addresses, and options. Bytes are not among them: a
+//! It reports calls with addresses of sockets, and options. Transfers of bytes are not reported: a
 //! split socket is a pair of Unix sockets for the program, whose one end the kernel reads and
-//! writes. Calls of another architecture have other numbers, so the supervisor is asked about all
-//! of these, and ends the program. What is done by `io_uring` no filter sees: programs that try
-//! find it missing.
+//! writes. Calls of another architecture have other numbers, so all are reported, and the
+//! supervisor ends the program. No filter sees operations of `io_uring`: programs that try it find
+//! it missing.
 
 #[cfg(target_arch = "x86_64")]
 use libc::BPF_JGE;
@@ -23,11 +23,11 @@ pub(crate) const ARCHITECTURE: u32 = 0xc000_00b7;
 #[cfg(target_arch = "x86_64")]
 pub(crate) const X32: u32 = 0x4000_0000;
 
-/// Where the number and the architecture are in `struct seccomp_data`.
+/// Offsets of the number and the architecture in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const OF_ARCHITECTURE: u32 = 4;
 
-/// The calls that are asked about.
+/// The calls that are reported.
 pub(crate) const CALLS: [c_long; 10] = [
     libc::SYS_bind,
     libc::SYS_listen,
@@ -41,7 +41,7 @@ pub(crate) const CALLS: [c_long; 10] = [
     libc::SYS_shutdown,
 ];
 
-/// Where a step goes on.
+/// Continuation of a step.
 #[derive(Clone, Copy)]
 enum Then {
     Next,
@@ -67,7 +67,7 @@ fn end(k: u32) -> sock_filter {
     }
 }
 
-/// The program.
+/// Returns the program.
 pub(crate) fn program() -> Vec<sock_filter> {
     let mut steps = vec![(BPF_JEQ, ARCHITECTURE, Then::Next, Then::Ask)];
     #[cfg(target_arch = "x86_64")]
@@ -81,8 +81,8 @@ pub(crate) fn program() -> Vec<sock_filter> {
     let count = steps.len();
     let mut program = vec![load(OF_ARCHITECTURE)];
     for (place, (compare, k, if_so, if_not)) in steps.into_iter().enumerate() {
-        // The number is loaded between the first step and the second, and the answers follow the
-        // last: to allow, to ask, and that it is missing.
+        // The number is loaded between the first step and the second, and the results follow the
+        // last: allow, report, and `ENOSYS`.
         let rest = count - 1 - place + usize::from(place == 0);
         let jump = |then| match then {
             Then::Next => 0,
@@ -109,7 +109,7 @@ pub(crate) fn program() -> Vec<sock_filter> {
 mod tests {
     use super::*;
 
-    /// What the program decides of a call, as the kernel runs it.
+    /// Returns the program's decision on a call, evaluated as by the kernel.
     fn decide(architecture: u32, number: u32) -> u32 {
         let program = program();
         let (mut at, mut loaded) = (0, 0);

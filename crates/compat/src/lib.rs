@@ -5,22 +5,22 @@
 //! place, and this process moves the bytes between the other end and a split socket of its own: to
 //! the stack it is an ordinary application, and the program's sockets are all its own.
 //!
-//! So what the program does with a descriptor is right by the kernel: `epoll`, `dup`, `fork`,
-//! `splice`, threads. What names an address, or an option, is answered here. It costs copies and
+//! So the program's other operations on a descriptor are the kernel's own: `epoll`, `dup`, `fork`,
+//! `splice`, threads. Calls with an address, or an option, are answered here. That costs copies and
 //! turns of this process: programs that load the library are faster, and their files are sent by
 //! the NIC stack.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
 //! | `sys` | seccomp(2), and other calls without a safe form |
-//! | `filter` | which calls are asked about |
+//! | `filter` | the calls that are reported |
 //! | `tracee` | a thread of the program: its memory, its descriptors, its signals |
-//! | `pair` | the two Unix sockets, and what the program's end reports |
-//! | `socket` | a split socket of the program, and what is under way on it |
+//! | `pair` | the two Unix sockets, and the state of the program's end |
+//! | `socket` | a split socket of the program, and its pending calls |
 //! | `options` | options of sockets that become split, or the kernel's again |
 //! | `relay` | bytes between the sockets of a connection |
 //! | `supervisor` | the thread that does all this |
-//! | `calls` | what each call returns |
+//! | `calls` | the result of each call |
 //!
 //! It may touch the program that it has started, the broker, and memory of the stack as the library
 //! does; `unsafe` is in `sys` only.
@@ -61,14 +61,14 @@ pub struct Compat {
     end: OwnedFd,
 }
 
-/// Why a program has not begun.
+/// Reasons why a program has not begun.
 enum NotStarted {
     Filter(Errno),
     Program(std::io::Error),
 }
 
-/// Starts a program under the filter. The thread that has the filter stays, for the program is to
-/// die with it.
+/// Starts a program under the filter. The thread that has the filter stays, since its end kills the
+/// program.
 fn start(mut command: Command) -> Result<(Child, Notifier), NotStarted> {
     let (tell, told) = mpsc::channel();
     sys::die_with_parent(&mut command);
@@ -132,15 +132,16 @@ impl Compat {
         Ok((child, Compat { supervisor, end }))
     }
 
-    /// The program and all that it has started have ended: waits until what they have sent is with
-    /// the stack.
+    /// Waits, after the end of the program and all its descendants, until the stack has all bytes
+    /// that they have sent.
     pub fn finish(self) {
         let _ = rustix::io::write(&self.end, &1_u64.to_ne_bytes());
         let _ = self.supervisor.join();
     }
 }
 
-/// Two descriptors go with each connection. The program keeps the limit that it was started with.
+/// Raises the limit on descriptors: each connection takes two. The program keeps the limit that it
+/// was started with.
 fn raise_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

@@ -11,28 +11,28 @@ use rustix::net::sockopt::{Timeout, set_socket_keepalive, set_socket_timeout, se
 
 use crate::sys;
 
-/// The two that the kernel is to know as well, since it reads and writes.
+/// The two options that the kernel needs as well, since it reads and writes.
 const TIMEOUTS: [(i32, Timeout); 2] = [
     (libc::SO_RCVTIMEO, Timeout::Recv),
     (libc::SO_SNDTIMEO, Timeout::Send),
 ];
 
-/// Whether an option is one of those that the kernel is to know as well.
+/// True for an option that the kernel needs as well.
 pub(crate) fn is_timeout(level: i32, name: i32) -> bool {
     level == libc::SOL_SOCKET && TIMEOUTS.iter().any(|(timeout, _)| *timeout == name)
 }
 
-/// Whether an option is one of the program's end of a pair alone.
+/// True for an option of the program's end of a pair alone.
 pub(crate) fn is_of_pair(level: i32, name: i32) -> bool {
     is_of_descriptor(level, name)
 }
 
-/// Whether an option of split sockets has none here: the bytes that it is about are in the pair.
+/// True for an option of split sockets that is missing here: its bytes are in the pair.
 pub(crate) fn is_missing(level: i32, name: i32) -> bool {
     (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT)
 }
 
-/// `SO_RCVTIMEO` or `SO_SNDTIMEO` of a split socket.
+/// Returns `SO_RCVTIMEO` or `SO_SNDTIMEO` of a split socket.
 pub(crate) fn timeout(
     client: &Client,
     split: BorrowedFd<'_>,
@@ -58,8 +58,8 @@ pub(crate) fn copy_timeouts(
     Ok(())
 }
 
-/// Sets on a split socket what differs from a fresh socket of the kernel's. What has no effect
-/// there has none, as it would have had if it were set now.
+/// Sets the options of a kernel socket that differ from a fresh socket's on a split socket. An
+/// option without effect there is lost, as it would be if it were set now.
 pub(crate) fn copy_to_split(
     client: &Client,
     (from, family): (BorrowedFd<'_>, Family),
@@ -86,7 +86,7 @@ pub(crate) fn copy_to_split(
     Ok(())
 }
 
-/// The value of an option of a split socket, as bytes.
+/// Returns the value of an option of a split socket, as bytes.
 pub(crate) fn bytes_of_split(
     client: &Client,
     split: BorrowedFd<'_>,
@@ -103,7 +103,7 @@ pub(crate) fn copy_from_split(client: &Client, split: BorrowedFd<'_>, to: Borrow
         Ok(OptionValue::Number(value)) => value != 0,
         _ => false,
     };
-    // What is not known here keeps what the kernel begins with.
+    // All other options keep the kernel's defaults.
     let _ = set_tcp_nodelay(to, is_on(libc::IPPROTO_TCP, libc::TCP_NODELAY));
     let _ = set_socket_keepalive(to, is_on(libc::SOL_SOCKET, libc::SO_KEEPALIVE));
     let _ = copy_timeouts(client, split, to);

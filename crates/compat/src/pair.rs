@@ -1,6 +1,6 @@
 //! A pair of Unix sockets: one end is the program's socket, the other the supervisor's.
 //!
-//! What the program's end reports is made by what the other does with it:
+//! The supervisor's operations on its end determine the state of the program's end:
 //!
 //! | State of the split socket | The program's end | By |
 //! |---|---|---|
@@ -22,8 +22,8 @@ use rustix::net::{
 /// Bytes that are put into an end at a time.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// `SO_SNDBUF` of both ends, which the kernel doubles: what Linux has by default, whatever the
-/// machine's own default is, since each socket is filled with that much once.
+/// `SO_SNDBUF` of both ends, which the kernel doubles: Linux's default, regardless of the machine's
+/// setting, since each socket is filled with that much once.
 const SEND_BUFFER_BYTES: usize = 104 << 10;
 
 /// No call waits, and none raises a signal.
@@ -34,14 +34,14 @@ pub(crate) const AT_ONCE: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIG
 pub(crate) struct Pair {
     pub(crate) own: OwnedFd,
     pub(crate) programs: OwnedFd,
-    /// By which the program's end is known.
+    /// Identifies the program's end.
     pub(crate) inode: u64,
-    /// Bytes that it is full of.
+    /// Bytes that the program's end is full of.
     pub(crate) filling: usize,
 }
 
 impl Pair {
-    /// A pair whose ends are empty.
+    /// Returns a pair whose ends are empty.
     pub(crate) fn new(nonblocking: bool) -> Result<Pair> {
         let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
         let (own, programs) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
@@ -63,7 +63,7 @@ impl Pair {
         })
     }
 
-    /// A pair whose program's end is full.
+    /// Returns a pair whose program's end is full.
     pub(crate) fn full(nonblocking: bool) -> Result<Pair> {
         let mut pair = Pair::new(nonblocking)?;
         loop {
@@ -76,8 +76,8 @@ impl Pair {
     }
 }
 
-/// Takes out what the other end was filled with: so it becomes writable. What the program writes
-/// meanwhile comes behind that.
+/// Takes out the bytes that filled the other end, which becomes writable. Bytes that the program
+/// writes meanwhile come behind them.
 pub(crate) fn empty(own: BorrowedFd<'_>, mut filling: usize, scratch: &mut [u8]) -> Result<()> {
     while filling > 0 {
         let len = filling.min(scratch.len());
@@ -90,27 +90,27 @@ pub(crate) fn empty(own: BorrowedFd<'_>, mut filling: usize, scratch: &mut [u8])
     Ok(())
 }
 
-/// Makes the other end readable: a connection waits to be accepted. What is readable already need
-/// not be told that there is one more.
+/// Makes the other end readable: a connection waits to be accepted. False if there is no room for
+/// the token: the end is readable already.
 pub(crate) fn put_token(own: BorrowedFd<'_>) -> bool {
     send(own, b"c", AT_ONCE) == Ok(1)
 }
 
-/// Takes such bytes back, at the program's end.
+/// Takes tokens back, at the program's end.
 pub(crate) fn take_tokens(programs: BorrowedFd<'_>, count: usize) {
     let mut tokens = vec![0; count];
     let _ = recv(programs, &mut tokens[..], RecvFlags::DONTWAIT);
 }
 
-/// Whether the program has closed its end, or ended both directions.
+/// True if the program has closed its end, or ended both directions.
 pub(crate) fn has_hung_up(own: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(own, PollFlags::empty())];
     let polled = poll(&mut fds, Some(&Timespec::default()));
     polled == Ok(1) && fds[0].revents().contains(PollFlags::HUP)
 }
 
-/// Has the program's end report ECONNRESET once `own` is closed, which is not yet: that is what the
-/// kernel does where the end that is closed has bytes that it has not read.
+/// Makes the program's end report ECONNRESET once `own` is closed, which happens later: the kernel
+/// reports that error if the closed end has unread bytes.
 pub(crate) fn prepare_reset(own: BorrowedFd<'_>, programs: impl FnOnce() -> Option<OwnedFd>) {
     let has_unread = rustix::io::ioctl_fionread(own).is_ok_and(|unread| unread > 0);
     if has_unread || has_hung_up(own) {

@@ -1,8 +1,8 @@
 //! Bytes between the two sockets that a connection is made of.
 //!
-//! None is kept here: as many are taken out of one socket as the other has room for, or those that
-//! it had no room for stay where they are. So what is under way is bounded by the buffers of the
-//! pair, by the FIFOs of the split socket and by TCP's windows, in both directions.
+//! No bytes are kept here: as many are taken out of one socket as the other has room for; the
+//! others stay in their socket. So the bytes under way are bounded by the buffers of the pair, by
+//! the FIFOs of the split socket and by TCP's windows, in both directions.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,7 +16,7 @@ use rustix::net::{RecvFlags, Shutdown, recv, send, shutdown};
 use crate::pair::{AT_ONCE, has_hung_up};
 use crate::socket::Stream;
 
-/// How often bytes move in both directions, until it is another connection's turn.
+/// Rounds in both directions until it is another connection's turn.
 const ROUNDS: usize = 8;
 
 const DONT_WAIT: ReceiveFlags = ReceiveFlags {
@@ -26,7 +26,7 @@ const DONT_WAIT: ReceiveFlags = ReceiveFlags {
     discard: false,
 };
 
-/// What is next for a connection.
+/// Next step of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// It waits for an event.
@@ -45,7 +45,7 @@ pub(crate) struct Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// Moves what can be moved.
+    /// Moves bytes in both directions, as far as there is room.
     pub(crate) fn pump(&self, stream: &mut Stream, scratch: &mut [u8]) -> Next {
         for _ in 0..ROUNDS {
             let received = self.receive(stream, scratch);
@@ -54,7 +54,7 @@ impl Ends<'_> {
             if has_moved {
                 stream.moved = Instant::now();
             }
-            // What came before a failure is read first, as by tcp(7).
+            // Bytes from before a failure are read first, as by tcp(7).
             let has_failed = stream.failure.is_some() && stream.is_received;
             if has_failed || stream.is_gone && stream.is_sent {
                 return Next::End;
@@ -66,9 +66,9 @@ impl Ends<'_> {
         Next::Turn
     }
 
-    /// From the peer to the program; true if anything has moved.
+    /// Moves bytes from the peer to the program; true on progress.
     fn receive(&self, stream: &mut Stream, scratch: &mut [u8]) -> bool {
-        // What the program has not read is left: then closing resets the connection.
+        // Bytes that the program has not read are left: then closing resets the connection.
         let is_over = stream.is_received || stream.is_gone && stream.failure.is_none();
         if is_over {
             return false;
@@ -90,12 +90,12 @@ impl Ends<'_> {
                     match send(self.own, &scratch[..waiting], AT_ONCE) {
                         Ok(taken) => taken,
                         Err(Errno::AGAIN | Errno::INTR) => return false,
-                        // Closed: what the program has not read is left.
+                        // Closed: bytes that the program has not read are left.
                         Err(_) if has_hung_up(self.own) => {
                             stream.is_gone = true;
                             return true;
                         }
-                        // Shut down for reading: the peer is not to be held up by that.
+                        // Shut down for reading: that must not hold up the peer.
                         Err(_) => {
                             stream.is_unread = true;
                             waiting
@@ -125,7 +125,7 @@ impl Ends<'_> {
         self.client.receive(self.split, into, flags)
     }
 
-    /// From the program to the peer; true if anything has moved.
+    /// Moves bytes from the program to the peer; true on progress.
     fn send(&self, stream: &mut Stream, scratch: &mut [u8]) -> bool {
         if stream.is_sent {
             return false;
@@ -141,7 +141,7 @@ impl Ends<'_> {
     }
 
     fn send_some(&self, stream: &mut Stream, scratch: &mut [u8]) -> Result<bool> {
-        // No one else sends on it, so the room does not become less.
+        // Only the relay sends on the split socket, so the room does not shrink.
         let room = self.client.send_room_bytes(self.split)?.min(scratch.len());
         if room == 0 {
             return Ok(false);
@@ -149,7 +149,7 @@ impl Ends<'_> {
         match recv(self.own, &mut scratch[..room], RecvFlags::DONTWAIT) {
             Ok((_, 0)) => {
                 stream.is_sent = true;
-                // Closed: that may be to reset the connection, which no FIN precedes then.
+                // Closed: that may be a reset of the connection, which no FIN may precede.
                 stream.is_gone |= has_hung_up(self.own);
                 if !stream.is_gone {
                     self.client.shutdown(self.split, How::Write)?;
@@ -191,7 +191,7 @@ impl Ends<'_> {
         let _ = self.client.set_option(self.split, level, name, &linger);
     }
 
-    /// Whether the peer has acknowledged all that was sent.
+    /// True if the peer has acknowledged all bytes sent.
     pub(crate) fn is_acknowledged(&self) -> bool {
         let left = self.client.unacknowledged_bytes(self.split.as_fd());
         left.is_ok_and(|bytes| bytes == 0)

@@ -1,4 +1,4 @@
-//! A split socket of the program, and what is under way on it.
+//! A split socket of the program, and its pending calls.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,33 +12,33 @@ use rustix::io::{Errno, Result};
 use crate::sys::Notification;
 use crate::tracee::Tracee;
 
-/// See the [module documentation](self). Descriptors that are not there have been closed.
+/// See the [module documentation](self). Descriptors that are `None` have been closed.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// By which events name it.
+    /// Identifies it in events.
     pub(crate) key: u64,
-    /// The program's end of the pair.
+    /// Inode of the program's end of the pair.
     pub(crate) inode: u64,
     pub(crate) family: Family,
     /// The socket of the library.
     pub(crate) split: Option<OwnedFd>,
     /// The supervisor's end of the pair.
     pub(crate) own: Option<OwnedFd>,
-    /// Who got the program's end, and with which number.
+    /// The thread that got the program's end, and the descriptor's number.
     pub(crate) holder: (Tracee, RawFd),
-    /// What `SO_ERROR` reports next.
+    /// The next result of `SO_ERROR`.
     pub(crate) error: Option<Errno>,
-    /// A socket of the kernel's that has its options once it has ended.
+    /// A kernel socket that holds its options once it has ended.
     pub(crate) remains: Option<OwnedFd>,
-    /// Where it was when it ended.
+    /// Its local address when it ended.
     pub(crate) last_local: Option<SocketAddr>,
     pub(crate) state: State,
 }
 
-/// What a socket is.
+/// State of a socket.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// It has an address, or soon; the program's end is full of so many bytes.
+    /// It has an address, or soon; the program's end is full of `filling` bytes.
     Bound {
         filling: usize,
     },
@@ -47,7 +47,7 @@ pub(crate) enum State {
     Connected(Stream),
     /// `connect` has failed, and may be called again.
     Failed,
-    /// Nothing comes or goes any more.
+    /// No bytes are transferred any more.
     Ended {
         has_listened: bool,
     },
@@ -58,16 +58,16 @@ pub(crate) enum State {
 pub(crate) struct Waiter {
     pub(crate) notification: Notification,
     pub(crate) deadline: Option<Instant>,
-    /// Those of `accept4`.
+    /// Flags of `accept4`.
     pub(crate) flags: i32,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Listener {
     pub(crate) filling: usize,
-    /// Bytes that say that connections wait.
+    /// Tokens in the pair, which signal waiting connections.
     pub(crate) tokens: usize,
-    /// Connections that were accepted for a call that had no use for them.
+    /// Connections that were accepted for a call that could not take them.
     pub(crate) returned: VecDeque<(OwnedFd, SocketAddr)>,
     pub(crate) waiters: VecDeque<Waiter>,
 }
@@ -81,11 +81,11 @@ pub(crate) struct Connecting {
 
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// `connect` has not reported yet that it has succeeded.
+    /// `connect` has not reported its success yet.
     pub(crate) is_news: bool,
-    /// All that the program sends was taken out, and its end seen.
+    /// All bytes of the program were taken out, and their end seen.
     pub(crate) is_sent: bool,
-    /// All that the peer sends was passed on, and its end as well.
+    /// All bytes of the peer were passed on, and their end as well.
     pub(crate) is_received: bool,
     /// The program reads no more.
     pub(crate) is_unread: bool,
@@ -95,7 +95,7 @@ pub(crate) struct Stream {
     pub(crate) is_reset: bool,
     /// The connection has failed.
     pub(crate) failure: Option<Errno>,
-    /// When bytes moved last.
+    /// Time of the last transfer.
     pub(crate) moved: Instant,
 }
 
@@ -115,12 +115,13 @@ impl Stream {
 }
 
 impl Socket {
-    /// The socket of the library; EINVAL once it is closed.
+    /// Returns the socket of the library; EINVAL once it is closed.
     pub(crate) fn split(&self) -> Result<BorrowedFd<'_>> {
         self.split.as_ref().map(AsFd::as_fd).ok_or(Errno::INVAL)
     }
 
-    /// What has its options now that it has ended: those that the program sets from then on.
+    /// Returns the kernel socket for the options of an ended socket: the program may still set
+    /// them.
     pub(crate) fn remains(&mut self) -> Result<BorrowedFd<'_>> {
         let remains = match self.remains.take() {
             Some(remains) => remains,
@@ -130,7 +131,7 @@ impl Socket {
         Ok(remains.as_fd())
     }
 
-    /// Whether calls wait for something of it.
+    /// True if calls wait for the socket.
     pub(crate) fn has_waiters(&self) -> bool {
         match &self.state {
             State::Listening(listener) => !listener.waiters.is_empty(),

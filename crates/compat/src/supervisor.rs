@@ -1,7 +1,7 @@
 //! The supervisor: a thread that answers calls of the program, and moves its bytes.
 //!
-//! It does one thing after the other, so no two calls meet on a socket half made. All that it waits
-//! for is in one epoll set of the library's: calls, split sockets, and its ends of the pairs.
+//! It works sequentially, so no two calls meet on a socket half made. All its events come from one
+//! epoll set of the library's: of calls, split sockets, and its ends of the pairs.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -22,13 +22,14 @@ use crate::socket::{Connecting, Listener, Socket, State, Stream, Waiter};
 use crate::sys::{Notification, Notifier, RESTART};
 use crate::tracee::{Pending, Tracee};
 
-/// What a descriptor of the supervisor's is.
+/// Flags of the supervisor's descriptors.
 pub(crate) const OWN_FLAGS: DescriptorFlags = DescriptorFlags {
     nonblocking: true,
     close_on_exec: true,
 };
 
-/// Data of events that are of no socket; the others have its key, and a bit for the split one.
+/// Data of events that are of no socket; other events have the socket's key, and a bit for the
+/// split one.
 const OF_CALLS: u64 = 2;
 const OF_END: u64 = 6;
 const SPLIT: u64 = 1;
@@ -42,20 +43,20 @@ const CALLS_PER_TURN: usize = 64;
 /// Bytes moved at a time.
 const SCRATCH_BYTES: usize = 128 << 10;
 
-/// How often calls that wait are looked after: a signal does not wake their threads.
+/// Interval of checks on waiting calls: a signal does not wake their threads.
 const TICK: Duration = Duration::from_millis(25);
 
-/// How long a connection that the program has closed may stand still. It is as long for those of
-/// programs that have the library.
+/// How long a connection that the program has closed may stand still. The limit is the same for
+/// programs with the library.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// The same once the program and all that it has started have ended.
+/// The same limit once the program and all its descendants have ended.
 const LINGER_AT_END: Duration = Duration::from_secs(10);
 
-/// Sockets that have ended and that the program may still have, to answer calls on them.
+/// Most ended sockets that are kept to answer calls, as the program may still have them.
 const ENDED_MAX: usize = 1024;
 
-/// Bytes that say that connections wait, at most.
+/// Most tokens in a pair, which signal waiting connections.
 const TOKENS_MAX: usize = 16;
 
 /// See the [module documentation](self).
@@ -66,7 +67,7 @@ pub(crate) struct Supervisor {
     pub(crate) listen: Rules,
     pub(crate) connect: Rules,
     set: OwnedFd,
-    /// Becomes readable when the program and all that it has started have ended.
+    /// Becomes readable when the program and all its descendants have ended.
     end: OwnedFd,
     ends_at: Option<Instant>,
     sockets: HashMap<u64, Socket>,
@@ -74,14 +75,14 @@ pub(crate) struct Supervisor {
     next_key: u64,
     /// Connections with more to move.
     busy: BTreeSet<u64>,
-    /// Sockets that calls wait for.
+    /// Sockets with waiting calls.
     waiting: BTreeSet<u64>,
     waiters_looked_after: Instant,
     /// Connections that the program has closed, and that are not over.
     leaving: BTreeSet<u64>,
     ended: VecDeque<u64>,
     scratch: Vec<u8>,
-    /// The program was said to be one that does not let itself be looked into.
+    /// The program was reported as one that cannot be inspected.
     pub(crate) has_complained: bool,
 }
 
@@ -119,7 +120,7 @@ impl Supervisor {
         })
     }
 
-    /// Runs until the program has ended, and what it has sent is sent.
+    /// Runs until the program has ended, and its bytes are sent.
     pub(crate) fn run(mut self) {
         let mut events = vec![EpollEvent::default(); EVENTS];
         while !self.is_over() {
@@ -133,7 +134,7 @@ impl Supervisor {
                     }
                 }
                 Err(Errno::INTR) => {}
-                // Calls are answered even if nothing is split any more.
+                // Calls are answered even if no socket is split any more.
                 Err(_) => self.wait_for_calls(),
             }
             for key in std::mem::take(&mut self.busy) {
@@ -205,7 +206,7 @@ impl Supervisor {
         }
     }
 
-    /// Answers calls that wait; sockets have their turn before more of them than a turn takes.
+    /// Answers waiting calls, at most one turn's number before sockets have their turn.
     fn answer_calls(&mut self) {
         for _ in 0..CALLS_PER_TURN {
             let mut fds = [PollFd::new(&self.notifier, PollFlags::IN)];
@@ -221,7 +222,7 @@ impl Supervisor {
         }
     }
 
-    /// Works on a socket; it may end by that.
+    /// Works on a socket, which may end meanwhile.
     pub(crate) fn with<T>(
         &mut self,
         key: u64,
@@ -238,12 +239,12 @@ impl Supervisor {
         Some(done)
     }
 
-    /// The key of the socket behind an inode.
+    /// Returns the key of the socket behind an inode.
     pub(crate) fn key_of(&self, inode: u64) -> Option<u64> {
         self.by_inode.get(&inode).copied()
     }
 
-    /// Takes over a split socket and an end of a pair, from which events come from now on.
+    /// Takes over a split socket and an end of a pair, and watches both from now on.
     pub(crate) fn register(&mut self, mut socket: Socket) -> Result<u64> {
         let key = self.next_key;
         self.next_key += 1;
@@ -281,7 +282,7 @@ impl Supervisor {
             .epoll_change(self.set.as_fd(), fd, EpollChange::Add(event))
     }
 
-    /// The program has closed a socket with all its duplicates.
+    /// Handles a socket that the program has closed with all its duplicates.
     fn program_hung_up(&mut self, socket: &mut Socket) {
         if let State::Connected(stream) = &mut socket.state {
             stream.is_gone = true;
@@ -292,13 +293,13 @@ impl Supervisor {
         }
     }
 
-    /// Ends the sockets that the program has closed, of which events may still wait: their
+    /// Ends the sockets that the program has closed, even if their events still wait: their
     /// addresses are free. False if there are none.
     pub(crate) fn end_closed(&mut self) -> bool {
         self.end_closed_among(|state| !matches!(state, State::Connected(_)))
     }
 
-    /// The same of listeners alone.
+    /// As [`Supervisor::end_closed`], for listeners alone.
     pub(crate) fn end_closed_listeners(&mut self) {
         self.end_closed_among(|state| matches!(state, State::Listening(_)));
     }
@@ -316,7 +317,7 @@ impl Supervisor {
         !closed.is_empty()
     }
 
-    /// Something has happened to a split socket.
+    /// Handles an event of a split socket.
     fn split_changed(&mut self, socket: &mut Socket) {
         match &socket.state {
             State::Listening(_) => self.connection_came(socket),
@@ -346,8 +347,7 @@ impl Supervisor {
             Next::End => match stream.failure {
                 Some(errno) if !stream.is_gone => self.fail(socket, errno),
                 _ => {
-                    // What was sent is to arrive: the reset that tells the peer that bytes were not
-                    // read would overtake it.
+                    // The bytes sent must arrive: the reset for unread bytes would overtake them.
                     if stream.is_reset && ends.is_acknowledged() {
                         ends.prepare_reset();
                     }
@@ -370,7 +370,7 @@ impl Supervisor {
         self.end(socket);
     }
 
-    /// Closes what is there of a socket. Calls on it are still answered.
+    /// Closes the descriptors of a socket. Calls on it are still answered.
     pub(crate) fn end(&mut self, socket: &mut Socket) {
         let has_listened = matches!(socket.state, State::Listening(_));
         for waiter in socket.take_waiters() {
@@ -393,7 +393,8 @@ impl Supervisor {
         self.note_ended(socket.key);
     }
 
-    /// Has a socket that failed to connect forgotten in time.
+    /// Records the end of a socket, or its failure to connect; the oldest beyond the limit is
+    /// forgotten.
     pub(crate) fn note_ended(&mut self, key: u64) {
         if self.ended.contains(&key) {
             return;
@@ -410,7 +411,7 @@ impl Supervisor {
         }
     }
 
-    /// Answers a call. That its thread is gone is no one's concern.
+    /// Answers a call. An error means that its thread is gone, and is ignored.
     pub(crate) fn answer(&self, notification: &Notification, done: Result<i64>) {
         let _ = match done {
             Ok(value) => self.notifier.answer(notification, value, 0),
@@ -418,8 +419,8 @@ impl Supervisor {
         };
     }
 
-    /// Calls that wait end by their deadlines, and by signals. The kernel wakes their threads for
-    /// none but deadly ones, so that no other call is ever made twice.
+    /// Ends waiting calls at their deadlines, and for signals. The kernel wakes their threads only
+    /// for deadly signals, so that no other call is ever made twice.
     fn look_after_waiters(&mut self) {
         if self.waiting.is_empty() || self.waiters_looked_after.elapsed() < TICK {
             return;
@@ -449,7 +450,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether a call goes on to wait; otherwise it is answered.
+    /// True if a call goes on waiting; otherwise it is answered.
     fn goes_on(&self, waiter: &Waiter, timed_out: Errno) -> bool {
         let notification = &waiter.notification;
         let pending = notification
@@ -459,8 +460,8 @@ impl Supervisor {
             return false;
         }
         match pending {
-            // As calls of the kernel end when a signal interrupts them: what has the signal decides
-            // whether it is made again.
+            // As kernel calls end when a signal interrupts them: the signal's handler decides
+            // whether the call is made again.
             Some(Pending::Surely) => {
                 let _ = self.notifier.answer(notification, 0, RESTART);
                 false
@@ -479,7 +480,7 @@ impl Supervisor {
         }
     }
 
-    /// Gives up connections that the program has closed and whose peers take nothing.
+    /// Gives up connections that the program has closed and whose peers take no bytes.
     fn look_after_leaving(&mut self) {
         let linger = if self.ends_at.is_some() {
             LINGER_AT_END
@@ -511,7 +512,7 @@ impl Supervisor {
         }
     }
 
-    /// A connection waits at a listener, or it has ended.
+    /// Handles an event of a listener: a connection waits, or the listener has ended.
     fn connection_came(&mut self, socket: &mut Socket) {
         loop {
             let State::Listening(listener) = &mut socket.state else {
@@ -530,7 +531,7 @@ impl Supervisor {
                 }
                 Err(errno) => {
                     self.answer(&waiter.notification, Err(errno));
-                    // Where there are no descriptors, one may be closed.
+                    // A lack of descriptors may pass.
                     if [Errno::CONNRESET, Errno::INVAL].contains(&errno) {
                         self.fail(socket, errno);
                         return;
@@ -541,7 +542,7 @@ impl Supervisor {
         self.tell_of_connections(socket, None);
     }
 
-    /// The next connection of a listener.
+    /// Takes the next connection of a listener.
     pub(crate) fn take_connection(
         &mut self,
         socket: &mut Socket,
@@ -560,8 +561,8 @@ impl Supervisor {
         }
     }
 
-    /// Gives a connection to the call that has asked for it. Where that cannot have it, the next
-    /// call gets it.
+    /// Gives a connection to the call that waits for it. If the call cannot take it, the next call
+    /// gets it.
     pub(crate) fn give(
         &mut self,
         socket: &mut Socket,
@@ -603,7 +604,7 @@ impl Supervisor {
     ) -> Result<(Pair, RawFd)> {
         let notification = &waiter.notification;
         let pair = Pair::new(waiter.flags & libc::SOCK_NONBLOCK != 0)?;
-        // It has inherited those of its listener.
+        // The connection has inherited the listener's timeouts.
         if let Some(listener) = &socket.split {
             options::copy_timeouts(&self.client, listener.as_fd(), pair.programs.as_fd())?;
         }
@@ -616,8 +617,8 @@ impl Supervisor {
         Ok((pair, place))
     }
 
-    /// Makes a listener readable as long as connections wait. `caller` is a thread that has it, and
-    /// with which number.
+    /// Makes a listener readable as long as connections wait. `caller` is a thread that has the
+    /// listener, and the descriptor's number.
     pub(crate) fn tell_of_connections(
         &mut self,
         socket: &mut Socket,
@@ -641,7 +642,7 @@ impl Supervisor {
             return;
         }
         let waits = found.contains(PollFlags::IN) || !listener.returned.is_empty();
-        // Without a caller a connection has come just now, which is an edge of its own.
+        // Without a caller a connection has just come, which is an edge of its own.
         let is_news = caller.is_none() || listener.tokens == 0;
         if waits {
             if is_news && listener.tokens < TOKENS_MAX && put_token(own.as_fd()) {
@@ -660,7 +661,7 @@ impl Supervisor {
         }
     }
 
-    /// A socket that connects may be connected, or have failed.
+    /// Handles a connecting socket that may be connected, or have failed.
     pub(crate) fn connecting_changed(&mut self, socket: &mut Socket) {
         let (Some(split), Some(own)) = (&socket.split, &socket.own) else {
             return;
@@ -692,8 +693,8 @@ impl Supervisor {
                     Some(waiter) => self.answer(&waiter.notification, Err(errno)),
                     None => socket.error = Some(errno),
                 }
-                // It becomes writable, and has an error as a byte is left in it. The program may
-                // connect by it once more.
+                // The end becomes writable, and has an error as a byte is left in it. The program
+                // may connect by it once more.
                 let _ = empty(own.as_fd(), filling.saturating_sub(1), &mut self.scratch);
                 socket.own = None;
                 socket.state = State::Failed;

@@ -9,8 +9,8 @@ use capi::abi::last_error;
 use rustix::io::{Errno, Result};
 use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 
-/// The call is made again, or fails with EINTR, as the handler of the signal says that the thread
-/// has pending: what calls of the kernel return when a signal interrupts them.
+/// `ERESTARTSYS`, the result of kernel calls that a signal interrupts: the call is made again, or
+/// fails with EINTR, depending on the handler of the thread's pending signal.
 pub(crate) const RESTART: i32 = 512;
 
 /// A call that a thread of the program has made, and that waits for an answer.
@@ -21,27 +21,27 @@ pub(crate) struct Notification {
     pub(crate) thread: Option<Pid>,
     /// The number of the call.
     pub(crate) call: libc::c_long,
-    /// `AUDIT_ARCH_…`, of which the number is.
+    /// `AUDIT_ARCH_…` that the number belongs to.
     pub(crate) architecture: u32,
     pub(crate) arguments: [u64; 6],
 }
 
-/// Where calls come from, and answers go to.
+/// Source of calls, and sink of answers.
 #[derive(Debug)]
 pub(crate) struct Notifier(OwnedFd);
 
-/// Has calls of this thread, and of processes that it starts from now on, decided by a program. It
-/// must not gain privileges (`PR_SET_NO_NEW_PRIVS`), unless it may administer the system.
+/// Has a program decide the calls of this thread, and of processes that it starts from now on. The
+/// thread must not gain privileges (`PR_SET_NO_NEW_PRIVS`), unless it may administer the system.
 pub(crate) fn install(program: &[libc::sock_filter]) -> Result<Notifier> {
     let len = program.len().try_into().map_err(|_| Errno::INVAL)?;
     let program = libc::sock_fprog {
         len,
         filter: program.as_ptr().cast_mut(),
     };
-    // A call that is being dealt with is not begun again for a signal: it would be made twice.
+    // A call in progress is not restarted for a signal: it would be made twice.
     let flags =
         libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
-    // SAFETY: the pointer is that of a program whose length is right, which the kernel copies.
+    // SAFETY: the pointer is to a program of the right length, which the kernel copies.
     let fd = unsafe {
         let mode = libc::SECCOMP_SET_MODE_FILTER;
         libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program)
@@ -50,7 +50,7 @@ pub(crate) fn install(program: &[libc::sock_filter]) -> Result<Notifier> {
     if fd < 0 {
         return Err(last_error());
     }
-    // SAFETY: the kernel has just made it for this.
+    // SAFETY: the kernel has just opened this descriptor, which has no other owner.
     Ok(Notifier(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
@@ -61,22 +61,22 @@ pub(crate) fn die_with_parent(command: &mut Command) {
         set_parent_process_death_signal(Some(Signal::KILL))?;
         Ok(())
     };
-    // SAFETY: what runs between fork and exec is one system call, and no memory is taken.
+    // SAFETY: the code between fork and exec makes one system call, and allocates no memory.
     unsafe { command.pre_exec(before) };
 }
 
 impl Notifier {
-    /// The next call; `None` if its thread is gone, or has gone on for a signal.
+    /// Returns the next call; `None` if its thread is gone, or has continued for a signal.
     pub(crate) fn receive(&self) -> Result<Option<Notification>> {
         let mut raw = MaybeUninit::<libc::seccomp_notif>::zeroed();
-        // SAFETY: the pointer is that of a struct, which is zero as the kernel wants it.
+        // SAFETY: the request takes this struct, zeroed as the kernel requires.
         let done = unsafe { self.ioctl(libc::SECCOMP_IOCTL_NOTIF_RECV, raw.as_mut_ptr()) };
         match done {
             Ok(_) => {}
             Err(Errno::NOENT | Errno::INTR) => return Ok(None),
             Err(errno) => return Err(errno),
         }
-        // SAFETY: it is integers, zero or written.
+        // SAFETY: the struct consists of integers, zeroed or written.
         let raw = unsafe { raw.assume_init() };
         Ok(Some(Notification {
             id: raw.id,
@@ -87,19 +87,20 @@ impl Notifier {
         }))
     }
 
-    /// Whether the thread still waits. If so, what was opened by its number before is its own.
+    /// True if the thread still waits. If so, files opened by its number before are its own.
     pub(crate) fn is_waiting(&self, notification: &Notification) -> bool {
         let mut id = notification.id;
-        // SAFETY: the pointer is that of a number.
+        // SAFETY: the request takes an integer of 64 bits.
         unsafe { self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw mut id) }.is_ok()
     }
 
-    /// The call returns a value, or fails with an error.
+    /// Answers the call with a value or an error.
     pub(crate) fn answer(&self, notification: &Notification, value: i64, error: i32) -> Result<()> {
         self.send(notification, value, error, 0)
     }
 
-    /// The kernel makes the call as if it had not been asked about. It reads all arguments again.
+    /// Lets the kernel make the call as if it had not been reported. The kernel reads all arguments
+    /// again.
     pub(crate) fn leave_to_kernel(&self, notification: &Notification) -> Result<()> {
         let goes_on = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;
         self.send(notification, 0, 0, goes_on)
@@ -112,11 +113,11 @@ impl Notifier {
             error: -error,
             flags,
         };
-        // SAFETY: the pointer is that of a struct.
+        // SAFETY: the request takes this struct.
         unsafe { self.ioctl(libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut raw) }.map(drop)
     }
 
-    /// Puts a descriptor into the place of another of the thread's.
+    /// Replaces a descriptor of the thread by another one.
     pub(crate) fn replace(
         &self,
         notification: &Notification,
@@ -130,7 +131,7 @@ impl Notifier {
             .map(drop)
     }
 
-    /// The call returns a descriptor, which is added to those of the thread at the same moment.
+    /// Answers the call with a descriptor, which is added to the thread's at the same moment.
     pub(crate) fn answer_with(
         &self,
         notification: &Notification,
@@ -159,14 +160,14 @@ impl Notifier {
                 0
             },
         };
-        // SAFETY: the pointer is that of a struct.
+        // SAFETY: the request takes this struct.
         unsafe { self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw mut raw) }
     }
 
     /// # Safety
-    /// The pointer is that of what the request takes.
+    /// `argument` must point to the type that the request takes.
     unsafe fn ioctl<T>(&self, request: libc::c_ulong, argument: *mut T) -> Result<i32> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `argument` points to the type that the request takes, by the caller's contract.
         let done = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument) };
         if done < 0 {
             Err(last_error())
@@ -182,13 +183,13 @@ impl AsFd for Notifier {
     }
 }
 
-/// The value of an option of a socket of the kernel's, as bytes.
+/// Returns the value of an option of a kernel socket, as bytes.
 pub(crate) fn option_bytes(fd: BorrowedFd<'_>, level: i32, name: i32) -> Result<Vec<u8>> {
-    /// `TCP_INFO` has the most.
+    /// `TCP_INFO` is the longest.
     const BYTES_MAX: usize = 512;
     let mut bytes = [0_u8; BYTES_MAX];
     let mut len = BYTES_MAX as libc::socklen_t;
-    // SAFETY: the pointers are those of an array and of its length.
+    // SAFETY: the pointers are to an array and to its length.
     let done = unsafe {
         let at = bytes.as_mut_ptr().cast();
         libc::getsockopt(fd.as_raw_fd(), level, name, at, &raw mut len)
@@ -207,7 +208,7 @@ pub(crate) fn set_option_bytes(
     bytes: &[u8],
 ) -> Result<()> {
     let len = bytes.len() as libc::socklen_t;
-    // SAFETY: the pointer and the length are those of a slice.
+    // SAFETY: the pointer and the length are those of `bytes`.
     let done = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, bytes.as_ptr().cast(), len) };
     if done < 0 { Err(last_error()) } else { Ok(()) }
 }

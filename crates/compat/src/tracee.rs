@@ -22,7 +22,7 @@ pub(crate) struct Tracee(pub(crate) Pid);
 pub(crate) enum Pending {
     /// It is this thread's.
     Surely,
-    /// It may be that of another thread, which deals with it just now.
+    /// It may be that of another thread, which is handling it just now.
     Perhaps,
 }
 
@@ -30,7 +30,7 @@ fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// What a line of `status` or `fdinfo` says.
+/// Returns the value of a line of `status` or `fdinfo`.
 fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = text.lines();
     let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -42,7 +42,7 @@ impl Tracee {
         format!("/proc/{}/{name}", self.0.as_raw_nonzero())
     }
 
-    /// Its memory.
+    /// Opens its memory.
     pub(crate) fn memory(self) -> Result<Memory> {
         let opened = OpenOptions::new()
             .read(true)
@@ -51,7 +51,7 @@ impl Tracee {
         opened.map(Memory).map_err(|error| errno(&error))
     }
 
-    /// The inode of the socket behind a descriptor; `None` if there is none, or no socket.
+    /// Returns the inode of the socket behind a descriptor; `None` if there is none, or no socket.
     pub(crate) fn socket(self, fd: RawFd) -> Result<Option<u64>> {
         let target = match fs::read_link(self.place(&format!("fd/{fd}"))) {
             Ok(target) => target,
@@ -61,7 +61,7 @@ impl Tracee {
         Ok(socket_inode(&target))
     }
 
-    /// Whether a descriptor blocks, and whether `exec` closes it.
+    /// Returns whether a descriptor blocks, and whether `exec` closes it.
     pub(crate) fn flags(self, fd: RawFd) -> Result<DescriptorFlags> {
         let info = fs::read_to_string(self.place(&format!("fdinfo/{fd}")));
         let info = info.map_err(|error| errno(&error))?;
@@ -73,7 +73,7 @@ impl Tracee {
         })
     }
 
-    /// A duplicate of one of its descriptors.
+    /// Returns a duplicate of one of its descriptors.
     pub(crate) fn duplicate(self, fd: RawFd) -> Result<OwnedFd> {
         let process = match pidfd_open(self.0, OF_THREAD) {
             Err(Errno::INVAL) => pidfd_open(self.process()?, PidfdFlags::empty()),
@@ -82,8 +82,8 @@ impl Tracee {
         pidfd_getfd(process?, fd, PidfdGetfdFlags::empty())
     }
 
-    /// A duplicate of a descriptor of a socket that this thread had by a number, or that it or
-    /// another process has now: descriptors are passed on.
+    /// Returns a duplicate of a descriptor of a socket that this thread had by a number, or that it
+    /// or another process has now: descriptors are passed on.
     pub(crate) fn find_end(self, place: RawFd, inode: u64) -> Option<OwnedFd> {
         let is_it = |fd: &OwnedFd| rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_ino == inode);
         if let Some(fd) = self.duplicate(place).ok().filter(is_it) {
@@ -109,19 +109,19 @@ impl Tracee {
         fs::read_to_string(self.place("status")).map_err(|error| errno(&error))
     }
 
-    /// The process that it is of.
+    /// Returns its process.
     pub(crate) fn process(self) -> Result<Pid> {
         let status = self.status()?;
         let number = value(&status, "Tgid").and_then(|number| number.parse().ok());
         number.and_then(Pid::from_raw).ok_or(Errno::SRCH)
     }
 
-    /// Whether a signal waits until its call is over.
+    /// Returns whether a signal waits until its call is over.
     pub(crate) fn pending(self) -> Option<Pending> {
         pending(&self.status().ok()?)
     }
 
-    /// What it runs, for people.
+    /// Returns the path of its executable, for messages.
     pub(crate) fn executable(self) -> String {
         let path = fs::read_link(self.place("exe"));
         path.map_or_else(|_| "?".to_owned(), |path| path.display().to_string())
@@ -146,12 +146,12 @@ fn pending(status: &str) -> Option<Pending> {
     }
 }
 
-/// The memory of a process. It stays that of this process, whatever becomes of its number.
+/// The memory of a process, even if the process's number is reused.
 #[derive(Debug)]
 pub(crate) struct Memory(File);
 
 impl Memory {
-    /// Bytes at an address; EFAULT if there are none.
+    /// Reads bytes at an address; EFAULT if it is not mapped.
     pub(crate) fn read(&self, at: u64, len: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         let read = self.0.read_exact_at(&mut bytes, at);
@@ -159,7 +159,7 @@ impl Memory {
         Ok(bytes)
     }
 
-    /// A `socklen_t`.
+    /// Reads a `socklen_t`.
     pub(crate) fn read_len(&self, at: u64) -> Result<u32> {
         let bytes = self.read(at, size_of::<u32>())?;
         let bytes = bytes.first_chunk().ok_or(Errno::FAULT)?;

@@ -1,8 +1,8 @@
-//! Where the certificates of a server come from: the supervisor reads and checks them, at the start
-//! and whenever they are to be read again.
+//! Certificates of a server: the supervisor reads and checks them, at the start and on each reload.
 //!
-//! One that cannot be used stops a start. On a reload, the one in use stays in its place, and the
-//! others are renewed. One that is not valid now can be used: that is a warning.
+//! At the start, an unusable certificate is an error. On a reload, an unusable one leaves the one
+//! in use in place, and the others are renewed. A certificate outside its validity is usable, with
+//! a warning.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -17,50 +17,50 @@ use crate::self_signed::{Fresh, SelfSigned};
 use crate::warnings::covers_name;
 use crate::{Certificate, Config, Site};
 
-/// What failures are about.
+/// Subject of the failures.
 pub const WHAT: &str = "TLS certificates";
 
-/// A certificate that expires in less is to be renewed.
+/// Remaining validity below which the operator is warned.
 pub const EXPIRES_SOON: Duration = Duration::from_secs(14 * 24 * 3600);
 
-/// Where the certificates of a server come from.
+/// Source of a server's certificates.
 #[derive(Clone, Debug)]
 pub enum CertificateSource {
-    /// From files, which may change.
+    /// Files, which may change.
     Files(Vec<Certificate>),
-    /// Made for trying out.
+    /// A self-signed certificate for testing.
     SelfSigned(Rc<SelfSigned>),
 }
 
-/// A certificate that the host process has.
+/// A certificate in the host process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InUse {
     /// Its files.
     pub paths: Certificate,
-    /// When it is valid, and for which names.
+    /// Its validity and names.
     pub examined: Examined,
 }
 
-/// Certificates read, and those refused.
+/// The result of reading certificates.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// For the host process.
+    /// Files for the host process.
     pub files: Vec<Files>,
-    /// To be put in its place when the certificate is used.
+    /// A fresh self-signed file, to put in place once its certificate is in use.
     pub fresh: Option<Fresh>,
-    /// Of each of the files.
+    /// The certificate of each of `files`.
     pub in_use: Vec<InUse>,
-    /// How many of them stay as they are.
+    /// Number of certificates that stay as they are.
     pub kept: usize,
-    /// Certificates that cannot be used, and what stays in their place.
+    /// Errors of unusable certificates, with the consequence.
     pub refused: Vec<String>,
     /// Problems that do not prevent use.
     pub warnings: Vec<String>,
 }
 
 impl CertificateSource {
-    /// What was asked for; `None` if TLS was not. Files have been read once, and found good. What
-    /// is made for trying out lies where it has lain `before`.
+    /// The source by this configuration; `None` without TLS. Files have been read once, and are
+    /// usable. A self-signed certificate keeps its place of `before`.
     pub fn check(config: &Config, before: Option<&Self>) -> Result<Option<Self>, Failure> {
         let source = Self::of(config, before)?;
         if let Some(source @ Self::Files(_)) = &source {
@@ -69,7 +69,7 @@ impl CertificateSource {
         Ok(source)
     }
 
-    /// The same without a look at files.
+    /// [`CertificateSource::check`] without reading files.
     pub fn of(config: &Config, before: Option<&Self>) -> Result<Option<Self>, Failure> {
         if config.ports(true).next().is_none() {
             return Ok(None);
@@ -85,7 +85,7 @@ impl CertificateSource {
         Ok(Some(Self::Files(config.tls.certificate.clone())))
     }
 
-    /// The file that clients need who are to trust a certificate made for trying out.
+    /// The file that clients must add to their trust store, for a self-signed certificate.
     pub fn file_to_trust(&self) -> Option<&Path> {
         match self {
             Self::Files(_) => None,
@@ -97,7 +97,7 @@ impl CertificateSource {
     ///
     /// # Errors
     ///
-    /// All that cannot be used.
+    /// All unusable certificates.
     pub fn read(&self, addresses: &[IpAddr]) -> Result<Loaded, Failure> {
         let paths = match self {
             Self::Files(paths) => paths,
@@ -111,12 +111,11 @@ impl CertificateSource {
         failures.reduce(Failure::and).map_or(Ok(loaded), Err)
     }
 
-    /// The same while the host process has certificates: of those that cannot be used, the ones in
-    /// use stay.
+    /// Reads again while certificates are in use; unusable ones leave those in use in place.
     ///
     /// # Errors
     ///
-    /// No certificate can be made.
+    /// The self-signed certificate cannot be made.
     pub fn read_again(&self, addresses: &[IpAddr], in_use: &[InUse]) -> Result<Loaded, Failure> {
         let paths = match self {
             Self::Files(paths) => paths,
@@ -144,7 +143,7 @@ impl CertificateSource {
             };
             loaded.refused.push(format!("{error}; {then}"));
         }
-        // It may have been to take the place of one of these.
+        // An unusable certificate may be the replacement of one in use.
         let is_named = |known: &&InUse| paths.iter().any(|paths| is_same(&known.paths, paths));
         for known in in_use.iter().filter(|known| !is_named(known)) {
             if is_any_missing {
@@ -159,7 +158,7 @@ impl CertificateSource {
 }
 
 impl Loaded {
-    /// All that are in use stay.
+    /// Keeps all certificates in use.
     pub fn keep_all(in_use: &[InUse]) -> Self {
         let mut loaded = Self::default();
         for known in in_use {
@@ -208,8 +207,8 @@ impl InUse {
     }
 }
 
-/// Warnings about certificates whose names match no site: no client requests them. Without names
-/// of sites, all are served.
+/// Warnings about certificates whose names match no site: no client requests them. Without names of
+/// sites, all certificates count as requested.
 pub fn without_site(in_use: &[InUse], sites: &[Site]) -> Vec<String> {
     let names = sites.iter().flat_map(|site| &site.names);
     let names: Vec<String> = names.map(|name| name.0.to_string()).collect();
@@ -217,7 +216,7 @@ pub fn without_site(in_use: &[InUse], sites: &[Site]) -> Vec<String> {
         let mut names = names.iter();
         names.any(|name| covers_name(own, name) || covers_name(name, own))
     };
-    // The first also serves clients that ask for other names.
+    // The first also serves clients that request other names.
     let others = in_use.iter().skip(1).filter(|known| {
         let own = &known.examined.names;
         !names.is_empty() && !own.is_empty() && !own.iter().any(is_served)
@@ -232,7 +231,7 @@ pub fn without_site(in_use: &[InUse], sites: &[Site]) -> Vec<String> {
     lines.collect()
 }
 
-/// A certificate for trying out.
+/// Makes a self-signed certificate.
 fn make(made: &SelfSigned, addresses: &[IpAddr]) -> Result<Loaded, Failure> {
     let (files, fresh) = made.renew(addresses, unix_time())?;
     let examined = files
@@ -251,7 +250,7 @@ fn make(made: &SelfSigned, addresses: &[IpAddr]) -> Result<Loaded, Failure> {
     })
 }
 
-/// Now, for the validity of certificates.
+/// The current time, for the validity of certificates.
 pub fn unix_time() -> Duration {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -332,14 +331,14 @@ mod tests {
             "{refused}"
         );
 
-        // One that was never in use takes the place of none.
+        // A certificate that was never in use has none to replace.
         fs::write(&third.key, "no key").unwrap();
         let source = CertificateSource::Files(vec![third, other.clone()]);
         let loaded = source.read_again(&[], &before).unwrap();
         assert_eq!(chains(&loaded), [other.chain.clone(), one.chain.clone()]);
         assert_eq!((loaded.kept, loaded.refused.len()), (1, 2));
 
-        // One that is not named any more goes with those that are good.
+        // A certificate that is not named any more is dropped once all others are usable.
         let source = CertificateSource::Files(vec![other.clone()]);
         let loaded = source.read_again(&[], &before).unwrap();
         assert_eq!(chains(&loaded), [other.chain]);

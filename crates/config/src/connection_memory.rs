@@ -1,19 +1,19 @@
-//! How much memory connections may hold.
+//! Memory limit of connections.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::size::Size;
 
-/// Memory that all connections together may hold, in bytes.
+/// Most memory of all connections together, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionMemory(Size);
 
-/// Enough for some connections to be served, one after the other.
+/// Enough to serve connections one after the other.
 const CONNECTION_MEMORY_MIN: Size = Size(1 << 20);
 
 impl ConnectionMemory {
-    /// The same as a number.
+    /// The limit in bytes.
     pub fn bytes(self) -> u64 {
         let ConnectionMemory(Size(bytes)) = self;
         bytes

@@ -1,5 +1,5 @@
-//! What the host process gets about HTTP: sites, rules, limits, and the secrets of signed URLs and
-//! of QUIC.
+//! The host process's part of the configuration about HTTP: sites, rules, limits, and the secrets
+//! of signed URLs and of QUIC.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,12 +25,12 @@ use crate::key_file::{self, SecretBytes};
 use crate::origin_place::{CachePlace, OriginChoice};
 use crate::size::Size;
 
-/// What crosses to the host process.
+/// The part that is sent to the host process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Content {
     http: Http,
     origin: Origin,
-    /// Where what comes from origins lies, if anything does.
+    /// Place of the origin cache, if there are origins.
     cache: Option<CachePlace>,
     site: Vec<Site>,
     replicas: bool,
@@ -39,7 +39,7 @@ pub struct Content {
     quic_secret: Option<Secret>,
 }
 
-/// The secrets of signed URLs, and of QUIC. No message or print shows them.
+/// A secret of signed URLs or of QUIC. No message or print shows it.
 #[derive(Clone, PartialEq, Eq)]
 struct Secret(Zeroizing<Vec<u8>>);
 
@@ -61,27 +61,26 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Of a site, and of its rules: they are referred to by number.
+/// Most sites, and most rules of a site: they have 16-bit numbers.
 const COUNT_MAX: usize = u16::MAX as usize;
 
-/// More than any request head has, and still little for a connection.
+/// Largest limit of a request head: more than any request needs, and still little per connection.
 const HEAD_MAX: Size = Size(1 << 20);
 
 impl Content {
-    /// What this configuration says, with the secrets that are in files by now, and what there is
-    /// to be fetched.
+    /// Reads the secrets from their files, and adds the place of the origin cache.
     pub fn read(config: &Config, cache: Option<&CachePlace>) -> Result<Self, Failure> {
         let mut content = Self::new(config, |name, path| {
             read_secret(path)
                 .map_err(|failure| Failure::input(format!("signing key {name:?}"), failure))
         })?;
         content.cache = cache.cloned();
-        // A secret may be no good.
+        // A secret may be unusable.
         let problems = content.server_config().err().unwrap_or_default();
         file::failure(&problems).map_or(Ok(content), Err)
     }
 
-    /// All keys for signed URLs that cannot be read or used.
+    /// Failures of all unreadable or unusable keys for signed URLs.
     pub fn wrong_secrets(config: &Config) -> Vec<Failure> {
         let wrong = config.signing_keys.iter().filter_map(|(name, path)| {
             let what = format!("signing key {name:?}");
@@ -96,7 +95,7 @@ impl Content {
         wrong.collect()
     }
 
-    /// The same without the secrets.
+    /// [`Content::read`] with placeholders for the secrets.
     pub fn without_secrets(config: &Config) -> Self {
         let any =
             |_: &str, _: &Path| Ok::<_, std::convert::Infallible>(Zeroizing::new(vec![0; 32]));
@@ -122,7 +121,7 @@ impl Content {
         })
     }
 
-    /// The same with what [`Quic::secret`](super::Quic::secret) has read.
+    /// Adds the result of [`Quic::secret`](super::Quic::secret).
     pub fn with_quic_secret(mut self, secret: Option<&SecretBytes>) -> Self {
         self.quic_secret = secret.map(|secret| Secret(Zeroizing::new(secret.to_vec())));
         self
@@ -134,12 +133,12 @@ impl Content {
         Some(QuicSecret::new(secret.as_slice().try_into().ok()?))
     }
 
-    /// Where what comes from origins lies, if anything does.
+    /// Place of the origin cache, if there are origins.
     pub fn cache(&self) -> Option<&CachePlace> {
         self.cache.as_ref()
     }
 
-    /// The same for the server; or all that is wrong with it.
+    /// The server's configuration, or all problems.
     pub fn server_config(&self) -> Result<server::Config, Vec<Problem>> {
         let mut problems = Vec::new();
         let http = &self.http;
@@ -313,7 +312,7 @@ impl Content {
         }
     }
 
-    /// Where what a site has not comes from.
+    /// The origins of a site's missing files.
     fn pulls(&self, site: &Site) -> Vec<Pull> {
         let pull = |pattern: server::Pattern, url: &OriginUrl| Pull {
             pattern,
@@ -335,7 +334,7 @@ impl Content {
     }
 }
 
-/// The secret in a file: all of it, without the white space around it.
+/// Reads the secret in a file, without the white space around it.
 fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let what = format!("file {}", path.display());
     let text = key_file::read_private(
@@ -359,7 +358,7 @@ fn check_index(index: &[Text<server::RelativePath>], place: Place, problems: &mu
     }
 }
 
-/// A rate that is no whole byte is one: 0 would mean that there is no bound.
+/// Rates below a byte are rounded up: 0 would mean that there is no bound.
 fn bytes_per_second(Text(Rate(bits)): Text<Rate>) -> Option<NonZeroU64> {
     NonZeroU64::new(if bits > 0 { (bits / 8).max(1) } else { 0 })
 }

@@ -1,10 +1,10 @@
-//! Where the other stack is, as people write it.
+//! Notation of the other stack's place.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// How a place on an Ethernet link begins.
+/// Prefix of a place on an Ethernet link.
 const ETHERNET: &str = "eth:";
 
 /// An interface's address: `02:00:5e:10:00:01`.
@@ -14,30 +14,30 @@ pub struct MacAddress(pub [u8; 6]);
 /// The interface of a control link: `eth:IFACE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlLink {
-    /// Its name.
+    /// Name of the interface.
     pub interface: String,
 }
 
-/// Where a NIC stack is that runs already.
+/// Place of a running NIC stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NicPlace {
-    /// On this machine: a Unix socket.
+    /// A Unix socket on this machine.
     Socket(PathBuf),
-    /// On another machine: `eth:IFACE,MAC`.
+    /// Another machine: `eth:IFACE,MAC`.
     Ethernet {
-        /// The interface here.
+        /// The interface on this machine.
         interface: String,
-        /// The address of the interface there.
+        /// The address of the other machine's interface.
         peer: MacAddress,
     },
 }
 
-/// Where another node is: `eth:IFACE,MAC`.
+/// Place of another node: `eth:IFACE,MAC`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodePlace {
-    /// The interface here.
+    /// The interface on this machine.
     pub interface: String,
-    /// The address of the interface there.
+    /// The address of the other machine's interface.
     pub peer: MacAddress,
 }
 

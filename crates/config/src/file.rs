@@ -1,5 +1,5 @@
-//! Reading a file, and telling what is wrong with it: where, in which line, and what was perhaps
-//! meant.
+//! Reading a configuration file, and reporting its errors: path and line, cause, and the likely
+//! correction.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,13 +17,13 @@ use failure::Failure;
 /// Longest configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Values that cannot be read and are named at once.
+/// Most unreadable values reported at once.
 const FAILURES_MAX: usize = 64;
 
-/// Names that are less alike are no typing errors of each other.
+/// Least similarity of two names for one to be a likely misspelling of the other.
 const ALIKE_MIN: f64 = 0.7;
 
-/// A file, as it was when it was read.
+/// A file with the text that was read.
 #[derive(Debug)]
 pub struct ConfigFile {
     path: PathBuf,
@@ -31,7 +31,7 @@ pub struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads a file whole.
+    /// Reads a whole file.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl ConfigFile {
         })
     }
 
-    /// What it says. Paths in it are relative to the directory in which it lies.
+    /// The configuration in the file. Its paths are relative to the directory of the file.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl ConfigFile {
     ///
     /// # Errors
     ///
-    /// It is no TOML.
+    /// The text is not TOML.
     pub fn examine(&self) -> Result<Partial, Failure> {
         let (mut table, errors) = DeTable::parse_recoverable(&self.text);
         let errors = errors.iter().take(FAILURES_MAX).map(|error| {
@@ -91,7 +91,7 @@ impl ConfigFile {
                 let (why, remedy) = explain(error.message());
                 failures.push(self.failure_at(error.span(), &why, remedy.as_deref()));
             }
-            // What is left may be wrong as well.
+            // The rest may have errors as well.
             let span = error.span().unwrap_or_default();
             let keys = cut(table.get_mut(), &span).filter(|_| failures.len() < FAILURES_MAX);
             match keys.as_deref() {
@@ -104,7 +104,7 @@ impl ConfigFile {
                     sections.insert(section.clone());
                 }
                 _ => {
-                    // Nothing can be said about the rest.
+                    // The rest cannot be examined.
                     sections.insert(String::new());
                     break Config::default();
                 }
@@ -119,7 +119,7 @@ impl ConfigFile {
         })
     }
 
-    /// A key is missing only because its value was taken out of the same table.
+    /// Whether a key is missing only because its value was removed from the same table.
     fn is_of_cut(&self, error: &toml::de::Error, taken: &[Cut]) -> bool {
         let missing = error.message().strip_prefix("missing field `");
         let (Some(missing), Some(span)) = (missing, error.span()) else {
@@ -128,12 +128,12 @@ impl ConfigFile {
         let missing = missing.trim_end().trim_end_matches('`');
         taken.iter().any(|cut| {
             let between = self.text.get(span.start..cut.at);
-            // Up to the next header.
+            // The table ends at the next header.
             cut.key == missing && between.is_some_and(|text| !text.contains("\n["))
         })
     }
 
-    /// All that is wrong with it, in one; what stands within `overridden` is not its own.
+    /// Combines all problems; places within `overridden` were set by options, not by the file.
     pub fn failure(&self, problems: &[Problem], overridden: &[Place]) -> Option<Failure> {
         let table = DeTable::parse(&self.text);
         let failures = problems.iter().map(|problem| {
@@ -154,7 +154,7 @@ impl ConfigFile {
         together(failures)
     }
 
-    /// The line, with a mark below what is wrong in it.
+    /// An error with the line, and a mark below the invalid part.
     fn failure_at(&self, span: Option<Range<usize>>, why: &str, remedy: Option<&str>) -> Failure {
         let file = self.path.display();
         let Some(span) = span else {
@@ -172,7 +172,7 @@ impl ConfigFile {
         let end = self.text.floor_char_boundary(span.end);
         let marked = self.text.get(start..end).unwrap_or_default();
         let marked = marked.lines().next().unwrap_or_default().chars().count();
-        // Tabs stay tabs, so that the mark is below what it marks.
+        // Tabs are kept, so that the mark is aligned.
         let indent: String = before[line_start..]
             .chars()
             .map(|c| if c == '\t' { c } else { ' ' })
@@ -191,11 +191,11 @@ impl ConfigFile {
 /// The readable part of a file, and all errors.
 #[derive(Debug)]
 pub struct Partial {
-    /// Without the unreadable values.
+    /// The configuration without the unreadable values.
     pub config: Config,
-    /// One for each unreadable value.
+    /// One failure for each unreadable value.
     failures: Vec<Failure>,
-    /// Sections of those values.
+    /// Sections of the unreadable values.
     sections: BTreeSet<String>,
 }
 
@@ -211,7 +211,7 @@ impl Partial {
     }
 }
 
-/// Sections of which each is checked against the others.
+/// Groups of sections that are checked against each other.
 const RELATED: [&[&str]; 4] = [
     &["network", "listen", "tls", "quic", "proxy"],
     &["nic", "network", "origin", "proxy"],
@@ -219,8 +219,8 @@ const RELATED: [&[&str]; 4] = [
     &["sockets", "nic"],
 ];
 
-/// An error in one section may result from a value missing in another. A misspelt section may have
-/// been any.
+/// Whether an error in one section may result from a value missing in another. A misspelt section
+/// may stand for any.
 fn are_related(cut: &str, section: &str) -> bool {
     let is_known = RELATED.iter().any(|group| group.contains(&cut))
         || ["tcp", "logs", "operation"].contains(&cut);
@@ -276,13 +276,13 @@ fn cut_within(value: &mut DeValue<'_>, span: &Range<usize>) -> Option<Vec<String
     }
 }
 
-/// A value that was taken out.
+/// A removed value.
 struct Cut {
     key: String,
     at: usize,
 }
 
-/// All that is wrong with what does not come from a file.
+/// Combines all problems of values that are not from a file.
 pub fn failure(problems: &[Problem]) -> Option<Failure> {
     together(problems.iter().map(plain))
 }
@@ -298,19 +298,19 @@ fn with_remedy(failure: Failure, problem: &Problem) -> Failure {
     remedy.fold(failure, |failure, remedy| failure.remedy(remedy))
 }
 
-/// The first, and below it the others.
+/// Combines failures, the first at the top.
 fn together(mut failures: impl Iterator<Item = Failure>) -> Option<Failure> {
     let first = failures.next()?;
     Some(failures.fold(first, Failure::and))
 }
 
-/// What `serde` and `toml` say, in our words, and what was perhaps meant.
+/// Translates errors of `serde` and `toml`, and suggests the likely correction.
 fn explain(message: &str) -> (String, Option<String>) {
     if let Some((key, known)) = message
         .strip_prefix("unknown field `")
         .and_then(|rest| rest.split_once('`'))
     {
-        // "`a`, `b`": what stands between the marks.
+        // "`a`, `b`": the names between the marks.
         let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
         let remedy = match nearest(key, &known) {
             Some(meant) => format!("Did you mean `{meant}`?"),
@@ -332,7 +332,7 @@ fn explain(message: &str) -> (String, Option<String>) {
     }
 }
 
-/// What `serde` calls numbers.
+/// Names of number types in `serde`, with their meaning.
 const NUMBERS: [(&str, &str); 9] = [
     ("u8", "a whole number from 0 to 255"),
     ("u16", "a whole number from 0 to 65535"),
@@ -345,7 +345,7 @@ const NUMBERS: [(&str, &str); 9] = [
     ("a nonzero u64", "a whole number, 1 or more"),
 ];
 
-/// The name that is most like another, if any is.
+/// The most similar name, if one is similar enough.
 pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let alike = known
         .iter()
@@ -484,7 +484,7 @@ mod tests {
         for place in [":2:16: ", ":5:7: ", ":7:7: 7 is not", ":10:11: 99 is not"] {
             assert!(message.contains(place), "{place}: {message}");
         }
-        // It may come of what was left out.
+        // The error may result from the omitted value.
         assert!(!message.contains(":3:"), "{message}");
     }
 

@@ -46,18 +46,18 @@ fn size() -> Value {
     pattern(&format!("^\\+?[0-9]+[{units}]?$"))
 }
 
-/// Units in any case.
+/// Rates, with units in any case.
 fn rate() -> String {
     let units = ["kbit", "mbit", "gbit", "bit"].map(in_any_case);
     format!("[0-9.]+({})", units.join("|"))
 }
 
-/// Times but 0.
+/// Times above zero.
 pub(crate) fn time_above_zero() -> String {
     format!("^0*[1-9][0-9]*({})$", time_units())
 }
 
-/// The letters of a text in both cases.
+/// A pattern for the text in any case.
 fn in_any_case(text: &str) -> String {
     let letters = text
         .chars()

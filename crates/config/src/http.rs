@@ -1,4 +1,4 @@
-//! HTTP: limits, times, and what all sites have in common.
+//! HTTP: limits, timeouts, and defaults of all sites.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -113,7 +113,7 @@ impl Default for Http {
     }
 }
 
-/// A rate in bytes per second below which clients are ended; `None` is off.
+/// A rate in bytes per second; slower clients are disconnected. `None` is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeastRate(pub Option<NonZeroU64>);
 

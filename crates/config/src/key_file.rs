@@ -15,7 +15,7 @@ use failure::Failure;
 /// A secret, which is erased from memory with this value.
 pub type SecretBytes = Zeroizing<[u8; 32]>;
 
-/// More than a key with white space around it.
+/// Longest key with white space around it, generously.
 const FILE_BYTES_MAX: u64 = 1024;
 
 /// Reads a key.
@@ -49,8 +49,8 @@ fn parse(what: &str, text: &str) -> Result<PreSharedKey, Failure> {
     })
 }
 
-/// The text of a file that only its owner may read. `how_to` says how to make one; `why` it is to
-/// be private.
+/// Reads the text of a file that only its owner may read. `how_to` describes how to make the file;
+/// `why` is the reason for its privacy.
 pub fn read_private(
     path: &Path,
     what: &str,
@@ -73,7 +73,7 @@ pub fn read_private(
             path.display()
         )));
     }
-    // A string that grows leaves copies behind.
+    // Growing the string would leave copies of the secret in memory.
     let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX as usize + 1));
     file.take(FILE_BYTES_MAX)
         .read_to_string(&mut text)
@@ -81,7 +81,7 @@ pub fn read_private(
     Ok(text)
 }
 
-/// Writes a fresh key to a file that is not there yet.
+/// Writes a new key to a file, which must not exist.
 pub fn generate(path: &Path) -> Result<(), Failure> {
     let what = format!("key file {}", path.display());
     let mut bytes = [0; 32];

@@ -1,26 +1,25 @@
-//! The configuration of `splitway serve`: what an operator says in a file, and over it with
-//! options.
+//! The configuration of `splitway serve`: the operator's file, and options that override it.
 //!
 //! | Module | Its one idea |
 //! |---|---|
 //! | `network`, `nic`, `tcp`, `tls`, `quic`, `http`, `origin`, `site`, `sockets`, `proxy`, `logs`, `operation` | the sections, one each |
-//! | `text` | values that people write with units, or in a form of their own |
+//! | `text` | values with units, or in a form of their own |
 //! | `size`, `connection_memory`, `tcp_values`, `tls_names`, `control_link`, `log_level`, `log_place`, `origin_place`, `socket_values` | values of keys |
 //! | `root` | the directory whose files are served |
-//! | `certificates`, `self_signed`, `key_file` | what files of secrets hold |
-//! | `temporary` | directories among the temporary files, and those that dead processes have left |
+//! | `certificates`, `self_signed`, `key_file` | contents of certificate and secret files |
+//! | `temporary` | temporary directories, and removal of those of dead processes |
 //! | `reference` | the reference of all keys and the schema, made from the types |
-//! | `file` | reading a file; what is wrong with it, and where |
-//! | `place` | where in a file something stands |
-//! | `content` | the part that the host process gets about HTTP |
+//! | `file` | reading a file; its errors, with their places |
+//! | `place` | places of values in a file |
+//! | `content` | the host process's part about HTTP |
 //! | `ranges`, `forms` | bounds of numbers and times; forms of texts, for the schema |
-//! | `rules` | what makes no sense together |
-//! | `warnings` | what is probably not what was meant |
+//! | `rules` | invalid combinations of values |
+//! | `warnings` | valid values that are probably mistakes |
 //!
-//! Each section is a struct that knows its keys, so that a key which there is not is an error. To
-//! add a section: a struct with `#[serde(default, deny_unknown_fields)]`, whose comments become
-//! `docs/config.md` and the JSON schema, a field of [`Config`], and in `options` what its options
-//! say. A reload changes each key, except what `x-reload` is false for; a test holds this against
+//! Each section is a struct that knows its keys, so that an unknown key is an error. To add a
+//! section: a struct with `#[serde(default, deny_unknown_fields)]`, whose comments become
+//! `docs/config.md` and the JSON schema, a field of [`Config`], and its options in `options`. A
+//! reload changes each key, except those with `x-reload` false; a test compares this with
 //! [`Config::keep_until_restart`].
 
 #![forbid(unsafe_code)]
@@ -142,7 +141,7 @@ impl Config {
         these.map(|listen| listen.port)
     }
 
-    /// True if NIC workers open packets of QUIC.
+    /// Whether NIC workers open QUIC packets.
     pub fn receives_quic_on_nic(&self) -> bool {
         self.http3_ports().next().is_some() && self.quic.receive.0 == quic::ReceiveOption::Nic
     }
@@ -152,18 +151,18 @@ impl Config {
         self.proxy.listen.iter().map(|listen| listen.port.get())
     }
 
-    /// The same, and whether HTTP is spoken there.
+    /// Ports of the proxy, each with whether it speaks HTTP.
     pub fn proxy_listens(&self) -> impl Iterator<Item = (u16, bool)> {
         let listens = self.proxy.listen.iter();
         listens.map(|listen| (listen.port.get(), listen.mode.0 == ::proxy::Mode::Http))
     }
 
-    /// It is about a proxy, which serves no files.
+    /// Whether this is the configuration of a proxy, which serves no files.
     pub fn is_proxy(&self) -> bool {
         !self.proxy.listen.is_empty()
     }
 
-    /// All origins that are named, each once.
+    /// All configured origins, each once.
     pub fn origins(&self) -> BTreeSet<&OriginUrl> {
         let of_sites = self.site.iter().flat_map(|site| {
             let rules = site.rule.iter().filter_map(|rule| rule.origin.as_ref());
@@ -175,7 +174,7 @@ impl Config {
             .collect()
     }
 
-    /// Every file and directory that is named, to be looked for from somewhere else.
+    /// All configured files and directories.
     fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let Self {
             nic,
@@ -219,15 +218,15 @@ impl Config {
             .chain(&mut operation.control_socket)
     }
 
-    /// Paths are from now on those below `directory`.
+    /// Makes relative paths relative to `directory`.
     fn resolve_paths(&mut self, directory: &Path) {
         for path in self.paths() {
             *path = directory.join(&path);
         }
     }
 
-    /// What cannot change while a server runs is from now on as it was; returns the keys that would
-    /// say otherwise.
+    /// Resets keys that cannot change while a server runs to their old values; returns the keys
+    /// whose new values differ.
     pub fn keep_until_restart(&mut self, old: &Self) -> Result<Vec<String>, Failure> {
         let wanted = self.clone();
         self.network = old.network.clone();
@@ -251,17 +250,17 @@ impl Config {
             certificate: wanted.tls.certificate.clone(),
             ..old.tls.clone()
         };
-        // The processes write to the standard error that they have got.
+        // The processes keep their standard error.
         if self.logs.error.is_some() != old.logs.error.is_some() {
             self.logs.error = old.logs.error.clone();
         }
-        // Ports that stay show certificates.
+        // Ports with TLS stay open, and need certificates.
         if wanted.tls.certificate.is_empty() && !wanted.tls.self_signed {
             self.tls = old.tls.clone();
         }
         self.operation.control_socket = old.operation.control_socket.clone();
         self.operation.heartbeat = old.operation.heartbeat;
-        // The fetcher is at work already.
+        // The fetcher is running already.
         if !old.origins().is_empty() {
             self.origin.cache_dir = old.origin.cache_dir.clone();
             self.origin.ca = old.origin.ca.clone();
@@ -274,7 +273,7 @@ impl Config {
             .map_err(|error| Failure::broken("comparing configurations", error))
     }
 
-    /// The file that says the same, wherever it lies.
+    /// The configuration as a file with absolute paths, valid in any directory.
     pub fn to_toml(&self) -> Result<String, Failure> {
         let mut anywhere = self.clone();
         for path in anywhere.paths() {
@@ -285,7 +284,7 @@ impl Config {
     }
 }
 
-/// The keys of two tables that differ, down to those of their tables.
+/// The keys of two tables that differ, down to those of nested tables.
 fn differences(one: &toml::Table, other: &toml::Table) -> Vec<String> {
     let keys: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
     let mut found = Vec::new();

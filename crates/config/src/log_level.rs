@@ -1,4 +1,4 @@
-//! How much processes log.
+//! Log levels of the processes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,14 +6,14 @@ use std::str::FromStr;
 /// The least urgent events that are logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// What does not work.
+    /// Failures.
     Error,
-    /// What an operator should look at.
+    /// Conditions that an operator should look at.
     #[default]
     Warn,
-    /// What changes.
+    /// Changes of state.
     Info,
-    /// What happens to a connection.
+    /// Events of connections.
     Debug,
     /// Each step.
     Trace,
@@ -34,7 +34,7 @@ impl LogLevel {
         found.map_or("", |(_, name)| name)
     }
 
-    /// Names of all levels, from the least to the most that is logged.
+    /// Names of all levels, from the fewest events to the most.
     pub fn names() -> impl Iterator<Item = &'static str> {
         LEVELS.iter().map(|(_, name)| *name)
     }

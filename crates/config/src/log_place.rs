@@ -1,4 +1,4 @@
-//! Values of `[logs]`: where a log goes, and the form of its lines.
+//! Values of `[logs]`: destinations of logs.
 
 use std::fmt;
 use std::io;
@@ -11,12 +11,12 @@ use failure::Failure;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// Where a log goes.
+/// Destination of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogPlace {
     /// Standard output of `splitway serve`.
     StandardOutput,
-    /// A file, which is appended to.
+    /// A file, to which lines are appended.
     File(PathBuf),
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for LogPlace {
 }
 
 impl LogPlace {
-    /// The path of a file.
+    /// The path, if it is a file.
     pub fn path_mut(&mut self) -> Option<&mut PathBuf> {
         match self {
             Self::StandardOutput => None,
@@ -49,7 +49,7 @@ impl LogPlace {
         }
     }
 
-    /// Opens it, to be written to at its end.
+    /// Opens the destination for appending.
     pub fn open(&self, kind: &str) -> Result<OwnedFd, Failure> {
         match self {
             Self::StandardOutput => std::io::stdout()
@@ -61,9 +61,9 @@ impl LogPlace {
     }
 }
 
-/// Opens a log to be written to at its end, and makes it if it is not there.
+/// Opens a log for appending, and creates it if missing.
 pub fn open(kind: &str, path: &Path) -> Result<OwnedFd, Failure> {
-    // Opening a pipe without a reader must not wait.
+    // Opening a pipe without a reader must not block.
     let flags = OFlags::WRONLY
         | OFlags::APPEND
         | OFlags::CREATE
@@ -91,7 +91,7 @@ pub fn open(kind: &str, path: &Path) -> Result<OwnedFd, Failure> {
     })
 }
 
-/// Listens for those who watch.
+/// Opens the listener for operators.
 pub fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     let listen = || -> io::Result<TcpListener> {
         let listener = TcpListener::bind(address)?;

@@ -59,6 +59,6 @@ impl Default for Network {
 }
 
 impl Network {
-    /// MTU of a veth pair unless told otherwise.
+    /// Default MTU of a veth pair, in bytes.
     pub const MTU: u32 = 1500;
 }

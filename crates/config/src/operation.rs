@@ -1,4 +1,4 @@
-//! How the server is run.
+//! Control, monitoring and shutdown of the server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Origins: what is not there is fetched from them, and kept.
+//! Origins: missing files are fetched from them, and cached.
 
 use std::path::PathBuf;
 

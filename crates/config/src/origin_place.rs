@@ -1,4 +1,4 @@
-//! Where content comes from and where it is kept, as settings name it.
+//! Origins and the place of their cache, as settings name them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,29 +12,28 @@ use crate::size::Size;
 /// Length of a segment, in bytes.
 pub const SEGMENT_BYTES: u64 = 1 << 20;
 
-/// Least that a cache may be told to hold: those segments that are read are not to make room for
-/// each other.
+/// Least size of a cache: segments with readers must not evict each other.
 pub const CACHE_BYTES_MIN: Size = Size(16 * SEGMENT_BYTES);
 
-/// Most origins that a configuration may name: for each, the fetcher keeps connections, and a
-/// thread to look its name up.
+/// Most origins of a configuration: for each, the fetcher keeps connections, and a thread for name
+/// lookups.
 pub const ORIGINS_MAX: usize = 256;
 
-/// Where some paths come from.
+/// The origin of some paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginPlace {
-    /// `None`: all.
+    /// Pattern of the paths; `None`: all paths.
     pub pattern: Option<Pattern>,
     /// The origin.
     pub url: OriginUrl,
 }
 
-/// What a site or a rule says of origins.
+/// The `origin` setting of a site or a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OriginChoice {
-    /// Nothing comes from one.
+    /// No origin.
     Off,
-    /// All comes from this one.
+    /// This origin for all paths.
     Url(OriginUrl),
 }
 
@@ -98,12 +97,12 @@ impl fmt::Display for OriginPlace {
     }
 }
 
-/// Where the cache is, as the host process knows it.
+/// Place of the cache, as sent to the host process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CachePlace {
-    /// Below the root; empty for the root itself.
+    /// Path below the root; empty for the root itself.
     pub path: String,
-    /// There is something else below the root as well.
+    /// The root has other files beside the cache.
     pub is_among_files: bool,
 }
 

@@ -1,33 +1,33 @@
-//! Where in a file something stands, and what is wrong there.
+//! Places of values in a file, and problems at them.
 
 use std::fmt;
 use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-/// The way to a value: `site[1].rule[0].path`.
+/// The path of a value: `site[1].rule[0].path`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place(Vec<Step>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Key(String),
-    /// Of an array.
+    /// Index in an array.
     Index(usize),
 }
 
 impl Place {
-    /// A key of the whole file.
+    /// A key at the top level.
     pub fn of(key: &str) -> Self {
         Self::default().key(key)
     }
 
-    /// A key of the table here.
+    /// A key of the table at this place.
     pub fn key(&self, key: &str) -> Self {
         self.step(Step::Key(key.to_owned()))
     }
 
-    /// An element of the array here.
+    /// An element of the array at this place.
     pub fn index(&self, index: usize) -> Self {
         self.step(Step::Index(index))
     }
@@ -46,13 +46,13 @@ impl Place {
         }
     }
 
-    /// It is `other`, or within that.
+    /// Whether the place is `other`, or within it.
     pub fn is_within(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0)
     }
 
-    /// Where it stands in a text, or at least the last of the tables around it; `None` if not even
-    /// the first is there.
+    /// Position in a text, or at least that of the innermost table present; `None` if not even the
+    /// first key is there.
     pub fn span(&self, table: &DeTable<'_>) -> Option<Range<usize>> {
         let mut steps = self.0.iter();
         let Some(Step::Key(first)) = steps.next() else {
@@ -85,16 +85,16 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong with a value.
+/// A problem with a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where the value stands.
+    /// Place of the value.
     pub place: Place,
-    /// What it is about, if the value does not come from a file.
+    /// Name of the option, if the value does not come from a file.
     pub option: Option<String>,
-    /// What is wrong.
+    /// Description of the problem.
     pub why: String,
-    /// What to do about it.
+    /// Suggestion to the operator.
     pub remedy: Option<String>,
 }
 
@@ -109,13 +109,13 @@ impl Problem {
         }
     }
 
-    /// How the same is said on the command line.
+    /// Sets the name of the command-line option for this value.
     pub fn option(mut self, option: impl fmt::Display) -> Self {
         self.option = Some(option.to_string());
         self
     }
 
-    /// What to do about it.
+    /// Sets the suggestion to the operator.
     pub fn remedy(mut self, remedy: impl fmt::Display) -> Self {
         self.remedy = Some(remedy.to_string());
         self

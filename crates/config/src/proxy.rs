@@ -259,19 +259,19 @@ impl Default for ProxyPool {
     }
 }
 
-/// How backends are asked whether they work.
+/// Health check of backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckMode {
-    /// They are not.
+    /// No check.
     Off,
-    /// For a connection.
+    /// A connection is enough.
     Tcp,
-    /// For a response.
+    /// A response is required.
     Http,
 }
 
 impl CheckMode {
-    /// What people write.
+    /// Names in the configuration.
     pub(crate) const NAMES: [(Self, &str); 3] =
         [(Self::Off, "off"), (Self::Tcp, "tcp"), (Self::Http, "http")];
 }
@@ -340,13 +340,13 @@ impl BackendAddress {
         self.port.get()
     }
 
-    /// None if it is a name.
+    /// The address; `None` if the host is a name.
     fn address(&self) -> Option<SocketAddr> {
         let ip = self.host.parse().ok()?;
         Some(SocketAddr::new(ip, self.port()))
     }
 
-    /// Stands for addresses that are not known.
+    /// An unspecified address for a name that is not resolved.
     fn placeholder(&self) -> SocketAddr {
         SocketAddr::from(([0; 4], self.port()))
     }
@@ -396,31 +396,31 @@ const RESOLVE_INTERVAL: Time = Time::from_secs(10);
 /// Longest head, as that of the content server.
 const HEAD_MAX: Size = Size(1 << 20);
 
-/// Most of a body that is waited for, in the memory of the host process.
+/// Most bytes of a body to wait for, since they occupy memory of the host process.
 const REQUEST_BUFFER_MAX: Size = Size(1 << 20);
 
-/// Pools, rules and backends of a pool: they are looked through, and told apart by number.
+/// Most pools, rules, and backends of a pool: they are searched linearly, and have numbers.
 const COUNT_MAX: usize = 4096;
 
 /// Longest name of a pool, in bytes.
 pub(crate) const POOL_NAME_MAX: usize = 64;
 
-/// What crosses to the host process, which can look up no name.
+/// The part that is sent to the host process, which can look up no name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Forwarding {
     proxy: Proxy,
-    /// Of each backend's host and port.
+    /// Addresses by host and port of each backend.
     addresses: BTreeMap<String, Vec<SocketAddr>>,
-    /// Why the last lookup of a backend's name failed. It may have addresses from before.
+    /// Cause of the last failed lookup of each name. The name may have addresses from before.
     unresolved: BTreeMap<String, String>,
 }
 
-/// What came of a lookup: addresses, or why there are none.
+/// Result of a lookup: addresses, or the cause of the failure.
 pub type Answer = Result<Vec<SocketAddr>, String>;
 
 impl Forwarding {
-    /// Resolves a section: `look_up` gets each name once. A name that it cannot resolve, or gives
-    /// no answer for, keeps its addresses of `before`.
+    /// Resolves a section: `look_up` gets each name once. A name that fails, or has no answer,
+    /// keeps its addresses of `before`.
     pub fn read(
         proxy: &Proxy,
         before: Option<&Self>,
@@ -488,7 +488,7 @@ impl Forwarding {
         unresolved
     }
 
-    /// What the operator has to know of them, each in a line.
+    /// Warnings for the operator about unresolved backends, in a line each.
     pub fn warnings(&self) -> Vec<String> {
         let unresolved = self.unresolved.iter();
         let lines = unresolved.map(|(name, why)| {
@@ -501,7 +501,7 @@ impl Forwarding {
         lines.collect()
     }
 
-    /// The same with answers to later lookups.
+    /// The section with the answers of later lookups.
     pub fn with(&self, answers: &[(BackendAddress, Answer)]) -> Self {
         let mut forwarding = self.clone();
         for (backend, answer) in answers {
@@ -518,7 +518,7 @@ impl Forwarding {
         self.proxy.resolve_interval.0.0
     }
 
-    /// All that is wrong with a section, names not looked at.
+    /// All problems of a section, without looking up names.
     pub(super) fn problems(proxy: &Proxy) -> Vec<Problem> {
         let known = Self::read(proxy, None, |names| {
             let answers = names
@@ -529,11 +529,11 @@ impl Forwarding {
         known.proxy_config().err().unwrap_or_default()
     }
 
-    /// The same for the proxy; or all that is wrong with it.
+    /// The proxy's configuration, or all problems.
     ///
     /// # Errors
     ///
-    /// What makes no sense.
+    /// Invalid values.
     pub fn proxy_config(&self) -> Result<::proxy::Config, Vec<Problem>> {
         let mut problems = Vec::new();
         let proxy = &self.proxy;
@@ -716,7 +716,7 @@ impl Forwarding {
             let placeholder = [backend.address.0.placeholder()];
             let found = self.addresses.get(&name).map(Vec::as_slice);
             let addresses = found.unwrap_or(&placeholder);
-            // One name may be several backends.
+            // One name may resolve to several backends.
             let is_alone = addresses.len() == 1;
             backends.extend(addresses.iter().map(|&address| ::proxy::Backend {
                 name: match is_alone {
@@ -916,12 +916,12 @@ mod tests {
         assert_eq!(backends(&resolved), [up.clone(), other.clone()]);
         assert!(resolved.unresolved().is_empty() && resolved.warnings().is_empty());
 
-        // A reload that does not find it again loses nothing.
+        // A reload that fails to resolve a name keeps its addresses.
         let again = Forwarding::read(&proxy(GOOD), Some(&resolved), unknown);
         assert_eq!(backends(&again), [up, other]);
         assert_eq!(again.unresolved(), std::slice::from_ref(name));
         assert!(again.warnings()[0].contains("from before stay in use"));
-        // Nor does one whose resolver is silent.
+        // A silent resolver keeps the addresses as well.
         let silent = Forwarding::read(&proxy(GOOD), Some(&resolved), |_| Vec::new());
         assert_eq!(backends(&silent), backends(&again));
         assert!(silent.warnings()[0].contains("the resolver does not answer"));

@@ -81,10 +81,10 @@ impl fmt::Display for Preferred {
     }
 }
 
-/// Who opens packets that clients send.
+/// The process that opens client packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReceiveOption {
-    /// The host.
+    /// The host process.
     #[default]
     Host,
     /// NIC workers, as far as they can.
@@ -92,7 +92,7 @@ pub enum ReceiveOption {
 }
 
 impl ReceiveOption {
-    /// What people write.
+    /// Names in the configuration.
     pub(crate) const NAMES: [(Self, &str); 2] = [(Self::Host, "host"), (Self::Nic, "nic")];
 }
 
@@ -136,7 +136,7 @@ impl Default for Quic {
 }
 
 impl Quic {
-    /// At the port of each endpoint.
+    /// The preferred address, with the port of each endpoint.
     fn preferred_address(&self) -> QuicPreferredAddress {
         let mut preferred = QuicPreferredAddress::default();
         for Text(Preferred(address)) in &self.preferred_addresses {
@@ -148,7 +148,7 @@ impl Quic {
         preferred
     }
 
-    /// Where packets of clients are opened: it may change while a stack runs.
+    /// Where client packets are opened; changeable while a stack runs.
     pub fn receive(&self) -> QuicReceive {
         match self.receive.0 {
             ReceiveOption::Host => QuicReceive::Host,
@@ -158,7 +158,7 @@ impl Quic {
         }
     }
 
-    /// What the host process gets of it, which reads no file.
+    /// The part for the host process, which reads no file.
     pub fn without_files(&self) -> Self {
         Self {
             secret_file: None,
@@ -166,13 +166,13 @@ impl Quic {
         }
     }
 
-    /// The secret that is in [`secret_file`](Self::secret_file) by now, if that is named.
+    /// Reads the secret from [`secret_file`](Self::secret_file), if set.
     pub fn secret(&self) -> Result<Option<SecretBytes>, Failure> {
         let path = self.secret_file.as_deref();
         path.map(key_file::read_quic_secret).transpose()
     }
 
-    /// All else for the host stack but the secret, with the ciphers of TLS.
+    /// Settings of the host stack without the secret, with the ciphers of TLS.
     pub fn settings(&self, tls: &TlsSettings, congestion: CongestionAlgorithm) -> QuicSettings {
         let mut settings = QuicSettings {
             ciphers: tls.to_tls().ciphers,

@@ -1,5 +1,4 @@
-//! Bounds of numbers and times, key by key: the program checks values by them, and the JSON schema
-//! has them.
+//! Bounds of numbers and times by key, both for the program's checks and for the JSON schema.
 
 use std::ops::RangeInclusive;
 
@@ -18,10 +17,10 @@ const NUMBERS: &[(&str, u64, u64)] = &[
     ("http.ranges_max", 1, 1_000_000),
     ("http.responses_in_flight_max", 1, 1_000_000),
     ("http.http2_streams_max", 1, 1000),
-    // Each is looked for among all.
+    // Each lookup searches all variants.
     ("origin.variants_max", 1, 1024),
     ("origin.fields_max", 1, FieldLimits::COUNT_MAX as u64),
-    // Each has its record in the segment.
+    // Each socket has its record in the segment.
     ("sockets.sockets_max", 1, 1 << 20),
     ("sockets.listeners_max", 0, 1 << 20),
     ("sockets.bindings_max", 0, 1 << 20),

@@ -1,5 +1,5 @@
-//! The reference of all keys, `docs/config.md`, and the JSON schema, `docs/config.schema.json`, are
-//! made from the types.
+//! Generates the reference of all keys, `docs/config.md`, and the JSON schema,
+//! `docs/config.schema.json`, from the types.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,7 +14,7 @@ use super::forms::time_above_zero;
 use super::ranges;
 use super::text::Time;
 
-/// What stands around the part of `docs/config.md` that is made here.
+/// Marks around the generated part of `docs/config.md`.
 const BEGIN: &str =
     "<!-- made from the types: UPDATE_CONFIG=1 cargo test -p splitway-config reference -->\n";
 const END: &str = "<!-- end -->\n";
@@ -54,7 +54,7 @@ fn schema() -> Value {
     schema
 }
 
-/// What the schema says about a key.
+/// The schema of a key.
 fn property<'a>(all: &'a mut Value, key: &str) -> &'a mut serde_json::Map<String, Value> {
     let mut pointer = String::new();
     for name in key.split('.') {
@@ -75,7 +75,7 @@ fn property<'a>(all: &'a mut Value, key: &str) -> &'a mut serde_json::Map<String
     all.pointer_mut(&pointer).unwrap().as_object_mut().unwrap()
 }
 
-/// Fails unless the file holds this; with `UPDATE_CONFIG`, it does then.
+/// Fails unless the file holds this text; with `UPDATE_CONFIG`, writes it first.
 fn holds(path: &str, text: &str) {
     let path = in_tree(path);
     if std::env::var_os("UPDATE_CONFIG").is_some() {
@@ -91,14 +91,14 @@ fn holds(path: &str, text: &str) {
 
 /// A table of the configuration, or an array of tables.
 struct Table<'a> {
-    /// `site.rule`.
+    /// Name of the table, such as `site.rule`.
     path: String,
     is_array: bool,
     about: &'a str,
     schema: &'a Value,
 }
 
-/// What a property is in the end, and whether in an array.
+/// Resolves references of a property; also returns whether it is an array.
 fn resolved<'a>(all: &'a Value, property: &'a Value) -> (&'a Value, bool) {
     let reference = property["$ref"].as_str();
     if let Some(name) = reference.and_then(|reference| reference.strip_prefix("#/$defs/")) {
@@ -157,8 +157,7 @@ fn kind(property: &Value) -> String {
     }
 }
 
-/// Whether a reload puts another value of the key in use: what the last property on its path says
-/// that says something.
+/// Whether a reload applies a changed key: the last property on its path with `x-reload` decides.
 fn is_reloaded(all: &Value, key: &str) -> bool {
     let mut schema = all;
     let mut is_reloaded = true;
@@ -285,7 +284,7 @@ fn makes_sense(path: &str) {
     let text = fs::read_to_string(in_tree(path)).unwrap();
     let config: Config = toml::from_str(&text).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.problems(), []);
-    // What it says in comments only would make sense as well.
+    // The commented-out settings must be valid as well.
     let uncommented: String = text
         .lines()
         .map(|line| {
@@ -308,7 +307,7 @@ fn complaints(validator: &jsonschema::Validator, text: &str) -> Vec<String> {
     errors.map(|error| error.to_string()).collect()
 }
 
-/// Values that are none, or out of their bounds.
+/// Values of a wrong type, or out of bounds.
 const WRONG: &[&str] = &[
     "network.mtu = 1279",
     "network.mtu = 65536",
@@ -413,7 +412,7 @@ fn the_schema_accepts_all_that_the_program_accepts() {
         count += 1;
     }
     assert!(count > 0);
-    // What is printed is complete.
+    // The printed configuration is complete.
     let printed = Config::default().to_toml().unwrap();
     assert_eq!(complaints(&validator, &printed), [""; 0], "{printed}");
 }
@@ -752,10 +751,10 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
     ),
 ];
 
-/// What must be there in its table.
+/// Required keys of their tables.
 const REQUIRED: [&str; 7] = ["port", "chain", "key", "path", "pool", "name", "address"];
 
-/// A file that says some of this: one decision for each key.
+/// A file with some of these values: one decision for each key.
 fn file(decisions: &[u8]) -> String {
     let mut decisions = decisions.iter().copied().chain(std::iter::repeat(0));
     let mut decide = || usize::from(decisions.next().unwrap_or_default());

@@ -29,7 +29,7 @@ pub fn check_root(root: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Which directory it is, whatever its path.
+/// Identity of a directory, independent of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     device: u64,
@@ -37,7 +37,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// That of the directory to which a path leads now. While a process has it open, no other has
+    /// The identity of the directory at a path. While a process has it open, no other directory has
     /// the same.
     pub fn of(path: &Path) -> Result<Self, Errno> {
         let stat = rustix::fs::stat(path)?;
@@ -55,7 +55,7 @@ pub fn follow(root: &Path) -> Result<PathBuf, Failure> {
         .map_err(|error| Failure::input(format!("root {}", root.display()), error))
 }
 
-/// Whether a root leads elsewhere than its path says.
+/// Whether the real path of a root differs from its path.
 pub fn is_link(root: &Path) -> bool {
     match (absolute(root), root.canonicalize()) {
         (Ok(path), Ok(leads_to)) => path != leads_to,

@@ -1,4 +1,4 @@
-//! What makes no sense together. Nothing here looks at files.
+//! Invalid combinations of values. Nothing here reads files.
 
 use std::path::Path;
 
@@ -13,23 +13,23 @@ use crate::control_link::NicPlace;
 use crate::origin_place::{CACHE_BYTES_MIN, ORIGINS_MAX};
 use crate::size::Size;
 
-/// Fewer bytes would not hold the fields of an ordinary answer.
+/// Fewer bytes would not hold the fields of an ordinary response.
 const ORIGIN_HEAD_BYTES_MIN: u64 = 1024;
 
-/// What each of them takes of the segment at the least, its record and bytes on their way, and what
-/// a segment has besides.
+/// Least part of a segment for each socket, for its record and bytes in transit, and the fixed part
+/// of a segment, in bytes.
 const SEGMENT_BYTES_PER_SOCKET_MIN: u64 = 1 << 10;
 const SEGMENT_BYTES_BESIDES: u64 = 8 << 10;
 
-/// A segment's length: each process maps it.
+/// Largest segment, in bytes: each process maps it.
 const SEGMENT_BYTES_MAX: u64 = 1 << 36;
 
-/// Rules of `[sockets]`, and ports and addresses of each: they cross in a packet.
+/// Most rules of `[sockets]`, and most ports and addresses of each: they must fit into one packet.
 const ALLOW_MAX: usize = 256;
 const RANGES_MAX: usize = 64;
 
 impl Config {
-    /// All that is wrong with it.
+    /// All problems of the configuration.
     pub fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         self.check_network(&mut problems);
@@ -100,7 +100,7 @@ impl Config {
                 .iter()
                 .find(|other| other.port == listen.port);
             let Some(same) = same else { continue };
-            // Of the two, the one with TLS is to blame.
+            // Of the two options, the one with TLS is reported.
             let option = if listen.tls || same.tls {
                 format!("--tls-listen {}", listen.port)
             } else {
@@ -127,7 +127,7 @@ impl Config {
 
     fn check_workers_min(&self, problems: &mut Vec<Problem>) {
         let nic = &self.nic;
-        // NIC stacks that run already may have more.
+        // NIC stacks that run already may have more workers.
         let bounds = ranges::number("nic.workers_min");
         let most = match nic.attach.is_empty() {
             true => u64::from(nic.workers).clamp(1, *bounds.end()),
@@ -435,7 +435,8 @@ impl Config {
     }
 }
 
-/// The same socket or machine. A machine is the same one whatever link leads to it.
+/// Whether two places are the same socket or machine. A machine is identified by its address, on
+/// any interface.
 fn is_same(one: &NicPlace, other: &NicPlace) -> bool {
     match (one, other) {
         (NicPlace::Ethernet { peer: one, .. }, NicPlace::Ethernet { peer: other, .. }) => {

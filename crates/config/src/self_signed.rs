@@ -1,4 +1,4 @@
-//! A self-signed certificate for trying out: a client trusts it only if it is given its file.
+//! A self-signed certificate for testing: clients trust it only if they are given its file.
 
 use std::fs::Permissions;
 use std::io::{self, Write};
@@ -15,26 +15,26 @@ use zeroize::Zeroizing;
 use crate::temporary::TemporaryDirectory;
 use failure::Failure;
 
-/// How long it is valid, in days. It is no replacement for one that an authority has signed.
+/// Validity in days: it must not replace a certificate signed by an authority.
 pub const VALID_DAYS: u64 = 30;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Clients whose clocks are slow by less take it.
+/// Tolerance for slow clocks of clients.
 const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(3600);
 
-/// Its name in a directory of its own.
+/// Name of the file in its directory.
 const NAME: &str = "certificate.pem";
 
-/// The file with the certificate in use, and never the key; it goes with this value.
+/// The file with the certificate in use, without the key; dropping the value removes it.
 #[derive(Debug)]
 pub struct SelfSigned {
     directory: TemporaryDirectory,
     path: PathBuf,
 }
 
-/// A certificate in a file of its own, until it is used and takes the place of the one before. It
-/// goes if it is not.
+/// A certificate in a file of its own, until it is in use and replaces the previous one. Dropping
+/// it removes the file.
 #[derive(Debug)]
 pub struct Fresh {
     file: NamedTempFile,
@@ -42,7 +42,7 @@ pub struct Fresh {
 }
 
 impl Fresh {
-    /// Lets clients find it: they see the one before or this one, whole.
+    /// Publishes the file: clients see either the previous certificate or this one, complete.
     pub fn put_in_place(self) -> Result<(), Failure> {
         let renamed = self.file.persist(&self.place);
         renamed.map(|_| ()).map_err(|failed| {
@@ -53,12 +53,12 @@ impl Fresh {
 }
 
 impl SelfSigned {
-    /// Makes a key and its certificate, and writes the latter into the directory for temporary
+    /// Makes a key and its certificate, and writes the certificate into the directory for temporary
     /// files.
     ///
     /// # Errors
     ///
-    /// Neither can be made, or the file cannot be written.
+    /// The key or certificate cannot be made, or the file cannot be written.
     pub fn new() -> Result<Self, Failure> {
         let failed = |error: io::Error| {
             let parent = std::env::temp_dir();
@@ -73,12 +73,12 @@ impl SelfSigned {
         Ok(Self { directory, path })
     }
 
-    /// Where clients find it.
+    /// Path of the certificate for clients.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes another one, with a key of its own, for these addresses and `localhost`, beside the
+    /// Makes a new certificate, with its own key, for these addresses and `localhost`, beside the
     /// one in use.
     pub fn renew(
         &self,
@@ -103,7 +103,7 @@ impl SelfSigned {
     }
 }
 
-/// A file that everybody may read, whatever the umask says: the clients are other users.
+/// A file readable by all users, regardless of the umask, since clients may be of other users.
 fn file_in(directory: &Path) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix("next-").suffix(".pem");

@@ -1,4 +1,4 @@
-//! Sites, and what is special about some of their paths.
+//! Sites, and settings for some of their paths.
 
 use std::collections::BTreeMap;
 
@@ -134,8 +134,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Percent of the bit rate of media to send at, unless told otherwise.
+    /// Default send rate, in percent of the media's bit rate.
     pub const PERCENT: u32 = 150;
-    /// What is played in this time is sent at once, unless told otherwise.
+    /// Default playing time sent first at full speed.
     pub const AHEAD: Time = Time::from_secs(10);
 }

@@ -1,4 +1,4 @@
-//! A number of bytes, and the share of it that a NIC worker gets.
+//! Sizes in bytes, and the share of a size for each NIC worker.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,7 +29,7 @@ impl FromStr for Size {
         };
         let number: Option<u64> = digits.parse().ok();
         let bytes = number.and_then(|number| number.checked_mul(unit));
-        // More than a pointer reaches is no size of memory either.
+        // A size of memory must be addressable.
         bytes
             .filter(|bytes| *bytes <= 1 << 47)
             .map(Size)
@@ -50,8 +50,8 @@ impl fmt::Display for Size {
 }
 
 impl Size {
-    /// Fails if it is too little as the cache of so many workers: what was said, why, and what to
-    /// say.
+    /// Checks that the size suffices as the cache of this many workers. The error is its subject,
+    /// cause and remedy.
     pub fn check_for(self, workers: u16) -> Result<(), (String, String, String)> {
         let each_min = Config::CACHE_BYTES_MIN as u64;
         let least = Size(each_min * u64::from(workers));
@@ -71,8 +71,8 @@ impl Size {
     }
 }
 
-/// What each of so many NIC workers gets for content, in bytes, of what was asked for, if anything,
-/// in a control group that may use `limit_bytes`.
+/// Content memory of each NIC worker, in bytes: its share of `cache`, or of the default for a
+/// control group with a limit of `limit_bytes`.
 pub fn cache_bytes(cache: Option<Size>, workers: u16, limit_bytes: Option<u64>) -> usize {
     let workers = u64::from(workers.max(1));
     match cache {

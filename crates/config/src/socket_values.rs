@@ -1,4 +1,4 @@
-//! Values of `[sockets]`: ranges of ports, networks of own addresses, and what is offloaded.
+//! Values of `[sockets]`: ranges of ports, networks of own addresses, and offloads.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// `None` if it is empty, or has port 0.
+    /// Returns `None` if the range is empty, or has port 0.
     pub fn new(first: u16, last: u16) -> Option<Self> {
         (first > 0 && first <= last).then_some(Self { first, last })
     }
@@ -32,7 +32,7 @@ impl PortRange {
         self.last
     }
 
-    /// True if it has this port.
+    /// Whether the range has this port.
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
@@ -74,7 +74,7 @@ impl fmt::Display for PortRange {
 pub struct AddressRange(Cidr);
 
 impl AddressRange {
-    /// True if it has this address.
+    /// Whether the network has this address.
     pub fn contains(self, address: IpAddr) -> bool {
         self.0.contains(address)
     }
@@ -110,22 +110,22 @@ impl fmt::Display for AddressRange {
     }
 }
 
-/// What NIC stacks take off the host stack: `true`, `false`, or `"on-request"` of programs.
+/// Parts of connections that NIC stacks take over: `true`, `false`, or `"on-request"` of programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OffloadOption {
-    /// Nothing.
+    /// Never.
     #[default]
     Off,
-    /// What programs ask for.
+    /// If a program requests it.
     OnRequest,
-    /// All that programs do not ask otherwise for.
+    /// Unless a program declines it.
     On,
 }
 
 const ON_REQUEST: &str = "on-request";
 
 impl OffloadOption {
-    /// The same for the host stack.
+    /// The policy of the host stack.
     pub fn policy(self) -> OffloadPolicy {
         match self {
             OffloadOption::Off => OffloadPolicy::Off,

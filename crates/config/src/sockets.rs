@@ -1,4 +1,4 @@
-//! Sockets for other programs: who may attach to the host stack, and how much each may use.
+//! Sockets for other programs: access to the host stack, and limits of each application.
 
 use std::path::PathBuf;
 

@@ -70,7 +70,7 @@ impl Default for Tcp {
 }
 
 impl Tcp {
-    /// The same for a stack that runs: all of it may change, and where packets of QUIC are opened.
+    /// The settings that may change while a stack runs, with `quic_receive`.
     pub fn changeable(&self, quic_receive: QuicReceive) -> Changeable {
         let bytes_max = self.connection_memory.0.bytes();
         Changeable {

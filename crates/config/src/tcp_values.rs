@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use tcp::{EcnPolicy, Keepalive};
 
-/// Whether windows leave spread over a round trip.
+/// Pacing of windows over a round trip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PacingOption {
-    /// All that the windows allow leaves at once.
+    /// The whole window leaves at once.
     Off,
-    /// It leaves in pieces.
+    /// The window leaves in pieces.
     #[default]
     On,
 }
 
 impl PacingOption {
-    /// What people write.
+    /// Names in the configuration.
     pub(crate) const NAMES: [(Self, &str); 2] = [(Self::On, "on"), (Self::Off, "off")];
 }
 
@@ -39,18 +39,18 @@ impl fmt::Display for PacingOption {
     }
 }
 
-/// There is no `offer`: connections that clients open are theirs to offer it for.
+/// Use of ECN. There is no `offer`: clients open the connections, so they offer it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EcnOption {
-    /// A client that offers it gets it.
+    /// Connections of clients that offer it use it.
     #[default]
     Accept,
-    /// No connection has it.
+    /// No connection uses it.
     Off,
 }
 
 impl EcnOption {
-    /// What people write.
+    /// Names in the configuration.
     pub(crate) const NAMES: [(Self, &str); 2] = [(Self::Accept, "accept"), (Self::Off, "off")];
 }
 
@@ -93,7 +93,7 @@ impl Default for KeepaliveOption {
     }
 }
 
-/// A week: who is asked less often may as well not be asked.
+/// A week: probing less often has no use.
 const IDLE_S_MAX: u32 = 7 * 24 * 3600;
 
 impl FromStr for KeepaliveOption {
@@ -121,7 +121,7 @@ impl FromStr for KeepaliveOption {
 }
 
 impl EcnOption {
-    /// The same for TCP.
+    /// The policy of the TCP stack.
     pub fn policy(self) -> EcnPolicy {
         match self {
             EcnOption::Accept => EcnPolicy::Accept,
@@ -131,13 +131,13 @@ impl EcnOption {
 }
 
 impl KeepaliveOption {
-    /// The same for TCP; `None`: no probes.
+    /// The settings of the TCP stack; `None`: no probes.
     pub fn keepalive(self) -> Option<Keepalive> {
         let idle = Duration::from_secs(self.0?.into());
         let defaults = Keepalive::default();
         Some(Keepalive {
             idle,
-            // An operator who asks early also wants an early verdict.
+            // An operator who sets early probes also expects an early verdict.
             interval: defaults.interval.min(idle),
             ..defaults
         })

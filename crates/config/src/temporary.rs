@@ -1,7 +1,7 @@
-//! Directories for as long as a process lives, among the temporary files of the machine.
+//! Temporary directories with the lifetime of a process.
 //!
 //! A process keeps its directory locked, and the kernel releases the lock however the process ends.
-//! So the next one can tell which directories are those of dead processes, and removes them.
+//! So a later process can identify and remove the directories of dead processes.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -14,16 +14,15 @@ use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-/// Names begin and end so. Others are left alone: those of earlier versions have no lock.
+/// Start and end of the names. Others are left alone: directories of earlier versions have no lock.
 const PREFIX: &str = "splitway-";
 const SUFFIX: &str = ".tmp";
 
-/// How many directories are made until one is not taken for that of a dead process before it is
-/// locked.
+/// Most attempts to make a directory: a sweep may remove one before it is locked.
 const ATTEMPTS_MAX: usize = 16;
 
-/// A directory that every user may read. It goes with this value, or after the death of the
-/// process at the next [`sweep`].
+/// A directory that every user may read. Dropping the value removes it; after a crash of the
+/// process, the next [`sweep`] does.
 #[derive(Debug)]
 pub struct TemporaryDirectory {
     directory: TempDir,
@@ -31,11 +30,11 @@ pub struct TemporaryDirectory {
 }
 
 impl TemporaryDirectory {
-    /// Makes one in the directory for temporary files.
+    /// Makes a directory among the temporary files.
     ///
     /// # Errors
     ///
-    /// It cannot be made there.
+    /// The directory cannot be made there.
     pub fn new() -> io::Result<Self> {
         Self::new_in(&std::env::temp_dir())
     }
@@ -47,10 +46,10 @@ impl TemporaryDirectory {
             let lock = match lock(directory.path()) {
                 Ok(lock) => Some(lock),
                 Err(Errno::AGAIN | Errno::NOENT) => continue,
-                // A file system without locks, where no sweep gets one either.
+                // The file system has no locks, so no sweep locks it either.
                 Err(_) => None,
             };
-            // Whatever the umask says: clients that read it are other users.
+            // Regardless of the umask: clients that read it may be of other users.
             fs::set_permissions(directory.path(), Permissions::from_mode(0o755))?;
             return Ok(Self {
                 directory,
@@ -60,13 +59,13 @@ impl TemporaryDirectory {
         Err(io::Error::other("other processes remove it at once"))
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 }
 
-/// Removes the directories of this user's processes that have died.
+/// Removes directories of this user's dead processes.
 pub fn sweep() {
     sweep_in(&std::env::temp_dir());
 }
@@ -83,7 +82,7 @@ fn sweep_in(parent: &Path) {
             continue;
         }
         if let Ok(_lock) = lock(&path) {
-            // One that cannot be removed does no harm.
+            // A directory that cannot be removed does no harm.
             let _ = fs::remove_dir_all(&path);
         }
     }
@@ -94,7 +93,8 @@ fn is_ours(name: &OsStr) -> bool {
     name.starts_with(PREFIX.as_bytes()) && name.ends_with(SUFFIX.as_bytes())
 }
 
-/// Locks a directory. Fails with EAGAIN if another process has, and with ENOENT if it is gone.
+/// Locks a directory. Fails with EAGAIN if another process holds the lock, and with ENOENT if it is
+/// gone.
 fn lock(path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(path, flags, Mode::empty())?;
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// What a process leaves behind that is killed.
+    /// Leaves a directory as a killed process does.
     fn leave_behind(parent: &Path) -> std::path::PathBuf {
         let TemporaryDirectory { directory, _lock } = TemporaryDirectory::new_in(parent).unwrap();
         directory.keep()

@@ -1,4 +1,4 @@
-//! Values that people write as text: with units, or in a form of their own.
+//! Values written as text: with units, or in a form of their own.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// A value that is read and written as its text.
+/// A value that is parsed from and printed as text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Text<T>(pub T);
 
@@ -20,7 +20,7 @@ impl<T: fmt::Display> Serialize for Text<T> {
 
 impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Text<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // In the visitor, where it is known which value of a list it is.
+        // Parsed in the visitor, so that an error in a list names the element.
         deserializer.deserialize_str(Parse(PhantomData))
     }
 }
@@ -42,7 +42,7 @@ impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Parse<T> {
 /// A value whose text has a form, for the JSON schema.
 #[cfg(test)]
 pub(crate) trait Form {
-    /// The schema.
+    /// The schema of the text.
     fn form() -> serde_json::Value;
 }
 
@@ -78,7 +78,7 @@ pub(crate) const TIME_UNITS: [(&str, u64); 5] = [
 const TIME_MS_MAX: u64 = 10 * 365 * 24 * 3600 * 1000;
 
 impl Time {
-    /// The least that is a time at all.
+    /// The shortest time.
     pub const LEAST: Self = Self(Duration::from_millis(1));
 
     pub const fn from_secs(seconds: u64) -> Self {

@@ -36,7 +36,7 @@ pub struct Tls {
     pub certificate: Vec<Certificate>,
 }
 
-/// What the connections of all TLS ports have in common.
+/// Settings common to the connections of all TLS ports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TlsSettings {
     versions: Vec<Text<VersionName>>,
@@ -46,7 +46,7 @@ pub struct TlsSettings {
 }
 
 impl Tls {
-    /// The keys that processes need, without certificates.
+    /// The settings for processes, without certificates.
     pub fn settings(&self) -> TlsSettings {
         TlsSettings {
             versions: self.versions.clone(),
@@ -58,7 +58,7 @@ impl Tls {
 }
 
 impl TlsSettings {
-    /// The same for the crate `tls`.
+    /// The settings for the crate `tls`.
     pub fn to_tls(&self) -> Settings {
         let mut settings = Settings::default();
         if !self.versions.is_empty() {

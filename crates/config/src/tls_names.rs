@@ -5,15 +5,15 @@ use std::str::FromStr;
 
 use tls::{Cipher, Version};
 
-/// Least and most records of a key. Replacing a key with every few records gains nothing; and
-/// AES-GCM allows no more (RFC 8446 §5.5).
+/// Least and most records of a key. Replacing a key after fewer records gains nothing; AES-GCM
+/// allows no more (RFC 8446 §5.5).
 pub const KEY_RECORDS: (u64, u64) = (16, 1 << 24);
 
-/// A version of TLS, as people write it.
+/// A version of TLS by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionName(pub Version);
 
-/// A cipher, as people write it.
+/// A cipher by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CipherName(pub Cipher);
 

@@ -66,7 +66,7 @@ impl Config {
         }
     }
 
-    /// The path of the same site to which a request is redirected, if it is.
+    /// The path on the same site to which a request is redirected, if any.
     fn redirected(&self, site: &Site, path: &str) -> Option<String> {
         let mut rules = site.rule.iter();
         let (redirect, captured) = rules.find_map(|rule| {
@@ -125,7 +125,7 @@ fn shadowed(place: Place, other: usize) -> Problem {
     Problem::new(place, why).remedy("The first rule that matches counts: put this one before it.")
 }
 
-/// All that a rule of the proxy matches is matched by another.
+/// Whether `other` matches every request that `rule` matches.
 fn is_within(rule: &ProxyRule, other: &ProxyRule) -> bool {
     let ports: BTreeSet<_> = rule.ports.iter().collect();
     let same_ports = other.ports.is_empty()
@@ -143,7 +143,7 @@ fn is_within(rule: &ProxyRule, other: &ProxyRule) -> bool {
     same_ports && same_hosts && same_paths
 }
 
-/// `pattern` is the name, or `*.` before a part of it that is not the first label.
+/// Whether `pattern` is `name`, or `*.` and a parent domain of `name`.
 pub(crate) fn covers_name(pattern: &str, name: &str) -> bool {
     match pattern.strip_prefix("*.") {
         Some(parent) => name
@@ -175,7 +175,7 @@ impl Glob {
         }
     }
 
-    /// What stands in the place of the star of a path that it matches.
+    /// The part of a path that the star matches.
     fn captures<'a>(&self, path: &'a str) -> Option<&'a str> {
         let rest = path.strip_prefix(&self.before)?;
         match &self.after {
@@ -184,7 +184,7 @@ impl Glob {
         }
     }
 
-    /// It matches all that `other` matches.
+    /// Whether it matches every path that `other` matches.
     fn covers(&self, other: &Self) -> bool {
         match (&self.after, &other.after) {
             (_, None) => self.captures(&other.before).is_some(),

@@ -7,12 +7,13 @@
 //! An end works in rounds:
 //!
 //! 1. `receive` until there is nothing more;
-//! 2. `send` what there is to say, as long as `has_room`;
+//! 2. `send` pending messages, as long as `has_room`;
 //! 3. `flush`, once;
 //! 4. when a few rounds have brought nothing, `prepare_sleep`; if it is true, wait until `wake_fd`
 //!    is readable or a timer has run out; `finish_sleep`.
 //!
-//! Neither end can stall the other by not reading: who finds no room is woken when there is some.
+//! Neither end can stall the other by not reading: an end that waits for room is woken when there
+//! is some.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -40,7 +41,7 @@ pub(crate) const CHANNEL_WORDS: usize =
 #[derive(Debug)]
 pub struct Channel<S> {
     end: End,
-    /// Where messages are encoded.
+    /// Buffer in which messages are encoded.
     message: Vec<u8>,
     side: PhantomData<S>,
 }
@@ -59,13 +60,13 @@ pub enum HostSide {}
 #[derive(Debug)]
 pub enum NicSide {}
 
-/// What sets the two ends of a channel apart: which ring is which, and how long its records are.
+/// The difference between the two ends of a channel: their rings, and the length of their records.
 pub trait Side {
     /// Longest record that this end sends, in bytes.
     const RECORD_BYTES_MAX: usize;
-    /// Whether what this end receives may be a key: nothing of it may stay in the ring.
+    /// Whether received records may contain keys: these must not stay in the ring.
     const RECEIVES_KEYS: bool;
-    /// Of the rings of a channel, this end's producer and consumer.
+    /// Selects this end's producer and consumer.
     #[doc(hidden)]
     fn of(rings: Rings) -> (Producer, Consumer);
 }
@@ -89,16 +90,16 @@ impl Side for NicSide {
 /// Why nothing could be read from a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveError {
-    /// The message does not decode; it has been skipped. The id is what stood where an id should.
+    /// The message does not decode; it has been skipped.
     Malformed {
         /// Best guess of the command's id, zero if there was none.
         id: u64,
     },
-    /// The ring's own indices make no sense: the peer is broken, the channel is unusable.
+    /// The ring's indices are invalid: the peer is broken, the channel is unusable.
     Corrupt,
 }
 
-/// How much the rings of a channel hold, in bytes.
+/// Capacities of the rings of a channel, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// The command ring.
@@ -108,13 +109,13 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// What a host and a NIC stack agree on.
+    /// The capacity between a host and a NIC stack.
     pub const FULL: Capacity = Capacity {
         command_bytes: COMMAND_RING_BYTES,
         event_bytes: EVENT_RING_BYTES,
     };
 
-    /// The least that rings can hold: two of the longest messages.
+    /// The minimum for rings: two of the longest messages.
     pub const LEAST: Capacity = Capacity {
         command_bytes: capacity_bytes_min(MESSAGE_BYTES_MAX),
         event_bytes: capacity_bytes_min(EVENT_BYTES_MAX),
@@ -159,13 +160,13 @@ impl<S: Side> Channel<S> {
         self.end.out.has_room()
     }
 
-    /// Publishes what was written and wakes the peer if it sleeps.
+    /// Publishes the written records, and wakes the peer if it sleeps.
     pub fn flush(&mut self) {
         self.end.flush();
     }
 
-    /// Writes a record of a peer elsewhere as it is. What does not decode is the reader's to
-    /// reject.
+    /// Writes a record of a peer elsewhere unchanged. The reader rejects records that do not
+    /// decode.
     ///
     /// # Panics
     /// If it is longer than [`Side::RECORD_BYTES_MAX`].
@@ -173,7 +174,7 @@ impl<S: Side> Channel<S> {
         self.end.out.write(record)
     }
 
-    /// The next record as it is, to be passed on to a peer elsewhere.
+    /// Returns the next record unchanged, for a peer elsewhere.
     pub fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
         if S::RECEIVES_KEYS {
             self.receive_erasing_secrets()
@@ -192,7 +193,7 @@ impl<S: Side> Channel<S> {
         written
     }
 
-    /// The next record; of a key, nothing is left in the ring.
+    /// Returns the next record; keys are erased from the ring.
     fn receive_erasing_secrets(&mut self) -> Result<Option<&[u8]>, Corrupt> {
         let secret = self.end.receive()?.map(is_secret);
         if secret == Some(true) {
@@ -279,7 +280,7 @@ impl NicChannel {
         self.send_encoded(|message| event.encode(message))
     }
 
-    /// Publishes what was written. A peer that sleeps is woken by the next [`NicChannel::flush`].
+    /// Publishes the written records. A sleeping peer is woken by the next [`NicChannel::flush`].
     pub fn publish(&mut self) {
         self.end.publish();
     }

@@ -8,7 +8,15 @@
 //! | 0 | 4 | length of the message, record and variable part, in bytes |
 //! | 4 | 1 | kind: commands 1–9, 13–19 and 24–31, events 129–148, 150 and 151 |
 //! | 5 | 3 | zero |
-//! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, QSEND or PREPARE, the flow (QKEY, QKEYGONE, QRELEASE, QRXKEY, QCID, QRXKEYGONE, QRX, ACKD, KEY, KEYGONE, RECORDS, PART, PARTGONE, part refused, SPLICE, SPLICEMSS, UNSPLICE, splice refused, splice mss reduced, splice ended, unspliced) |
+//! | 8 | 4 or 8 | id: of the file, the command or the flow |
+//!
+//! The id is that of
+//!
+//! - the file in OPEN, OPENPASSED, LIST and CLOS;
+//! - the SEND, QSEND or PREPARE;
+//! - the flow in QKEY, QKEYGONE, QRELEASE, QRXKEY, QCID, QRXKEYGONE, QRX, ACKD, KEY, KEYGONE,
+//!   RECORDS, PART, PARTGONE, part refused, SPLICE, SPLICEMSS, UNSPLICE, splice refused, splice mss
+//!   reduced, splice ended and unspliced.
 //!
 //! | Message | Variable part |
 //! |---|---|
@@ -23,11 +31,12 @@
 //! | SPLICE | the packet headers of both legs |
 //! | splice progress | one record of 24 bytes per splice |
 //! | SETUP | one record of 24 bytes per listener |
-//! | QSEND | one record of 16 bytes per packet; one of 16 per segment; the packet header; of each packet its prefix, its header and its inline segments' bytes |
+//! | QSEND | one record of 16 bytes per packet; one of 16 per segment; the packet header; |
+//! | ... | of each packet its prefix, its header and its inline segments' bytes |
 //! | QRX | one record of 16 bytes per packet; their plaintexts |
 //! | all others | none |
 //!
-//! Decoding accepts exactly what encoding produces: what is reserved must be zero, lengths must fit
+//! Decoding accepts exactly the output of encoding: reserved bytes must be zero, lengths must fit
 //! without a byte to spare, and all bounds of [`crate::limits`] hold.
 
 mod parting;
@@ -63,7 +72,7 @@ use crate::tls::{Key, Records, TAG_BYTES};
 /// The bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// What stood where an id should; zero if there was nothing.
+    /// The bytes at the id's place; zero if there were none.
     pub id: u64,
     /// The rule that is broken.
     pub rule: &'static str,
@@ -141,7 +150,7 @@ macro_rules! records {
 }
 
 records! {
-    /// What all records begin with.
+    /// The beginning of all records.
     Head: 8 { length: U32, kind: u8, zero: [u8; 3], }
     ListRecord: 24 { head: Head, file: U32, path_bytes: U16, zero: [u8; 2], from: U64, }
     OpenRecord: 16 { head: Head, file: U32, path_bytes: U16, may_grow: u8, zero: u8, }
@@ -202,7 +211,7 @@ records! {
         zero: [u8; 2],
     }
     RejectedRecord: 24 { head: Head, id: U64, reason: u8, zero: [u8; 7], }
-    /// What is behind a key of 16 bytes is zero.
+    /// The bytes behind a key of 16 bytes are zero.
     KeyRecord: 64 {
         head: Head,
         flow: U64,
@@ -316,7 +325,7 @@ records! {
     UnspliceRecord: 24 { head: Head, flow: U64, kind: u8, zero: [u8; 7], }
     SpliceRefusedRecord: 24 { head: Head, flow: U64, reason: u8, zero: [u8; 7], }
     SplicesPassedRecord: 16 { head: Head, splices: U16, zero: [u8; 6], }
-    /// What has passed of a splice.
+    /// Bytes that have passed a splice.
     SpliceProgressRecord: 32 {
         flow: U64,
         passed_bytes: [U64; 2],
@@ -359,7 +368,7 @@ records! {
         zero: [u8; 6],
     }
     SetupReadyRecord: 24 { head: Head, epoch: U64, steering: U32, zero: [u8; 4], }
-    /// What is behind keys of 16 bytes is zero.
+    /// The bytes behind keys of 16 bytes are zero.
     QuicKeyRecord: 112 {
         head: Head,
         flow: U64,
@@ -403,7 +412,7 @@ records! {
         zero: [u8; 4],
     }
     ReadyRecord: 24 { head: Head, prepare: U64, flow: U64, }
-    /// What is behind keys of 16 bytes is zero.
+    /// The bytes behind keys of 16 bytes are zero.
     QuicReceiveKeyRecord: 112 {
         head: Head,
         flow: U64,
@@ -418,9 +427,9 @@ records! {
     }
     QuicConnectionIdRecord: 40 { head: Head, flow: U64, id: ConnectionIdRecord, zero: [u8; 3], }
     QuicReceiveKeyGoneRecord: 16 { head: Head, flow: U64, }
-    /// What is behind the ID is zero.
+    /// The bytes behind the ID are zero.
     ConnectionIdRecord: 21 { bytes: [u8; 20], len: u8, }
-    /// What is behind addresses of 4 bytes is zero.
+    /// The bytes behind addresses of 4 bytes are zero.
     QuicReceivedRecord: 88 {
         head: Head,
         flow: U64,
@@ -1122,7 +1131,7 @@ impl Event {
         }
     }
 
-    /// What comes once for many departures.
+    /// Parses the events that are rare compared with departures.
     #[inline(never)]
     fn parse_rare(kind: u8, bytes: &[u8]) -> Result<Event, &'static str> {
         match kind {
@@ -1286,8 +1295,8 @@ impl RejectReason {
     }
 }
 
-/// Adds `us` to the times in a SEND, a QSEND, a PART, a SETUP, a departure or a QRX; all else stays
-/// as it is, whatever it is. A SEND that may leave at once still may.
+/// Adds `us` to the times in a SEND, a QSEND, a PART, a SETUP, a departure or a QRX; all other
+/// bytes and messages stay unchanged. A SEND that may leave at once still may.
 pub(crate) fn shift_times(message: &mut [u8], us: i64) {
     let shifted = |time: U64| time.get().wrapping_add_signed(us).into();
     match kind(message) {
@@ -1332,7 +1341,7 @@ pub(crate) fn shift_times(message: &mut [u8], us: i64) {
 }
 
 /// Replaces the Ethernet source address in the headers of a SEND, a QSEND, a PART or a SPLICE, and
-/// in SETUP; all else stays as it is, whatever it is.
+/// in SETUP; all other bytes and messages stay unchanged.
 pub(crate) fn set_source_mac(message: &mut [u8], mac: [u8; 6]) {
     const SOURCE: std::ops::Range<usize> = 6..12;
     let set = |header: Option<&mut [u8]>| {
@@ -1378,7 +1387,7 @@ pub(crate) fn set_source_mac(message: &mut [u8], mac: [u8; 6]) {
     }
 }
 
-/// True if what the message holds must not be left lying about.
+/// True if the message contains keys, which must be erased after use.
 pub(crate) fn is_secret(message: &[u8]) -> bool {
     matches!(
         message.get(4),
@@ -1435,7 +1444,7 @@ fn flag(byte: u8) -> Result<bool, &'static str> {
 }
 
 fn malformed(bytes: &[u8], rule: &'static str) -> Malformed {
-    // The kind, at offset 4, says how wide the id at offset 8 is.
+    // The kind, at offset 4, determines the width of the id at offset 8.
     let wide = bytes.get(8..16).and_then(|id| id.try_into().ok());
     let narrow = bytes.get(8..12).and_then(|id| id.try_into().ok());
     let id = match bytes.get(4) {

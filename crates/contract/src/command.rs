@@ -31,8 +31,8 @@ pub enum Command<'a> {
         /// The descriptor.
         passed: PassedId,
     },
-    /// LIST: list a directory below the root, or part of it. Answered by `Listed` or `OpenFailed`,
-    /// which frees the id: the directory is not kept open, and the NIC stack keeps no state of it.
+    /// LIST: list a directory below the root, or part of one. Answered by `Listed` or `OpenFailed`,
+    /// which frees the id: the NIC stack does not keep the directory open, nor any other state.
     List {
         /// The host's id for the directory, until the answer.
         file: FileId,

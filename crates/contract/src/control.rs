@@ -2,16 +2,16 @@
 //!
 //! The NIC stack speaks first: version and number of workers. The host stack answers with version
 //! and epoch, and passes for every worker a sealed memory file and two event descriptors. The
-//! socket then stays open; its end tells each side that the other is gone. A host stack may then
-//! meet another NIC stack, over another socket: with every hello a new epoch begins, in memory of
-//! its own, so that nothing of the epoch before can reach it.
+//! socket then stays open; each side detects the other's end by the end of the socket. A host stack
+//! may then meet another NIC stack, over another socket: with every hello a new epoch begins, in
+//! memory of its own, so that the previous epoch cannot reach it.
 //!
 //! A host stack that leaves, because it ends in order or uses another NIC stack, sends a *farewell*
 //! before it closes the socket ([`HostSocket`]): eight bytes, `farewell`. A socket that closes
 //! without one belonged to a host process that has died ([`has_host_died`]). Then the NIC stack
 //! resets its connections.
 //!
-//! Both packets begin alike, so that stacks of any two versions can tell each other their version:
+//! Both packets begin alike, so that stacks of any two versions can exchange their versions:
 //!
 //! | Offset | Bytes | Hello of the NIC stack | Answer of the host stack |
 //! |---|---|---|---|
@@ -53,7 +53,7 @@ const FAREWELL: [u8; 8] = *b"farewell";
 /// Memory file and two event descriptors.
 const DESCRIPTORS_PER_WORKER: usize = 3;
 
-/// What both packets begin with, in any version.
+/// The beginning of both packets, in any version.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 struct Greeting {
@@ -93,12 +93,12 @@ const GREETING: Greeting = Greeting {
     zero: [0; 2],
 };
 
-/// What can go wrong in the hello.
+/// Errors of the hello.
 #[derive(Debug)]
 pub enum HelloError {
     /// A system call failed.
     Io {
-        /// What was tried.
+        /// The failed operation.
         doing: &'static str,
         /// Why it failed.
         error: std::io::Error,
@@ -112,7 +112,7 @@ pub enum HelloError {
     Malformed,
     /// The peer closed the socket.
     Closed,
-    /// The peer said nothing for [`crate::limits::HELLO_SECONDS_MAX`].
+    /// The peer sent nothing for [`crate::limits::HELLO_SECONDS_MAX`].
     Silent,
     /// More workers than [`crate::limits::WORKERS_MAX`], or none.
     Workers {
@@ -121,7 +121,7 @@ pub enum HelloError {
     },
 }
 
-/// What the host stack learns.
+/// Result of the hello for the host stack.
 #[derive(Debug)]
 pub struct HostSession {
     /// One channel per worker, in the workers' order.
@@ -186,7 +186,7 @@ pub fn has_host_died(socket: impl AsFd) -> bool {
     matches!(received, Ok((_, 0)))
 }
 
-/// What the NIC stack learns.
+/// Result of the hello for the NIC stack.
 #[derive(Debug)]
 pub struct NicSession {
     /// One channel per worker, in the workers' order.
@@ -216,7 +216,8 @@ pub fn peek_hello(socket: impl AsFd) -> Result<Option<usize>, HelloError> {
     checked_workers(hello.workers.get() as usize).map(Some)
 }
 
-/// So that a peer of another version learns why it is refused; one that is gone already need not.
+/// Sends our version to a peer of another version, which then knows why it is refused. The peer may
+/// be gone already.
 fn tell_version(socket: impl AsFd, error: &HelloError) {
     if let HelloError::Version { .. } = error {
         let _ = send(socket, GREETING.as_bytes(), &[]);

@@ -31,9 +31,9 @@ pub enum Event {
     Listed {
         /// The directory.
         file: FileId,
-        /// Its content, or part of it: regular files and directories that OPEN and LIST could
-        /// reach. A symbolic link appears as its target, unless that is missing or outside the
-        /// root.
+        /// Its content, or part of its content: regular files and directories that OPEN and LIST
+        /// could reach. A symbolic link appears as its target, unless that is missing or outside
+        /// the root.
         part: Box<Part>,
     },
     /// The echo: all packets of a SEND have been handed to the port.
@@ -45,8 +45,9 @@ pub enum Event {
         /// Time of departure, in microseconds of the host's monotonic clock.
         departed_us: u64,
     },
-    /// A SEND or QSEND has failed while reading. Part of it may have departed. Later SENDs of the
-    /// flow are dropped silently until ACKD with `last`. A failed PREPARE has no such effect.
+    /// A SEND or QSEND has failed while reading. Some of its packets may have departed. Later SENDs
+    /// of the flow are dropped silently until ACKD with `last`. A failed PREPARE has no such
+    /// effect.
     ReadFailed {
         /// The SEND, QSEND or PREPARE.
         send: SendId,
@@ -60,9 +61,9 @@ pub enum Event {
         /// changed since OPEN.
         errno: u16,
     },
-    /// Records have been sealed for the first time. The event is in the ring before any byte of
-    /// them leaves: a host that has read all events of a NIC stack that has ended knows the tag of
-    /// every record that may have left in part. Over Ethernet the event can be lost with the
+    /// Records have been sealed for the first time. The event is in the ring before any byte of the
+    /// records leaves: a host that has read all events of a NIC stack that has ended knows the tag
+    /// of every record that may have left in part. Over Ethernet the event can be lost with the
     /// session: then a record of a SEND without a tag must not be sealed again, unless the last
     /// event was [`Event::Ended`].
     Sealed {
@@ -79,7 +80,7 @@ pub enum Event {
     /// file has changed. No byte of the second sealing has left, and later SENDs of the flow are
     /// dropped silently until ACKD with `last`.
     SealMismatch {
-        /// The SEND. Part of it may have departed.
+        /// The SEND. Some of its packets may have departed.
         send: SendId,
         /// Its flow.
         flow: FlowId,
@@ -121,7 +122,8 @@ pub enum Event {
         reason: PartRefusal,
     },
     /// The worker has accepted these flows of PART, SPLICE and QRXKEY, and has its own port: a
-    /// packet filter may steer their frames there from now on. Precedes all other events of them.
+    /// packet filter may steer their frames there from now on. Precedes all other events of these
+    /// flows.
     FlowsTaken {
         /// 1 to [`crate::limits::FLOWS_TAKEN_MAX`].
         flows: Box<[FlowId]>,

@@ -1,4 +1,4 @@
-//! Files: what tells their versions apart, and what may become of them while they are open.
+//! Files: the metadata that identifies a version, and the permitted changes while a file is open.
 
 /// Metadata of an open file; together they name a file version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -13,18 +13,19 @@ pub struct FileMeta {
     pub mtime_ns: i64,
     /// Last status change, in nanoseconds since the epoch.
     pub ctime_ns: i64,
-    /// The content may change and leave all of this as it is: a weak validator (RFC 9110 §8.8.1).
+    /// The content may change while all these fields stay the same: a weak validator (RFC 9110
+    /// §8.8.1).
     pub is_weak: bool,
 }
 
-/// What becomes of reads from a file that has grown since it was opened.
+/// Result of reads from a file that has grown since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Growth {
-    /// They fail, as after any other change: nothing tells an append from a rewrite that is longer.
+    /// They fail, as after any other change: an append cannot be distinguished from a longer
+    /// rewrite.
     #[default]
     Forbidden,
-    /// They go on, up to the size at the open: the file's writer is known to append and to rewrite
-    /// nothing.
+    /// They continue, up to the size at the open: the file's writer is known to append only.
     Allowed,
 }
 

@@ -1,8 +1,8 @@
 //! Names that cross the split. They are opaque to the NIC stack. The host stack chooses all but
 //! [`PassedId`].
 
-/// A connection, or whatever else wants its SENDs kept in order. Never another one's within an
-/// epoch; after an ACKD with `last`, the same one may come back.
+/// A connection, or another sequence of SENDs that must stay in order. Never reused for another one
+/// within an epoch; after an ACKD with `last`, the same one may return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId(pub u64);
 

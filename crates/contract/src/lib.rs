@@ -2,20 +2,24 @@
 //!
 //! The host stack sends [`Command`]s, the NIC stack answers with [`Event`]s. Both cross as
 //! little-endian records of fixed size, followed by their variable part, through one ring in each
-//! direction ([`channel`]). Each side treats what it reads as untrusted input: a record that does
-//! not decode is an error value, never a panic.
+//! direction ([`channel`]). Each side treats its input as untrusted: a record that does not decode
+//! is an error value, never a panic.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
 //! | [`ids`] | names that cross the split |
-//! | [`command`] | host to NIC: OPEN, OPENPASSED, LIST, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS, FRAME, PART, PARTGONE, SPLICE, SPLICEMSS, UNSPLICE, SETUP, QKEY, QKEYGONE, QSEND, PREPARE, QRELEASE, QRXKEY, QCID, QRXKEYGONE |
-//! | `file`, [`segment`] | versions of files; what payload consists of |
-//! | [`event`] | NIC to host: opened, open failed, listed, departed, read failed, sealed, seal mismatch, rejected, ended, load, frame, part refused, part ended, splice refused, splice progress, splice ended, unspliced, setup ready, ready |
-//! | [`listing`] | what is in a directory: what answers LIST |
-//! | [`tls`] | keys and records of TLS: what KEY and RECORDS say |
-//! | [`parting`] | connections of which the NIC stack runs what is left: what PART says |
-//! | [`splicing`] | two connections that the NIC stack joins: what SPLICE says |
-//! | [`setup`] | listeners whose SYNs the NIC stack answers: what SETUP says |
+//! | [`command`] | host to NIC: OPEN, OPENPASSED, LIST, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS, |
+//! | ... | FRAME, PART, PARTGONE, SPLICE, SPLICEMSS, UNSPLICE, SETUP, |
+//! | ... | QKEY, QKEYGONE, QSEND, PREPARE, QRELEASE, QRXKEY, QCID, QRXKEYGONE |
+//! | `file`, [`segment`] | versions of files; parts of a payload |
+//! | [`event`] | NIC to host: opened, open failed, listed, departed, read failed, sealed, |
+//! | ... | seal mismatch, rejected, ended, load, frame, part refused, part ended, |
+//! | ... | splice refused, splice progress, splice ended, unspliced, setup ready, ready |
+//! | [`listing`] | directory listings: the answer to LIST |
+//! | [`tls`] | keys and records of TLS: KEY and RECORDS |
+//! | [`parting`] | connections whose end the NIC stack runs: PART |
+//! | [`splicing`] | two connections that the NIC stack joins: SPLICE |
+//! | [`setup`] | listeners whose SYNs the NIC stack answers: SETUP |
 //! | [`quic`] | packets of QUIC connections that the NIC stack seals, and opens |
 //! | [`limits`] | bounds that both sides rely on |
 //! | [`codec`] | commands and events as bytes: those of QUIC in its `quic` and `quic_receive` |

@@ -9,7 +9,7 @@ pub const PATH_BYTES_MAX: usize = 4095;
 /// Longest name in a directory, in bytes; Linux's `NAME_MAX`.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// Most bytes of entries in an answer to LIST, so that an event ring of 4 KiB takes two of them.
+/// Most bytes of entries in an answer to LIST: an event ring of 4 KiB has room for two answers.
 pub const LISTED_ENTRIES_BYTES_MAX: usize = 1968;
 
 /// Longest packet header in a SEND: Ethernet (14), IPv6 (40), TCP with all options (60), and room.
@@ -44,9 +44,9 @@ pub const KEYS_MAX: usize = 4;
 /// Most tags in a sealed event.
 pub const SEALED_TAGS_MAX: usize = 16;
 
-/// Longest frame that one stack hands to the other, from the Ethernet header on, in bytes: one of a
-/// link of 1500 bytes, and room. Of a longer one, as GRO makes them, what is beyond is cut off as
-/// if it had been lost.
+/// Longest frame that one stack hands to the other, from the Ethernet header on, in bytes: the
+/// maximum of a link with an MTU of 1500 bytes, and room. Longer frames, as GRO makes them, are
+/// truncated; the rest counts as lost.
 pub const FRAME_BYTES_MAX: usize = 1536;
 
 /// Most ends in a part ended event.
@@ -122,8 +122,8 @@ pub const COMMAND_RING_BYTES: usize = 1 << 20;
 /// Capacity of an event ring, in bytes.
 pub const EVENT_RING_BYTES: usize = 256 << 10;
 
-/// Heartbeats in a row that a worker misses before it is taken to stand still. Few, since each
-/// wakes every process of an idle server.
+/// Heartbeats in a row that a worker misses before it counts as stalled. Few, since each wakes
+/// every process of an idle server.
 pub const HEARTBEATS_MISSED_MAX: u32 = 2;
 
 /// Heartbeats that a worker may miss before its first: it gets its memory then.
@@ -134,11 +134,11 @@ const _: () = assert!(
     "a worker gets a minute to start at the default of five seconds"
 );
 
-/// How long a worker may stand still unless told otherwise, in seconds: [`HEARTBEATS_MISSED_MAX`]
-/// heartbeats.
+/// Default time without an answer after which a worker counts as stalled, in seconds:
+/// [`HEARTBEATS_MISSED_MAX`] heartbeats.
 pub const HEARTBEAT_SECONDS: u64 = 5;
 
-/// How often a worker that works says how busy it is, in microseconds: Linux's scheduler averages
-/// the utilisation of a core over a time of this order (PELT halves what is 32 ms old, and has
-/// forgotten it after 345 ms).
+/// Interval of a busy worker's load reports, in microseconds: Linux's scheduler averages the
+/// utilisation of a core over a time of this order (PELT halves the weight of time 32 ms ago, and
+/// drops it after 345 ms).
 pub const LOAD_PERIOD_US: u64 = 250_000;

@@ -1,4 +1,4 @@
-//! What is in a directory: the answer to LIST, with its entries packed as they cross.
+//! Directory listings: the answer to LIST, with its entries in their encoded form.
 
 use std::fmt;
 
@@ -8,25 +8,24 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::file::FileMeta;
 use crate::limits::{LISTED_ENTRIES_BYTES_MAX, NAME_BYTES_MAX};
 
-/// Part of what is in a directory.
+/// Part of a directory listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// What `fstat` said of the directory before it was read: parts with different metadata may be
-    /// of different versions.
+    /// The directory's `fstat` before reading: parts with different metadata may be of different
+    /// versions.
     pub directory: FileMeta,
-    /// Where to go on with another LIST, of the same NIC stack's, whatever epoch; zero if there is
-    /// nothing left.
+    /// Where another LIST to the same NIC stack continues, in any epoch; zero at the end.
     pub next: u64,
-    /// Some entries; perhaps none, though there are more.
+    /// Some entries; perhaps none, even if more follow.
     pub entries: Entries,
 }
 
-/// What a name in a directory stands for, symbolic links followed.
+/// An entry of a directory, symbolic links followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
-    /// Size, in bytes; of a directory, whatever its file system says.
+    /// Size, in bytes; of a directory, as its file system reports it.
     pub size: u64,
     /// Last modification, in nanoseconds since the epoch.
     pub mtime_ns: i64,
@@ -34,7 +33,7 @@ pub struct Entry<'a> {
     pub name: &'a [u8],
 }
 
-/// What an entry is.
+/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EntryKind {
@@ -44,19 +43,18 @@ pub enum EntryKind {
     Directory = 2,
 }
 
-/// Entries of a directory, in the order in which its file system has them: as many as fit into an
-/// event.
+/// Entries of a directory, in the order of its file system: as many as fit into an event.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Entries {
-    /// Records, each with its name behind it; nothing that does not decode.
+    /// Records, each followed by its name; always valid.
     bytes: Vec<u8>,
 }
 
-/// An event has no room for another entry. Nothing was added.
+/// An event has no room for another entry; no entry was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntriesFull;
 
-/// What an entry begins with; the name follows.
+/// Record of an entry; its name follows.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct EntryRecord {
@@ -76,8 +74,8 @@ const _: () = assert!(
     "the longest entry fits into an event"
 );
 
-/// True for what an entry may be called: 1 to [`NAME_BYTES_MAX`] bytes, none of them zero or a
-/// slash, and neither `.` nor `..`.
+/// True for a valid name of an entry: 1 to [`NAME_BYTES_MAX`] bytes, none of them zero or a slash,
+/// and neither `.` nor `..`.
 pub fn is_name(name: &[u8]) -> bool {
     let is_long = !(1..=NAME_BYTES_MAX).contains(&name.len());
     let is_own = matches!(name, b"." | b"..");
@@ -85,7 +83,7 @@ pub fn is_name(name: &[u8]) -> bool {
 }
 
 impl Entries {
-    /// Adds an entry. One whose name is none ([`is_name`]) makes an event that does not decode.
+    /// Adds an entry. An invalid name ([`is_name`]) makes an event that does not decode.
     pub fn push(&mut self, entry: &Entry<'_>) -> Result<(), EntriesFull> {
         let bytes = size_of::<EntryRecord>() + entry.name.len();
         if self.bytes.len() + bytes > LISTED_ENTRIES_BYTES_MAX {
@@ -113,12 +111,12 @@ impl Entries {
         self.bytes.is_empty()
     }
 
-    /// As they cross.
+    /// Returns the encoded form.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The same from bytes; the error is the rule that is broken.
+    /// Parses the encoded form; the error is the rule that is broken.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
         if bytes.len() > LISTED_ENTRIES_BYTES_MAX {
             return Err("entries have at most LISTED_ENTRIES_BYTES_MAX bytes");
@@ -140,7 +138,7 @@ impl Entries {
     }
 }
 
-/// Takes an entry off, if it is whole: the entry, if its kind is known, and what is reserved in it.
+/// Takes an entry off, if it is complete: the entry, if its kind is known, and its reserved byte.
 fn split_entry<'a>(rest: &mut &'a [u8]) -> Option<(Option<Entry<'a>>, u8)> {
     let (record, behind) = EntryRecord::ref_from_prefix(rest).ok()?;
     let (name, behind) = behind.split_at_checked(record.name_bytes.get().into())?;

@@ -1,10 +1,10 @@
-//! Connections that the host stack parts with: the NIC stack runs what is left of them.
+//! Connections that the host stack parts with: the NIC stack runs their end.
 //!
-//! A connection whose application has closed it, of which nothing is left to be read and of which
-//! the peer has acknowledged all data, has only its end before it: FIN, the answer to the peer's,
-//! TIME-WAIT. With PART the host stack hands that over and frees the connection. It keeps no more
-//! than it needs to hand the frames of the connection on, with FRAME, and to part with it once
-//! more: what a NIC stack knows of it is soft state like all else.
+//! A connection that its application has closed, without unread data, and whose data the peer has
+//! acknowledged, has only its end before it: FIN, the answer to the peer's, TIME-WAIT. With PART
+//! the host stack hands that over and frees the connection. It keeps only the state to forward the
+//! connection's frames, with FRAME, and to part with it once more: a NIC stack's knowledge of the
+//! connection is soft state like all else.
 //!
 //! ```text
 //!  PART ──▶ answered with part refused: the connection is the host's again
@@ -12,9 +12,9 @@
 //!  PARTGONE: the host takes it back, or forgets it; nothing answers
 //! ```
 //!
-//! PART may be repeated: a NIC stack that has the flow goes on with what it knows. One that has
-//! taken the place of another gets PARTs that may be older than what the peer has seen since. It
-//! sends FIN once more then, and the answer tells it where the peer is.
+//! PART may be repeated: a NIC stack that has the flow continues with its own state. A replacement
+//! gets PARTs that may be older than packets that the peer has seen since. It sends FIN once more
+//! then, and learns the peer's sequence numbers from the answer.
 
 use crate::ids::FlowId;
 use crate::limits::{HEADER_BYTES_MAX, PART_WINDOW_BYTES_MAX, WINDOW_SHIFT_MAX};
@@ -42,7 +42,7 @@ pub struct PartTimestamps {
     pub recent: u32,
 }
 
-/// What the host stack decides for all its connections, or for this one.
+/// Decisions of the host stack for all its connections, or for this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartLimits {
     /// RTO before a round trip was measured, in milliseconds.
@@ -51,30 +51,30 @@ pub struct PartLimits {
     pub rto_min_ms: u32,
     /// Bound of the RTO, in milliseconds.
     pub rto_max_ms: u32,
-    /// Give up so long after the first timeout, in milliseconds; 0 for never.
+    /// Time after the first timeout until giving up, in milliseconds; 0 for never.
     pub user_timeout_ms: u32,
     /// Length of TIME-WAIT, in milliseconds.
     pub time_wait_ms: u32,
-    /// In FIN-WAIT-2, give up on a peer that is silent for so long, in milliseconds; 0 for never.
+    /// Silence of the peer in FIN-WAIT-2 until giving up, in milliseconds; 0 for never.
     pub fin_wait_2_ms: u32,
-    /// So many answers to segments that are not acceptable ...
+    /// Most answers to unacceptable segments ...
     pub challenge_acks_max: u16,
-    /// ... in such an interval, in milliseconds (RFC 5961 §7).
+    /// ... per interval of this length, in milliseconds (RFC 5961 §7).
     pub challenge_acks_interval_ms: u32,
-    /// Give up after so many retransmissions of FIN.
+    /// Retransmissions of FIN until giving up.
     pub fin_retries: u8,
 }
 
-/// PART: the NIC stack runs what is left of a connection. Answered with `PartRefused`, or at its
-/// end with `PartEnded`; before that with `FlowsTaken`, by a worker that has a port of its own.
+/// PART: the NIC stack runs the end of a connection. Answered with `PartRefused`, or at its end
+/// with `PartEnded`; before that with `FlowsTaken`, by a worker that has a port of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
-    /// The host's name for the connection. Its SENDs have departed, and an ACKD with `last` says so
-    /// to the flow of this name; what was parted with it has a place of its own.
+    /// The host's name for the connection. Its SENDs have departed, and an ACKD with `last` ends
+    /// the flow of this name; the parted connection is separate from that flow.
     pub flow: FlowId,
     /// When the host issued the command: microseconds of its monotonic clock.
     pub issued_us: u64,
-    /// Where the connection is.
+    /// State of the connection.
     pub stage: PartStage,
     /// The peer waits for an acknowledgment.
     pub owes_ack: bool,
@@ -94,7 +94,7 @@ pub struct Part<'a> {
     pub snd_shift: u8,
     /// Payload of the largest packet of the link, options not counted. Not zero.
     pub mss: u16,
-    /// If the connection uses them.
+    /// The connection's timestamps, if it uses them.
     pub timestamps: Option<PartTimestamps>,
     /// Smoothed round-trip time and its variation, in microseconds; zero before any measurement.
     pub srtt_us: u32,
@@ -102,7 +102,7 @@ pub struct Part<'a> {
     pub rttvar_us: u32,
     /// How often the RTO has been doubled.
     pub backoff: u8,
-    /// What else the host has decided.
+    /// Further decisions of the host.
     pub limits: PartLimits,
     /// Ethernet, IP and TCP header of its packets, without options; at most
     /// [`HEADER_BYTES_MAX`]. Of the TCP header only the ports count.
@@ -113,7 +113,7 @@ pub struct Part<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PartRefusal {
-    /// It has as many as it may have.
+    /// It has as many connections as it can.
     Full = 50,
     /// The packet header is not Ethernet, IPv4 or IPv6, and TCP.
     BadHeader = 51,

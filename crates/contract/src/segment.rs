@@ -1,4 +1,4 @@
-//! Segments: what the payload of a SEND, or the plaintext of RECORDS, consists of.
+//! Segments: the parts of a SEND's payload, or of the plaintext of RECORDS.
 
 use std::fmt;
 use std::ops::Deref;

@@ -1,17 +1,18 @@
 //! Listeners whose SYNs the NIC stack answers: the handshake is its own until the last ACK.
 //!
-//! With SETUP the host stack gives a NIC stack the key of SYN cookies (RFC 4987 §3.6), and what
-//! SYN,ACKs say. The NIC stack keeps nothing of a SYN: all that the host needs to know comes back
-//! in the ACK, which arrives at the host and becomes a connection there, if its cookie is good.
+//! With SETUP the host stack gives a NIC stack the key of SYN cookies (RFC 4987 §3.6), and the
+//! options of SYN,ACKs. The NIC stack keeps no state of a SYN: everything that the host needs
+//! returns in the ACK, which arrives at the host and becomes a connection there, if its cookie is
+//! valid.
 //!
 //! ```text
-//!  SETUP ──▶ setup ready: from now on the NIC stack answers SYNs, which it gets in one of two ways:
+//!  SETUP ──▶ setup ready: from now on the NIC stack answers SYNs, which it gets in two ways:
 //!            at its own port, where a packet filter steers them; or by FRAME
 //!        a SYN that it does not answer ──▶ frame: the host does
 //! ```
 //!
-//! Each SETUP takes the place of the one before; one without listeners ends it. The key changes
-//! with time: a SETUP that is not followed by another is good for no longer than it says.
+//! Each SETUP replaces the previous one; one without listeners ends the offload. The key changes
+//! with time: a SETUP without a successor expires after its validity.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -20,7 +21,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::limits::{SETUP_LISTENERS_MAX, SETUP_VALID_US_MAX};
 
-/// Which destination addresses a listener covers.
+/// Destination addresses that a listener covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SetupScope {
     /// All of both families.
@@ -52,11 +53,11 @@ pub struct SetupListener {
     pub scope: SetupScope,
     /// Its port.
     pub port: u16,
-    /// The MSS that a SYN,ACK over IPv4 says, in bytes. Not zero.
+    /// The MSS option of SYN,ACKs over IPv4, in bytes. Not zero.
     pub mss_v4: u16,
-    /// The same over IPv6.
+    /// The MSS option over IPv6.
     pub mss_v6: u16,
-    /// Text of SYNs is taken (RFC 7413).
+    /// Accepts text in SYNs (RFC 7413).
     pub fast_open: bool,
 }
 
@@ -113,12 +114,12 @@ impl<'a> SetupListeners<'a> {
     }
 }
 
-/// What SYN,ACKs of all listeners say.
+/// Options of the SYN,ACKs of all listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetupOptions {
-    /// The receive buffer at first: the window, in bytes.
+    /// The initial receive buffer: the window, in bytes.
     pub receive_buffer_bytes: u32,
-    /// What it may grow to, in bytes: the window scale.
+    /// The largest receive buffer, in bytes: the window scale.
     pub receive_buffer_bytes_max: u32,
     /// Windows are scaled if the peer does so (RFC 7323 §2).
     pub window_scaling: bool,
@@ -133,26 +134,26 @@ pub struct SetupOptions {
 /// SETUP: answer SYNs to these listeners. Answered with `SetupReady`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Setup<'a> {
-    /// The host's number of this SETUP, larger than that of the one before.
+    /// The host's number of this SETUP, larger than the previous one's.
     pub epoch: u64,
     /// When the host issued the command: microseconds of its monotonic clock, which a transport
     /// between machines translates.
     pub issued_us: u64,
-    /// The same, which nothing translates: cookies and timestamps count by the host's clock.
+    /// The same time, untranslated: cookies and timestamps count by the host's clock.
     pub host_us: u64,
-    /// SYNs are answered for so long after `issued_us`, in microseconds; at most
+    /// Period after `issued_us` in which SYNs are answered, in microseconds; at most
     /// [`SETUP_VALID_US_MAX`].
     pub valid_us: u64,
     /// The key of the cookies.
     pub cookie_key: [u8; 16],
     /// The key of the timestamp offsets.
     pub ts_offset_key: [u8; 16],
-    /// The keys of Fast Open cookies: of those that go out, and of those before, which are good as
-    /// well. Without effect if no listener takes text of SYNs.
+    /// The keys of Fast Open cookies: the current one, with which cookies are made, and the
+    /// previous one, which is still valid. Without effect if no listener accepts text in SYNs.
     pub fast_open_keys: [[u8; 16]; 2],
-    /// What SYN,ACKs say.
+    /// Options of SYN,ACKs.
     pub options: SetupOptions,
-    /// The link address that SYN,ACKs come from.
+    /// The source link address of SYN,ACKs.
     pub source_mac: [u8; 6],
     /// The listeners, the most specific first.
     pub listeners: SetupListeners<'a>,

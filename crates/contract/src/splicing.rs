@@ -1,10 +1,10 @@
 //! Splices: two connections of the host stack that the NIC stack joins.
 //!
-//! What comes on one leg leaves on the other, translated: addresses, ports, sequence numbers,
-//! timestamps, window scale. From SPLICE on the two peers acknowledge each other's data; no TCP of
-//! ours is between them. SPLICE therefore comes when both legs are quiet: all that was received on
-//! one has been sent on the other and acknowledged. The constants of the translation are the
-//! numbers of that moment; all else, a NIC stack learns from the frames that pass.
+//! Packets that arrive on one leg leave on the other, translated: addresses, ports, sequence
+//! numbers, timestamps, window scale. From SPLICE on the two peers acknowledge each other's data;
+//! no TCP of ours is between them. SPLICE therefore comes when both legs are quiet: all bytes
+//! received on one were sent on the other and acknowledged. The constants of the translation are
+//! the numbers of that moment; a NIC stack learns everything else from the frames that pass.
 //!
 //! ```text
 //!  SPLICE ──▶ answered with splice refused: the host goes on copying
@@ -17,8 +17,8 @@
 //!
 //! The legs of a splice are numbered: bytes of leg 0 are those that its peer sends.
 //!
-//! What a NIC stack knows of a splice is soft state. One that takes the place of another gets
-//! SPLICE again, with the numbers of the join, and learns the rest from frames.
+//! A NIC stack's knowledge of a splice is soft state. A replacement gets SPLICE again, with the
+//! numbers of the join, and learns the rest from frames.
 
 use crate::ids::FlowId;
 use crate::limits::{HEADER_BYTES_MAX, PART_WINDOW_BYTES_MAX, WINDOW_SHIFT_MAX};
@@ -41,7 +41,7 @@ pub struct SpliceLeg<'a> {
     pub snd_nxt: u32,
     /// SND.WND, in bytes.
     pub snd_window_bytes: u32,
-    /// RCV.WND, in bytes: the peer may have sent so much, that the other does not take.
+    /// RCV.WND, in bytes: the peer may have sent this much, which the other peer does not accept.
     pub rcv_window_bytes: u32,
     /// Snd.Wind.Shift.
     pub snd_shift: u8,
@@ -71,23 +71,23 @@ pub struct Splice<'a> {
     pub flow: FlowId,
     /// The two connections.
     pub legs: [SpliceLeg<'a>; 2],
-    /// Another NIC stack has had the splice since the join, or this one: one that has it goes on
-    /// with what it knows.
+    /// Another NIC stack has had the splice since the join, or this one: if it still has the
+    /// splice, its own state counts.
     pub is_again: bool,
     /// Bytes of each leg that have passed since the join, as far as the host knows.
     pub passed_bytes: [u64; 2],
-    /// The splice ends when nothing has passed for so long, in milliseconds; 0 for never.
+    /// Time without passing bytes after which the splice ends, in milliseconds; 0 for never.
     pub idle_ms: u32,
-    /// The splice ends after so long, in milliseconds; 0 for never.
+    /// Time after which the splice ends, in milliseconds; 0 for never.
     pub life_ms: u32,
 }
 
-/// What UNSPLICE asks for.
+/// Request of UNSPLICE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum UnspliceKind {
-    /// The two connections are to go on at the host. A splice of which a peer has closed its
-    /// direction stays; its end comes.
+    /// Returns the two connections to the host. A splice of which a peer has closed its direction
+    /// stays until its end.
     Return = 1,
     /// Both peers are reset.
     Abort = 2,
@@ -97,7 +97,7 @@ pub enum UnspliceKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SpliceRefusal {
-    /// It has as many as it may have.
+    /// It has as many splices as it can.
     Full = 60,
     /// A packet header is not Ethernet, IPv4 or IPv6, and TCP.
     BadHeader = 61,
@@ -115,17 +115,17 @@ pub enum SpliceEndReason {
     ResetByFirst = 2,
     /// The peer of leg 1 has sent RST.
     ResetBySecond = 3,
-    /// Nothing has passed for too long. Both peers were reset.
+    /// No byte has passed for too long. Both peers were reset.
     Idle = 4,
     /// It has been there for too long. Both peers were reset.
     Overdue = 5,
-    /// The peers did not acknowledge what had passed in time after UNSPLICE, and were reset.
+    /// After UNSPLICE, the peers did not acknowledge the passed bytes in time, and were reset.
     NotReturned = 6,
-    /// The host wanted it. Both peers were reset.
+    /// The host requested it. Both peers were reset.
     Aborted = 7,
 }
 
-/// Where one of the two connections is when the NIC stack has done with it.
+/// State of one of the two connections when the NIC stack has finished with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpliceNumbers {
     /// SND.NXT.
@@ -142,25 +142,25 @@ pub struct SpliceNumbers {
     pub ts_recent: u32,
 }
 
-/// What has passed so far.
+/// Progress of a splice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpliceProgress {
     /// The flow in its SPLICE.
     pub flow: FlowId,
     /// Bytes of each leg, since the join.
     pub passed_bytes: [u64; 2],
-    /// They are all that there were: the leg's FIN has passed behind them.
+    /// True if the leg's FIN has passed behind these bytes.
     pub has_finished: [bool; 2],
 }
 
-/// What was left of a splice.
+/// Final state of a splice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpliceOutcome {
     /// The flow in its SPLICE.
     pub flow: FlowId,
     /// Bytes of each leg, since the join.
     pub passed_bytes: [u64; 2],
-    /// Where each leg is.
+    /// State of each leg.
     pub legs: [SpliceNumbers; 2],
 }
 

@@ -4,11 +4,11 @@
 //! numbers, their place in the stream, and their plaintext. From then on that stretch of the stream
 //! is *sealed*, and a SEND names any range of it, as [`Segment::Sealed`](crate::Segment::Sealed).
 //!
-//! A record is defined once. However often it is sent, and by however many NIC stacks one after the
-//! other, the same bytes leave or none: the tag of its first sealing is reported
-//! ([`Event::Sealed`](crate::Event::Sealed)) before any of it leaves, and what is sealed again must
-//! have the same. Sealing other plaintext under the same number would give away both plaintexts
-//! and, with GCM, the means to forge.
+//! A record is defined once. However often it is sent, and by any number of NIC stacks in
+//! succession, the same bytes leave or none: the tag of its first sealing is reported
+//! ([`Event::Sealed`](crate::Event::Sealed)) before any of its bytes leave, and every later sealing
+//! must have the same tag. Sealing other plaintext under the same number would reveal both
+//! plaintexts and, with GCM, allow forgeries.
 //!
 //! | | TLS 1.3 (RFC 8446 §5.2) | TLS 1.2, AES-GCM (RFC 5288 §3) | TLS 1.2, ChaCha20 (RFC 7905 §2) |
 //! |---|---|---|---|
@@ -38,7 +38,7 @@ pub const TAG_BYTES: usize = 16;
 /// Length of a record's header, in bytes.
 pub const RECORD_HEADER_BYTES: usize = 5;
 
-/// What authenticates a record.
+/// The authentication tag of a record.
 pub type Tag = [u8; TAG_BYTES];
 
 /// A version of TLS.
@@ -66,13 +66,13 @@ pub enum Cipher {
 /// How records are sealed, but for the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Suite {
-    /// Decides how a record looks.
+    /// Determines the format of records.
     pub version: Version,
-    /// Seals it.
+    /// Seals the records.
     pub cipher: Cipher,
 }
 
-/// What a record carries (RFC 8446 §5.1).
+/// Type of a record's content (RFC 8446 §5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ContentType {
@@ -92,9 +92,9 @@ pub enum ContentType {
 pub struct Key<'a> {
     /// The flow.
     pub flow: FlowId,
-    /// What RECORDS calls the key.
+    /// The name of the key in RECORDS.
     pub epoch: u16,
-    /// What it is for.
+    /// Version and cipher.
     pub suite: Suite,
     /// The key: [`Cipher::key_bytes`].
     pub key: &'a [u8],
@@ -105,32 +105,32 @@ pub struct Key<'a> {
 /// RECORDS: defines a run of records that follow each other in number and in the stream.
 ///
 /// The runs of a flow are defined in the order of the stream and of their numbers, without
-/// overlapping. What is defined stays until an ACKD passes the end of the run. Until then the same
-/// run may be defined again, which changes nothing; to a new NIC stack it must be, before a SEND
-/// names it.
+/// overlapping. A definition stays until an ACKD passes the end of the run. Until then the same run
+/// may be defined again, which changes nothing; for a new NIC stack this is required before a SEND
+/// names the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Records<'a> {
     /// The flow.
     pub flow: FlowId,
     /// The key that seals them.
     pub epoch: u16,
-    /// Number of the first record: how many were sealed before with this key.
+    /// Number of the first record: the count of records sealed before with this key.
     pub number: u64,
     /// Stream offset (as in [`crate::Send::stream_offset`]) of the first record's first byte.
     pub stream_offset: u64,
-    /// What they carry.
+    /// Type of the records' content.
     pub content_type: ContentType,
     /// Plaintext of each record but the last, which has the rest: 1 to
     /// [`RECORD_PLAINTEXT_BYTES_MAX`] bytes.
     pub record_plaintext_bytes: u16,
-    /// As [`crate::Send::follow_bytes`] for the last of these segments: how far the plaintext
-    /// behind this run goes on in the same file.
+    /// As [`crate::Send::follow_bytes`] for the last segment: how far the plaintext behind this run
+    /// continues in the same file.
     pub follow_bytes: u32,
     /// The plaintext of all records, in order, inline or of files: not empty, and not more than
     /// [`crate::limits::RECORDS_MAX`] records hold.
     pub segments: Segments<'a>,
-    /// Tags of the first records, as far as they are known from an earlier NIC stack; not more than
-    /// there are records.
+    /// Tags of the first records, as far as known from an earlier NIC stack; at most one per
+    /// record.
     pub tags: &'a [Tag],
 }
 
@@ -153,12 +153,12 @@ impl Suite {
         }
     }
 
-    /// Length of what comes before the ciphertext, in bytes: header and explicit nonce.
+    /// Length of the bytes before the ciphertext: header and explicit nonce.
     pub const fn prefix_bytes(self) -> usize {
         RECORD_HEADER_BYTES + self.explicit_nonce_bytes()
     }
 
-    /// Length of what comes behind the ciphertext of the plaintext, in bytes: content type and tag.
+    /// Length of the bytes behind the ciphertext of the plaintext: content type and tag.
     pub const fn suffix_bytes(self) -> usize {
         match self.version {
             Version::Tls12 => TAG_BYTES,
@@ -166,12 +166,12 @@ impl Suite {
         }
     }
 
-    /// By how much a record is longer than its plaintext, in bytes.
+    /// Returns how much longer a record is than its plaintext, in bytes.
     pub const fn overhead_bytes(self) -> usize {
         self.prefix_bytes() + self.suffix_bytes()
     }
 
-    /// The most that [`Suite::overhead_bytes`] is.
+    /// The maximum of [`Suite::overhead_bytes`].
     pub const OVERHEAD_BYTES_MAX: usize = RECORD_HEADER_BYTES + 8 + TAG_BYTES;
 
     /// Longest record, in bytes.
@@ -179,18 +179,18 @@ impl Suite {
 }
 
 impl Records<'_> {
-    /// Plaintext of all records, in bytes.
+    /// Returns the plaintext of all records, in bytes.
     pub fn plaintext_bytes(&self) -> u64 {
         self.segments.payload_bytes()
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub fn count(&self) -> u64 {
         let each = u64::from(self.record_plaintext_bytes).max(1);
         self.plaintext_bytes().div_ceil(each)
     }
 
-    /// How long the records are in the stream, in bytes.
+    /// Returns the length of the records in the stream, in bytes.
     pub fn stream_bytes(&self, suite: Suite) -> u64 {
         self.plaintext_bytes() + self.count() * suite.overhead_bytes() as u64
     }

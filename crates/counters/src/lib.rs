@@ -59,7 +59,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// What it counts, in one paragraph.
+    /// Returns the description of the counter, in one paragraph.
     pub fn help(&self) -> &'static str {
         self.doc.trim()
     }

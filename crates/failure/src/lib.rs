@@ -1,4 +1,4 @@
-//! What an operator reads when something does not work: what was tried, why it failed, what to do.
+//! Failures as operators read them: the attempt, the reason and the remedy.
 //!
 //! ```
 //! use failure::Failure;

@@ -1,4 +1,4 @@
-//! A TLS client that does as it likes once its handshake is complete.
+//! A TLS client that sends arbitrary records once its handshake is complete.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use crate::site::Site;
 use crate::tls_pair::{Pair, Secrets};
 use crate::tls_server::TlsServer;
 
-/// A client that has done the handshake, and sends what it likes from then on.
+/// A client that has done the handshake, and sends arbitrary records from then on.
 pub struct Forger {
-    /// The server, and what seals for it.
+    /// The server with its sealer.
     pub server: TlsServer,
-    /// Keys of what it sends.
+    /// Keys of the client's records.
     pub tx: Keys,
-    /// Number of the next record that it sends.
+    /// Number of the client's next record.
     pub tx_number: u64,
     rx: Keys,
     rx_number: u64,
-    /// Of TLS 1.3.
+    /// The client's traffic secret, with TLS 1.3.
     tx_secret: Option<Vec<u8>>,
 }
 
 impl Forger {
-    /// A client that has shaken hands with `site` in `suite`.
+    /// Returns a client that has done the handshake with `site` in `suite`.
     pub fn new(site: &Site, suite: Suite) -> Self {
         let mut config = site.client_config(suite);
         let secrets = Arc::new(Secrets::default());
@@ -47,14 +47,14 @@ impl Forger {
         }
     }
 
-    /// Sends a record, and answers what comes back.
+    /// Sends a record, and returns the records of the response.
     pub fn send(&mut self, content_type: u8, content: &[u8]) -> Vec<(u8, Vec<u8>)> {
         let record = self.tx.seal(self.tx_number, content_type, content);
         self.tx_number += 1;
         self.send_raw(&record)
     }
 
-    /// The same with bytes that need be no record.
+    /// Sends bytes, which need not form a record, and returns the records of the response.
     pub fn send_raw(&mut self, bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
         self.server.receive(bytes);
         let bytes = self.server.transmit();
@@ -70,7 +70,7 @@ impl Forger {
         records
     }
 
-    /// The keys behind the client's KeyUpdate, as RFC 8446 §7.2 has them.
+    /// Switches to the keys after the client's KeyUpdate (RFC 8446 §7.2).
     pub fn next_tx(&mut self) {
         let cipher = self.tx.suite.cipher;
         let secret = self.tx_secret.take().unwrap();
@@ -80,7 +80,7 @@ impl Forger {
         self.tx_secret = Some(secret);
     }
 
-    /// The server's, when it has said KeyUpdate.
+    /// Switches to the server's keys of `epoch`, after its KeyUpdate.
     pub fn next_rx(&mut self, epoch: u16) {
         self.rx = self.server.nic.keys[&epoch].clone();
         self.rx_number = 0;

@@ -1,31 +1,31 @@
-//! What a client of HTTP/3 sends and reads: frames (RFC 9114 §7) and field sections (RFC 9204 §4.5)
-//! without a dynamic table.
+//! Frames (RFC 9114 §7) and field sections (RFC 9204 §4.5) of an HTTP/3 client, without a dynamic
+//! table.
 
 /// RFC 9204 Appendix A: a line for each entry, name and value with a tab between.
 const STATIC_TABLE: &str = include_str!("http3/static_table.txt");
 
-/// Content. This and those that follow are types of frames (RFC 9114 §7.2).
+/// Frame type of content. This and the following are types of frames (RFC 9114 §7.2).
 pub const DATA: u64 = 0;
-/// A head, or trailers.
+/// Frame type of a head, or of trailers.
 pub const HEADERS: u64 = 1;
-/// No longer wants a push.
+/// Frame type that cancels a push.
 pub const CANCEL_PUSH: u64 = 3;
-/// The first of a control stream.
+/// Frame type of settings, the first of a control stream.
 pub const SETTINGS: u64 = 4;
-/// Announces a push.
+/// Frame type that announces a push.
 pub const PUSH_PROMISE: u64 = 5;
-/// Ends a connection in order.
+/// Frame type that ends a connection gracefully.
 pub const GOAWAY: u64 = 7;
-/// Permits pushes.
+/// Frame type that permits pushes.
 pub const MAX_PUSH_ID: u64 = 0xd;
-/// The priority of a request (RFC 9218 §7).
+/// Frame type of the priority of a request (RFC 9218 §7).
 pub const PRIORITY_UPDATE: u64 = 0xf0700;
-/// The same of a push.
+/// Frame type of the priority of a push (RFC 9218 §7).
 pub const PRIORITY_UPDATE_PUSH: u64 = 0xf0701;
-/// One that means nothing (RFC 9114 §7.2.8).
+/// A reserved frame type without meaning (RFC 9114 §7.2.8).
 pub const RESERVED: u64 = 0x1f * 7 + 0x21;
 
-/// An integer of variable length (RFC 9000 §16).
+/// Encodes an integer of variable length (RFC 9000 §16).
 pub fn varint(value: u64) -> Vec<u8> {
     match value {
         0..64 => vec![value as u8],
@@ -35,7 +35,7 @@ pub fn varint(value: u64) -> Vec<u8> {
     }
 }
 
-/// Takes such an integer from the beginning of some bytes.
+/// Takes an integer of variable length from the front of some bytes.
 pub fn take_varint(bytes: &mut &[u8]) -> u64 {
     let length = 1 << (bytes[0] >> 6);
     let (number, rest) = bytes.split_at(length);
@@ -46,13 +46,13 @@ pub fn take_varint(bytes: &mut &[u8]) -> u64 {
     value & (u64::MAX >> (64 - 8 * length + 2))
 }
 
-/// A frame.
+/// Returns a frame.
 pub fn frame(kind: u64, payload: impl AsRef<[u8]>) -> Vec<u8> {
     let payload = payload.as_ref();
     [&varint(kind)[..], &varint(payload.len() as u64), payload].concat()
 }
 
-/// An integer with a prefix (RFC 7541 §5.1).
+/// Encodes an integer with a prefix (RFC 7541 §5.1).
 fn prefixed(pattern: u8, bits: u32, value: usize) -> Vec<u8> {
     let mask = (1 << bits) - 1;
     if value < mask {
@@ -86,7 +86,7 @@ fn take_prefixed(bytes: &mut &[u8], bits: u32) -> usize {
     value
 }
 
-/// A field section: each field a literal, name included.
+/// Returns a field section: each field a literal, name included.
 pub fn section(fields: &[(&str, &str)]) -> Vec<u8> {
     let fields: Vec<(&[u8], &[u8])> = fields
         .iter()
@@ -95,7 +95,7 @@ pub fn section(fields: &[(&str, &str)]) -> Vec<u8> {
     raw_section(&fields)
 }
 
-/// The same of any bytes.
+/// Returns a field section whose names and values may be any bytes.
 pub fn raw_section(fields: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut section = vec![0, 0];
     for (name, value) in fields {
@@ -107,7 +107,8 @@ pub fn raw_section(fields: &[(&[u8], &[u8])]) -> Vec<u8> {
     section
 }
 
-/// The fields of a section that makes use of the static table and literals that are not coded.
+/// Returns the fields of a section that uses only the static table and literals without Huffman
+/// coding.
 pub fn fields(mut section: &[u8]) -> Vec<(String, String)> {
     let table: Vec<(&str, &str)> = STATIC_TABLE
         .lines()
@@ -142,7 +143,7 @@ pub fn fields(mut section: &[u8]) -> Vec<(String, String)> {
     fields
 }
 
-/// A HEADERS frame.
+/// Returns a HEADERS frame.
 pub fn headers(fields: &[(&str, &str)]) -> Vec<u8> {
     frame(HEADERS, section(fields))
 }

@@ -8,7 +8,7 @@ use rustls::ConnectionTrafficSecrets;
 use sha2::{Sha256, Sha384};
 use tls::{Cipher, Key, Suite, Version};
 
-/// Every suite that there is.
+/// All suites.
 pub const SUITES: [Suite; 6] = [
     suite(Version::Tls13, Cipher::Aes128Gcm),
     suite(Version::Tls13, Cipher::Aes256Gcm),
@@ -18,15 +18,15 @@ pub const SUITES: [Suite; 6] = [
     suite(Version::Tls12, Cipher::ChaCha20Poly1305),
 ];
 
-/// A suite.
+/// Returns a suite.
 pub const fn suite(version: Version, cipher: Cipher) -> Suite {
     Suite { version, cipher }
 }
 
-/// Keys of one direction, as RustCrypto has them.
+/// Keys of one direction, for RustCrypto.
 #[derive(Clone)]
 pub struct Keys {
-    /// Suite that they are for.
+    /// Suite of the keys.
     pub suite: Suite,
     /// Key.
     pub key: Vec<u8>,
@@ -35,7 +35,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Those that the host stack passes to the NIC stack.
+    /// Returns the keys of a KEY command.
     pub fn of(key: &Key) -> Self {
         Self {
             suite: key.suite,
@@ -44,7 +44,7 @@ impl Keys {
         }
     }
 
-    /// Those that rustls has extracted.
+    /// Returns keys extracted from rustls.
     pub fn extracted(suite: Suite, secrets: &ConnectionTrafficSecrets) -> Self {
         let (key, iv) = match secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv }
@@ -59,7 +59,7 @@ impl Keys {
         }
     }
 
-    /// Those that follow from a traffic secret (RFC 8446 §7.3).
+    /// Returns the keys derived from a traffic secret (RFC 8446 §7.3).
     pub fn derived(cipher: Cipher, secret: &[u8]) -> Self {
         let key_bytes = match cipher {
             Cipher::Aes128Gcm => 16,
@@ -80,7 +80,7 @@ impl Keys {
         nonce
     }
 
-    /// A record, whatever its content.
+    /// Seals a record with any content.
     pub fn seal(&self, number: u64, content_type: u8, content: &[u8]) -> Vec<u8> {
         match self.suite.version {
             Version::Tls13 => {
@@ -101,7 +101,7 @@ impl Keys {
         }
     }
 
-    /// A record of TLS 1.3 with this as the TLSInnerPlaintext.
+    /// Seals a record of TLS 1.3 with this TLSInnerPlaintext.
     pub fn seal_inner(&self, number: u64, inner: &[u8]) -> Vec<u8> {
         let length = (inner.len() + 16) as u16;
         let header = [&[23, 3, 3][..], &length.to_be_bytes()].concat();
@@ -109,7 +109,7 @@ impl Keys {
         [header, sealed].concat()
     }
 
-    /// Content type and content of a record.
+    /// Opens a record; returns its content type and content.
     pub fn open(&self, number: u64, record: &[u8]) -> (u8, Vec<u8>) {
         match self.suite.version {
             Version::Tls13 => {

@@ -1,26 +1,25 @@
-//! Peers that tests play by hand: what stands where the other stack, the client or the device
-//! would.
+//! Peers for tests, which replace the other stack, the client or the device.
 //!
-//! | Module | What it plays |
+//! | Module | Peer |
 //! |---|---|
 //! | [`nic`] | a NIC stack, at its end of the rings |
-//! | [`sealer`] | the part of it that seals records, with RustCrypto |
-//! | [`recording_port`] | a port that records what is sent |
-//! | [`null_port`] | a port that drops all of it |
+//! | [`sealer`] | the part of a NIC stack that seals records, with RustCrypto |
+//! | [`recording_port`] | a port that records sent packets |
+//! | [`null_port`] | a port that drops all packets |
 //! | [`site`] | a TLS listener with certificates, and clients that trust them |
-//! | [`tls_server`] | a TLS connection of the host stack with what seals for it |
-//! | [`run_sealer`] | ... which is this |
-//! | [`tls_pair`] | the client of rustls against it |
-//! | [`quic_client`] | a QUIC client: quinn-proto and rustls, as they are |
-//! | [`http3`] | what a client of HTTP/3 sends and reads on its streams |
-//! | [`weather`] | what a network does to datagrams |
-//! | [`forger`] | a TLS client that does as it likes |
+//! | [`tls_server`] | a TLS connection of the host stack with its sealer |
+//! | [`run_sealer`] | the sealer of such a connection |
+//! | [`tls_pair`] | the client of rustls against such a connection |
+//! | [`quic_client`] | a QUIC client: quinn-proto and rustls, unmodified |
+//! | [`http3`] | frames and fields of an HTTP/3 client |
+//! | [`weather`] | effects of a network on datagrams |
+//! | [`forger`] | a TLS client that sends arbitrary records |
 //! | [`keys`] | keys that seal and open records by RustCrypto |
-//! | [`content`] | content of files that is known without being stored |
-//! | [`seeds`] | randomised tests that say which seed replays them |
+//! | [`content`] | content of files, computed instead of stored |
+//! | [`seeds`] | randomised tests that report the seed of a failure |
 //!
-//! It may touch what both stacks share, and neither of them. Only tests, benchmarks and the
-//! simulation use it.
+//! It may depend on the crates that both stacks share, and on neither stack. Only tests, benchmarks
+//! and the simulation use it.
 
 #![forbid(unsafe_code)]
 

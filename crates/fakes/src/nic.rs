@@ -1,4 +1,4 @@
-//! A NIC stack that the test plays.
+//! A NIC stack operated by the test.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -16,36 +16,36 @@ use wire::tcp::Flags;
 
 use crate::content::content;
 
-/// What the NIC stack was asked, and has not done yet.
+/// A command that the NIC stack has taken and not carried out.
 #[derive(Debug)]
 pub enum Work {
     /// OPEN of a path.
     Open(FileId, Vec<u8>),
     /// SEND, cut into packets.
     Send {
-        /// Its id.
+        /// Id of the SEND.
         id: SendId,
-        /// Flow that it is of.
+        /// Flow of the SEND.
         flow: FlowId,
-        /// Its packets.
+        /// Packets of the SEND.
         frames: Vec<Vec<u8>>,
-        /// How many of its bytes came inline.
+        /// Number of inline payload bytes.
         inline_bytes: usize,
     },
 }
 
-/// SETUP, as far as tests look at it.
+/// The fields of SETUP that tests check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetupTaken {
-    /// Its number.
+    /// Epoch of the setup.
     pub epoch: u64,
-    /// How long it is good for, in microseconds.
+    /// Lifetime of the setup, in microseconds.
     pub valid_us: u64,
-    /// The key of cookies.
+    /// Key of SYN cookies.
     pub cookie_key: [u8; 16],
-    /// The keys of cookies of Fast Open.
+    /// Keys of Fast Open cookies.
     pub fast_open_keys: [[u8; 16]; 2],
-    /// Its listeners.
+    /// Listeners of the setup.
     pub listeners: Vec<SetupListener>,
 }
 
@@ -61,58 +61,58 @@ impl From<Setup<'_>> for SetupTaken {
     }
 }
 
-/// The part of a NIC stack that seals records, for tests that have any.
+/// The part of a NIC stack that seals records, for tests with TLS.
 pub trait Sealer {
-    /// KEY, KEYGONE, RECORDS, and whatever tells what is acknowledged. Files are as long as `sizes`
-    /// says.
+    /// Processes KEY, KEYGONE, RECORDS, and every command that carries an acknowledgment. `sizes`
+    /// has the sizes of open files.
     fn on_command(&mut self, command: &Command<'_>, sizes: &HashMap<FileId, u64>);
-    /// A range of the records of a flow, or the event that says why not.
+    /// Seals a range of a flow's records; the error is the event that reports the failure.
     fn seal(&mut self, send: SendId, flow: FlowId, range: Range<u64>) -> Result<Vec<u8>, Event>;
-    /// A SEND leaves now: what is to be reported before.
+    /// Returns the events to report before the departure of a SEND.
     fn leave(&mut self, send: SendId) -> Vec<Event>;
 }
 
 /// A NIC stack whose files are named by their size.
 pub struct FakeNic {
-    /// Its end of the rings.
+    /// The NIC stack's end of the rings.
     pub channel: NicChannel,
-    /// What it has taken and not done.
+    /// Commands taken and not carried out.
     pub work: VecDeque<Work>,
     /// Sizes of open files.
     pub sizes: HashMap<FileId, u64>,
-    /// Files that it was asked to close.
+    /// Files closed by command.
     pub closed: Vec<FileId>,
     /// ACKDs: flow, offset, and whether it is the last.
     pub ackds: Vec<(FlowId, u64, bool)>,
-    /// What it was told to be acknowledged, by ACKD or with a SEND.
+    /// Acknowledged offsets, from ACKDs and SENDs.
     pub acked: Vec<u64>,
-    /// The host got wrong events, so it may ask for what makes no sense.
+    /// Accepts inconsistent commands, for tests that send the host wrong events.
     pub lenient: bool,
-    /// Files that are not below its root.
+    /// Files missing below its root.
     pub lacks: HashSet<String>,
-    /// More than so many cannot be open at once (`EMFILE`).
+    /// Most files open at once; further ones fail with `EMFILE`.
     pub files_max: usize,
-    /// What `fstat` says, apart from the size.
+    /// Metadata of every file, apart from the size.
     pub meta: FileMeta,
-    /// It is there.
+    /// The NIC stack exists.
     pub is_there: bool,
-    /// It is there, and takes no commands.
+    /// The NIC stack exists, and takes no commands.
     pub is_stuck: bool,
-    /// Bytes of files that have left it.
+    /// Bytes of files in SENDs so far.
     pub file_bytes: usize,
-    /// What seals records.
+    /// Sealer of records, if any.
     pub sealer: Option<Box<dyn Sealer>>,
-    /// What is in its only directory, `dir`; nothing: there is none.
+    /// Entries of its only directory, `dir`; empty if the directory does not exist.
     pub names: Vec<&'static str>,
-    /// What it says to LIST instead of them.
+    /// Error reported for LIST instead of the entries.
     pub list_errno: Option<u16>,
-    /// Directories that it was asked for, from which place on.
+    /// Start positions of the LISTs received.
     pub listed: Vec<u64>,
-    /// LISTs that are not answered.
+    /// LISTs without a response.
     pub lists: VecDeque<(FileId, u64)>,
-    /// It answers none.
+    /// Withholds the responses to LISTs.
     pub holds_lists: bool,
-    /// PARTs: flow, where the connection is, and the sequence number of its FIN.
+    /// PARTs: flow, state of the connection, and the sequence number of its FIN.
     pub parts: Vec<(FlowId, PartStage, u32)>,
     /// PARTGONEs.
     pub parts_gone: Vec<FlowId>,
@@ -160,22 +160,22 @@ impl SeenMss {
     }
 }
 
-/// What a SPLICE has said.
+/// The fields of a SPLICE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenSplice {
-    /// Its name.
+    /// Flow of the splice.
     pub flow: FlowId,
     /// SND.NXT and RCV.NXT of both legs.
     pub legs: [(u32, u32); 2],
     /// Largest payloads to both peers, in bytes.
     pub mss: [u16; 2],
-    /// Another NIC stack has had it.
+    /// An earlier NIC stack has had the splice.
     pub is_again: bool,
-    /// What had passed.
+    /// Bytes passed before, in each direction.
     pub passed_bytes: [u64; 2],
     /// Limits on idleness and life, in milliseconds.
     pub limits_ms: [u32; 2],
-    /// Behind the FINs that have been seen.
+    /// Sequence numbers after the FINs seen.
     pub fin_ends: [Option<u32>; 2],
 }
 
@@ -194,7 +194,7 @@ impl SeenSplice {
 }
 
 impl FakeNic {
-    /// One that knows nothing yet.
+    /// Returns a NIC stack without any state.
     pub fn new(channel: NicChannel) -> FakeNic {
         FakeNic {
             channel,
@@ -256,7 +256,7 @@ impl FakeNic {
         }
     }
 
-    /// Takes commands, without doing anything yet.
+    /// Takes commands, without carrying them out.
     pub fn take(&mut self) {
         while let Some(command) = self
             .channel
@@ -275,7 +275,7 @@ impl FakeNic {
                     assert!(before.is_none() || self.lenient, "OPEN of a free id");
                     self.work.push_back(Work::Open(file, path.to_vec()));
                 }
-                // The number of a descriptor says how long its file is.
+                // The low half of the descriptor's number is the file's size.
                 Command::OpenPassed { file, passed } => {
                     let size = passed.0 & u64::from(u32::MAX);
                     self.sizes.insert(file, size);
@@ -336,7 +336,7 @@ impl FakeNic {
         }
     }
 
-    /// Does what a NIC stack does with a command, and reports it. Returns the packets that leave.
+    /// Carries out a command, and reports the result. Returns the packets that leave.
     pub fn carry_out(&mut self, work: Work, departed_us: u64) -> Vec<Vec<u8>> {
         match work {
             Work::Open(file, path) => {
@@ -384,15 +384,14 @@ impl FakeNic {
         }
     }
 
-    /// Tells the host stack.
+    /// Reports an event to the host stack.
     pub fn report(&mut self, event: &Event) {
         self.channel.send(event).expect("room for an event");
         self.channel.flush();
     }
 }
 
-/// What is to be done for a SEND, and how many bytes of files it has, or the event that says why
-/// nothing is.
+/// Returns the work of a SEND and its number of file bytes, or the event that reports why it fails.
 fn work_of(
     send: &Send<'_>,
     sizes: &HashMap<FileId, u64>,
@@ -409,8 +408,8 @@ fn work_of(
     Ok((work, payload.len() - inline_bytes))
 }
 
-/// The payload of a SEND and how many of its bytes came inline, or the event that says why there is
-/// none.
+/// Returns the payload of a SEND and its number of inline bytes, or the event that reports why it
+/// fails.
 fn payload_of(
     send: &Send<'_>,
     sizes: &HashMap<FileId, u64>,
@@ -445,7 +444,7 @@ fn payload_of(
     failure.map_or(Ok((payload, inline_bytes)), Err)
 }
 
-/// The packets of a SEND.
+/// Cuts the payload of a SEND into packets.
 fn cut(header: &[u8], payload: &[u8], mss: usize) -> Vec<Vec<u8>> {
     let count = payload.len().div_ceil(mss).max(1);
     let packet = |number: usize| {

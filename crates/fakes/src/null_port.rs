@@ -1,13 +1,13 @@
-//! A port that takes packets and does nothing with them.
+//! A port that drops all packets.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use netdev::{Frame, Port, SendError, Superpacket};
 
-/// Takes packets, and does nothing with them.
+/// Accepts packets, and drops them.
 pub struct NullPort {
-    /// Longest IP packet that it takes, in bytes.
+    /// Longest IP packet accepted, in bytes.
     pub superpacket_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A QUIC client: quinn-proto, with the handshake and the keys of rustls as they are.
+//! A QUIC client: quinn-proto, with the unmodified handshake and keys of rustls.
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
@@ -29,27 +29,27 @@ pub use wire::ip::Ecn;
 pub use quinn_proto::TokenMemoryCache;
 pub use rustls::ClientConfig as TlsConfig;
 
-/// Datagrams that a client hands to the kernel at once: as many as quinn's sockets do.
+/// Datagrams that a client passes to the kernel at once: as many as quinn's sockets do.
 const SUPERPACKET_DATAGRAMS_MAX: usize = 10;
 
-/// What a client is like.
+/// Settings of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'a> {
-    /// Whom it wants to speak with.
+    /// Name of the server.
     pub server_name: &'a str,
     /// The application protocol.
     pub alpn: &'a [u8],
-    /// What the server may send on all streams before it is read, in bytes.
+    /// Limit of unread data on all streams, in bytes.
     pub window_bytes: u32,
-    /// The same, on each stream.
+    /// Limit of unread data on each stream, in bytes.
     pub stream_window_bytes: u32,
-    /// After so much silence the connection is over for it, in milliseconds.
+    /// Idle timeout, in milliseconds.
     pub idle_timeout_ms: u32,
-    /// When it connects, in microseconds.
+    /// Time of the connection attempt, in microseconds.
     pub begins_us: u64,
-    /// What decides all that is left to chance but for the handshake.
+    /// Seed of all random choices except the handshake's.
     pub seed: u64,
-    /// Tokens of the server's, by which the client shows that it has its address (RFC 9000 §8.1.3).
+    /// Tokens from the server, which prove the client's address (RFC 9000 §8.1.3).
     pub tokens: Option<&'a Arc<TokenMemoryCache>>,
 }
 
@@ -68,7 +68,7 @@ impl Default for Setup<'_> {
     }
 }
 
-/// Connection IDs that a seed and an address decide.
+/// Connection IDs computed from a seed and an address.
 #[derive(Clone)]
 struct Ids {
     seed: u64,
@@ -98,23 +98,23 @@ pub const CONNECTION_ID_BYTES: usize = 8;
 
 /// A client with one connection. Time is in microseconds since its start.
 ///
-/// Its keys note what they open: a packet number that was sealed twice is a panic.
+/// Its keys record opened packets: two different packets with the same number are a panic.
 pub struct QuicClient {
     start: Instant,
     endpoint: Endpoint,
     handle: ConnectionHandle,
     connection: Connection,
     server: SocketAddr,
-    /// Its own address, which may change.
+    /// The client's address, which may change.
     pub local: SocketAddr,
     outgoing: VecDeque<Vec<u8>>,
     /// The handshake is complete.
     pub is_connected: bool,
-    /// Why the connection is over.
+    /// Reason of the connection's end.
     pub lost: Option<String>,
 }
 
-/// What a client finds on a stream.
+/// Result of a read from a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received {
     /// Bytes.
@@ -123,12 +123,12 @@ pub enum Received {
     Blocked,
     /// The end.
     Finished,
-    /// The server has reset it.
+    /// The server has reset the stream.
     Reset(u64),
 }
 
 impl QuicClient {
-    /// Connects to a server that is called `localhost`.
+    /// Connects to a server named `localhost`.
     ///
     /// # Panics
     /// If the configuration is not one of QUIC.
@@ -146,7 +146,7 @@ impl QuicClient {
         Self::connect_as(config, addresses, &setup)
     }
 
-    /// The same as a client that is like this.
+    /// Connects with these settings.
     ///
     /// # Panics
     /// If the configuration is not one of QUIC.
@@ -207,13 +207,13 @@ impl QuicClient {
         self.start + Duration::from_micros(now_us)
     }
 
-    /// A datagram of the server has arrived.
+    /// Handles a datagram from the server.
     pub fn on_datagram(&mut self, now_us: u64, payload: &[u8], is_marked: bool) {
         let ecn = if is_marked { Ecn::Ce } else { Ecn::NotEct };
         self.on_packet(now_us, payload, ecn);
     }
 
-    /// The same, with what its IP header says.
+    /// Handles a datagram with the ECN field of its IP header.
     pub fn on_packet(&mut self, now_us: u64, payload: &[u8], ecn: Ecn) {
         let ecn = match ecn {
             Ecn::NotEct => None,
@@ -238,7 +238,7 @@ impl QuicClient {
         self.after();
     }
 
-    /// The next datagram for the server.
+    /// Returns the next datagram for the server.
     pub fn poll_datagram(&mut self, now_us: u64) -> Option<Vec<u8>> {
         if self.outgoing.is_empty() {
             let mut buffer = Vec::new();
@@ -251,8 +251,8 @@ impl QuicClient {
         self.outgoing.pop_front()
     }
 
-    /// The next datagrams for the server, back to back, and the length of each but the last, in
-    /// bytes: as the kernel takes them with `UDP_SEGMENT`.
+    /// Returns the next datagrams for the server, back to back, and the length of each but the
+    /// last, in bytes: the form of `UDP_SEGMENT`.
     pub fn poll_superpacket(&mut self, now_us: u64) -> Option<(Vec<u8>, usize)> {
         if let Some(datagram) = self.outgoing.pop_front() {
             let each = datagram.len();
@@ -267,14 +267,14 @@ impl QuicClient {
         Some((buffer, transmit.segment_size.unwrap_or(transmit.size)))
     }
 
-    /// When [`on_timeout`](Self::on_timeout) is to be called.
+    /// Returns the time at which [`on_timeout`](Self::on_timeout) is due.
     pub fn next_timeout_us(&mut self) -> Option<u64> {
         let at = self.connection.poll_timeout()?;
         let ns = at.saturating_duration_since(self.start).as_nanos();
         Some(ns.div_ceil(1000) as u64)
     }
 
-    /// Time has passed.
+    /// Handles the passage of time.
     pub fn on_timeout(&mut self, now_us: u64) {
         self.connection.handle_timeout(self.at(now_us));
         self.after();
@@ -305,7 +305,7 @@ impl QuicClient {
         Some(id.into())
     }
 
-    /// What the server has sent on a stream.
+    /// Reads received data of a stream.
     ///
     /// # Panics
     /// If the stream is not open.
@@ -313,7 +313,7 @@ impl QuicClient {
         self.receive_some(stream, usize::MAX)
     }
 
-    /// The same, of so many bytes at most.
+    /// Reads received data of a stream, at most `bytes_max` bytes.
     ///
     /// # Panics
     /// If the stream is not open.
@@ -331,41 +331,41 @@ impl QuicClient {
         received
     }
 
-    /// Opens a stream on which the client sends nothing but this so far.
+    /// Opens a stream, and sends first bytes on it, without the stream's end.
     pub fn open(&mut self, first: &[u8]) -> Option<u64> {
         let id = self.connection.streams().open(Dir::Bi)?;
         self.send(id.into(), first);
         Some(id.into())
     }
 
-    /// Opens a stream that goes to the server only.
+    /// Opens a unidirectional stream to the server.
     pub fn open_unidirectional(&mut self) -> Option<u64> {
         self.connection.streams().open(Dir::Uni).map(Into::into)
     }
 
-    /// The next stream that the server has opened.
+    /// Accepts the next unidirectional stream of the server.
     pub fn accept(&mut self) -> Option<u64> {
         self.connection.streams().accept(Dir::Uni).map(Into::into)
     }
 
-    /// Sends more on a stream.
+    /// Sends further bytes on a stream.
     ///
     /// # Panics
-    /// If it is not open, or it is too much.
+    /// If the stream is not open, or flow control does not permit all bytes.
     pub fn send(&mut self, stream: u64, bytes: &[u8]) {
         let id = StreamId::from(VarInt::from_u64(stream).expect("a stream"));
         let written = self.connection.send_stream(id).write(bytes);
         assert_eq!(written.expect("the stream is open"), bytes.len());
     }
 
-    /// Sends as much of this on a stream as the server permits: so many bytes.
+    /// Sends as many bytes on a stream as flow control permits, and returns their number.
     pub fn send_some(&mut self, stream: u64, bytes: &[u8]) -> usize {
         let id = StreamId::from(VarInt::from_u64(stream).expect("a stream"));
         let written = self.connection.send_stream(id).write(bytes);
         written.unwrap_or(0)
     }
 
-    /// Sends as much on a stream as the server permits: so many bytes.
+    /// Fills a stream's flow-control window, and returns the number of bytes sent.
     pub fn fill(&mut self, stream: u64) -> usize {
         let id = StreamId::from(VarInt::from_u64(stream).expect("a stream"));
         let mut sent = 0;
@@ -375,7 +375,7 @@ impl QuicClient {
         sent
     }
 
-    /// Abandons what was sent on a stream.
+    /// Resets a stream.
     pub fn reset(&mut self, stream: u64, code: u32) {
         let id = StreamId::from(VarInt::from_u64(stream).expect("a stream"));
         let reset = self
@@ -385,37 +385,37 @@ impl QuicClient {
         assert!(reset.is_ok(), "the stream is open");
     }
 
-    /// Wants no more of a stream.
+    /// Sends STOP_SENDING for a stream.
     pub fn stop(&mut self, stream: u64, code: u32) {
         let id = StreamId::from(VarInt::from_u64(stream).expect("a stream"));
         let stopped = self.connection.recv_stream(id).stop(VarInt::from_u32(code));
         assert!(stopped.is_ok(), "the stream is open");
     }
 
-    /// Goes on from another address, and says something from there.
+    /// Continues from another address, and sends packets from it.
     pub fn move_to(&mut self, local: SocketAddr) {
         self.local = local;
         self.connection.local_address_changed();
     }
 
-    /// True once the server has said that the handshake is done (RFC 9001 §4.1.2). Before, no
-    /// client changes its address (RFC 9000 §9).
+    /// Returns true once the server has confirmed the handshake (HANDSHAKE_DONE, RFC 9001 §4.1.2).
+    /// Before, no client changes its address (RFC 9000 §9).
     pub fn is_confirmed(&self) -> bool {
         self.connection.stats().frame_rx.handshake_done > 0
     }
 
-    /// True if it resumes a session that permits early data: what is sent before the handshake is
-    /// complete leaves with it, and is lost if the server refuses it.
+    /// Returns true if the client resumes a session that permits early data: data sent before the
+    /// handshake is complete leaves with it, and is lost if the server rejects it.
     pub fn may_send_early(&self) -> bool {
         self.connection.has_0rtt()
     }
 
-    /// True if the handshake is complete, and the server has taken the early data.
+    /// Returns true if the handshake is complete, and the server has accepted the early data.
     pub fn is_early_data_accepted(&self) -> bool {
         self.is_connected && self.connection.has_0rtt() && self.connection.accepted_0rtt()
     }
 
-    /// True if nothing is left of the connection, not even the wait for stray packets.
+    /// Returns true if no state of the connection is left, not even the wait for stray packets.
     pub fn is_drained(&self) -> bool {
         self.connection.is_drained()
     }
@@ -556,7 +556,7 @@ impl Session for ClientSession {
         })
     }
 
-    /// RFC 9001 §5.8
+    /// Verifies the integrity tag of a Retry (RFC 9001 §5.8).
     fn is_valid_retry(&self, id: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
         let key = [
             0xbe, 0x0c, 0x69, 0x0b, 0x9f, 0x66, 0x57, 0x5a, 0x1d, 0x76, 0x6b, 0x54, 0xe3, 0x68,
@@ -589,7 +589,7 @@ impl Session for ClientSession {
     }
 }
 
-/// A key, and what it has opened: of each packet number, a digest of the packet.
+/// A key, with a digest of the packet opened under each packet number.
 struct PlainPacketKey {
     key: Box<dyn quic::PacketKey>,
     opened: Mutex<HashMap<u64, [u8; 32]>>,
@@ -605,8 +605,8 @@ impl PlainPacketKey {
         })
     }
 
-    /// A key of Initial packets, which hides nothing: a server that keeps no state refuses each of
-    /// a client's attempts under number 0 (RFC 9001 §5.2).
+    /// Returns a key of Initial packets, which is public: a server without state refuses each of a
+    /// client's attempts under number 0 (RFC 9001 §5.2), so that reuse is no error.
     fn public(key: Box<dyn quic::PacketKey>) -> Box<dyn PacketKey> {
         Box::new(Self {
             is_public: true,
@@ -615,8 +615,8 @@ impl PlainPacketKey {
     }
 
     /// # Panics
-    /// If another packet of this number was opened (RFC 9001 §5.3), or it is nothing but padding,
-    /// which a server that fills placeholders in has left out.
+    /// If another packet of this number was opened (RFC 9001 §5.3), or the packet is only padding,
+    /// the result of a server that failed to fill its placeholders.
     fn watch(&self, number: u64, digest: [u8; 32], plaintext: &[u8]) {
         if self.is_public {
             return;
@@ -694,7 +694,7 @@ impl HeaderKey for PlainHeaderKey {
     }
 }
 
-/// The key of stateless resets, which no server asks a client for.
+/// The key of stateless resets, which clients do not need.
 struct NoResets;
 
 impl HmacKey for NoResets {

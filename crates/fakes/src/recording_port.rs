@@ -1,4 +1,4 @@
-//! A port that records what is sent, and answers as the test says.
+//! A port that records sent packets, with results chosen by the test.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -15,54 +15,54 @@ use wire::tcp::Flags;
 /// Sequence number of the first payload byte of every flow: the stream soon wraps around.
 pub const FIRST_SEQ: u32 = u32::MAX - 1000;
 
-/// A packet that was handed to the port.
+/// A packet passed to the port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Ethernet, IP and TCP header.
     pub header: Vec<u8>,
     /// Payload.
     pub payload: Vec<u8>,
-    /// Where the TCP header begins.
+    /// Offset of the TCP header.
     pub tcp_offset: usize,
-    /// Payload of each segment that it is cut into, in bytes.
+    /// Payload of each segment after segmentation, in bytes.
     pub mss: u16,
 }
 
 impl Packet {
-    /// The header, parsed.
+    /// Parses the header: sequence number, flags, TSval.
     pub fn parsed(&self) -> (u32, Flags, Option<u32>) {
         let mut bytes = self.header.clone();
         let header = HeaderMut::parse(&mut bytes).expect("a header");
         (header.seq(), header.flags(), header.timestamp_value())
     }
 
-    /// Sequence number.
+    /// Returns the sequence number.
     pub fn seq(&self) -> u32 {
         self.parsed().0
     }
 
-    /// Flags.
+    /// Returns the flags.
     pub fn flags(&self) -> Flags {
         self.parsed().1
     }
 
-    /// TSval.
+    /// Returns TSval.
     pub fn timestamp(&self) -> u32 {
         self.parsed().2.expect("a timestamps option")
     }
 
-    /// Which flow it is of: tests put the flow's id into the destination port.
+    /// Returns the flow: tests put its id into the destination port.
     pub fn flow(&self) -> FlowId {
         let at = self.tcp_offset + 2;
         FlowId(u16::from_be_bytes([self.header[at], self.header[at + 1]]).into())
     }
 
-    /// Offset in the stream of the first payload byte.
+    /// Returns the offset in the stream of the first payload byte.
     pub fn stream_offset(&self) -> usize {
         self.seq().wrapping_sub(FIRST_SEQ) as usize
     }
 
-    /// Does what the port does, and checks that a receiver would take the result.
+    /// Completes the packet as the port would, and checks that a receiver would accept it.
     pub fn check(&self) {
         let mut frame = self.header.clone();
         frame.extend_from_slice(&self.payload);
@@ -80,7 +80,7 @@ impl Packet {
     }
 }
 
-/// Datagrams that were handed to the port as one packet.
+/// Datagrams passed to the port as one packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagrams {
     /// Ethernet, IP and UDP header.
@@ -92,25 +92,25 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// The payload of each.
+    /// Returns the payload of each datagram.
     pub fn each(&self) -> impl Iterator<Item = &[u8]> {
         self.payload.chunks(self.payload_bytes)
     }
 
-    /// Which flow they are of: tests put the flow's id into the destination port.
+    /// Returns the flow: tests put its id into the destination port.
     pub fn flow(&self) -> FlowId {
         let at = self.header.len() - datagram::HEADER_BYTES + 2;
         FlowId(u16::from_be_bytes([self.header[at], self.header[at + 1]]).into())
     }
 
-    /// IPv4 identification.
+    /// Returns the IPv4 identification.
     pub fn identification(&self) -> Option<u16> {
         let mut bytes = self.header.clone();
         let header = UdpHeaderMut::parse(&mut bytes).expect("a header");
         header.identification()
     }
 
-    /// Checks that lengths and the sum of the pseudo-header are what the port wants.
+    /// Checks that lengths and the pseudo-header's sum are as the port requires.
     fn check(&self) {
         let mut bytes = self.header.clone();
         let mut header = UdpHeaderMut::parse(&mut bytes).expect("a header");
@@ -119,14 +119,14 @@ impl Datagrams {
     }
 }
 
-/// What the port will answer.
+/// Result of a send.
 #[derive(Debug)]
 pub enum Answer {
-    /// Takes nothing now.
+    /// The port has no room.
     Busy,
-    /// Drops the packet.
+    /// The port drops the packet.
     Drop,
-    /// Fails.
+    /// The port fails.
     Fail,
 }
 
@@ -140,52 +140,52 @@ struct Tap {
     lenient: bool,
 }
 
-/// Sees what leaves, and decides what the port answers.
+/// Shares a port's packets with the test, and decides the results of sends.
 #[derive(Clone, Debug, Default)]
 pub struct Recording(Arc<Mutex<Tap>>);
 
 impl Recording {
-    /// What was sent so far.
+    /// Returns the packets sent so far.
     pub fn packets(&self) -> Vec<Packet> {
         self.0.lock().unwrap().packets.clone()
     }
 
-    /// The same, which is then forgotten.
+    /// Removes and returns the packets sent so far.
     pub fn take(&self) -> Vec<Packet> {
         std::mem::take(&mut self.0.lock().unwrap().packets)
     }
 
-    /// The datagrams that were sent so far, which are then forgotten.
+    /// Removes and returns the datagrams sent so far.
     pub fn take_datagrams(&self) -> Vec<Datagrams> {
         std::mem::take(&mut self.0.lock().unwrap().datagrams)
     }
 
-    /// The next packets meet with these answers.
+    /// Sets the results of the next sends.
     pub fn answer(&self, answers: impl IntoIterator<Item = Answer>) {
         self.0.lock().unwrap().answers.extend(answers);
     }
 
-    /// A frame arrives, of which the checksum was not verified.
+    /// Lets a frame arrive, with an unverified checksum.
     pub fn arrive(&self, frame: Vec<u8>) {
         self.0.lock().unwrap().arriving.push_back(frame);
     }
 
-    /// Frames that have arrived and were not taken.
+    /// Returns the number of frames that have arrived and were not received.
     pub fn arriving(&self) -> usize {
         self.0.lock().unwrap().arriving.len()
     }
 
-    /// The port is busy until opened again.
+    /// Makes the port busy until it is opened again.
     pub fn close(&self, closed: bool) {
         self.0.lock().unwrap().closed = closed;
     }
 
-    /// Packets need not be such that a receiver would take them.
+    /// Accepts packets that a receiver would reject.
     pub fn be_lenient(&self) {
         self.0.lock().unwrap().lenient = true;
     }
 
-    /// The streams that a receiver would put together, by flow. Bytes sent twice must be the same.
+    /// Returns the reassembled streams, by flow. Bytes sent twice must be the same.
     pub fn streams(&self) -> BTreeMap<u64, Vec<u8>> {
         let mut streams: BTreeMap<u64, Vec<Option<u8>>> = BTreeMap::new();
         for packet in self.packets() {
@@ -211,18 +211,18 @@ impl Recording {
     }
 }
 
-/// A port that writes down what it is given.
+/// A port that records its packets.
 #[derive(Debug)]
 pub struct RecordingPort {
     recording: Recording,
     superpacket_max: usize,
-    /// Packets until it is closed.
+    /// Packets until it becomes busy.
     takes: Option<usize>,
     target: Option<Target>,
 }
 
 impl RecordingPort {
-    /// A port for superpackets of at most `superpacket_max` bytes.
+    /// Returns a port for superpackets of at most `superpacket_max` bytes.
     pub fn new(recording: &Recording, superpacket_max: usize) -> RecordingPort {
         let recording = recording.clone();
         RecordingPort {
@@ -233,12 +233,12 @@ impl RecordingPort {
         }
     }
 
-    /// What a steering map calls the port.
+    /// Sets the port's target in a steering map.
     pub fn set_target(&mut self, target: Option<Target>) {
         self.target = target;
     }
 
-    /// Takes so many packets and is busy then, until opened again.
+    /// Makes the port busy after `packets` packets, until it is opened again.
     pub fn close_after(&mut self, packets: usize) {
         self.takes = Some(packets);
     }

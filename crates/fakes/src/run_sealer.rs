@@ -1,4 +1,4 @@
-//! What a NIC stack does with the runs of one connection.
+//! Sealing of one connection's runs, in place of a NIC stack.
 
 use std::collections::HashMap;
 
@@ -16,20 +16,20 @@ pub const LIMITS: RunLimits = RunLimits {
     keys_max: usize::MAX,
 };
 
-/// What the NIC stack does with keys and runs.
+/// Keys and positions of a connection's records.
 #[derive(Default)]
 pub struct RunSealer {
     /// Keys by epoch.
     pub keys: HashMap<u16, Keys>,
-    /// Behind the last record of each epoch, and of the stream.
+    /// Next record number of each epoch, and the end of the stream.
     numbers: HashMap<u16, u64>,
     pub(crate) stream_end: u64,
-    /// Records that it has sealed: content type and plaintext, in bytes.
+    /// Sealed records: content type and plaintext length, in bytes.
     pub records: Vec<(ContentType, usize)>,
 }
 
 impl RunSealer {
-    /// Seals a run: the records, and their tags.
+    /// Seals a run; returns the records, and their tags.
     pub fn seal(&mut self, run: &Run) -> (Vec<u8>, Vec<Tag>) {
         let keys = &self.keys[&run.epoch];
         let number = self.numbers.entry(run.epoch).or_insert(run.number);
@@ -51,7 +51,7 @@ impl RunSealer {
     }
 }
 
-/// The records of a run and their tags.
+/// Seals a run with `keys`; returns the records and their tags.
 pub fn seal(keys: &Keys, run: &Run) -> (Vec<u8>, Vec<Tag>) {
     let mut plaintext = Vec::new();
     for piece in &run.pieces {

@@ -1,5 +1,5 @@
-//! A NIC stack that seals as RustCrypto does, checks its commands strictly, and shares an oracle
-//! with those before and after it: of each record, all that has ever left is the same.
+//! A NIC stack that seals with RustCrypto, checks its commands strictly, and shares an oracle with
+//! its predecessors and successors: all departed copies of a record are identical.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -17,26 +17,26 @@ use crate::nic::Sealer;
 /// Key and IV, and the number of a record.
 type Nonce = (Vec<u8>, u64);
 
-/// What NIC stacks that follow each other have in common: the world.
+/// State that successive NIC stacks share.
 #[derive(Clone, Default)]
 pub struct World {
-    /// Each record that has left.
+    /// Departed records.
     left: Rc<RefCell<HashMap<Nonce, Vec<u8>>>>,
-    /// What files have become: whatever they held is XORed with this.
+    /// Content of files: XORed with this value.
     pub version: Rc<Cell<u8>>,
-    /// Keys that flows have at a time, at most.
+    /// Most keys that a flow has had at a time.
     pub keys_max: Rc<Cell<usize>>,
-    /// Records sealed that were sealed before.
+    /// Records sealed again after a first time.
     pub sealed_again: Rc<Cell<usize>>,
 }
 
 impl World {
-    /// Records that have left.
+    /// Returns the number of departed records.
     pub fn records(&self) -> usize {
         self.left.borrow().len()
     }
 
-    /// A sealer in this world.
+    /// Returns a sealer that shares this state.
     pub fn sealer(&self) -> Box<dyn Sealer> {
         Box::new(ReferenceSealer {
             world: self.clone(),
@@ -49,7 +49,7 @@ impl World {
 struct ReferenceSealer {
     world: World,
     flows: HashMap<FlowId, Flow>,
-    /// What SENDs that have not left name: records of a flow.
+    /// Records of SENDs that have not departed.
     sends: HashMap<SendId, (FlowId, Vec<Sealed>)>,
 }
 
@@ -63,12 +63,12 @@ struct Sealed {
 #[derive(Default)]
 struct Flow {
     keys: BTreeMap<u16, Keys>,
-    /// Epochs of which KEYGONE was said.
+    /// Epochs with a KEYGONE.
     going: Vec<u16>,
     last_epoch: Option<u16>,
     runs: VecDeque<Run>,
     defined_end: u64,
-    /// Epoch and number behind the last record.
+    /// Epoch and number after the last record.
     defined: (u16, u64),
     failed: bool,
 }
@@ -81,7 +81,7 @@ struct Run {
     each: usize,
     pieces: Vec<Piece>,
     overhead: usize,
-    /// Whether it was reported, or told.
+    /// Known tags, with whether the host has them.
     tags: Vec<Option<(Tag, bool)>>,
 }
 

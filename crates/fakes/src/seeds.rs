@@ -1,7 +1,7 @@
-//! Randomised tests that say which seed replays them.
+//! Randomised tests that report the seed of a failure.
 
-/// Runs with the seeds from 1 to `last`, or with the one that the environment names, and says which
-/// one fails. Each run is given a generator of numbers below another.
+/// Runs with the seeds from 1 to `last`, or with that in the environment variable `SEED`, and
+/// reports the one that fails. Each run gets a generator of random numbers below its argument.
 pub fn each_seed(last: u64, run: fn(&mut dyn FnMut(u64) -> u64)) {
     let only = std::env::var("SEED").map(|seed| seed.parse().unwrap());
     for seed in only.map_or(1..=last, |seed: u64| seed..=seed) {

@@ -11,7 +11,7 @@ use tls::{Certificates, Cipher, Config, Connection, Files, Settings, Suite, Vers
 /// Name of the files of every [`Identity`].
 pub const FILES: &str = "test";
 
-/// Now, by the clock of these tests: certificates of rcgen are valid then.
+/// Present time of these tests, within the validity of rcgen's certificates.
 pub const UNIX_TIME: Duration = Duration::from_secs(1_800_000_000);
 
 /// A self-signed certificate.
@@ -23,7 +23,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A certificate for `names`.
+    /// Returns a certificate for `names`.
     pub fn new(names: &[&str], algorithm: &'static rcgen::SignatureAlgorithm) -> Self {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let key = rcgen::KeyPair::generate_for(algorithm).unwrap();
@@ -32,18 +32,18 @@ impl Identity {
         Self { certificate, key }
     }
 
-    /// A certificate with a key on P-256.
+    /// Returns a certificate with a key on P-256.
     pub fn ecdsa(names: &[&str]) -> Self {
         Self::new(names, &rcgen::PKCS_ECDSA_P256_SHA256)
     }
 
-    /// Certificate and key as files have them.
+    /// Returns certificate and key as PEM files.
     pub fn files(&self) -> Files {
         Files::from_pem(FILES, &self.certificate.pem(), &self.key.serialize_pem())
     }
 }
 
-/// A listener, and what its clients trust.
+/// A listener, and its clients' trust store.
 pub struct Site {
     /// Configuration of the listener.
     pub config: Arc<Config>,
@@ -53,7 +53,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// A listener with these certificates, which clients trust.
+    /// Returns a listener with these certificates, which clients trust.
     pub fn new(identities: &[Identity], settings: &Settings) -> Self {
         let files: Vec<_> = identities.iter().map(Identity::files).collect();
         let certificates = Arc::new(Certificates::new(&files).unwrap());
@@ -69,7 +69,7 @@ impl Site {
         site
     }
 
-    /// One that is there by default.
+    /// Returns a listener with the default settings.
     pub fn plain() -> Self {
         Self::new(&[Identity::ecdsa(&["localhost"])], &Settings::default())
     }
@@ -79,19 +79,19 @@ impl Site {
         self.roots.add(identity.certificate.der().clone()).unwrap();
     }
 
-    /// A connection of the listener.
+    /// Returns a connection of the listener.
     pub fn server(&self) -> Connection {
         Connection::new(Arc::clone(&self.config), 0).unwrap()
     }
 
-    /// The same with a key exchange whose share does not fit into one datagram of QUIC.
+    /// Returns a client's configuration with a key exchange whose share exceeds a QUIC datagram.
     pub fn long_client_config(&self, suite: Suite) -> ClientConfig {
         let mut provider = aws_lc_rs::default_provider();
         provider.kx_groups = vec![aws_lc_rs::kx_group::X25519MLKEM768];
         self.client_config_with(suite, provider)
     }
 
-    /// What a client that can do no other suite than this one wants.
+    /// Returns the configuration of a client that supports only this suite.
     pub fn client_config(&self, suite: Suite) -> ClientConfig {
         self.client_config_with(suite, aws_lc_rs::default_provider())
     }

@@ -18,17 +18,17 @@ pub struct Pair {
     pub client: ClientConnection,
     /// Server.
     pub server: TlsServer,
-    /// What the client has received.
+    /// Data that the client has received.
     pub received: Vec<u8>,
 }
 
 impl Pair {
-    /// A client that asks for `localhost`.
+    /// Returns a client that connects to `localhost`, and its server.
     pub fn new(site: &Site, client: Arc<ClientConfig>) -> Self {
         Self::named(site, client, "localhost")
     }
 
-    /// A client that asks for `name`.
+    /// Returns a client that connects to `name`, and its server.
     pub fn named(site: &Site, client: Arc<ClientConfig>, name: &str) -> Self {
         let name = ServerName::try_from(name.to_owned()).unwrap();
         Self {
@@ -38,7 +38,7 @@ impl Pair {
         }
     }
 
-    /// Passes bytes to and fro until neither side has anything to send.
+    /// Passes bytes to and fro until neither side has any to send.
     pub fn pump(&mut self) -> Result<(), rustls::Error> {
         loop {
             let mut to_server = Vec::new();
@@ -68,7 +68,7 @@ impl Pair {
         Ok(())
     }
 
-    /// What the handshake has agreed on.
+    /// Returns the parameters that the handshake has negotiated.
     pub fn agreed(&self) -> &tls::Agreed {
         match &self.server.events[0] {
             Event::Connected(agreed) => agreed,
@@ -76,7 +76,8 @@ impl Pair {
         }
     }
 
-    /// The client asks, the server answers with a header and a file, and the client has it right.
+    /// The client requests data, the server answers with a header and a file, and the client checks
+    /// them.
     pub fn download(&mut self, object: u32, len: u64) {
         self.client
             .writer()
@@ -101,7 +102,7 @@ impl Pair {
     }
 }
 
-/// The traffic secrets of TLS 1.3, by what RFC 8446 §7.1 calls them in short.
+/// The traffic secrets of TLS 1.3, by their short names in RFC 8446 §7.1.
 #[derive(Debug, Default)]
 pub struct Secrets(pub Mutex<HashMap<String, Vec<u8>>>);
 

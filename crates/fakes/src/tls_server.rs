@@ -1,4 +1,4 @@
-//! A TLS connection of the host stack together with what seals for it.
+//! A TLS connection of the host stack together with its sealer.
 
 use tls::{Connection, Event, Transmit};
 
@@ -6,22 +6,22 @@ use crate::keys::Keys;
 use crate::run_sealer::{LIMITS, RunSealer};
 use crate::site::Site;
 
-/// A server with its NIC stack; what it sends is bytes.
+/// A server with its sealer, which sends plain bytes instead of commands.
 pub struct TlsServer {
     /// Connection.
     pub connection: Connection,
-    /// What seals for it.
+    /// Sealer of its records.
     pub nic: RunSealer,
-    /// Its clock.
+    /// Time of the server, in microseconds.
     pub now_us: u64,
     /// Events so far.
     pub events: Vec<Event>,
-    /// Text that it has received.
+    /// Plaintext received.
     pub received: Vec<u8>,
 }
 
 impl TlsServer {
-    /// A connection of `site`.
+    /// Returns a server for `site`.
     pub fn new(site: &Site) -> Self {
         Self {
             connection: site.server(),
@@ -32,7 +32,7 @@ impl TlsServer {
         }
     }
 
-    /// Takes bytes from the client.
+    /// Receives bytes from the client.
     pub fn receive(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -58,7 +58,7 @@ impl TlsServer {
         }
     }
 
-    /// All that it has to say.
+    /// Returns all bytes to send.
     pub fn transmit(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         while let Some(transmit) = self.connection.poll_transmit(self.now_us, &LIMITS) {
@@ -85,7 +85,7 @@ impl TlsServer {
 }
 
 impl TlsServer {
-    /// Stream offset behind all that was sent.
+    /// Returns the stream offset after the last byte sent.
     pub fn nic_stream_end(&self) -> u64 {
         self.nic.stream_end
     }

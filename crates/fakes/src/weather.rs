@@ -1,19 +1,19 @@
-//! What a network does to datagrams.
+//! Effects of a network on datagrams.
 
-/// How often, in parts of a thousand.
+/// Frequency of each effect, per thousand datagrams.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Weather {
-    /// They do not arrive.
+    /// Datagrams lost.
     pub lost: u64,
-    /// They take up to 5 ms longer, and so others overtake them.
+    /// Datagrams delayed by up to 5 ms, so that others overtake them.
     pub late: u64,
-    /// They arrive with a bit turned round.
+    /// Datagrams with one bit flipped.
     pub damaged: u64,
 }
 
 impl Weather {
-    /// How long a datagram takes, in microseconds, if it arrives. `random` returns a number below
-    /// its argument.
+    /// Returns the delay of a datagram, in microseconds, if it arrives. `random` returns a number
+    /// below its argument.
     pub fn fate(self, random: &mut dyn FnMut(u64) -> u64, datagram: &mut [u8]) -> Option<u64> {
         if random(1000) < self.lost {
             return None;

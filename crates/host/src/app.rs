@@ -1,7 +1,7 @@
 //! The in-process stream interface on which servers stand.
 //!
 //! An [`Application`] gets [`AppEvent`]s and acts through [`Io`]. Everything runs on the shard's
-//! own thread; nothing here blocks. `quic` has what streams of QUIC connections have beyond others.
+//! own thread; nothing here blocks. `quic` adds the types that only QUIC streams need.
 
 mod quic;
 
@@ -36,16 +36,16 @@ impl StreamId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileHandle(pub u64);
 
-/// An application of the shard: what it binds and opens is its own. The application that was there
-/// first, the server, is [`Owner::SERVER`].
+/// An application of the shard; each binding, stream and file has one owner. The server in the host
+/// process is [`Owner::SERVER`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(pub u32);
 
 impl Owner {
     /// The server in the host process.
     pub const SERVER: Owner = Owner(0);
-    /// The proxy in the host process. Applications in other processes are numbered from 1, and
-    /// never come as far.
+    /// The proxy in the host process. Applications in other processes are numbered from 1 and never
+    /// reach this number.
     pub const PROXY: Owner = Owner(u32::MAX);
 }
 
@@ -53,7 +53,7 @@ impl Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BindingId(pub(crate) NonZeroU64);
 
-/// What an application binds (bind(2)).
+/// Arguments of [`Io::bind`] (bind(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bind {
     /// The application.
@@ -111,7 +111,7 @@ impl fmt::Display for BindError {
 
 impl std::error::Error for BindError {}
 
-/// What a listener's connections begin with, where it differs from the stack's configuration.
+/// Initial options of a listener's connections; `None` keeps the stack's configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamOptions {
     /// `TCP_NODELAY`.
@@ -128,11 +128,11 @@ pub struct StreamOptions {
     pub congestion: Option<tcp::CongestionAlgorithm>,
     /// `TCP_MAXSEG`: the largest MSS, in bytes.
     pub mss_max: Option<u16>,
-    /// `TCP_DEFER_ACCEPT`: the connection is accepted with its first data, or after so long.
+    /// `TCP_DEFER_ACCEPT`: the connection is accepted with its first data, or after this time.
     pub defer_accept: Option<Duration>,
-    /// `TCP_FASTOPEN`: whether text of a SYN is taken, where the stack does so at all.
+    /// `TCP_FASTOPEN`: accepts text in SYNs, if the stack does so at all.
     pub fast_open: Option<bool>,
-    /// Of its packets.
+    /// `IP_TOS` and `IPV6_TCLASS`.
     pub traffic_class: TrafficClass,
     /// NIC stacks answer the listener's SYNs, where that is permitted.
     pub setup_offload: Option<bool>,
@@ -140,7 +140,7 @@ pub struct StreamOptions {
     pub teardown_offload: Option<bool>,
 }
 
-/// What an application may change about a stream while it lives.
+/// An option that an application may change on a live stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamOption {
     /// `TCP_NODELAY`.
@@ -163,8 +163,8 @@ pub enum StreamOption {
     MssMax(u16),
     /// `IP_TOS` and `IPV6_TCLASS`, for the packets that follow.
     TrafficClass(TrafficClass),
-    /// A NIC stack runs its end, where that is permitted. Without effect if this side has opened
-    /// the connection.
+    /// A NIC stack runs the connection's end, where that is permitted. Without effect on
+    /// connections that this side has opened.
     TeardownOffload(bool),
 }
 
@@ -187,7 +187,7 @@ impl TrafficClass {
     }
 }
 
-/// What NIC stacks may do by themselves for applications that ask for it.
+/// Offloads to NIC stacks that the configuration permits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offloads {
     /// Answer SYNs.
@@ -197,13 +197,13 @@ pub struct Offloads {
 }
 
 impl StreamOptions {
-    /// True if text of SYNs is taken, where the stack does so or not.
+    /// True if the listener and the stack both accept text in SYNs.
     pub(crate) fn takes_syn_text(&self, stack_does: bool) -> bool {
         stack_does && self.fast_open.unwrap_or(true)
     }
 
-    /// Lays over the stack's configuration what a handshake may begin with. The sizes of buffers
-    /// come later: a window scale must not change between SYN,ACK and ACK.
+    /// Overrides the options of `config` that a handshake may begin with. Buffer sizes follow
+    /// later: the window scale must not change between SYN,ACK and ACK.
     pub(crate) fn apply(&self, config: &mut tcp::Config) {
         config.nodelay = self.nodelay.unwrap_or(config.nodelay);
         config.keepalive = self.keepalive.unwrap_or(config.keepalive);
@@ -226,26 +226,27 @@ pub struct FileMeta {
     pub device: u64,
     /// Last status change, in nanoseconds since the epoch.
     pub ctime_ns: i64,
-    /// The content may change and leave all of this as it is: a weak validator (RFC 9110 §8.8.1).
+    /// The content may change while all these fields stay the same: a weak validator (RFC 9110
+    /// §8.8.1).
     pub is_weak: bool,
 }
 
-/// Where a listing goes on: what the part before has said.
+/// The place where a listing continues, as its previous part returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListPlace {
     /// The NIC stack.
     pub(crate) nic: usize,
-    /// Its place; zero for its beginning.
+    /// The place within that NIC stack's listing; zero is the beginning.
     pub(crate) from: u64,
-    /// What it said of the directory before.
+    /// The directory's metadata in the previous part.
     pub(crate) version: Option<contract::FileMeta>,
-    /// NIC stacks of which there is nothing left to tell.
+    /// NIC stacks whose part of the listing is complete.
     pub(crate) told: NicSet,
 }
 
 impl ListPlace {
-    /// A place in what the first NIC stack has, which is what an application is given where there
-    /// is no other: for those who play the host stack.
+    /// Returns a place in the first NIC stack's listing, as applications get it with one NIC stack:
+    /// for tests that act as the host stack.
     pub fn at(from: u64) -> ListPlace {
         ListPlace {
             nic: 0,
@@ -256,15 +257,15 @@ impl ListPlace {
     }
 }
 
-/// Part of what is in a directory.
+/// One part of a directory listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListPart {
     /// Some entries, in no order; perhaps none, though there are more.
     pub entries: Entries,
-    /// Where to go on; `None`: nowhere, that was all.
+    /// Where the listing continues; `None` at its end.
     pub next: Option<ListPlace>,
-    /// The directory has changed since the part before: entries may be missing or told twice,
-    /// unless the listing is begun again.
+    /// The directory has changed since the previous part: entries may be missing or repeated unless
+    /// the listing starts over.
     pub has_changed: bool,
 }
 
@@ -281,11 +282,11 @@ pub enum CloseReason {
     Refused,
     /// No way leads to the peer, while the connection was being opened (`EHOSTUNREACH`).
     Unreachable,
-    /// This side aborted it: [`Io::abort`].
+    /// This side aborted the stream: [`Io::abort`].
     Aborted,
-    /// The NIC stack could not read what was to be sent, or is gone.
+    /// The NIC stack could not read the bytes to send, or is gone.
     DataPlaneFailed,
-    /// TLS has ended it: what the peer sent made no sense, or it said that it is over.
+    /// TLS ended the connection: the peer sent an alert, or invalid records.
     TlsFailed,
 }
 
@@ -322,19 +323,19 @@ impl std::error::Error for ConnectError {}
 /// An event of a stream, for an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppEvent {
-    /// A connection was established by a peer; on a port that speaks TLS, the handshake of TLS is
-    /// over, too. The stream is new.
+    /// A peer's connection is established, on a TLS port including its TLS handshake. The stream is
+    /// new.
     Accepted {
         /// Address and port of the peer.
         peer: SocketAddr,
-        /// What was agreed upon, if the stream speaks TLS.
+        /// Negotiated TLS parameters, if the stream speaks TLS.
         tls: Option<Box<TlsAgreed>>,
     },
     /// A connection that [`Io::connect`] has begun is established.
     Connected,
     /// Bytes have arrived: read until [`Io::read`] returns 0.
     Readable,
-    /// The peer will send no more; what it sent before can still be read.
+    /// The peer will send no more; bytes received before can still be read.
     PeerFinished,
     /// After a short [`Io::write`]: there is room again.
     Writable,
@@ -351,29 +352,28 @@ pub enum AppEvent {
     OpenFailed {
         /// The file.
         file: FileHandle,
-        /// `errno` of Linux; `EISDIR` for a directory. Of a listing, `ENOTDIR` for what is none,
-        /// and `ESTALE` if it cannot go on where it was, and may be begun again.
+        /// `errno` of Linux; `EISDIR` for a directory. A listing fails with `ENOTDIR` if the path
+        /// is no directory, and with `ESTALE` if it cannot continue but may start over.
         errno: u16,
     },
     /// [`Io::list`] has succeeded; the handle is gone.
     Listed {
         /// The directory.
         file: FileHandle,
-        /// Some of what is in it.
+        /// Some of its entries.
         part: Box<ListPart>,
     },
     /// The time set by [`Io::set_timer`] has come.
     Timer,
-    /// Something has become of a splice of which this is the first stream.
+    /// Outcome of a splice whose first stream this is.
     Splice(SpliceEvent),
-    /// The peer abandons what it sends on a stream of QUIC (RFC 9000 §19.4): nothing more can be
-    /// read.
+    /// The peer abandons its side of a QUIC stream (RFC 9000 §19.4): nothing more can be read.
     PeerReset {
         /// The application's error code.
         code: u64,
     },
-    /// The peer does not want what is sent on a stream of QUIC (RFC 9000 §19.5): what is written
-    /// from now on is thrown away.
+    /// The peer stops reading a QUIC stream (RFC 9000 §19.5): bytes written from now on are
+    /// discarded.
     PeerStopped {
         /// The application's error code.
         code: u64,
@@ -382,20 +382,19 @@ pub enum AppEvent {
     Closed {
         /// Why.
         reason: CloseReason,
-        /// What [`Io::acknowledged`] would have said last.
+        /// Last value of [`Io::acknowledged`].
         acknowledged: u64,
-        /// The same of [`Io::retransmissions`].
+        /// Last value of [`Io::retransmissions`].
         retransmissions: u32,
     },
 }
 
-/// Memory that an application has for a stream.
+/// Memory that an application uses for a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamMemory {
     /// Allocated bytes.
     pub bytes: usize,
-    /// The stream that this one serves, if it serves another: their memory counts as one
-    /// connection's, which is that one.
+    /// The stream that this one serves, if any: the memory of both counts as that stream's.
     pub serves: Option<StreamId>,
     /// The client's address, if the peer passes on connections of others.
     pub client: Option<IpAddr>,
@@ -414,14 +413,14 @@ pub trait Application {
     /// them if it is over.
     fn on_quic(&mut self, _io: &mut dyn Io, _connection: QuicConnection, _event: QuicEvent) {}
 
-    /// A client sends a request without TLS to a port that speaks TLS: the response, also without,
-    /// after which the connection ends. Empty for an alert. `is_head` if the method is HEAD.
+    /// Returns the plaintext response to a plaintext request on a TLS port, after which the
+    /// connection ends; empty for an alert. `is_head` if the method is HEAD.
     fn on_plain_http(&mut self, _unix_time: Duration, _is_head: bool) -> Vec<u8> {
         Vec::new()
     }
 
-    /// Memory that the application has for one of its streams, as allocated. Asked now and then,
-    /// and more often when memory is short.
+    /// Returns the memory that the application uses for one of its streams, as allocated. Called
+    /// occasionally, and more often when memory is short.
     fn memory(&self, _owner: Owner, _stream: StreamId) -> StreamMemory {
         StreamMemory::default()
     }
@@ -431,36 +430,37 @@ pub trait Application {
         0
     }
 
-    /// Called in every turn of the shard, after its events: what they have left to be done for all
-    /// of them at once, and what others than peers ask for. Returns true if anything was asked: the
-    /// shard then looks again before it rests.
+    /// Called in every turn of the shard, after its events, for deferred work that covers several
+    /// events and for requests from other processes. Returns true if there were requests: the shard
+    /// then polls again before it rests.
     fn on_turn(&mut self, _io: &mut dyn Io, _now_us: u64) -> bool {
         false
     }
 
-    /// When [`Application::on_turn`] is to be called though nothing else happens, in microseconds
+    /// Time at which [`Application::on_turn`] must be called even without events, in microseconds
     /// of the host's clock.
     fn next_timeout_us(&self) -> Option<u64> {
         None
     }
 
-    /// Descriptors by which others than peers reach the application. They do not change.
+    /// Descriptors by which other processes reach the application. They do not change.
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
         Vec::new()
     }
 
-    /// One of [`Application::wake_fds`] is readable. While there is other work, that is noticed
-    /// some milliseconds late.
+    /// One of [`Application::wake_fds`] is readable. While the shard has other work, it notices
+    /// this some milliseconds late.
     fn on_wake(&mut self, _io: &mut dyn Io, _now_us: u64) {}
 
-    /// An epoll set in which each event that comes ends a sleep: something has come in memory,
-    /// which the next turn looks at. It does not change, and its events may stay.
+    /// An epoll set whose edge-triggered events end a sleep: other processes ring it when they have
+    /// written to shared memory, which the next turn reads. It does not change, and its events may
+    /// stay.
     fn ring_set(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// The shard is about to sleep: asks to be woken by what comes in memory. False if something
-    /// has come already.
+    /// The shard is about to sleep: requests a wake-up for new entries in shared memory. Returns
+    /// false if there are entries already.
     fn prepare_sleep(&mut self) -> bool {
         true
     }
@@ -468,72 +468,71 @@ pub trait Application {
     /// The shard has slept.
     fn finish_sleep(&mut self) {}
 
-    /// An epoll set that ends a rest when it has events: someone waits for the application to
-    /// answer. The rest takes the events, of which one may be of a ring before it.
+    /// An epoll set whose events end a rest: another process waits for the application's answer.
+    /// The rest consumes the events; the first may stem from before the rest.
     fn hurry_set(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Longest rest without a wake-up while the NIC stack has nothing to do, in microseconds:
-    /// others than peers may wait for the application. What they ask for while it has leaves no
-    /// later.
+    /// Longest rest without a wake-up while the NIC stack has nothing to do, in microseconds: other
+    /// processes may wait for the application. While the NIC stack has work, it would carry out
+    /// their requests no earlier.
     fn moderation_us_max(&self) -> u64 {
         u64::MAX
     }
 }
 
-/// What an application may do. A stream or file that is gone is ignored or answers 0: a `Closed`
-/// event is on its way.
+/// Operations of an application. Those on a closed stream or file do nothing or return 0: a
+/// `Closed` event is on its way.
 pub trait Io {
     /// Binds an address and port. The connections of an [`Io`] without a network of its own come
     /// from elsewhere: it has no address.
     fn bind(&mut self, _bind: &Bind) -> Result<BindingId, BindError> {
         Err(BindError::NoAddress)
     }
-    /// Accepts connections to a bound address from now on, with these options; again, changes the
-    /// options of those to come.
+    /// Accepts connections to a bound address from now on, with these options; a second call
+    /// changes the options of later connections.
     fn listen(&mut self, _binding: BindingId, _options: StreamOptions) -> Result<(), BindError> {
         Err(BindError::NoBinding)
     }
-    /// Whether a bound address may be shared with others that want it too: see
-    /// [`Bind::reuse_address`].
+    /// Permits or forbids other bindings of the same address: see [`Bind::reuse_address`].
     fn reuse_address(&mut self, _binding: BindingId, _reuses: bool) {}
-    /// Has a bound address be shared with others of a group ([`Bind::reuse_port`]).
+    /// Shares a bound address with other bindings of a group ([`Bind::reuse_port`]).
     fn join_group(&mut self, _binding: BindingId, _group: u32) {}
-    /// So many more connections of this listener the application can hold now, those on their way
-    /// to it included; without a word, any number. While no listener of an address has room, SYNs
-    /// are dropped, and ACKs that complete handshakes, as Linux does; peers repeat them.
+    /// Limits the further connections that the application accepts from this listener, including
+    /// those on their way to it; unlimited by default. While no listener of an address has room,
+    /// its SYNs and the ACKs that complete handshakes are dropped, as on Linux; peers repeat them.
     fn set_listener_room(&mut self, _binding: BindingId, _room: usize) {}
-    /// The listeners of an application accept connections from a source, or do not: then its SYNs
-    /// are dropped, and ACKs that complete handshakes, as if no listener had room. A source is an
-    /// address of IPv4, or a network of 64 bits of IPv6.
+    /// Permits or refuses connections from a source to an application's listeners. A refused
+    /// source's SYNs, and its ACKs that complete handshakes, are dropped as if no listener had
+    /// room. A source is an IPv4 address or an IPv6 /64.
     fn set_source_room(&mut self, _owner: Owner, _source: IpAddr, _has_room: bool) {}
-    /// Lets go of a bound address, and accepts no more connections there.
+    /// Releases a bound address and stops accepting connections there.
     fn release(&mut self, _binding: BindingId) {}
-    /// Addresses that an application has bound.
+    /// Returns the number of addresses that an application has bound.
     fn bindings(&self, _owner: Owner) -> usize {
         0
     }
-    /// Accepts no more connections at a bound address, which stays bound.
+    /// Stops accepting connections at a bound address, which stays bound.
     fn unlisten(&mut self, _binding: BindingId) {}
-    /// The address of a binding, with the port that was chosen.
+    /// Returns the address of a binding, with the chosen port.
     fn bound_address(&self, _binding: BindingId) -> Option<SocketAddr> {
         None
     }
-    /// The application to which a stream belongs, also with its last event.
+    /// Returns the application that owns a stream, also during the stream's last event.
     fn owner(&self, _stream: StreamId) -> Option<Owner> {
         None
     }
-    /// The listener that a stream has come from, also if it is gone.
+    /// Returns the listener that accepted a stream, also if the listener is gone.
     fn listener(&self, _stream: StreamId) -> Option<BindingId> {
         None
     }
-    /// Own and peer's address of a stream.
+    /// Returns the local and the peer's address of a stream.
     fn addresses(&self, _stream: StreamId) -> Option<(SocketAddr, SocketAddr)> {
         None
     }
-    /// Opens a connection to a peer, from an own address and port; what is unspecified of them is
-    /// chosen. `Connected` or `Closed` follows. What is written until then is sent afterwards.
+    /// Opens a connection to a peer from a local address and port; the stack chooses unspecified
+    /// ones. `Connected` or `Closed` follows. Bytes written until then are sent afterwards.
     fn connect(
         &mut self,
         _owner: Owner,
@@ -542,67 +541,67 @@ pub trait Io {
     ) -> Result<StreamId, ConnectError> {
         Err(ConnectError::NoAddress)
     }
-    /// Takes received bytes out of the stream; returns how many, 0 if there are none.
+    /// Takes received bytes out of the stream; returns their number, 0 if there are none.
     fn read(&mut self, stream: StreamId, buffer: &mut [u8]) -> usize;
-    /// Queues bytes; returns how many were taken. After a short write, `Writable` follows.
+    /// Queues bytes; returns the number accepted. After a short write, `Writable` follows.
     fn write(&mut self, stream: StreamId, bytes: &[u8]) -> usize;
-    /// Queues a range of a file, without touching it; returns how many bytes were virtually queued:
+    /// Queues a range of a file without reading it; returns the number of bytes virtually queued:
     /// all, or 0 if the queue is full (`Writable` follows), the range reaches past the end, or the
     /// stream [is looped](Io::is_looped).
     fn write_file(&mut self, stream: StreamId, file: FileHandle, range: Range<u64>) -> u64;
-    /// True if the peer is on this stack, too: no NIC stack sends for such a stream, so that it
-    /// takes no files.
+    /// True if the peer is on this stack, too: no NIC stack sends for such a stream, so it accepts
+    /// no files.
     fn is_looped(&self, _stream: StreamId) -> bool {
         false
     }
-    /// Asks the NIC stack to open a file below its root, for this stream. The path is relative,
-    /// without a leading `/`. `growth` says whether a file that becomes longer can still be sent,
-    /// up to its size at the open. `Opened` or `OpenFailed` follows.
+    /// Asks the NIC stack to open a file below its root for this stream. The path is relative,
+    /// without a leading `/`. With [`Growth::Allowed`], a file that becomes longer can still be
+    /// sent, up to its size at the open. `Opened` or `OpenFailed` follows.
     fn open(&mut self, stream: StreamId, path: &[u8], growth: Growth) -> FileHandle;
     /// Asks the NIC stacks for the metadata of a file below their roots, for no stream, like
-    /// stat(2). [`Application::on_looked_up`] follows. `None` if too many files are open
-    /// (`EMFILE`), or if the path makes no sense (`EINVAL`).
+    /// stat(2). [`Application::on_looked_up`] follows. Returns `None` if too many files are open
+    /// (`EMFILE`) or the path is invalid (`EINVAL`).
     fn look_up(&mut self, _path: &[u8]) -> Option<FileHandle> {
         None
     }
-    /// The same as [`Io::open`] with a file of which the NIC stack was passed a descriptor. It must
+    /// Opens, like [`Io::open`], a file whose descriptor was passed to the NIC stack. The file must
     /// not grow.
     fn open_passed(&mut self, stream: StreamId, passed: PassedId) -> FileHandle;
-    /// The same as [`Io::look_up`] with a file of which a NIC stack was passed a descriptor.
+    /// Looks up, like [`Io::look_up`], a file whose descriptor was passed to a NIC stack.
     fn look_up_passed(&mut self, _passed: PassedId) -> Option<FileHandle> {
         None
     }
-    /// True while bytes of a file of which a NIC stack was passed a descriptor may have to be sent,
-    /// or sent again. When that is over, [`Io::take_released_passed`] says so.
+    /// True while bytes of a file with a passed descriptor may have to be sent, or sent again.
+    /// [`Io::take_released_passed`] reports the end.
     fn uses_passed(&self, _passed: PassedId) -> bool {
         false
     }
-    /// Which of those files are not used any more, since the last call.
+    /// Returns the passed files whose use has ended since the last call.
     fn take_released_passed(&mut self) -> Vec<PassedId> {
         Vec::new()
     }
-    /// Asks the NIC stack for what is in a directory below its root, for this stream: from its
-    /// beginning, or from the place where a part before has ended. The path is relative, without a
-    /// leading `/`; empty for the root. `Listed` or `OpenFailed` follows. Where several NIC stacks
-    /// have files that are no copies, each is asked, one after the other.
+    /// Asks the NIC stack to list a directory below its root for this stream: from the beginning,
+    /// or from the end of the previous part. The path is relative, without a leading `/`; empty for
+    /// the root. `Listed` or `OpenFailed` follows. If several NIC stacks have files that are no
+    /// copies, each is asked, one after the other.
     fn list(&mut self, stream: StreamId, path: &[u8], from: Option<ListPlace>) -> FileHandle;
-    /// The application is done with the file. What is queued of it is still sent.
+    /// Releases the file. Bytes queued from the file are still sent.
     fn close_file(&mut self, file: FileHandle);
-    /// Sends FIN after all that is queued, in TLS close_notify before that. Reading goes on.
+    /// Sends FIN after all queued bytes, preceded by close_notify in TLS. Reading continues.
     fn shutdown(&mut self, stream: StreamId);
     /// Sends RST and forgets the stream; `Closed` follows.
     fn abort(&mut self, stream: StreamId);
-    /// The application is gone: what is queued still goes, then FIN; a peer that sends more gets
-    /// RST (RFC 9293 §3.10.4). No event follows, and the stream's id means nothing any more.
+    /// Releases the stream: queued bytes are still sent, then FIN; a peer that sends more gets RST
+    /// (RFC 9293 §3.10.4). No event follows, and the stream's id becomes invalid.
     fn close(&mut self, stream: StreamId) {
         self.abort(stream);
     }
-    /// Joins two streams in a NIC stack: what the peer of one sends goes to the peer of the other,
-    /// end included, and neither reaches the application. What it has read of either, it has
-    /// written to the other before; what is unread or queued goes its way. Until the streams come
-    /// back by [`SpliceEvent::Returned`], reading and writing do nothing, and timers do not fire.
-    /// An abort of either resets both peers. What becomes of it, [`AppEvent::Splice`] says of the
-    /// first.
+    /// Joins two streams in a NIC stack: each peer's bytes and end go to the other peer, and none
+    /// reach the application. Bytes that the application has read from one stream must have been
+    /// written to the other before; unread and queued bytes are forwarded. Until the streams return
+    /// with [`SpliceEvent::Returned`], reading and writing do nothing, and timers do not fire. An
+    /// abort of either resets both peers. [`AppEvent::Splice`] reports the outcome on the first
+    /// stream.
     fn splice(
         &mut self,
         _first: StreamId,
@@ -611,80 +610,81 @@ pub trait Io {
     ) -> Result<(), SpliceError> {
         Err(SpliceError::NoNicStack)
     }
-    /// Has the NIC stack give back the streams of a splice, of which this is one. If a peer has
-    /// closed already, it stays.
+    /// Requests a splice's streams back from the NIC stack. A splice of which a peer has closed
+    /// already stays.
     fn unsplice(&mut self, _stream: StreamId) {}
-    /// Which stream of QUIC a stream is, if it is one: also with its first event and its last.
+    /// Returns the QUIC stream behind a stream, if any; also during its first and last events.
     fn quic_stream(&self, _stream: StreamId) -> Option<QuicStream> {
         None
     }
-    /// Opens a stream that goes to the peer only, if the peer permits another one.
+    /// Opens a unidirectional stream to the peer, if the peer permits another one.
     fn open_unidirectional(&mut self, _connection: QuicConnection) -> Option<StreamId> {
         None
     }
-    /// How many streams of both directions the peer may have opened by now (RFC 9000 §4.6): their
-    /// IDs are less than four times that. 0 if the connection is over.
+    /// Returns the number of bidirectional streams that the peer may have opened by now (RFC 9000
+    /// §4.6): their IDs are less than four times this. 0 if the connection is over.
     fn peer_streams_max(&mut self, _connection: QuicConnection) -> u64 {
         0
     }
-    /// Abandons what was written on a stream of QUIC (RESET_STREAM). Reading goes on.
+    /// Abandons the bytes written on a QUIC stream (RESET_STREAM). Reading continues.
     fn reset_stream(&mut self, _stream: StreamId, _code: u64) {}
-    /// Wants nothing more of what the peer sends on a stream of QUIC (STOP_SENDING). Writing goes
-    /// on.
+    /// Refuses further bytes of the peer on a QUIC stream (STOP_SENDING). Writing continues.
     fn stop_sending(&mut self, _stream: StreamId, _code: u64) {}
-    /// Of the streams of a QUIC connection, those of higher priority are sent first; streams of
-    /// the same priority take turns. All begin with 0.
+    /// Sets a stream's priority within its QUIC connection: higher priorities are sent first;
+    /// streams of the same priority take turns. All begin with 0.
     fn prioritize(&mut self, _stream: StreamId, _priority: i32) {}
-    /// Closes a QUIC connection, with an error code of the application. `Closed` follows, of its
-    /// streams first.
+    /// Closes a QUIC connection with an application error code. `Closed` follows, first of its
+    /// streams.
     fn close_quic(&mut self, _connection: QuicConnection, _code: u64, _reason: &[u8]) {}
-    /// What NIC stacks may do for the listeners and connections of applications.
+    /// Returns the offloads that the configuration permits for the listeners and connections of
+    /// applications.
     fn offloads(&self) -> Offloads {
         Offloads::default()
     }
     /// Changes an option of a stream.
     fn set_option(&mut self, _stream: StreamId, _option: StreamOption) {}
-    /// What is known of a stream's TCP.
+    /// Returns the state of a stream's TCP.
     fn info(&self, _stream: StreamId) -> Option<tcp::Info> {
         None
     }
-    /// The congestion window, in bytes.
+    /// Returns the congestion window, in bytes.
     fn congestion_window(&self, _stream: StreamId) -> u64 {
         0
     }
-    /// Bytes received and not read.
+    /// Returns the number of bytes received and not read.
     fn unread(&self, _stream: StreamId) -> usize {
         0
     }
-    /// With `Closed`, and not later: what was received and not read.
+    /// Returns the bytes received and not read; only during the `Closed` event.
     fn take_unread(&mut self, _stream: StreamId) -> Vec<u8> {
         Vec::new()
     }
     /// Calls back with `Timer` after `after`, replacing an earlier timer; `None` cancels it.
     fn set_timer(&mut self, stream: StreamId, after: Option<Duration>);
-    /// The stream waits for nothing but another request of its peer, or no longer does. Where there
-    /// are too many connections, idle ones are aborted first.
+    /// Marks whether the stream only waits for its peer's next request. If there are too many
+    /// connections, idle ones are aborted first.
     fn set_idle(&mut self, stream: StreamId, is_idle: bool);
-    /// Bounds the rate at which the stream sends, in bytes of payload per second; `None` takes the
-    /// bound away. The congestion control may be slower. What has been handed to the NIC stack
-    /// already, a few milliseconds ahead, still leaves as it was meant to.
+    /// Bounds the stream's sending rate, in payload bytes per second; `None` removes the bound. The
+    /// congestion control may be slower. SENDs already handed to the NIC stack, a few milliseconds
+    /// ahead, keep their departure times.
     fn set_max_pacing_rate(&mut self, stream: StreamId, bytes_per_second: Option<u64>);
-    /// `Writable` follows, once, when no more than so many bytes are queued and not sent yet: at
-    /// once, if that is so already. What `TCP_NOTSENT_LOWAT` of Linux is.
+    /// `Writable` follows once when at most this number of bytes are queued and unsent: immediately
+    /// if that is so already. Like `TCP_NOTSENT_LOWAT` of Linux.
     fn set_notsent_lowat(&mut self, stream: StreamId, bytes: u64);
-    /// Bytes of the stream that the peer has acknowledged so far; in TLS, of what was queued.
+    /// Returns the number of stream bytes that the peer has acknowledged; in TLS, of the queued
+    /// plaintext.
     fn acknowledged(&self, stream: StreamId) -> u64;
-    /// Bytes queued and not acknowledged yet.
+    /// Returns the number of bytes queued and not acknowledged yet.
     fn unacknowledged(&self, stream: StreamId) -> u64;
-    /// Bytes queued and not sent yet.
+    /// Returns the number of bytes queued and not sent yet.
     fn unsent(&self, stream: StreamId) -> u64;
-    /// True if the peer alone delays the stream: bytes are unacknowledged, and everything that was
-    /// issued has departed, so that neither the NIC stack nor pacing holds it back.
+    /// True if only the peer delays the stream: bytes are unacknowledged, and all issued bytes have
+    /// departed, so that neither the NIC stack nor pacing holds the stream back.
     fn waits_for_peer(&self, stream: StreamId) -> bool;
-    /// Packets and SENDs of the stream so far that repeated bytes.
+    /// Returns the number of packets and SENDs of the stream that repeated bytes.
     fn retransmissions(&self, stream: StreamId) -> u32;
-    /// Microseconds of the host's clock, when the turn began.
+    /// Returns the time at which the turn began, in microseconds of the host's clock.
     fn now_us(&self) -> u64;
-    /// Time since the epoch, for `Date`; may lag by up to a second.
+    /// Returns the time since the epoch, for `Date`; may lag by up to a second.
     fn unix_time(&self) -> Duration;
 }

@@ -9,18 +9,18 @@ use crate::app::{
     StreamMemory,
 };
 
-/// All of them. [`Io::owner`] says whose a stream is; only `others` looks up files,
-/// only the server has QUIC.
+/// The applications of a shard. [`Io::owner`] identifies the owner of a stream; only `others` looks
+/// up files, only the server has QUIC.
 ///
-/// Each gets the events of its own streams alone. They share the turns of the shard, in which each
-/// bounds what it does.
+/// Each gets the events of its own streams alone. They share the turns of the shard; each bounds
+/// its own work per turn.
 #[derive(Debug)]
 pub struct Applications<S, P, O> {
     /// The server.
     pub server: S,
     /// The proxy.
     pub proxy: P,
-    /// What owns all other streams.
+    /// Owns all other streams.
     pub others: O,
 }
 

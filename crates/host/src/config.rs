@@ -1,4 +1,4 @@
-//! What a shard gets at its start.
+//! Configuration of a shard.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 pub struct StackConfig {
     /// Own addresses with the length of the on-link prefix, in bits.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Next hops for what is not on the link, at most one per address family.
+    /// Next hops for destinations beyond the link, at most one per address family.
     pub gateways: Vec<IpAddr>,
     /// TCP ports on which connections are accepted.
     pub listen_ports: Vec<u16>,
@@ -23,56 +23,55 @@ pub struct StackConfig {
     /// Most connections whose FIN has been sent and which wait for their peer alone. Beyond, the
     /// one that has waited longest is aborted. Default: 32,768.
     pub orphans_max: usize,
-    /// Who is let in.
+    /// Limits on new connections.
     pub admission: Admission,
-    /// Most answers of ICMP and ICMPv6 per second: echo replies, and to datagrams that nothing
+    /// Most ICMP and ICMPv6 replies per second, to echo requests and to datagrams that nothing
     /// listens for. Default: 1,000, as Linux limits its ICMP messages.
     pub echo_replies_per_second: u32,
-    /// Most memory that all connections together hold of what peers make it hold, in bytes: text
-    /// that was received and not read, real bytes that are queued and not acknowledged, buffers of
-    /// TLS, and memory of applications ([`Application::memory`](crate::app::Application::memory)).
-    /// Above three quarters, windows shrink; beyond, the largest connections of the source that
-    /// holds most are reset. Default: 512 MiB.
+    /// Most memory of all connections together that peers control, in bytes: received and unread
+    /// data, queued and unacknowledged real bytes, TLS buffers, and memory of applications
+    /// ([`Application::memory`](crate::app::Application::memory)). Above three quarters, windows
+    /// shrink; beyond the limit, the largest connections of the source that holds most are reset.
+    /// Default: 512 MiB.
     pub connection_memory_bytes_max: usize,
     /// Most RSTs per second that answer segments of no connection, and stateless resets of QUIC
     /// from each port, by the value when it is served. Default: 1,000.
     pub resets_per_second: u32,
-    /// Take a SEND as departed when it is issued, instead of waiting for the echo: RTO, round-trip
-    /// time and loss detection then count the time that the NIC stack reads. For measurements only,
-    /// to see what the echo is good for.
+    /// Take a SEND as departed when it is issued, instead of waiting for the report: RTO,
+    /// round-trip time and loss detection then include the NIC stack's reading time. For
+    /// measurements only, to quantify the benefit of the reports.
     pub departs_at_issue: bool,
     /// The roots of all NIC stacks are copies of each other, times of modification included. A
     /// response may then go on from another NIC stack, if that has a file of the same path, size
     /// and time.
     pub roots_are_replicas: bool,
-    /// Fewest workers in use of each NIC stack; the most are all that it has. With load, more of
-    /// them are used, and fewer without. Default: all, always.
+    /// Fewest workers in use of each NIC stack; under load, up to all its workers are used.
+    /// Default: all, always.
     pub workers_min: usize,
-    /// How often the load of NIC workers is looked at, in microseconds; all other times of the
-    /// division of labour are multiples of it. Default: half a second, in which a worker reports
-    /// twice.
+    /// Interval of looks at the load of NIC workers, in microseconds; all other times of the
+    /// division of labour are multiples of this interval. Default: half a second, in which a worker
+    /// reports twice.
     pub load_interval_us: u64,
-    /// Take text that comes with a SYN (RFC 7413), on listeners that do not say otherwise.
+    /// Accept text in SYNs (RFC 7413), on listeners without an option of their own.
     pub fast_open: bool,
-    /// NIC stacks answer SYNs: of which listeners.
+    /// Listeners whose SYNs NIC stacks answer.
     pub setup_offload: OffloadPolicy,
-    /// NIC stacks run the end of connections, FIN and its retransmission, answers, TIME-WAIT: of
-    /// which ones.
+    /// Connections whose end NIC stacks run: FIN and its retransmission, answers, TIME-WAIT.
     pub teardown_offload: OffloadPolicy,
-    /// Most connections of which they do, some hundred bytes each. Beyond, the host keeps them.
-    /// Default: 131,072.
+    /// Most connections in teardown by NIC stacks, some hundred bytes each. Beyond, the host runs
+    /// the end itself. Default: 131,072.
     pub parted_max: usize,
-    /// Where 1-RTT packets of QUIC's clients are opened. Default: in the host stack.
+    /// Where the 1-RTT packets of QUIC clients are opened. Default: in the host stack.
     pub quic_receive: QuicReceive,
-    /// Most splices, about a kilobyte each beside their connections; beyond, applications go on
-    /// copying. Default: 32,768.
+    /// Most splices, about a kilobyte each in addition to their connections; beyond, applications
+    /// continue to copy. Default: 32,768.
     pub splices_max: usize,
     /// Secret from which initial sequence numbers (RFC 6528), timestamp offsets and hash keys are
     /// derived. Random in production; fixed in a simulation.
     pub secret: [u8; 16],
 }
 
-/// What of a [`StackConfig`] may change while connections go on ([`crate::Stack::change`]).
+/// Part of a [`StackConfig`] that may change while connections exist ([`crate::Stack::change`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changeable {
     /// Congestion control of the connections that begin from then on.
@@ -85,11 +84,11 @@ pub struct Changeable {
     pub pace: bool,
     /// See [`StackConfig::fast_open`].
     pub fast_open: bool,
-    /// See [`StackConfig::orphans_max`]. If there are more, each further one aborts the oldest
-    /// until the limit holds.
+    /// See [`StackConfig::orphans_max`]. If more exist, each further orphan aborts the oldest until
+    /// the limit holds.
     pub orphans_max: usize,
-    /// See [`Admission::connections_per_source`]. A source that has more keeps them, and opens no
-    /// other.
+    /// See [`Admission::connections_per_source`]. A source with more connections keeps them, and
+    /// opens no other.
     pub connections_per_source: Option<u32>,
     /// See [`StackConfig::connection_memory_bytes_max`].
     pub connection_memory_bytes_max: usize,
@@ -97,7 +96,7 @@ pub struct Changeable {
     pub resets_per_second: u32,
     /// See [`StackConfig::echo_replies_per_second`].
     pub echo_replies_per_second: u32,
-    /// See [`StackConfig::quic_receive`]. It applies to connections that there are, too.
+    /// See [`StackConfig::quic_receive`]. Applies to existing connections, too.
     pub quic_receive: QuicReceive,
 }
 
@@ -125,18 +124,18 @@ pub enum QuicReceive {
     /// The host stack.
     #[default]
     Host,
-    /// The NIC worker of the connection, as far as it can, and else the host stack.
+    /// The NIC worker of the connection, for the packets that it can open, and else the host stack.
     Nic {
-        /// After the handshake, once so many bytes of 1-RTT datagrams were sent.
+        /// Number of bytes in 1-RTT datagrams that must have been sent, after the handshake.
         after_bytes: u64,
     },
 }
 
 impl QuicReceive {
-    /// All that NIC workers can open.
+    /// NIC workers open all packets that they can.
     pub const NIC: Self = Self::Nic { after_bytes: 0 };
 
-    /// True if NIC workers open what comes for a connection that has sent so many bytes.
+    /// True if NIC workers open the packets of a connection that has sent this number of bytes.
     pub(crate) fn is_at_nic(self, sent_bytes: u64) -> bool {
         match self {
             Self::Host => false,
@@ -145,25 +144,25 @@ impl QuicReceive {
     }
 }
 
-/// Which listeners or connections a NIC stack takes work off.
+/// Listeners or connections whose work a NIC stack takes over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OffloadPolicy {
-    /// None, whatever applications ask for.
+    /// None, even on request.
     #[default]
     Off,
-    /// Those for which applications ask.
+    /// Those for which applications request it.
     OnRequest,
-    /// All for which applications do not ask otherwise.
+    /// All but those for which applications decline.
     On,
 }
 
 impl OffloadPolicy {
-    /// True if there may be any.
+    /// True if the policy permits any.
     pub fn is_permitted(self) -> bool {
         self != OffloadPolicy::Off
     }
 
-    /// True for one of which its application says this; `None`: nothing.
+    /// True if the policy applies, given the application's request; `None`: none.
     pub fn applies(self, wanted: Option<bool>) -> bool {
         match self {
             OffloadPolicy::Off => false,
@@ -187,17 +186,16 @@ impl From<bool> for OffloadPolicy {
 /// Limits on new connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// Most half-open connections. When there are so many, SYNs are answered with cookies (RFC 4987
-    /// §3.6).
+    /// Most half-open connections. At this number, SYNs are answered with cookies (RFC 4987 §3.6).
     pub half_open_max: usize,
-    /// Most established connections of which nothing was heard yet: the accept backlog of a stack
-    /// that has its applications in the same process. Beyond, handshakes are not completed.
+    /// Most established connections whose peers have sent no data yet: the accept backlog of a
+    /// stack with its applications in the same process. Beyond, handshakes are not completed.
     pub backlog_max: usize,
-    /// Files open for connections, or being opened. Beyond, the source that has most open gives one
-    /// up for each that a source with fewer opens. Default: 1,048,576, at about 200 bytes each.
+    /// Files open for connections, or being opened. Beyond, the source with the most open files
+    /// gives one up for each new file of a source with fewer. Default: 1,048,576, at about 200
+    /// bytes each.
     pub files_max: usize,
-    /// Most connections of one source, an IPv4 address or an IPv6 network of 64 bits. `None`: no
-    /// such limit.
+    /// Most connections of one source, an IPv4 address or an IPv6 /64. `None`: no such limit.
     pub connections_per_source: Option<u32>,
 }
 
@@ -230,8 +228,8 @@ impl StackConfig {
     /// Default of [`StackConfig::echo_replies_per_second`] and [`StackConfig::resets_per_second`].
     pub const REPLIES_PER_SECOND: u32 = 1000;
 
-    /// A stack with these addresses and ports; everything else is as its documentation says by
-    /// default, without gateways.
+    /// Returns a configuration with these addresses and ports; all else has its documented default,
+    /// without gateways.
     pub fn new(addresses: Vec<(IpAddr, u8)>, listen_ports: Vec<u16>, secret: [u8; 16]) -> Self {
         Self {
             addresses,
@@ -264,8 +262,7 @@ impl StackConfig {
         self.addresses.iter().any(|&(address, _)| address == ip)
     }
 
-    /// True if the address is one of ours, or one of those that every host has for itself: 127/8
-    /// and ::1 (RFC 6890).
+    /// True if the address is one of ours, or a loopback address: 127/8 and ::1 (RFC 6890).
     pub(crate) fn is_own(&self, ip: IpAddr) -> bool {
         ip.is_loopback() || self.has_address(ip)
     }

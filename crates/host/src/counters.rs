@@ -1,4 +1,4 @@
-//! What the host stack has done so far.
+//! Counters of the host stack.
 
 counters::counters! {
     /// Counts since the start of a shard.
@@ -23,7 +23,7 @@ counters::counters! {
         martians_dropped: Counter,
         /// TCP segments between our own connections. They never reach a wire.
         loopback_segments: Counter,
-        /// Payload of these, in bytes.
+        /// Payload bytes of segments between our own connections.
         loopback_bytes: Counter,
         /// RSTs and SYN,ACKs to our own connections dropped because too many segments wait.
         loopback_drops: Counter,
@@ -122,7 +122,7 @@ counters::counters! {
         connections_broken: Counter,
         /// TLS handshakes completed.
         tls_handshakes: Counter,
-        /// Of these, handshakes that resumed a session.
+        /// TLS handshakes that resumed a session.
         tls_handshakes_resumed: Counter,
         /// Connections ended by a TLS error, in the handshake or later. A client that closes its
         /// side before the end of the handshake, without an alert, does not count.
@@ -145,7 +145,7 @@ counters::counters! {
         connections_set_up: Counter,
         /// Connections whose teardown went to a NIC stack.
         parts: Counter,
-        /// Of these, connections that the NIC stack refused.
+        /// Teardowns that the NIC stack refused.
         parts_refused: Counter,
         /// Teardowns handed to the successor of a NIC stack.
         parts_repeated: Counter,
@@ -159,7 +159,7 @@ counters::counters! {
         parted_overdue: Counter,
         /// Pairs of connections to be joined.
         splices_begun: Counter,
-        /// Of these, pairs handed to a NIC stack.
+        /// Pairs of connections handed to a NIC stack.
         splices_joined: Counter,
         /// Pairs not joined, because they did not become quiet in time, or ended.
         splices_given_up: Counter,
@@ -189,8 +189,8 @@ counters::counters! {
         frames_not_handed_on: Counter,
         /// UDP datagrams received for our addresses.
         datagrams_received: Counter,
-        /// Of these, datagrams that the host split from frames of several: sent by clients on the
-        /// same machine, or merged by GRO.
+        /// UDP datagrams that the host split from frames of several: sent by clients on the same
+        /// machine, or merged by GRO.
         datagrams_split: Counter,
         /// Datagrams longer than the link permits: several that the kernel merged without reporting
         /// where they end (Linux before 6.2).
@@ -205,9 +205,9 @@ counters::counters! {
         quic_connections_refused: Counter,
         /// QUIC connections accepted: handshake completed, or early data accepted.
         quic_connections_accepted: Counter,
-        /// Of these, connections that resumed a session.
+        /// Accepted QUIC connections that resumed a session.
         quic_resumed: Counter,
-        /// Of these, connections whose early data was accepted.
+        /// Accepted QUIC connections whose early data was accepted.
         quic_early: Counter,
         /// Accepted QUIC connections that have ended.
         quic_connections_closed: Counter,
@@ -233,7 +233,7 @@ counters::counters! {
         quic_datagrams_handed_on: Counter,
         /// Client packets that NIC workers opened.
         quic_packets_opened: Counter,
-        /// Of these, packets that the connection did not accept.
+        /// Packets opened by NIC workers that the connection did not accept.
         quic_packets_refused: Counter,
         /// PREPARE commands.
         quic_prepares: Counter,
@@ -259,15 +259,15 @@ counters::counters! {
         sends_repeated: Counter,
         /// Retransmission timeouts.
         timeouts: Counter,
-        /// Of these, timeouts that acknowledgments proved spurious.
+        /// Retransmission timeouts that acknowledgments proved spurious.
         spurious_timeouts: Counter,
         /// RTT samples used for the RTO.
         round_trips: Counter,
-        /// Sum of these samples, in microseconds.
+        /// Sum of the RTT samples used for the RTO, in microseconds.
         round_trips_us: Counter,
         /// RTT samples taken from timestamps.
         timestamp_round_trips: Counter,
-        /// Sum of these samples, in microseconds.
+        /// Sum of the RTT samples taken from timestamps, in microseconds.
         timestamp_round_trips_us: Counter,
         /// Times that the shard slept until woken.
         sleeps: Counter,

@@ -4,21 +4,21 @@
 //! timing wheel and the connections; shards share nothing. Inside it, [`Stack`] does the work
 //! without any system call, so that a simulation can run it too. Servers stand on [`app`].
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
-//! | [`app`] | the interface for servers: events, and what they may do |
+//! | [`app`] | the interface for servers: events and operations |
 //! | [`splicing`] | the same of streams that a NIC stack joins |
 //! | `stack` | frames and events in; SENDs and packets out |
 //! | `applications` | two applications of one shard |
-//! | `config`, `counters` | what a shard gets at its start; what it has done |
+//! | `config`, `counters` | configuration of a shard; its counters |
 //! | `tables/` | `connections`, `files`, `syn_queue`, `spent_cookies`, `sources`, `time_wait` |
-//! | ... what they are searched by, and how they shrink | `tuple`, `keyed_hash`; `sparsity` |
+//! | ... their keys, and how they shrink | `tuple`, `keyed_hash`; `sparsity` |
 //! | ... connections that only end; that wait for the same thing | `orphans`, `waiting` |
 //! | ... connections of which a NIC stack runs the end, and that it joins | `parted`; `splices` |
-//! | ... what applications bind; ports of connections that this side opens | `bindings`; `ephemeral_ports` |
+//! | ... bound addresses; ports of connections from this side | `bindings`; `ephemeral_ports` |
 //! | ... which connections go when there are too many | `by_source`, `victims` |
-//! | `nics/` | `nic_source`: where NIC stacks come from; `nic_stacks`, `balance`, `rebalance`: which NIC worker serves a connection; `governor`: how many are in use |
-//! | `link/` | `neighbor`, `icmp`: ARP, neighbour discovery, next hops, echo; `duplicate`: address detection; `mac`; `reply_limit` |
+//! | `nics/` | `nic_source`; `nic_stacks`, `balance`, `rebalance`: choice of workers; `governor` |
+//! | `link/` | `neighbor`: ARP, NDP; `icmp`; `duplicate`: address detection; `mac`; `reply_limit` |
 //! | `tls_layer` | the TLS layer of a connection |
 //! | `timer` | the timing wheel |
 //! | `episode` | which of many equal events deserves a line in the log |

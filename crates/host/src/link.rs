@@ -1,5 +1,4 @@
-//! The link: neighbours, next hops, ICMP, and how often the stack answers what belongs to no
-//! connection.
+//! The link: neighbours, next hops, ICMP, and the rate limit of replies without a connection.
 
 pub(crate) mod duplicate;
 pub(crate) mod icmp;

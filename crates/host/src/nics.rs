@@ -1,5 +1,5 @@
-//! NIC stacks: where they come from, which are there, how many of their workers are in use, and
-//! which of these a connection goes to.
+//! NIC stacks: their sources, their presence, the number of workers in use, and the worker of a
+//! connection.
 
 pub(crate) mod balance;
 pub(crate) mod governor;

@@ -1,32 +1,31 @@
 //! Adaptive polling: when to look again for work, when to pause, when to sleep.
 //!
-//! Going to sleep and being woken costs several microseconds of CPU, part of it on the side that
-//! wakes. Three ways to rest, the cheapest that delays little:
+//! Going to sleep and being woken costs several microseconds of CPU, partly on the waking side.
+//! Three ways to rest, the cheapest that delays little:
 //!
 //! * *Look again* for some microseconds before sleeping, if work has tended to come at once.
-//! * *Pause* without arming any wake-up, so that ACKs and events gather and are dealt with in one
-//!   go, as a NIC's interrupt moderation does; only commands of programs that wait for the answer
-//!   end it. While the NIC stack has SENDs enough to be busy
-//!   anyway this delays nothing: what the host could decide meanwhile would not leave earlier. If
-//!   it has none, a pause is worth a short delay only where it spares several wake-ups, and that is
-//!   tried out.
+//! * *Pause* without arming any wake-up, so that ACKs and events gather for one pass, as with a
+//!   NIC's interrupt moderation; only commands of programs that wait for the answer end it. While
+//!   the NIC stack has enough SENDs to stay busy, this delays nothing: the output of an earlier
+//!   turn would leave no earlier. If it has none, a pause is worth a short delay only where it
+//!   spares several wake-ups, which is found by trial.
 //! * *Sleep* until woken, in all other cases. An idle stack costs nothing.
 
 /// A pause shorter than this would not pay, in microseconds.
 const PAUSE_US_MIN: u64 = 30;
 
-/// What a SEND is taken to cost the NIC stack before anything is known, in nanoseconds: a
-/// superpacket at 100 Gbit/s.
+/// Initial estimate of a SEND's cost to the NIC stack, in nanoseconds: a superpacket at 100 Gbit/s.
 const SEND_NS_INITIAL: u64 = 5_000;
 
 /// Length of a pause without a backlog, in microseconds: about what NICs wait before an interrupt.
 const MODERATION_US: u64 = 200;
 
-/// A pause is worth its delay if it gathers so many frames and events, though no SEND has departed.
+/// A pause is worth its delay if it gathers this number of frames and events, even without
+/// departures.
 const MODERATION_ITEMS_MIN: u64 = 4;
 
-/// A pause that is expected to gather so many frames and events is long enough: more would not be
-/// cheaper to deal with.
+/// A pause that is expected to gather this number of frames and events is long enough: more would
+/// not be cheaper to process.
 const PAUSE_ITEMS_MAX: u64 = 256;
 
 /// A pause makes no timer later than this, in microseconds: paced SENDs are issued two milliseconds
@@ -42,18 +41,19 @@ const PATIENCE_MAX: u32 = 4096;
 pub enum Rest {
     /// Look again at once.
     LookAgain,
-    /// Wait for so many microseconds, unless a command comes whose answer is waited for.
+    /// Wait for this number of microseconds, unless a program sends a command and waits for its
+    /// answer.
     Pause(u64),
     /// Wait until woken.
     Sleep,
 }
 
-/// What lies ahead when a turn has found nothing to do.
+/// Expected work when a turn has found nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
     /// SENDs issued and not departed.
     pub outstanding: u64,
-    /// Until the next timer, in microseconds.
+    /// Time to the next timer, in microseconds.
     pub timer_us: Option<u64>,
     /// Longest pause without a backlog, in microseconds.
     pub moderation_us_max: u64,
@@ -69,7 +69,7 @@ impl Default for Ahead {
     }
 }
 
-/// What a pause has come to.
+/// Outcome of a pause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pause {
     /// Its true length, in microseconds.
@@ -82,15 +82,15 @@ pub struct Pause {
     pub items: u64,
 }
 
-/// What has come of the work for which a pause waited.
+/// Progress during a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Brought {
     /// SENDs have departed.
     Departures,
-    /// None has, so what the backlog lasts for is not known; but there were acknowledgments and
-    /// other events.
+    /// No SENDs have departed, so the duration of the backlog is unknown; but there were
+    /// acknowledgments and other events.
     Others,
-    /// Hardly anything: the NIC stack waits for something itself.
+    /// Hardly anything: the NIC stack is waiting itself.
     Nothing,
 }
 
@@ -102,11 +102,11 @@ pub struct Polling {
     /// Looking again ends after this time.
     spin_us: u64,
     idle_since_us: Option<u64>,
-    /// How long the NIC stack takes for a SEND, in nanoseconds; rather too little than too much.
+    /// Time of the NIC stack per SEND, in nanoseconds; rather too little than too much.
     send_ns: u64,
-    /// How far frames and events are apart that come in pauses, in nanoseconds.
+    /// Interval between frames and events in pauses, in nanoseconds.
     item_ns: u64,
-    /// What the last pause has brought, unless there was a sleep since.
+    /// Progress during the last pause, unless there was a sleep since.
     brought: Brought,
     short_sleeps: u32,
     /// Short sleeps in a row that a pause without backlog takes now. Doubles when one has gathered
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(rest, Rest::Sleep, "long sleeps shorten it to nothing");
     }
 
-    /// A pause with a backlog of 100 SENDs, of which so many departed.
+    /// A pause with a backlog of 100 SENDs, of which `departed` departed.
     fn paused(us: u64, departed: u64) -> Pause {
         Pause {
             us,
@@ -308,7 +308,7 @@ mod tests {
         for _ in 0..50 {
             polling.on_paused(paused(200, 10));
         }
-        // Suddenly a SEND takes 1 µs only: whatever was outstanding is gone after each pause.
+        // Suddenly a SEND takes 1 µs only: the whole backlog is gone after each pause.
         let mut pauses = 0;
         while let Rest::Pause(us) = polling.on_idle(0, backlog(100)) {
             polling.on_paused(paused(us, us.min(100)));

@@ -21,11 +21,11 @@ const BATCH: usize = 256;
 /// More events than a ring holds.
 const EVENTS_MAX: usize = contract::limits::EVENT_RING_BYTES;
 
-/// A shard that is never idle looks this often, in microseconds, whether it is to end.
+/// Interval in which a shard that is never idle checks whether it must end, in microseconds.
 const END_CHECK_US: u64 = 10_000;
 
-/// No sleep is longer, in microseconds: a day. What takes more milliseconds than 31 bits have is
-/// another system call (`epoll_pwait2`), which a process that serves may not make.
+/// Longest sleep, in microseconds: a day. A timeout of 2³¹ milliseconds or more would take another
+/// system call (`epoll_pwait2`), which a serving process may not make.
 const SLEEP_US_MAX: u64 = 24 * 3600 * 1_000_000;
 
 const _: () = assert!(
@@ -33,17 +33,16 @@ const _: () = assert!(
     "epoll_pwait takes an int"
 );
 
-/// Ending, the shard answers for so long, in microseconds, or until it has heard nothing for so
-/// long, and for a round trip more while peers may still have something to acknowledge.
+/// Limits of the answering phase at the shard's end, in microseconds: its length, and the silence
+/// that ends it, which is a round trip longer while peers may still have bytes to acknowledge.
 const PARTING_US_MAX: u64 = 1_000_000;
 const PARTING_SILENCE_US: u64 = 50_000;
 
-/// A peer may wait so long, in microseconds, before it acknowledges a last segment.
+/// Longest delay of a peer's last acknowledgment, in microseconds.
 const PEER_DELAY_US: u64 = 50_000;
 
-/// A NIC stack that is replaced may take so long to end, in microseconds, before connections are
-/// reset of which it may still send records. The supervisor kills a NIC process that takes three
-/// seconds.
+/// Time for a replaced NIC stack to end, in microseconds. Afterwards, connections whose records it
+/// may still send are reset. The supervisor kills a NIC process that takes three seconds.
 const NIC_END_US_MAX: u64 = 4_000_000;
 
 /// Why a shard has ended.
@@ -66,7 +65,7 @@ impl std::fmt::Display for ShardError {
 
 impl std::error::Error for ShardError {}
 
-/// A NIC stack that is to take the place of one which has been asked to end.
+/// A NIC stack that replaces one which has been asked to end.
 #[derive(Debug)]
 struct Coming {
     nic: usize,
@@ -74,26 +73,25 @@ struct Coming {
     until_us: u64,
 }
 
-/// One event loop with all that it owns.
+/// An event loop and its state.
 #[derive(Debug)]
 pub struct Shard<P, A> {
     stack: Stack,
     port: P,
     app: A,
     polling: Polling,
-    /// How much more work each frame is made, in microseconds.
+    /// Additional work for each frame, in microseconds.
     frame_delay_us: u64,
-    /// The socket of each NIC stack that is there, which hangs up when that is gone.
+    /// The socket of each present NIC stack; it hangs up when the NIC stack is gone.
     nics: Vec<Option<HostSocket>>,
-    /// NIC stacks that are to take the place of one which is still there, and for how long its end
-    /// is waited for.
+    /// NIC stacks that wait for their predecessors to end, with the deadlines of the wait.
     coming: Vec<Coming>,
-    /// What a NIC stack says makes no sense.
+    /// A NIC stack's channel holds invalid data.
     corrupt: Option<ChannelCorrupt>,
     heartbeat: Heartbeat,
 }
 
-/// When NIC workers are asked whether they live.
+/// Schedule of the heartbeats requested from NIC workers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heartbeat {
     /// Zero: never.
@@ -102,15 +100,16 @@ struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// A worker that stands still has hung up by now if its process could be killed.
+    /// Missed heartbeats after which a stalled worker is lost: if its process could be killed, it
+    /// has hung up by now.
     const LOST: u32 = HEARTBEATS_MISSED_MAX + 1;
 
     fn next_us(&self) -> Option<u64> {
         (self.period_us > 0).then_some(self.next_us)
     }
 
-    /// True if it is time to ask. A shard that has stood still itself asks once: workers that had
-    /// no time to answer have missed one heartbeat at most.
+    /// True if it is time for a request. A shard that was stalled itself makes one request: workers
+    /// that had no time to answer have missed one heartbeat at most.
     fn is_due(&mut self, now_us: u64) -> bool {
         let is_due = self.next_us().is_some_and(|next_us| next_us <= now_us);
         if is_due {
@@ -128,7 +127,7 @@ pub fn monotonic_us() -> u64 {
     tv_sec as u64 * 1_000_000 + tv_nsec as u64 / 1_000
 }
 
-/// Keeps the core busy for so many microseconds.
+/// Keeps the core busy for a time, in microseconds.
 fn work_for(us: u64) {
     let end_us = monotonic_us() + us;
     while monotonic_us() < end_us {
@@ -137,8 +136,8 @@ fn work_for(us: u64) {
 }
 
 impl<P: Port, A: Application> Shard<P, A> {
-    /// A shard that rests as `polling` says. `nic` is the NIC stack which the stack has already,
-    /// and the socket of the hello that brought it.
+    /// Creates a shard that rests as `polling` decides. `nic` is the NIC stack that the stack has
+    /// already, and the socket of its hello.
     pub fn new(
         stack: Stack,
         nic: (usize, impl Into<HostSocket>),
@@ -162,14 +161,14 @@ impl<P: Port, A: Application> Shard<P, A> {
         shard
     }
 
-    /// Has each frame cost so many microseconds of work more. For measurements only, to see what
-    /// the control plane's own time is worth (IO-TCP §5.5).
+    /// Adds work to each frame, in microseconds. For measurements only, to quantify the value of
+    /// the control plane's own time (IO-TCP §5.5).
     pub fn set_frame_delay(&mut self, us: u64) {
         self.frame_delay_us = us;
     }
 
-    /// Takes a NIC worker that answers nothing for so long, in microseconds, to stand still; zero:
-    /// never.
+    /// Sets the time without an answer after which a NIC worker counts as stalled, in microseconds;
+    /// zero: never.
     pub fn set_heartbeat(&mut self, us: u64) {
         self.heartbeat.period_us = us / u64::from(HEARTBEATS_MISSED_MAX);
     }
@@ -184,7 +183,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         &self.app
     }
 
-    /// One round of work without a sleep. True if there was any.
+    /// Runs one round of work without a sleep. Returns true if there was any.
     pub fn turn(&mut self, now_us: u64) -> Result<bool, ShardError> {
         let events = self.hear(now_us, BATCH);
         let (stack, delay_us) = (&mut self.stack, self.frame_delay_us);
@@ -202,7 +201,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         Ok(events + frames > 0 || served)
     }
 
-    /// Takes in what the NIC workers report, at most `budget` events each; returns how many.
+    /// Takes in events of the NIC workers, at most `budget` of each; returns their number.
     fn hear(&mut self, now_us: u64, budget: usize) -> usize {
         if self.corrupt.is_some() {
             return 0;
@@ -216,7 +215,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         }
     }
 
-    /// Notes the socket of a NIC stack, and returns the one before.
+    /// Stores the socket of a NIC stack, and returns the previous one.
     fn replace_socket(&mut self, nic: usize, socket: Option<HostSocket>) -> Option<HostSocket> {
         if self.nics.len() <= nic {
             self.nics.resize_with(nic + 1, || None);
@@ -224,8 +223,8 @@ impl<P: Port, A: Application> Shard<P, A> {
         std::mem::replace(&mut self.nics[nic], socket)
     }
 
-    /// Runs until `stop` becomes readable. `nics` brings the NIC stacks that follow the first one,
-    /// or the same again. Connections that are open at the end are reset.
+    /// Runs until `stop` becomes readable. `nics` provides the NIC stacks after the first one, and
+    /// replacements. Connections that are open at the end are reset.
     pub fn run(
         &mut self,
         nics: &mut impl NicSource<A>,
@@ -246,7 +245,7 @@ impl<P: Port, A: Application> Shard<P, A> {
     /// in reply has the number that the peer expects.
     fn part(&mut self) {
         let begun_us = monotonic_us();
-        // All that is known to have departed counts.
+        // All reported departures count.
         self.hear(begun_us, EVENTS_MAX);
         let in_flight = self
             .stack
@@ -264,7 +263,7 @@ impl<P: Port, A: Application> Shard<P, A> {
             match self.turn(now_us) {
                 Ok(true) => heard_us = now_us,
                 Ok(false) => nap(1_000),
-                // The port is gone: nothing is left to be said.
+                // The port is gone: nothing more can be sent.
                 Err(_) => return,
             }
         }
@@ -347,7 +346,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         }
     }
 
-    /// Takes over what has changed about the link.
+    /// Applies changes of the link.
     fn follow_link(&mut self, now_us: u64) -> Result<(), ShardError> {
         if let Some(change) = self.port.follow_link().map_err(ShardError::Port)? {
             self.stack.on_link(now_us, Link::of(&self.port), change);
@@ -355,7 +354,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         Ok(())
     }
 
-    /// A NIC stack is gone. All that it had said is heard, so that less goes twice.
+    /// A NIC stack is gone. Takes in its remaining events first, so that less is sent twice.
     fn lose_nic(
         &mut self,
         nic: usize,
@@ -378,7 +377,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         Ok(())
     }
 
-    /// Asks all NIC workers whether they live, and has those replaced that do not.
+    /// Requests heartbeats from all NIC workers, and replaces stalled NIC stacks.
     fn ask_for_heartbeats(
         &mut self,
         waiter: &Waiter,
@@ -406,8 +405,8 @@ impl<P: Port, A: Application> Shard<P, A> {
         Ok(())
     }
 
-    /// A NIC stack has closed its socket. It does so when its workers have ended, by itself or by
-    /// being killed: nothing leaves it any more.
+    /// A NIC stack has closed its socket: its workers have ended or were killed, so it sends
+    /// nothing more.
     fn on_hang_up(
         &mut self,
         nic: usize,
@@ -420,7 +419,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         self.lose_nic(nic, NicLoss::HungUp, waiter, nics)
     }
 
-    /// A NIC stack has come: for the first time, after it was gone, or to take the place of itself.
+    /// A NIC stack has joined: for the first time, after its loss, or as its own replacement.
     fn take_nic(
         &mut self,
         waiter: &Waiter,
@@ -433,15 +432,14 @@ impl<P: Port, A: Application> Shard<P, A> {
             nics.on_refused(nic, refusal);
             return Ok(());
         }
-        // The supervisor is not to see the end of the one before, should it be there, ahead of the
-        // reason for it.
+        // The supervisor must not see the predecessor's end, if there is one, before its reason.
         nics.on_joined(nic);
         self.coming.retain(|coming| coming.nic != nic);
         if self.stack.has_unproven(nic)
             && let Some(Some(before)) = self.nics.get(nic)
             && hang_up(before)
         {
-            // It ends, and until then tells the tags of what it has sealed.
+            // The predecessor ends, and until then reports the tags of records that it has sealed.
             self.stack.on_nic_ending(nic);
             self.coming.push(Coming {
                 nic,
@@ -453,7 +451,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         self.use_nic(nic, session, waiter)
     }
 
-    /// A NIC stack is used from now on. Closing the socket of the one before tells it to end.
+    /// Uses a NIC stack from now on. Closing its predecessor's socket makes that one end.
     fn use_nic(
         &mut self,
         nic: usize,
@@ -471,8 +469,8 @@ impl<P: Port, A: Application> Shard<P, A> {
         self.watch_nic(waiter, nic, true).map_err(ShardError::Wait)
     }
 
-    /// Has a NIC stack's socket and wake-ups end a sleep, or not any more: closing our descriptors
-    /// would not suffice, since the peer has them, too.
+    /// Adds a NIC stack's socket and wake-ups to the descriptors that end a sleep, or removes them:
+    /// closing our descriptors would not suffice, since the peer has them, too.
     fn watch_nic(&self, waiter: &Waiter, nic: usize, watch: bool) -> io::Result<()> {
         let Some(Some(socket)) = self.nics.get(nic) else {
             return Ok(());
@@ -522,7 +520,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         Ok(())
     }
 
-    /// When something is due that no descriptor wakes the shard for.
+    /// Returns the time of the next timeout, for which no descriptor wakes the shard.
     fn next_timeout_us(&self) -> Option<u64> {
         let coming_us = self.coming.iter().map(|coming| coming.until_us).min();
         let app_us = self.app.next_timeout_us();
@@ -565,29 +563,29 @@ const NO_TIME: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// Asks a NIC stack to end, and goes on listening to it. False if its socket is gone.
+/// Asks a NIC stack to end while its events are still read. False if its socket is gone.
 fn hang_up(socket: &HostSocket) -> bool {
     socket.take_leave();
     shutdown(socket, Shutdown::Write).is_ok()
 }
 
-/// Waits, without being woken by work.
+/// Sleeps without being woken by work.
 fn nap(us: u64) {
     let time = Timespec {
         tv_sec: 0,
         tv_nsec: (us * 1_000) as i64,
     };
-    // Ended early by a signal, it has still been a pause.
+    // A nap that a signal has ended early is still a pause.
     let _ = rustix::thread::nanosleep(&time);
 }
 
-/// The same, or until an epoll set has events, which are taken. True if it had.
+/// Naps until an epoll set has events, which it consumes. Returns true if there were any.
 fn nap_unless(set: BorrowedFd<'_>, us: u64) -> bool {
     let mut events = [epoll::Event {
         flags: epoll::EventFlags::empty(),
         data: epoll::EventData::new_u64(0),
     }; 16];
-    // Unlike epoll_pwait(2), it counts in nanoseconds.
+    // Unlike epoll_pwait(2), poll takes nanoseconds.
     let mut polled = [PollFd::from_borrowed_fd(set, PollFlags::IN)];
     if poll(&mut polled, Some(&sleep_of(us))) != Ok(1) {
         return false;
@@ -602,7 +600,7 @@ fn unix_time() -> std::time::Duration {
         .unwrap_or_default()
 }
 
-/// How long the shard may sleep.
+/// Returns how long the shard may sleep.
 fn timeout(at_us: Option<u64>, now_us: u64) -> Option<Timespec> {
     Some(sleep_of(at_us?.saturating_sub(now_us)))
 }
@@ -615,7 +613,7 @@ fn sleep_of(us: u64) -> Timespec {
     }
 }
 
-/// What a sleep has ended for, besides packets and events.
+/// Reasons for the end of a sleep, other than packets and events.
 #[derive(Clone, Copy, Default)]
 struct Woken {
     stop: bool,
@@ -636,7 +634,7 @@ impl Waiter {
     const NIC_SOURCE: u64 = 2;
     const APP: u64 = 3;
     const LINK: u64 = 4;
-    /// From here on, the number of a NIC stack is added.
+    /// Base of the NIC stacks' numbers.
     const NIC_SOCKETS: u64 = 5;
 
     fn new<A: Application>(
@@ -664,8 +662,8 @@ impl Waiter {
         Ok(waiter)
     }
 
-    /// Each ring ends a sleep, and what has rung is never read: that would be a system call for
-    /// each sleep.
+    /// Each ring ends a sleep by an edge; the ring's descriptor is never read: that would be a
+    /// system call for each sleep.
     fn add_edges(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         let data = epoll::EventData::new_u64(Waiter::WORK);
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;

@@ -1,4 +1,4 @@
-//! Splices as applications see them: [`Io::splice`](crate::app::Io::splice) and what comes of it.
+//! Splices for applications: limits, errors and events of [`Io::splice`](crate::app::Io::splice).
 
 use std::fmt;
 use std::time::Duration;
@@ -73,15 +73,15 @@ pub enum SpliceEnd {
     DataPlaneFailed,
 }
 
-/// What has become of a splice, for the first of its streams. Bytes are those that have come from
-/// the peer of each stream and gone to the other's, since [`Io::splice`](crate::app::Io::splice).
+/// An event of a splice, for its first stream. Bytes are those that the peer of each stream has
+/// sent and that were forwarded to the other peer, since [`Io::splice`](crate::app::Io::splice).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpliceEvent {
     /// The NIC stack has the connections.
     Joined,
     /// Bytes have passed.
     Progress {
-        /// So many altogether.
+        /// Totals so far.
         bytes: [u64; 2],
     },
     /// The streams are the application's again: it reads and writes both as if each were readable
@@ -89,14 +89,14 @@ pub enum SpliceEvent {
     Returned {
         /// Why they are not joined; `None` after [`Io::unsplice`](crate::app::Io::unsplice).
         error: Option<SpliceError>,
-        /// So many altogether.
+        /// Totals.
         bytes: [u64; 2],
     },
     /// It is over. `Closed` of each stream follows.
     Ended {
         /// How.
         end: SpliceEnd,
-        /// So many altogether.
+        /// Totals.
         bytes: [u64; 2],
     },
 }

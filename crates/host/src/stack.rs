@@ -1,16 +1,15 @@
 //! The host stack of one shard, without its port, its clock and its sleep.
 //!
-//! A [`Stack`] is fed with frames ([`Stack::on_frame`]), with what the NIC stack says
-//! ([`Stack::on_channels`]) and with time ([`Stack::on_time`]). None of these sends anything: they
-//! mark connections as dirty. [`Stack::serve`] then tells the application what has happened and
-//! hands out what each dirty connection wants to send, so that a burst of ACKs for one connection
-//! costs one pass.
+//! A [`Stack`] takes frames ([`Stack::on_frame`]), events of the NIC stack ([`Stack::on_channels`])
+//! and the time ([`Stack::on_time`]). These calls send nothing: they mark connections as dirty.
+//! [`Stack::serve`] then passes the events on to the application and sends the output of each dirty
+//! connection, so that a burst of ACKs for one connection costs one pass.
 //!
-//! What leaves goes one of two ways. A packet without file bytes is built here and sent through the
-//! port. Anything with file bytes becomes a SEND, and so does whatever follows it in the stream
-//! until its departure has been reported: else the later bytes would overtake the earlier ones.
+//! Output leaves one of two ways. A packet without file bytes is built here and sent through the
+//! port. Anything with file bytes becomes a SEND, and so does everything after it in the stream
+//! until its departure is reported: else the later bytes would overtake the earlier ones.
 //!
-//! | File | What it adds |
+//! | File | Contents |
 //! |---|---|
 //! | `arrival` | frames, and segments of no connection |
 //! | `admission` | half-open connections, SYN cookies, limits on new connections |
@@ -18,11 +17,11 @@
 //! | `restart` | a NIC worker that starts again |
 //! | `route` | which NIC stack has a file, and where a connection goes whose NIC stack is gone |
 //! | `transmit` | SENDs, own packets, ACKD |
-//! | `workers` | the channels, and what did not fit |
+//! | `workers` | the channels, and messages that did not fit |
 //! | `division` | how many workers are in use, and which connections go to which, as load changes |
 //! | `migration` | a connection that goes from one worker to another |
-//! | `memory`, `shortage` | what happens when memory of connections, or files and descriptors, run short |
-//! | `streams` | what an application may do, on a stack |
+//! | `memory`, `shortage` | measures when connection memory, or files and descriptors, run short |
+//! | `streams` | operations of an application, on a stack |
 //! | `setup` | listeners whose SYNs NIC workers answer |
 //! | `fast_open` | text in SYNs |
 //! | `teardown` | connections whose end a NIC stack runs |
@@ -35,11 +34,11 @@
 //! | `connect` | connections that this side opens |
 //! | `loopback` | connections with both ends here |
 //! | `congestion` | congestion control by listener and by stream |
-//! | `listing` | what is in a directory |
+//! | `listing` | listings of directories |
 //! | `listening` | addresses that applications bind, and listeners |
 //! | `look_up` | metadata of files, for no connection |
 //! | `link` | the link, and how much fits into a SEND |
-//! | `inspect` | what the stack holds, for those who watch over it |
+//! | `inspect` | the stack's contents, for monitoring |
 
 mod admission;
 mod arrival;
@@ -119,9 +118,8 @@ pub use self::quic::{
 };
 pub use self::reports::ChannelCorrupt;
 
-/// Most connections amid a handshake of TLS that [`Stack::serve`] serves at a time. A handshake
-/// costs a signature, 0.1 ms with ECDSA and ten times that with RSA, for which all other
-/// connections wait.
+/// Most connections in a TLS handshake that [`Stack::serve`] serves at a time. A handshake costs a
+/// signature, 0.1 ms with ECDSA and ten times that with RSA, for which all other connections wait.
 const HANDSHAKES_MAX: usize = 16;
 
 /// The host stack of one shard.
@@ -146,11 +144,11 @@ pub struct Stack {
     wheel: TimerWheel,
     bindings: Bindings,
     ephemeral_ports: EphemeralPorts,
-    /// What is answered without a connection.
+    /// Replies without a connection.
     replies: Replies,
     /// Connections to serve.
     dirty: VecDeque<ConnectionHandle>,
-    /// Those of them that are amid a handshake of TLS: they come last, and few at a time.
+    /// Dirty connections in a TLS handshake: they come last, and few at a time.
     shaking_hands: VecDeque<ConnectionHandle>,
     loopback: Loopback,
     /// Connections that wait for a neighbour's address.
@@ -167,7 +165,7 @@ pub struct Stack {
     splicing: Splicing,
     /// If a port has QUIC.
     quic: Option<Box<QuicLayer>>,
-    /// What applications are to be told besides the connections' own events.
+    /// Events for applications, other than the connections' own.
     pub(crate) app_events: VecDeque<(StreamId, AppEvent)>,
     /// Finished frames that belong to no connection.
     frames: VecDeque<Vec<u8>>,
@@ -191,11 +189,11 @@ impl Stack {
         stack
     }
 
-    /// A stack on a link, to be served by so many NIC stacks, none of which has come yet. One must
-    /// have, with [`Stack::on_nic_come`], before anything else happens.
+    /// Creates a stack on a link, to be served by this number of NIC stacks, none of which has
+    /// joined yet. One must join, with [`Stack::on_nic_come`], before anything else happens.
     ///
     /// # Panics
-    /// If they are none, or more than 64.
+    /// If the number is zero, or above 64.
     pub fn awaiting(config: StackConfig, link: Link, nic_stacks: usize, now_us: u64) -> Stack {
         let with_mss = |mss, peer_mss_default, ipv6| tcp::Config {
             mss,
@@ -261,7 +259,7 @@ impl Stack {
         }
     }
 
-    /// What was done so far.
+    /// Returns the counters since the start.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -270,7 +268,7 @@ impl Stack {
         &mut self.counters
     }
 
-    /// SENDs that the NIC stack has still to carry out.
+    /// Number of SENDs that the NIC stack has not carried out yet.
     pub(crate) fn sends_outstanding(&self) -> u64 {
         self.sends_outstanding
     }
@@ -291,8 +289,8 @@ impl Stack {
         there.map(|nic| &mut nic.channel)
     }
 
-    /// Asks every worker that is there for a heartbeat. Calls `missing` with each that has missed
-    /// some, and how many in a row.
+    /// Requests a heartbeat from every connected worker. Calls `missing` with each worker that has
+    /// missed some, and their number in a row.
     pub(crate) fn heartbeat(&mut self, mut missing: impl FnMut(usize, u32)) {
         for (worker, nic) in self.nics.iter_mut().enumerate() {
             if nic.is_there() {
@@ -315,7 +313,8 @@ impl Stack {
         self.nic_stacks.of(worker)
     }
 
-    /// Connections in the table, those in TIME-WAIT, and those of which a NIC stack runs the end.
+    /// Returns the number of connections in the table, in TIME-WAIT, and in teardown by a NIC
+    /// stack.
     pub fn connections(&self) -> usize {
         self.connections.len() + self.time_waits.len() + self.teardown.parted.len()
     }
@@ -366,8 +365,8 @@ impl Stack {
         self.mark_dirty(handle);
     }
 
-    /// Tells the link the hardware address of all own addresses: to be called when the stack begins
-    /// to answer for them.
+    /// Announces the hardware address of all own addresses on the link; call it when the stack
+    /// begins to answer for them.
     pub fn announce(&mut self, now_us: u64) {
         self.neighbors.announce(now_us);
     }
@@ -391,9 +390,9 @@ impl Stack {
         .min()
     }
 
-    /// Tells the application what has happened, and sends what there is to send. Returns true if
-    /// anything was done: there may be more to do then, since few handshakes of TLS are served at a
-    /// time, and what own connections send to each other is heard in the next turn.
+    /// Passes pending events on to the application and sends pending output. Returns true if
+    /// anything was done: there may be more to do then, since few TLS handshakes are served at a
+    /// time, and segments between own connections are delivered in the next turn.
     pub fn serve<P: Port, A: Application>(
         &mut self,
         now_us: u64,
@@ -434,8 +433,8 @@ impl Stack {
         busy || !self.loopback.is_empty()
     }
 
-    /// Tells the application that its descriptor is readable. What comes of it is done by
-    /// [`Stack::serve`].
+    /// Calls the application's [`Application::on_wake`]: its descriptor is readable.
+    /// [`Stack::serve`] sends the output.
     pub fn wake<A: Application>(&mut self, now_us: u64, app: &mut A) {
         app.on_wake(&mut self.streams(now_us), now_us);
     }
@@ -447,8 +446,8 @@ impl Stack {
         }
     }
 
-    /// Serves every connection for which there is something to do, but of those in a handshake of
-    /// TLS few at a time: `handshakes` have been served in this turn.
+    /// Serves every dirty connection, but only a few in a TLS handshake: `handshakes` counts those
+    /// served in this turn.
     fn serve_waiting<P: Port, A: Application>(
         &mut self,
         now_us: u64,
@@ -530,8 +529,7 @@ impl Stack {
         port: &mut P,
         app: &mut A,
     ) {
-        // Still marked dirty, so that what the application queues now is not queued for a second
-        // pass.
+        // Still marked dirty, so that the application's writes in this pass do not queue it again.
         self.pass_on_events(now_us, handle, app);
         if self.teardown.candidates > 0 && self.part_with(now_us, handle, app) {
             return;
@@ -559,7 +557,7 @@ impl Stack {
             self.forget(handle);
             self.time_waits.insert(&tuple, time_wait);
         } else if entry.tcp.is_closed() {
-            // If it has ended just now, for want of a route, the application hears of it first.
+            // If it ended just now, for want of a route, the application first gets its `Closed`.
             if entry.told {
                 queue_dirty(&mut self.dirty, entry);
             } else {
@@ -588,14 +586,14 @@ impl Stack {
         }
     }
 
-    /// Notes that the connection waits for its peer alone from now on, and aborts others if there
-    /// are too many.
+    /// Marks the connection as an orphan, which waits for its peer alone, and aborts the oldest
+    /// orphans beyond the limit.
     fn bound_orphans(&mut self, handle: ConnectionHandle) {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         entry.orphan_since = Some(self.orphans.add(entry.stream));
-        // It is not the peer that is waited for any more.
+        // The connection no longer counts as silent.
         self.gate.on_heard(entry.unheard.take());
         while let Some(oldest) = self.orphans.take_beyond(self.config.orphans_max) {
             if let Some(entry) = self.connections.by_stream_mut(oldest) {
@@ -607,7 +605,7 @@ impl Stack {
         }
     }
 
-    /// Tells the application what the connection has to say.
+    /// Reports the connection's events to the application.
     fn pass_on_events<A: Application>(
         &mut self,
         now_us: u64,
@@ -677,7 +675,7 @@ impl Stack {
         }
     }
 
-    /// TCP has ended: the event for the application, if it knows of the connection.
+    /// TCP has ended: returns the event for the application, if the application has the connection.
     fn on_closed(
         &mut self,
         now_us: u64,
@@ -740,7 +738,7 @@ impl Stack {
         };
         let (worker, flow) = (entry.worker, entry.flow());
         let stream_offset = entry.tcp.acknowledged_bytes();
-        // What has not departed never will, and is not reported.
+        // Undeparted SENDs never depart, and are not reported.
         self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
         let files = std::mem::take(&mut entry.files);
         entry.tls = None;
@@ -822,8 +820,8 @@ impl Stack {
         self.retry_quic_neighbor();
     }
 
-    /// A ring may have room again: to be called after every sleep. Who has waited longest for it
-    /// comes first; who waits for another one goes on waiting.
+    /// Rings may have room again; call it after every sleep. Connections retry in the order in
+    /// which they began to wait; those of full rings keep waiting.
     pub fn retry_waiting_room(&mut self) {
         for nic in &mut self.nics {
             if !nic.waiting.is_empty() && nic.has_room() {
@@ -832,9 +830,8 @@ impl Stack {
         }
     }
 
-    /// The next connection that waits for room in a ring which has some. Who would find none goes
-    /// on waiting: of a crowd, only as many are looked at as can send. Marked dirty, as if it came
-    /// from there.
+    /// Returns the next connection that waits for room in a ring which has some, and marks it
+    /// dirty. The others keep waiting: only as many connections are looked at as can send.
     #[inline]
     fn next_with_room(&mut self) -> Option<ConnectionHandle> {
         for nic in &mut self.nics {
@@ -844,7 +841,7 @@ impl Stack {
                     nic.retries = 0;
                     break;
                 };
-                // It may be gone, and if it is dirty, its turn comes in any case.
+                // The connection may be gone; if it is dirty, its turn comes in any case.
                 if let Some(entry) = self.connections.get_mut(handle)
                     && !std::mem::replace(&mut entry.dirty, true)
                 {
@@ -856,8 +853,8 @@ impl Stack {
     }
 
     /// Sends RST on every connection and accepts no more: the shard is about to end. Returns the
-    /// longest round trip of a connection with something in flight, in microseconds; `None` if
-    /// there is no such connection: peers of the others are where their RST stands.
+    /// longest round trip of a connection with bytes in flight, in microseconds; `None` without
+    /// such connections: the other peers expect the sequence number of their RST.
     pub fn abort_all<P: Port, A: Application>(
         &mut self,
         now_us: u64,
@@ -883,7 +880,7 @@ impl Stack {
     }
 }
 
-/// The connection is to be served.
+/// Queues the connection to be served.
 #[inline]
 fn queue_dirty(dirty: &mut VecDeque<ConnectionHandle>, entry: &mut Entry) {
     if !std::mem::replace(&mut entry.dirty, true) {
@@ -891,7 +888,7 @@ fn queue_dirty(dirty: &mut VecDeque<ConnectionHandle>, entry: &mut Entry) {
     }
 }
 
-/// Adds up what the connection has counted.
+/// Adds the connection's statistics to the counters.
 #[inline]
 fn count_stats(counters: &mut Counters, entry: &mut Entry) {
     let (round_trips, timestamp_round_trips) = entry.tcp.take_round_trips();
@@ -904,7 +901,7 @@ fn count_stats(counters: &mut Counters, entry: &mut Entry) {
     }
 }
 
-/// Of these, what few ACKs bring about.
+/// Adds the statistics that few ACKs change.
 #[cold]
 fn count_rare_stats(counters: &mut Counters, stats: &tcp::Stats) {
     counters.sends_repeated += u64::from(stats.lost_undeparted);
@@ -914,8 +911,8 @@ fn count_rare_stats(counters: &mut Counters, stats: &tcp::Stats) {
     counters.timestamps_missing += u64::from(stats.timestamps_missing);
 }
 
-/// Brings the number of SENDs of a connection, and of all, up to date. TCP knows: it hears of
-/// departures, and from the peer, that has got what must have departed, though the report is lost.
+/// Updates the number of undeparted SENDs of a connection, and of all. TCP learns of departures
+/// from reports, and from the peer's acknowledgments even if a report is lost.
 fn count_sends(sends_outstanding: &mut u64, entry: &mut Entry) {
     let undeparted = entry.tcp.undeparted_transmissions() as u64;
     *sends_outstanding -= std::mem::replace(&mut entry.sends_outstanding, undeparted);

@@ -1,9 +1,9 @@
 //! The TLS layer of a connection, between its TCP and its application.
 //!
-//! What TCP sends for it is of two kinds: what rustls says in the handshake, which are real bytes,
-//! and records, which the NIC stack seals. To TCP these are virtual bytes of one object,
-//! [`SEALED`], whose offsets are those of the stream. Records are *defined* when they are queued,
-//! and no earlier than needed: until then a KeyUpdate or an alert can come before them.
+//! TCP sends two kinds of bytes for it: rustls's handshake messages, which are real bytes, and
+//! records, which the NIC stack seals. To TCP, records are virtual bytes of one object, [`SEALED`],
+//! whose offsets are those of the stream. Records are *defined* when they are queued, and no
+//! earlier than needed: until then a KeyUpdate or an alert can come before them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tls::{Known, RunLimits, Transmit};
 
 use crate::tables::files::FileTable;
 
-/// What TCP calls the records.
+/// TCP's object id for records.
 pub(crate) const SEALED: u32 = u32::MAX;
 
 const _: () = assert!(
@@ -20,14 +20,14 @@ const _: () = assert!(
     "no file has this id"
 );
 
-/// Records are defined so far ahead of what can be sent now, in bytes: a SEND then never ends in
-/// the midst of a packet for want of more.
+/// Records are defined this far beyond the bytes that can be sent now: so a SEND never ends in the
+/// middle of a packet for want of records.
 const AHEAD_BYTES: u64 = 256 << 10;
 
-/// Most that is believed to be sent at once, in bytes.
+/// Upper limit on the burst for which records are defined, in bytes.
 const BURST_BYTES_MAX: u64 = 8 << 20;
 
-/// What the NIC stack takes, and less where it hears of acknowledgments later.
+/// Limits of the NIC stack; some are lower because the NIC stack learns of acknowledgments later.
 const RUN_LIMITS: RunLimits = RunLimits {
     // Half a megabyte, so that not much more is defined than needed.
     records_max: 32,
@@ -37,7 +37,7 @@ const RUN_LIMITS: RunLimits = RunLimits {
     keys_max: KEYS_MAX - 1,
 };
 
-/// How long a connection that has failed may take for its last words, in microseconds.
+/// Time for a failed connection to send its alert, in microseconds.
 const FAREWELL_US: u64 = 3_000_000;
 
 /// Received bytes that go through TLS at a time.
@@ -47,35 +47,35 @@ const CHUNK_BYTES: usize = 4 << 10;
 #[derive(Debug)]
 pub(crate) struct TlsLayer {
     pub(crate) connection: tls::Connection,
-    /// What its NIC worker has been told of keys and records.
+    /// Keys and records that its NIC worker knows.
     pub(crate) known: Known,
-    /// Behind what SENDs to this worker have named of the stream.
+    /// End of the stream bytes that SENDs to this worker have covered.
     pub(crate) sent_end: u64,
-    /// Received, and not taken, because plaintext waits for the application.
+    /// Received bytes that TLS has not taken, because plaintext waits for the application.
     untaken: Vec<u8>,
-    /// Said by the handshake, and not taken by TCP.
+    /// Handshake bytes that TCP has not taken.
     raw: Vec<u8>,
-    /// The peer's TCP has sent FIN; and TLS has been told.
+    /// The peer's TCP has sent FIN; `is_fin_told` once TLS knows.
     has_fin: bool,
     is_fin_told: bool,
     /// The application's last write came back short.
     write_blocked: bool,
     pending: PendingEvents,
     pub(crate) has_failed: bool,
-    /// When it ends, last words or not, in microseconds.
+    /// Deadline after which a failed connection is reset, in microseconds.
     farewell_us: Option<u64>,
-    /// Keys that have taken the place of another, since the last look.
+    /// Keys that replaced another since the last [`TlsLayer::take_key_updates`].
     key_updates: u64,
 }
 
-/// What the application is to be told.
+/// Pending events for the application.
 #[derive(Debug, Default)]
 struct PendingEvents {
     readable: bool,
     peer_finished: bool,
 }
 
-/// What the application is to be told next.
+/// An event for the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TlsEvent {
     Readable,
@@ -101,7 +101,7 @@ impl TlsLayer {
         })
     }
 
-    /// Takes in what the peer has sent, as far as the application keeps up.
+    /// Takes in the peer's bytes, as far as the application keeps up.
     pub(crate) fn take_in(&mut self, tcp: &mut tcp::Connection, now_us: u64) {
         let before = self.connection.readable_bytes();
         let mut chunk = [0; CHUNK_BYTES];
@@ -125,7 +125,7 @@ impl TlsLayer {
         }
     }
 
-    /// The peer's TCP sends no more.
+    /// The peer's TCP has sent FIN.
     pub(crate) fn on_fin(&mut self, tcp: &mut tcp::Connection, now_us: u64) {
         self.has_fin = true;
         self.take_in(tcp, now_us);
@@ -139,7 +139,7 @@ impl TlsLayer {
         buffer: &mut [u8],
     ) -> usize {
         if self.connection.readable_bytes() == 0 {
-            // What did not fit before does now.
+            // Received bytes that did not fit before fit now.
             self.take_in(tcp, now_us);
         }
         let count = self.connection.read(buffer);
@@ -161,7 +161,7 @@ impl TlsLayer {
         if is_taken { len } else { 0 }
     }
 
-    /// Defines what is sent next, and closes TCP's side of the stream behind the last of it.
+    /// Defines the next records, and closes TCP's side of the stream after the last one.
     pub(crate) fn define(&mut self, tcp: &mut tcp::Connection, now_us: u64) {
         loop {
             if !self.raw.is_empty() {
@@ -182,7 +182,7 @@ impl TlsLayer {
                     let (offset, len) = (run.stream_offset, run.stream_bytes());
                     let taken = tcp.write_virtual(SEALED, offset, len);
                     if taken != len {
-                        // All that follows would be at other places in the stream than its records.
+                        // All later records would be at other places in the stream.
                         tracing::error!(
                             offset,
                             len,
@@ -201,17 +201,17 @@ impl TlsLayer {
         }
     }
 
-    /// Memory that is held for what has come and what is to be sent, in bytes.
+    /// Returns the memory of received bytes and of bytes to send, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.untaken.capacity() + self.raw.capacity() + self.connection.memory_bytes()
     }
 
-    /// True if nothing waits to be handed to TCP.
+    /// True if no bytes wait to be handed to TCP.
     pub(crate) fn is_drained(&self) -> bool {
         self.connection.queued_bytes() == 0 && self.raw.is_empty()
     }
 
-    /// True if the application is to be told something.
+    /// True if there is an event for the application.
     pub(crate) fn has_news(&self) -> bool {
         let is_writable = self.write_blocked && self.connection.has_room();
         self.connection.has_event()
@@ -220,7 +220,7 @@ impl TlsLayer {
             || is_writable
     }
 
-    /// What the application is to be told next.
+    /// Takes the next event for the application.
     pub(crate) fn take_event(&mut self) -> Option<TlsEvent> {
         if std::mem::take(&mut self.pending.readable) {
             Some(TlsEvent::Readable)
@@ -234,14 +234,14 @@ impl TlsLayer {
         }
     }
 
-    /// The peer has said that it sends no more, or its TCP has: a request needs no close_notify
-    /// behind it, since HTTP says itself where it ends.
+    /// The peer has sent close_notify, or its TCP has sent FIN: a request needs no close_notify,
+    /// since HTTP delimits it.
     pub(crate) fn on_peer_finished(&mut self) {
         self.pending.peer_finished = true;
     }
 
-    /// It has failed: what is still to be said must be said soon. Without anything to say, the peer
-    /// is reset, but for one that has closed by itself.
+    /// The handshake or a record failed: the alert must leave by the deadline. Without an alert,
+    /// the peer gets RST, unless it has closed.
     pub(crate) fn on_failed(&mut self, tcp: &mut tcp::Connection, now_us: u64, error: &tls::Error) {
         self.has_failed = true;
         self.write_blocked = false;
@@ -251,17 +251,17 @@ impl TlsLayer {
         }
     }
 
-    /// Keys that have taken the place of another, since the last call.
+    /// Returns the number of keys that replaced another since the last call.
     pub(crate) fn take_key_updates(&mut self) -> u64 {
         std::mem::take(&mut self.key_updates)
     }
 
-    /// When [`TlsLayer::on_timeout`] is to be called, in microseconds.
+    /// Time at which [`TlsLayer::on_timeout`] must be called, in microseconds.
     pub(crate) fn deadline_us(&self) -> Option<u64> {
         self.connection.deadline_us().or(self.farewell_us)
     }
 
-    /// The time may have come.
+    /// Handles the deadlines that have passed.
     pub(crate) fn on_timeout(&mut self, tcp: &mut tcp::Connection, now_us: u64) {
         if self.deadline_us().is_none_or(|at_us| at_us > now_us) {
             return;
@@ -272,14 +272,14 @@ impl TlsLayer {
         }
     }
 
-    /// Nothing of the stream is left to its NIC worker: another one, which knows nothing, gets all
-    /// of it again.
+    /// The NIC worker has nothing of the stream left to send: another worker, which knows no keys
+    /// or records, gets everything again.
     pub(crate) fn on_worker_left(&mut self) {
         self.known = Known::default();
         self.sent_end = 0;
     }
 
-    /// True if something may have left of a record whose tag is not known.
+    /// True if bytes of a record whose tag is unknown may have left.
     pub(crate) fn is_unproven(&self) -> bool {
         self.connection.untagged_before(self.sent_end)
     }

@@ -1,8 +1,8 @@
-//! Records of exchanges that are over, and the log in which they wait.
+//! Records of completed exchanges, and the log in which they wait.
 //!
 //! Records are packed one behind the other into packets, which the log's writer takes at the end of
-//! a turn. A writer that is behind delays no response: so much waits, and what comes then is
-//! counted and lost.
+//! a turn. A writer that is behind delays no response: the log holds `PACKETS_MAX` packets, and
+//! drops and counts further records.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,61 +15,59 @@ use crate::request::without_empty_lines;
 /// Longest packet, in bytes, unless a single record is longer.
 const PACKET_BYTES: usize = 32 << 10;
 
-/// Most packets that wait to be taken.
+/// Most packets that wait for the writer.
 const PACKETS_MAX: usize = 16;
 
-/// A record waits for others to share its packet with for so long at most, in microseconds.
+/// Longest time that a record waits for others to share its packet, in microseconds.
 const WAIT_US_MAX: u64 = 50_000;
 
-/// Most bytes of requests that are kept until their responses are over, on all connections
-/// together.
+/// Most bytes of requests kept until their responses are complete, on all connections together.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
-/// Most buffers for these that are kept to be used again.
+/// Most spare buffers for the text of requests.
 const SPARE_MAX: usize = 512;
 
-/// A response that is over, and the request that it answers.
+/// A completed response, and its request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessRecord<'a> {
     /// The client.
     pub peer: SocketAddr,
-    /// Which connection: no two of a server have the same number.
+    /// Number of the connection, unique within a server.
     pub connection: u64,
-    /// The number of the request on its connection, from 1.
+    /// Number of the request on its connection, from 1.
     pub request: u32,
-    /// When it was over, in microseconds of the host's clock (`CLOCK_MONOTONIC`).
+    /// Time of the response's end, in microseconds of the host's clock (`CLOCK_MONOTONIC`).
     pub ended_us: u64,
-    /// From the end of the request's head to the end of the response: until all of it was
-    /// acknowledged, or it was cut short. In microseconds.
+    /// From the end of the request's head to the end of the response: its complete acknowledgement,
+    /// or its abort. In microseconds.
     pub total_us: u64,
-    /// From there until TCP had the first byte of the response, in microseconds; `None` if it never
-    /// had.
+    /// From the end of the request's head until TCP had the first byte of the response, in
+    /// microseconds; `None` if it never had.
     pub first_byte_us: Option<u64>,
     /// Status of the response; [`NO_RESPONSE`] if the connection ended before there was one.
     pub status: u16,
     /// Bytes of the body that the client has acknowledged.
     pub body_bytes: u64,
-    /// Those of them that came from files, and went past the host.
+    /// Acknowledged bytes of the body that came from files, and bypassed the host.
     pub offloaded_bytes: u64,
     /// Packets and SENDs of the connection so far that repeated bytes.
     pub retransmissions: u32,
     /// The connection ended before the response did.
     pub is_cut_short: bool,
-    /// What TLS it came over.
+    /// TLS parameters, if the request came over TLS.
     #[serde(borrow)]
     pub tls: Option<AccessTls<'a>>,
-    /// Content coding of what was sent of a file, if it has one.
+    /// Content coding of the file, if it has one.
     pub coding: Option<&'a str>,
-    /// What the cache had to do with it, if it comes from an origin:
-    /// a name of RFC 9211.
+    /// Role of the cache, if the response comes from an origin: a name of RFC 9211.
     pub cache: Option<&'a str>,
-    /// Where it was forwarded to, if it was.
+    /// Backend that the request was forwarded to, if any.
     pub backend: Option<&'a str>,
-    /// How often it was forwarded once more, to another backend.
+    /// Number of times that the request was forwarded again, to another backend.
     pub retries: u8,
     /// First name of the site, if it was found and has one.
     pub site: Option<&'a str>,
-    /// The request's first line without its end, as far as it had come.
+    /// First line of the request without its end, as far as received.
     #[serde(with = "serde_bytes")]
     pub request_line: &'a [u8],
     /// The field `Host`.
@@ -86,52 +84,52 @@ pub struct AccessRecord<'a> {
     pub user_agent: Option<&'a [u8]>,
 }
 
-/// What TLS a request came over.
+/// TLS parameters of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessTls<'a> {
-    /// Its version, such as `TLSv1.3`.
+    /// Version, such as `TLSv1.3`.
     pub version: &'a str,
-    /// Its cipher, such as `AES-256-GCM`.
+    /// Cipher, such as `AES-256-GCM`.
     pub cipher: &'a str,
     /// The handshake resumed an earlier session.
     pub is_resumed: bool,
 }
 
-/// The status of a request whose connection ended before there was a response, as nginx has it.
+/// Status of a request whose connection ended before a response, as in nginx.
 pub const NO_RESPONSE: u16 = 499;
 
 impl<'a> AccessRecord<'a> {
-    /// The first record of a packet, and the bytes behind it; `None` if there is none, or it makes
-    /// no sense.
+    /// Takes the first record of a packet, and returns it with the bytes behind it; `None` if there
+    /// is none, or if it is malformed.
     pub fn take(packet: &'a [u8]) -> Option<(Self, &'a [u8])> {
         postcard::take_from_bytes(packet).ok()
     }
 }
 
-/// Who keeps the log.
+/// The writer of the log.
 pub trait AccessSink: Send {
-    /// Takes a packet of records; false if it is behind, and would have to wait. `lost`: records so
-    /// far that were dropped.
+    /// Takes a packet of records; false if the writer is behind, and would have to wait. `lost`:
+    /// number of records dropped so far.
     fn take(&mut self, packet: &[u8], lost: u64) -> bool;
 }
 
-/// What is noted, and waits to be taken.
+/// Records that wait for the writer.
 pub struct AccessLog {
     sink: Box<dyn AccessSink>,
-    /// The first one is full, or to be taken in any case; the last one has room.
+    /// The first packet is full or due; the last one has room.
     packets: VecDeque<Vec<u8>>,
     spare_packets: Vec<Vec<u8>>,
     spare_texts: Vec<Vec<u8>>,
     held_bytes: usize,
-    /// When the oldest record that waits was noted, in microseconds.
+    /// Time at which the oldest waiting record was noted, in microseconds.
     waits_since_us: Option<u64>,
-    /// What was handed over last was not taken.
+    /// The writer has not taken the last packet offered.
     is_behind: bool,
     lost: u64,
 }
 
 impl AccessLog {
-    /// A log that hands its packets to `sink`.
+    /// Creates a log that passes its packets to `sink`.
     pub fn new(sink: Box<dyn AccessSink>) -> Self {
         AccessLog {
             sink,
@@ -145,20 +143,20 @@ impl AccessLog {
         }
     }
 
-    /// Records that were dropped.
+    /// Number of dropped records.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// When [`AccessLog::on_turn`] is to be called at the latest.
+    /// Latest time for the next call of [`AccessLog::on_turn`].
     pub fn next_timeout_us(&self) -> Option<u64> {
         Some(self.waits_since_us?.saturating_add(WAIT_US_MAX))
     }
 
-    /// Hands over what is full, and what has waited for long enough.
+    /// Passes full packets and overdue records to the writer.
     pub fn on_turn(&mut self, now_us: u64) {
         let is_due = self.next_timeout_us().is_some_and(|at_us| at_us <= now_us);
-        // Who is behind is asked again when the next would be due.
+        // A writer that is behind is asked again when the next packet is due.
         if is_due || self.packets.len() > 1 && !self.is_behind {
             self.hand_over();
             self.waits_since_us = self.is_behind.then_some(now_us);
@@ -179,7 +177,7 @@ impl AccessLog {
         }
     }
 
-    /// A buffer for the text of a request of at most so many bytes; `None` if too much is held
+    /// Returns a buffer for at most `bytes` of a request's text; `None` if too many bytes are held
     /// already.
     fn hold(&mut self, bytes: usize) -> Option<Vec<u8>> {
         if self.held_bytes + bytes > HELD_BYTES_MAX {
@@ -189,7 +187,7 @@ impl AccessLog {
         Some(self.spare_texts.pop().unwrap_or_default())
     }
 
-    /// Adds a record, unless too much waits already.
+    /// Adds a record, unless too many packets wait already.
     pub fn note(&mut self, record: &AccessRecord<'_>) {
         let is_full = |packet: &Vec<u8>| packet.len() >= PACKET_BYTES - ROOM_BYTES;
         if self.packets.back().is_none_or(is_full) {
@@ -229,23 +227,22 @@ impl fmt::Debug for AccessLog {
     }
 }
 
-/// Fields of requests that are noted.
+/// Request fields that are logged.
 pub const FIELDS: [&[u8]; 4] = [b"host", b"range", b"referer", b"user-agent"];
 
-/// What is kept of a request, one piece behind the other.
+/// Logged text of a request, its pieces one behind the other.
 #[derive(Debug)]
 pub struct RequestText {
     bytes: Vec<u8>,
-    /// Where the site's name, the request line, and each field end; a field that is not there has
-    /// `None`.
+    /// Ends of the site's name, the request line, and each field; a missing field has `None`.
     site_end: usize,
     line_end: usize,
     field_ends: [Option<usize>; FIELDS.len()],
 }
 
 impl RequestText {
-    /// What is kept of the head of a request, and the name of the site that it is for; `None` if
-    /// too much is held already.
+    /// Keeps the logged text of a request's head, and the name of its site; `None` if too many
+    /// bytes are held already.
     pub fn new(
         log: &mut AccessLog,
         request: &[u8],
@@ -261,7 +258,7 @@ impl RequestText {
                 if let Some((_, rest)) = rest.filter(|(start, _)| start.eq_ignore_ascii_case(name))
                     && let Some(text) = rest.strip_prefix(b":")
                 {
-                    // Of several the first counts, as with nginx.
+                    // The first of several counts, as in nginx.
                     value.get_or_insert(text.trim_ascii());
                 }
             }
@@ -270,7 +267,7 @@ impl RequestText {
         Self::keep(log, request.len(), site, line, found)
     }
 
-    /// The same of a connection that carries no requests, and of which at most a host is known.
+    /// Keeps the text of a connection without requests, for which at most a host is known.
     pub fn of_host(
         log: &mut AccessLog,
         host: Option<&str>,
@@ -321,14 +318,14 @@ impl RequestText {
         &self.bytes[self.site_end..self.line_end]
     }
 
-    /// The value of the field of this number in [`FIELDS`].
+    /// Returns the value of the field with this number in [`FIELDS`].
     pub fn field(&self, number: usize) -> Option<&[u8]> {
         let end = self.field_ends[number]?;
         let before = self.field_ends[..number].iter().rev().flatten().next();
         Some(&self.bytes[*before.unwrap_or(&self.line_end)..end])
     }
 
-    /// Gives back what is held.
+    /// Releases the text.
     pub fn release(mut self, log: &mut AccessLog) {
         log.held_bytes -= self.bytes.len();
         if log.spare_texts.len() < SPARE_MAX && self.bytes.capacity() <= PACKET_BYTES {

@@ -2,8 +2,8 @@
 //! 3986 §3.2).
 //!
 //! RFC 3986 permits nearly any text as a registered name. Two parties that read an odd one in two
-//! ways may take it for two hosts, so only what can be a host is accepted: an IP literal in
-//! brackets, or labels separated by single dots.
+//! ways may take it for two hosts, so only possible hosts are accepted: an IP literal in brackets,
+//! or labels separated by single dots.
 
 use std::net::Ipv6Addr;
 

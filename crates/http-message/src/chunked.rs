@@ -1,12 +1,12 @@
 //! The chunked transfer coding (RFC 9112 §7.1).
 //!
-//! Extensions and trailer fields are read and dropped, as §7.1.1 and §7.1.2 allow: what a peer puts
-//! there reaches no other party.
+//! Extensions and trailer fields are parsed and dropped, as §7.1.1 and §7.1.2 allow: they reach no
+//! other party.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Most digits of a chunk's size. More would not count bytes that there are.
+/// Most digits of a chunk's size. No real chunk needs more.
 const SIZE_DIGITS_MAX: u8 = 15;
 
 /// Longest extensions of one chunk, in bytes.
@@ -15,7 +15,7 @@ const EXTENSION_BYTES_MAX: usize = 1 << 10;
 /// Longest trailer section, in bytes.
 const TRAILER_BYTES_MAX: usize = 8 << 10;
 
-/// What bytes have said that are not chunked.
+/// Bytes that are not in the chunked coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkError;
 
@@ -27,7 +27,7 @@ impl fmt::Display for ChunkError {
 
 impl std::error::Error for ChunkError {}
 
-/// Where in the coding the next byte stands.
+/// Position of the next byte in the coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Size { digits: u8, size: u64 },
@@ -43,16 +43,16 @@ enum State {
     Done,
 }
 
-/// Takes a chunked body apart.
+/// Decodes a chunked body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decoder(State);
 
-/// What [`Decoder::step`] has found.
+/// Result of [`Decoder::step`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// So many bytes are done with.
+    /// Number of consumed bytes.
     pub consumed: usize,
-    /// Which of them are content.
+    /// Range of the content within the consumed bytes.
     pub content: Range<usize>,
 }
 
@@ -63,16 +63,16 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// All of the body has been seen.
+    /// True if the body is complete.
     pub fn is_done(&self) -> bool {
         self.0 == State::Done
     }
 
-    /// Takes bytes up to the end of the next piece of content, or all of them.
+    /// Consumes bytes up to the end of the next piece of content, or all bytes.
     ///
     /// # Errors
     ///
-    /// Where the body ends is in doubt.
+    /// The end of the body is in doubt.
     pub fn step(&mut self, bytes: &[u8]) -> Result<Step, ChunkError> {
         let mut at = 0;
         while at < bytes.len() && !self.is_done() {
@@ -98,7 +98,7 @@ impl Decoder {
     }
 }
 
-/// Beyond content.
+/// Returns the state after a byte outside of content.
 fn next(state: State, byte: u8) -> Result<State, ChunkError> {
     let bounded = |bytes: usize, max| (bytes < max).then_some(bytes + 1).ok_or(ChunkError);
     Ok(match (state, byte) {
@@ -115,7 +115,7 @@ fn next(state: State, byte: u8) -> Result<State, ChunkError> {
         (State::Size { digits: 1.., size }, b'\r') => State::SizeLf { size },
         (State::Size { digits: 1.., size }, b';') => State::Extension { bytes: 0, size },
         (State::Extension { size, .. }, b'\r') => State::SizeLf { size },
-        // A bare LF is a line's end to some, and none to others.
+        // A bare LF ends a line for some parsers, and does not for others.
         (State::Extension { bytes, size }, b'\t' | b' '..=b'~') => State::Extension {
             bytes: bounded(bytes, EXTENSION_BYTES_MAX)?,
             size,
@@ -140,17 +140,17 @@ fn next(state: State, byte: u8) -> Result<State, ChunkError> {
     })
 }
 
-/// Appends the line before so many bytes of content, which are not 0.
+/// Appends the line before `bytes` of content, which must not be 0.
 pub fn begin(out: &mut Vec<u8>, bytes: usize) {
     use std::io::Write as _;
     // Writing to memory does not fail.
     let _ = write!(out, "{bytes:x}\r\n");
 }
 
-/// What stands behind the content of a chunk.
+/// Bytes behind the content of a chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
 
-/// What stands behind the last chunk.
+/// The last chunk, with an empty trailer section.
 pub const LAST: &[u8] = b"0\r\n\r\n";
 
 #[cfg(test)]
@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    /// The content, and what is left behind it.
+    /// The content, and the bytes left behind it.
     fn decode(pieces: &[&[u8]]) -> Result<(Vec<u8>, Vec<u8>, bool), ChunkError> {
         let mut decoder = Decoder::default();
         let (mut content, mut rest) = (Vec::new(), Vec::new());

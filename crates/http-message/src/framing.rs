@@ -1,11 +1,11 @@
-//! Where a message's body ends, and what becomes of its connection (RFC 9112 §6.3, §9.3).
+//! The end of a message's body, and the persistence of its connection (RFC 9112 §6.3, §9.3).
 
 use http::StatusCode;
 use httparse::Header;
 
 use crate::number;
 
-/// What the header fields of a message say of its body and its connection.
+/// Header fields of a message about its body and its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Framing {
     /// `Content-Length`.
@@ -21,21 +21,21 @@ pub struct Framing {
     chunked_last: bool,
 }
 
-/// A body, as the framing of its message tells.
+/// The body of a message, according to its framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// So many bytes.
+    /// This number of bytes.
     Bytes(u64),
     /// The chunked transfer coding.
     Chunked,
 }
 
 impl Framing {
-    /// Takes a field in; false if it is about something else.
+    /// Notes a field; false if it does not concern framing.
     ///
     /// # Errors
     ///
-    /// 400 for a value that can be understood in two ways.
+    /// 400 for an ambiguous value.
     pub fn note(&mut self, header: &Header<'_>) -> Result<bool, StatusCode> {
         let is = |name: &str| header.name.eq_ignore_ascii_case(name);
         if is("content-length") {
@@ -44,7 +44,7 @@ impl Framing {
             if self.content_length.is_some() {
                 return Err(StatusCode::BAD_REQUEST);
             }
-            // `+1`, `1,1` or `0x1` are ways to be understood differently.
+            // `+1`, `1,1` or `0x1` are ambiguous.
             let length = number::saturating(header.value);
             self.content_length = Some(length.ok_or(StatusCode::BAD_REQUEST)?);
         } else if is("transfer-encoding") {
@@ -53,7 +53,7 @@ impl Framing {
                 self.chunked_last = coding.eq_ignore_ascii_case(b"chunked");
                 self.chunked_count += usize::from(self.chunked_last);
             }
-            // A field without a coding says that there is a body and not where it ends.
+            // A field without a coding announces a body without an end.
             if self.transfer_codings == 0 {
                 return Err(StatusCode::BAD_REQUEST);
             }
@@ -69,11 +69,11 @@ impl Framing {
         Ok(true)
     }
 
-    /// The body; `None` if no field says that there is one.
+    /// Returns the body; `None` if no field announces one.
     ///
     /// # Errors
     ///
-    /// 400 if its end is in doubt, 501 for a coding that is not understood.
+    /// 400 if its end is in doubt, 501 for an unknown coding.
     pub fn body(&self, is_http_1_0: bool) -> Result<Option<Body>, StatusCode> {
         if self.transfer_codings == 0 {
             return Ok(self.content_length.map(Body::Bytes));
@@ -87,14 +87,15 @@ impl Framing {
         {
             return Err(StatusCode::BAD_REQUEST);
         }
-        // RFC 9112 §6.1: a coding that is not understood.
+        // RFC 9112 §6.1: an unknown coding.
         if self.transfer_codings > 1 {
             return Err(StatusCode::NOT_IMPLEMENTED);
         }
         Ok(Some(Body::Chunked))
     }
 
-    /// The connection may carry another message after this one, if its body has an end.
+    /// True if the connection may carry another message after this one, provided that its body has
+    /// an end.
     pub fn persists(&self, is_http_1_0: bool) -> bool {
         !self.close && (!is_http_1_0 || self.keep_alive)
     }

@@ -1,7 +1,7 @@
 //! Numbers in header fields: sizes and offsets.
 
-/// Digits only, and at least one. What 64 bits do not hold is as much as they do: beyond every
-/// limit, and the end of every file.
+/// Parses digits, of which there must be at least one. A number beyond 64 bits saturates: it
+/// exceeds every limit, and the end of every file.
 pub fn saturating(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;

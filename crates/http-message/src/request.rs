@@ -1,6 +1,6 @@
 //! From bytes to a request head, or to a refusal (RFC 9112 §2, §3).
 //!
-//! What comes out depends on the bytes alone, not on how they were split on their way.
+//! The result depends on the bytes alone, not on how they were split in transit.
 
 use std::mem::MaybeUninit;
 
@@ -10,7 +10,7 @@ use httparse::Header;
 /// Most header fields in a head. Beyond: 431.
 pub const HEADER_COUNT_MAX: usize = 100;
 
-/// How long heads may be.
+/// Limits on the length of heads.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Longest head, in bytes. Beyond: 431.
@@ -19,25 +19,25 @@ pub struct Limits {
     pub line_bytes_max: usize,
 }
 
-/// What the bytes received so far amount to.
+/// The result of parsing the bytes received so far.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed<T> {
     /// Part of a head; more may come.
     Partial,
     /// A head whose framing is beyond doubt.
     Complete(T),
-    /// No request, or none whose end is known: answer with the status, then close.
+    /// No request, or one whose end is in doubt: answer with the status, then close.
     Broken(StatusCode),
 }
 
-/// A head that parses.
+/// A parsed head.
 #[derive(Debug)]
 pub struct Head<'a> {
     /// The method.
     pub method: &'a str,
     /// The target.
     pub target: &'a str,
-    /// Where the target stands.
+    /// Offset of the target.
     pub target_start: usize,
     /// The client speaks HTTP/1.0.
     pub is_http_1_0: bool,
@@ -47,8 +47,8 @@ pub struct Head<'a> {
     pub head_bytes: usize,
 }
 
-/// Parses what has arrived of a request, at most `limits.head_bytes_max` bytes of it, and has the
-/// head judged. An error of `judge` is a status after which the connection must end.
+/// Parses a request from the bytes received so far, at most `limits.head_bytes_max`, and passes its
+/// head to `judge`, whose error is a status after which the connection must end.
 pub fn parse<T>(
     bytes: &[u8],
     limits: Limits,
@@ -60,7 +60,7 @@ pub fn parse<T>(
     let line = &line[..line.len().min(limits.line_bytes_max)];
     let line_end = line.iter().position(|&byte| byte == b'\n');
     let line_too_long = line_end.is_none() && line.len() == limits.line_bytes_max;
-    // Beyond a line that is too long nothing counts, or the verdict would hang on how much has
+    // Bytes beyond an overlong line are ignored, or the result would depend on how many have
     // arrived.
     let considered = if line_too_long {
         &bytes[..line_start + line.len()]
@@ -138,7 +138,7 @@ pub fn without_empty_lines(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Where the minor version of a request line stands, if the line asks for HTTP/1.2 or later.
+/// Returns the place of the minor version in a request line that asks for HTTP/1.2 or later.
 fn minor_version_at(line: &[u8]) -> Option<usize> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let (minor, before) = line.split_last()?;
@@ -146,7 +146,7 @@ fn minor_version_at(line: &[u8]) -> Option<usize> {
     is_later.then_some(before.len())
 }
 
-/// 505 for a version that is not ours (RFC 9112 §2.3), 400 for what is no version.
+/// Returns 505 for an unsupported version (RFC 9112 §2.3), 400 for an invalid one.
 fn version_refusal(line: &[u8]) -> StatusCode {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     match line.rsplit(|&byte| byte == b' ').next() {

@@ -6,7 +6,7 @@ use httparse::Header;
 
 use crate::request::HEADER_COUNT_MAX;
 
-/// A head that parses.
+/// A parsed head.
 #[derive(Debug)]
 pub struct Head<'a> {
     /// The status, 100 to 999.
@@ -21,20 +21,21 @@ pub struct Head<'a> {
     pub head_bytes: usize,
 }
 
-/// What is wrong with bytes that are no response head.
+/// Why bytes are no response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseError {
-    /// It is longer, or has more fields, than may be.
+    /// The head is too long, or has too many fields.
     TooLarge,
-    /// It is no head of HTTP/1.
+    /// The bytes are no head of HTTP/1.
     Malformed,
 }
 
-/// Parses what has arrived of a response, and has the head judged; `None` if more must come first.
+/// Parses a response from the bytes received so far, and passes its head to `judge`; `None` if more
+/// must arrive first.
 ///
 /// # Errors
 ///
-/// Of `judge` as well.
+/// Those of `judge` as well.
 pub fn parse<T>(
     bytes: &[u8],
     head_bytes_max: usize,

@@ -1,4 +1,4 @@
-//! A port that loses, repeats, reorders and damages what it receives, as links do.
+//! A port that loses, repeats, reorders and damages received frames, as links do.
 
 use std::io;
 use std::num::NonZeroU16;
@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::{Frame, Port, SendError, Superpacket};
 
-/// How often what happens to a received frame, in parts per million.
+/// Rates of the faults of received frames, in parts per million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// It is lost.
@@ -19,13 +19,13 @@ pub struct Faults {
     pub damage_ppm: u32,
 }
 
-/// A port with [`Faults`] in what it receives. The seed decides all of them.
+/// A port with [`Faults`] on reception. The seed determines all faults.
 #[derive(Debug)]
 pub struct FaultyPort<P> {
     port: P,
     faults: Faults,
     random: u64,
-    /// A frame that waits for another to overtake it.
+    /// A frame held until another has overtaken it.
     held: Option<Held>,
 }
 
@@ -134,7 +134,7 @@ impl<P: Port> Port for FaultyPort<P> {
         if received == 0
             && let Some(held) = held.take()
         {
-            // Nothing comes to overtake it.
+            // No frame comes to overtake it.
             handle(held.frame());
             return Ok(1);
         }

@@ -3,14 +3,14 @@
 //! A port sends superpackets (a header and slices of payload, cut by the kernel or the NIC) and
 //! receives frames, with checksum and segmentation metadata. It knows no connections and no files.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
 //! | [`packet`] | AF_PACKET: any Linux link. Start here: [`packet::PacketPort::open`] |
 //! | [`memory`] | two ports joined in memory, for tests and simulation |
 //! | `segment` | superpackets, cut in software |
 //! | [`steering`] | which port gets a frame: a map, and packet filters that read it |
 //! | `uring` | datagrams by io_uring, for measurements |
-//! | [`fault`] | a port that loses, repeats, reorders and damages what it receives |
+//! | [`fault`] | a port that loses, repeats, reorders and damages received frames |
 //!
 //! This room may touch system calls and drivers.
 
@@ -40,11 +40,11 @@ pub struct Superpacket<'a> {
     pub header: &'a [u8],
     /// Payload, in order.
     pub payload: &'a [io::IoSlice<'a>],
-    /// What the port still has to do.
+    /// Work that the port still has to do.
     pub offload: Offload,
 }
 
-/// What a port still has to do to an outgoing packet.
+/// Work that a port still has to do on an outgoing packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offload {
     /// Nothing: the frame is complete (ARP, neighbour discovery, ICMP).
@@ -82,12 +82,12 @@ pub struct Frame<'a> {
     pub bytes: &'a [u8],
     /// The kernel or the NIC vouches for the transport checksum.
     pub checksum_valid: bool,
-    /// Of a frame that holds several datagrams, behind one UDP header: the payload of each but the
-    /// last, in bytes. `None` of any other frame, and of one whose port cannot say.
+    /// Payload of each datagram but the last, in bytes, if the frame holds several datagrams behind
+    /// one UDP header. `None` for any other frame, and if the port does not know.
     pub segment_bytes: Option<NonZeroU16>,
 }
 
-/// Why a packet was not sent.
+/// Reasons why a packet was not sent.
 #[derive(Debug)]
 pub enum SendError {
     /// The port is busy; try again when it is writable.
@@ -99,8 +99,7 @@ pub enum SendError {
     Failed(io::Error),
 }
 
-/// The link of a port is another than before: see [`Port::mac`], [`Port::mtu`] and
-/// [`Port::superpacket_max`].
+/// A change of a port's link: see [`Port::mac`], [`Port::mtu`] and [`Port::superpacket_max`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkChange {
     /// Frames pass again.
@@ -111,7 +110,7 @@ pub struct LinkChange {
 
 /// A place where frames leave and arrive.
 pub trait Port {
-    /// The link's hardware address.
+    /// Returns the link's hardware address.
     fn mac(&self) -> [u8; 6];
     /// Largest IP packet on the wire, in bytes.
     fn mtu(&self) -> usize;
@@ -120,7 +119,7 @@ pub trait Port {
     fn superpacket_max(&self, ipv6: bool) -> usize;
     /// Sends a packet.
     fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError>;
-    /// Hands up to `budget` received frames to `handle`; returns how many.
+    /// Hands up to `budget` received frames to `handle`; returns their number.
     fn receive(&mut self, budget: usize, handle: &mut dyn FnMut(Frame<'_>)) -> io::Result<usize>;
     /// Puts the next received frame into `buffer`. For a user that sends while it looks at frames;
     /// a port may do it with less copying than [`Port::receive`].
@@ -141,8 +140,8 @@ pub trait Port {
     fn receive_fds(&self) -> Vec<BorrowedFd<'_>>;
     /// The descriptor that becomes writable when a send would no longer block.
     fn send_fd(&self) -> Option<BorrowedFd<'_>>;
-    /// What a steering map calls the port: frames that it gives to this name are received here, and
-    /// no others. Of the host's port, and of one that receives nothing, `None`.
+    /// Returns the port's name in a steering map: the port receives the frames that the map gives
+    /// to this name, and no others. `None` for the host's port, and for one that receives nothing.
     fn target(&self) -> Option<Target> {
         None
     }
@@ -150,13 +149,14 @@ pub trait Port {
     fn link_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-    /// Takes in what has changed about the link. Does not wait.
+    /// Reads changes of the link. Does not wait.
     fn follow_link(&mut self) -> io::Result<Option<LinkChange>> {
         Ok(None)
     }
 }
 
-/// Checks that a packet fits the link once it has been cut, and what cuts it; says what is wrong.
+/// Checks that a packet fits the link once it has been cut, and does not exceed the port's limit
+/// for cutting; returns the reason if not.
 fn check_size(
     packet: &Superpacket<'_>,
     mtu: usize,

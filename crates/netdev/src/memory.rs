@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::steering::Target;
 use crate::{Frame, Offload, Port, SendError, Superpacket, segment};
 
-/// What the link between two ports is like.
+/// Properties of the link between two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Hardware addresses of the two ends.
@@ -28,8 +28,8 @@ pub struct Link {
 pub enum Delivery {
     /// Cut into packets, with complete checksums that the receiver has to verify: a wire.
     Cut,
-    /// Whole, vouched for: a veth pair, or a NIC that merges what it receives. Datagrams are cut
-    /// in any case, and vouched for: nothing in a [`Frame`] says where one of several ends.
+    /// Whole, vouched for: a veth pair, or a NIC that merges received packets. Datagrams are cut in
+    /// any case, and vouched for: this port sets no [`Frame::segment_bytes`].
     Whole,
 }
 
@@ -64,7 +64,7 @@ struct Queued {
     checksum_valid: bool,
 }
 
-/// Two ports, each receiving what the other sends.
+/// Returns two ports, each receiving the other's frames.
 pub fn pair(link: Link) -> (MemoryPort, MemoryPort) {
     let [a, b] = [Arc::<Queue>::default(), Arc::<Queue>::default()];
     let port = |mac, incoming: &Arc<Queue>, outgoing: &Arc<Queue>| MemoryPort {
@@ -78,13 +78,13 @@ pub fn pair(link: Link) -> (MemoryPort, MemoryPort) {
 }
 
 impl MemoryPort {
-    /// What a steering map calls this end, for those who put frames on the other one.
+    /// Sets the name of this end in a steering map, for users that put frames on the other end.
     pub fn set_target(&mut self, target: Option<Target>) {
         self.target = target;
     }
 
-    /// Puts a complete frame on the link as it is, of whatever length: one that the other end has
-    /// merged of several. A full queue drops it.
+    /// Puts a complete frame of any length on the link as it is, as if the other end had merged
+    /// several. A full queue drops it.
     pub fn put(&mut self, frame: &[u8]) {
         let mut queue = lock(&self.outgoing);
         if queue.len() < self.link.queue_max {

@@ -4,11 +4,11 @@
 //! and cuts packets, or leaves that to the NIC. Datagrams are cut here if the kernel does not.
 //! **In**, three sockets (IPv4, IPv6, ARP) have a ring each, from which frames are taken without a
 //! system call. They are bound to those protocols rather than to all, so that the port does not
-//! receive what this machine sends, and filter by destination address, so that a port can share a
+//! receive this machine's own frames, and filter by destination address, so that a port can share a
 //! link with the kernel's own stack and with other ports.
 //!
-//! The ring's status word tells whether a frame's checksum is vouched for; `PACKET_VNET_HDR` tells
-//! where the datagrams end that a frame holds, if the kernel can say so (`segmentation`).
+//! The ring's status word shows whether a frame's checksum is vouched for; `PACKET_VNET_HDR`
+//! carries the length of a frame's datagrams, if the kernel knows it (`segmentation`).
 
 mod buffers;
 pub mod capture;
@@ -55,19 +55,19 @@ use crate::{Frame, LinkChange, Offload, Port, SendError, Superpacket, check_size
 const IP_RING_SLOTS: usize = 4096;
 const ARP_RING_SLOTS: usize = 64;
 
-/// The same of a NIC worker's port: SYNs and frames of its flows, which come while it is at other
-/// work. 4 MiB each.
+/// Slots of the rings of a NIC worker's port: for SYNs and frames of its flows, which come while it
+/// does other work. 4 MiB each.
 const STEERED_RING_SLOTS: usize = 2048;
 
-/// Memory that packets of ours may take up on their way to the wire, in bytes as the kernel counts
-/// them. It takes 4 ms of 10 Gbit/s, enough for a driver's ring and a shaper; the default holds two
-/// superpackets.
+/// Memory for packets on their way to the wire, in bytes as the kernel counts them. It takes 4 ms
+/// of 10 Gbit/s, enough for a driver's ring and a shaper; the default holds two superpackets.
 const SEND_BUFFER_BYTES: usize = 4 << 20;
 
-/// The same for frames that wait in the queue because they do not fit into a slot.
+/// Memory for frames that wait in the queue because they do not fit into a slot, in bytes as the
+/// kernel counts them.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
-/// How many times in a row [`Port::receive`] finds nothing before it asks the sockets for errors.
+/// Successive idle calls of [`Port::receive`] after which the sockets are checked for errors.
 const IDLE_TURNS_MAX: u32 = 64;
 
 /// Largest IPv6 packet without a jumbo payload option, in bytes, the header not counted twice.
@@ -86,13 +86,13 @@ pub struct PacketPort {
     /// The receiver that comes first in the next turn.
     first: usize,
     idle_turns: u32,
-    /// Where frames that do not fit into a slot are put.
+    /// Buffer for frames that do not fit into a slot.
     large: Vec<u8>,
     dropped: u64,
     target: Option<Target>,
 }
 
-/// What gets into a socket.
+/// Filter of the frames that a socket receives.
 enum Filter {
     Classic(Vec<libc::sock_filter>),
     Extended(OwnedFd),
@@ -106,7 +106,7 @@ struct Receiver {
 }
 
 impl PacketPort {
-    /// A port that sends, and receives ARP and what is sent to the addresses `own`. Needs
+    /// Opens a port that sends, and receives ARP and packets to the addresses `own`. Needs
     /// `CAP_NET_RAW`.
     pub fn open(interface: &str, own: &[IpAddr]) -> Result<PacketPort, OpenError> {
         let ip = [
@@ -116,8 +116,8 @@ impl PacketPort {
         PacketPort::open_with(interface, own, ip)
     }
 
-    /// The same without what a steering map gives to other ports. Needs `CAP_BPF` besides, where
-    /// the kernel keeps `bpf(2)` from others.
+    /// As [`PacketPort::open`], without the frames that a steering map gives to other ports. Also
+    /// needs `CAP_BPF`, where the kernel restricts `bpf(2)`.
     pub fn open_steered(
         interface: &str,
         own: &[IpAddr],
@@ -143,7 +143,7 @@ impl PacketPort {
         Ok(port)
     }
 
-    /// A port that sends and receives nothing. Needs `CAP_NET_RAW`.
+    /// Opens a port that only sends. Needs `CAP_NET_RAW`.
     pub fn send_only(interface: &str) -> Result<PacketPort, OpenError> {
         let watch = Watch::open()
             .map_err(|error| System::new("opening a netlink socket", error).on(interface))?;
@@ -163,8 +163,8 @@ impl PacketPort {
         })
     }
 
-    /// Receives from now on what a steering map gives to `target`; the stack has the addresses
-    /// `own`. Needs what [`PacketPort::open_steered`] does.
+    /// Receives from now on the frames that a steering map gives to `target`; the stack has the
+    /// addresses `own`. Needs the privileges of [`PacketPort::open_steered`].
     pub fn receive_steered(
         &mut self,
         map: BorrowedFd<'_>,
@@ -192,19 +192,19 @@ impl PacketPort {
         Ok(())
     }
 
-    /// Marks what it sends, for [`capture`] to tell it from what others send. Needs `CAP_NET_RAW`,
-    /// and before Linux 5.17 `CAP_NET_ADMIN`.
+    /// Marks the port's packets, by which [`capture`] distinguishes them from others. Needs
+    /// `CAP_NET_RAW`, and before Linux 5.17 `CAP_NET_ADMIN`.
     pub fn set_mark(&self, mark: u32) -> io::Result<()> {
         socket::set_mark(&self.sender, mark)
     }
 
-    /// Name of the interface.
+    /// Returns the name of the interface.
     pub fn interface(&self) -> &str {
         &self.interface.name
     }
 
-    /// Frames for this port that were dropped since it was opened, because they came faster than
-    /// they were taken.
+    /// Returns the number of frames for this port that were dropped since it was opened, because
+    /// they came faster than they were taken.
     pub fn dropped(&mut self) -> io::Result<u64> {
         for receiver in &self.receivers {
             self.dropped += socket::drops(&receiver.socket)?;
@@ -212,8 +212,8 @@ impl PacketPort {
         Ok(self.dropped)
     }
 
-    /// Checks that a packet fits the link. The port's view of that may be out of date: what seems
-    /// not to fit has it look again.
+    /// Checks that a packet fits the link. The port's copy of the link's state may be out of date:
+    /// it is updated before a packet is refused.
     fn check(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {
         let ipv6 = match packet.offload {
             Offload::Tcp { ipv6, .. } | Offload::Udp { ipv6, .. } => ipv6,
@@ -228,9 +228,9 @@ impl PacketPort {
         checked.map_err(|why| SendError::Failed(invalid(why)))
     }
 
-    /// Frames were looked for, and there may have been some.
+    /// Ends a turn of reception; `has_received` if there may have been frames.
     fn end_turn(&mut self, has_received: bool) -> io::Result<()> {
-        // Each comes first in its turn, lest a flood of one protocol starve the others.
+        // Each receiver comes first in its turn, lest a flood of one protocol starve the others.
         self.first = (self.first + 1) % self.receivers.len().max(1);
         self.idle_turns = if has_received { 0 } else { self.idle_turns + 1 };
         if self.idle_turns == IDLE_TURNS_MAX {
@@ -240,7 +240,7 @@ impl PacketPort {
         Ok(())
     }
 
-    /// Errors that the kernel has noted for a socket make it readable until they are read.
+    /// Reads the sockets' pending errors, which keep them readable until then.
     fn take_errors(&mut self) -> io::Result<()> {
         for receiver in &self.receivers {
             match sockopt::socket_error(&receiver.socket)? {
@@ -253,13 +253,13 @@ impl PacketPort {
     }
 }
 
-/// Largest IP packet on an interface that a port can be opened on, in bytes.
+/// Returns the largest IP packet on an interface that a port can be opened on, in bytes.
 pub fn mtu_of(interface: &str) -> Result<usize, OpenError> {
     Ok(Interface::find(interface)?.mtu)
 }
 
-/// Longest IP packet that is cut by the driver or on its behalf, in bytes: the kernel compares the
-/// frame's length with the link's setting and wants it below (`gso_features_check`).
+/// Returns the longest IP packet that is cut by the driver or on its behalf, in bytes: the kernel
+/// compares the frame's length with the link's setting and wants it below (`gso_features_check`).
 fn superpacket_max(interface: &Interface, ipv6: bool) -> usize {
     let (gso_max_size, bytes_max) = if ipv6 {
         (interface.gso_max_size, IPV6_BYTES_MAX)
@@ -271,7 +271,7 @@ fn superpacket_max(interface: &Interface, ipv6: bool) -> usize {
         .min(bytes_max)
 }
 
-/// What the sockets of a steered port take.
+/// Returns the filters of a steered port's sockets.
 fn steered(
     map: BorrowedFd<'_>,
     own: &[IpAddr],
@@ -318,8 +318,7 @@ impl Receiver {
         Ok(Receiver { ring, socket })
     }
 
-    /// Takes up to `budget` frames out of the ring; returns how many, and how many of them were
-    /// lost.
+    /// Takes up to `budget` frames out of the ring; returns their number, and the number lost.
     fn receive(
         &mut self,
         budget: usize,
@@ -372,7 +371,7 @@ impl Receiver {
     }
 }
 
-/// What was taken out of a ring.
+/// A frame taken out of a ring.
 enum Taken {
     /// A frame, which lies in the buffer.
     Frame {
@@ -392,7 +391,7 @@ fn take_queued(socket: &OwnedFd, slot: &Slot<'_>, has_virtio: bool, buffer: &mut
     if buffer.len() < slot.len {
         buffer.resize(slot.len, 0);
     }
-    // What it says, its copy in the slot has said.
+    // Ignored: the header in the slot has the same content.
     let mut virtio = [0; VirtioNetHeader::BYTES];
     let virtio_bytes = if has_virtio { virtio.len() } else { 0 };
     let mut iov = [
@@ -407,7 +406,7 @@ fn take_queued(socket: &OwnedFd, slot: &Slot<'_>, has_virtio: bool, buffer: &mut
 /// Slices of a packet that are handed to the kernel without an allocation.
 const SLICES_INLINE: usize = 40;
 
-/// Sends a packet of which the kernel still has to do what `virtio` says.
+/// Sends a packet; `virtio` describes the kernel's remaining work.
 fn send_one(
     sender: &OwnedFd,
     packet: &Superpacket<'_>,
@@ -448,8 +447,8 @@ impl Port for PacketPort {
     }
 
     fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {
-        // The kernel does not compare what it cuts with the MTU, and not every driver survives
-        // that.
+        // The kernel does not check the packets that it cuts against the MTU, and not every driver
+        // survives longer ones.
         self.check(packet)?;
         let virtio = VirtioNetHeader::of(packet);
         if virtio.gso_type == virtio::GSO_UDP_L4 {

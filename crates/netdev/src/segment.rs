@@ -60,8 +60,8 @@ pub(crate) fn cut_datagrams(
     Ok(())
 }
 
-/// The frame of one datagram of a superpacket, of which `payload` is what there is of `len` bytes:
-/// if that is not all, the UDP checksum is that of the pseudo-header. The IPv4 identification
+/// Returns the frame of one datagram of a superpacket. `payload` holds the datagram's `len` bytes,
+/// or the first ones: then the UDP checksum is that of the pseudo-header. The IPv4 identification
 /// counts on.
 pub(crate) fn nth_datagram(
     header: &[u8],

@@ -18,25 +18,24 @@ use crate::direction::{Departure, Direction};
 use crate::frame::Frame;
 use crate::report::{DirectionReport, Lateness, Report};
 
-/// Most frames that are taken from an interface before departures have their turn.
+/// Most frames received from an interface before departures are handled.
 const RECEIVE_BUDGET: usize = 64;
 
-/// How much later than asked for the kernel may wake the emulator, in nanoseconds: packets that
-/// leave within this time leave together. The usual 50 µs would be a quarter of the shortest
-/// round-trip times that one emulates; a tenth of it would make the emulator wake up for every
-/// packet at 1 Gbit/s.
+/// Tolerance of the kernel's wake-up, in nanoseconds: packets that leave within this time leave
+/// together. The usual 50 µs would be a quarter of the shortest round-trip times in use; a tenth of
+/// it would wake the emulator for every packet at 1 Gbit/s.
 const TIMER_SLACK_NS: u64 = 10_000;
 
-/// The emulator is to run when a packet is due, whatever else wants to: no thread waits longer for
-/// that than it takes to pass a few packets on.
+/// Priority, so that the emulator runs as soon as a packet is due: other threads are delayed only
+/// for the time to forward a few packets.
 const NICE: i32 = -15;
 
-/// What the link is like.
+/// Settings of the link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// From the first interface to the second, and back.
+    /// Conditions from the first interface to the second, and back.
     pub directions: [Conditions; 2],
-    /// What decides all that is random.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
@@ -46,7 +45,7 @@ pub struct Bridge {
     seed: u64,
     began_ns: u64,
     sides: [Side; 2],
-    /// For headers of frames that are sent in parts.
+    /// Buffer for headers of frames sent in parts.
     header: Vec<u8>,
 }
 
@@ -67,7 +66,7 @@ impl Bridge {
         let side = |end: usize| {
             Ok(Side {
                 port: PromiscuousPort::open(interfaces[end])?,
-                // One seed, and yet the two directions have nothing to do with each other.
+                // One seed, but independent random choices in both directions.
                 direction: Direction::new(
                     settings.directions[end],
                     settings.seed ^ (end as u64) << 63,
@@ -77,8 +76,7 @@ impl Bridge {
                 uncut: 0,
             })
         };
-        // Without the privilege it takes its turn like everybody, and the report tells how late it
-        // was.
+        // Without the privilege it runs at normal priority, and the report shows the lateness.
         let _ = setpriority_process(None, NICE);
         let _ = set_current_timer_slack(TIMER_SLACK_NS.try_into().ok());
         Ok(Bridge {
@@ -89,19 +87,20 @@ impl Bridge {
         })
     }
 
-    /// Passes packets on until `stop` is readable.
+    /// Forwards packets until `stop` is readable.
     pub fn run(&mut self, stop: BorrowedFd<'_>) -> Result<(), BridgeError> {
         loop {
             let taken = self.receive()?;
             self.depart()?;
-            // A burst is taken as a whole before the emulator sleeps, and it looks up now and then.
+            // A burst is received completely before the emulator sleeps, with a check of `stop` now
+            // and then.
             if self.wait(stop, taken > 0)? {
                 return Ok(());
             }
         }
     }
 
-    /// Takes what has arrived; returns how many frames.
+    /// Receives available frames; returns their number.
     fn receive(&mut self) -> Result<usize, BridgeError> {
         let mut taken = 0;
         for side in &mut self.sides {
@@ -118,7 +117,7 @@ impl Bridge {
         Ok(taken)
     }
 
-    /// Sends what is due.
+    /// Sends due packets.
     fn depart(&mut self) -> Result<(), BridgeError> {
         for (from, to) in [(0, 1), (1, 0)] {
             let mut now_ns = monotonic_ns();
@@ -134,7 +133,7 @@ impl Bridge {
                     Err(SendError::WouldBlock | SendError::Dropped) => {
                         self.sides[from].refused += 1;
                     }
-                    // Too long for the interface, or it is down for now.
+                    // Too long for the interface, or the interface is down.
                     Err(SendError::Failed(error)) => match Errno::from_io_error(&error) {
                         Some(Errno::MSGSIZE | Errno::INVAL | Errno::NETDOWN) => {
                             self.sides[from].refused += 1;
@@ -149,7 +148,8 @@ impl Bridge {
         Ok(())
     }
 
-    /// Sleeps until a frame arrives or a packet is due, or only looks; true if it is to stop.
+    /// Sleeps until a frame arrives or a packet is due, or only polls; returns true if `stop` is
+    /// readable.
     fn wait(&self, stop: BorrowedFd<'_>, look_only: bool) -> Result<bool, BridgeError> {
         let next_ns = self
             .sides
@@ -178,7 +178,7 @@ impl Bridge {
         }
     }
 
-    /// What happened so far.
+    /// Returns the report so far.
     pub fn report(&mut self) -> io::Result<Report> {
         let names = [0, 1].map(|end: usize| self.sides[end].port.interface().to_owned());
         let [ab, ba] = &mut self.sides;
@@ -214,12 +214,12 @@ impl Side {
     }
 }
 
-/// The link has broken: an interface is gone, or the kernel refuses.
+/// Failure of the link: an interface is gone, or the kernel reports an error.
 #[derive(Debug)]
 pub struct BridgeError {
-    /// What was tried, and where.
+    /// Operation, and its interface.
     tried: String,
-    /// What the kernel said.
+    /// The kernel's error.
     error: io::Error,
 }
 

@@ -1,38 +1,38 @@
-//! What a direction of the link is like, and how people write it.
+//! Conditions of a direction of the link, and their text form.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What a direction does to packets. The default does nothing.
+/// Effects of a direction on packets. The default has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Conditions {
-    /// From the last bit sent to the arrival at the other end, in nanoseconds.
+    /// Time from the last bit sent to the arrival at the other end, in nanoseconds.
     pub delay_ns: u64,
-    /// The delay of each packet differs by up to this much from `delay_ns`, in nanoseconds. No
-    /// packet overtakes another by that.
+    /// Largest deviation of a packet's delay from `delay_ns`, in nanoseconds. It does not reorder
+    /// packets.
     pub jitter_ns: u64,
-    /// Bits per second; `None` is as fast as they come.
+    /// Rate of the link, in bits per second; `None` is unlimited.
     pub rate_bits_per_s: Option<u64>,
-    /// How much may wait for its turn, including what is being sent, in bytes of frames. A packet
-    /// that does not fit is dropped.
+    /// Length of the queue, including the packet being sent, in bytes of frames. A packet that does
+    /// not fit is dropped.
     pub queue_bytes: Option<u64>,
-    /// How many packets of a million are lost.
+    /// Packets lost, per million.
     pub loss_ppm: u32,
-    /// How many packets are lost in a row, on average. Below 1: each for itself.
+    /// Packets lost in a row, on average. Below 1, losses are independent.
     pub loss_burst: f64,
-    /// How many packets of a million are held back, so that later ones overtake them.
+    /// Packets held back, per million, so that later ones overtake them.
     pub reorder_ppm: u32,
-    /// For how long, in nanoseconds.
+    /// Time for which such packets are held back, in nanoseconds.
     pub reorder_by_ns: u64,
-    /// How many packets of a million arrive twice.
+    /// Packets duplicated, per million.
     pub duplicate_ppm: u32,
 }
 
-/// For how long a packet is held back by default: longer than it takes to send three of 1,500 bytes
-/// at 40 Mbit/s, which is what TCP takes for a loss (RFC 5681 §3.2).
+/// Default time for which a packet is held back: longer than it takes to send three of 1,500 bytes
+/// at 40 Mbit/s, so that TCP infers a loss (RFC 5681 §3.2).
 pub const REORDER_BY_DEFAULT: Time = Time(1_000_000);
 
-/// What was said about a direction: what is `None` was not.
+/// Options given for a direction; `None` if not given.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Changes {
     /// [`Conditions::delay_ns`].
@@ -56,7 +56,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// The same, with what `other` says in its place.
+    /// Returns the options with those given in `other` replaced.
     pub fn but(self, other: Changes) -> Changes {
         Changes {
             delay: other.delay.or(self.delay),
@@ -71,7 +71,7 @@ impl Changes {
         }
     }
 
-    /// What that makes of a direction, if it makes sense.
+    /// Returns the conditions for these options, or the error if they are inconsistent.
     pub fn conditions(&self) -> Result<Conditions, ConditionsError> {
         let delay_ns = self.delay.unwrap_or_default().0;
         let jitter_ns = self.jitter.unwrap_or_default().0;
@@ -95,7 +95,7 @@ impl Changes {
         if self.loss_burst.is_some() && !(1..1_000_000).contains(&loss_ppm) {
             return Err(ConditionsError::BurstWithoutLoss);
         }
-        // The way into a burst would be likelier than certain: loss / (burst * (1 - loss)) > 1.
+        // The probability of entering a burst would exceed 1: loss / (burst * (1 - loss)) > 1.
         let loss = f64::from(loss_ppm) / 1e6;
         if self.loss_burst.is_some() && loss > loss_burst * (1.0 - loss) {
             return Err(ConditionsError::BurstsTooShort);
@@ -114,24 +114,24 @@ impl Changes {
     }
 }
 
-/// A queue that a full-sized Ethernet frame does not fit into would never let one through.
+/// Shortest queue: a full-sized Ethernet frame must fit.
 const QUEUE_BYTES_MIN: u64 = 1514;
 
-/// Why conditions make no sense together.
+/// Inconsistency of conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionsError {
-    /// Without a rate nothing ever waits.
+    /// Without a rate no packet ever waits.
     QueueWithoutRate,
     /// Not even one packet fits.
     QueueTooShort {
-        /// What it comes to.
+        /// Resulting length of the queue.
         bytes: u64,
     },
     /// Packets would arrive before they were sent.
     JitterBeyondDelay,
-    /// Bursts of what?
+    /// Bursts without any loss.
     BurstWithoutLoss,
-    /// With so much loss, bursts are longer by themselves.
+    /// At this loss, bursts are longer by chance alone.
     BurstsTooShort,
 }
 
@@ -204,7 +204,7 @@ const TIME_UNITS: &[(&str, f64)] = &[
     ("s", 1e9),
 ];
 
-/// An hour: longer makes no link.
+/// Longest time, one hour: no link has a longer delay.
 const TIME_MAX_NS: f64 = 3600e9;
 
 impl FromStr for Time {
@@ -239,7 +239,7 @@ impl FromStr for Rate {
 }
 
 impl fmt::Display for Rate {
-    /// In the largest unit of which it is a whole number.
+    /// Formats the rate in the largest unit of which it is an integer multiple.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Rate(bits) = *self;
         for (unit, name) in [
@@ -256,12 +256,12 @@ impl fmt::Display for Rate {
 }
 
 impl Rate {
-    /// The rate at which so many bytes pass in a second.
+    /// Returns the rate for a number of bytes per second.
     pub fn of_bytes_per_second(bytes: u64) -> Rate {
         Rate(bytes.saturating_mul(8))
     }
 
-    /// As output shows it: `166.9 Mbit/s`.
+    /// Formats the rate for output: `166.9 Mbit/s`.
     pub fn shown(self) -> impl fmt::Display {
         fmt::from_fn(move |f| {
             let Rate(bits) = self;
@@ -279,7 +279,7 @@ impl Rate {
     }
 }
 
-/// The length of a queue: `256kb`, or for how long a packet at its end waits: `50ms`.
+/// The length of a queue: `256kb`, or as the waiting time of a packet at its end: `50ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
     /// In bytes.
@@ -315,7 +315,7 @@ impl FromStr for Queue {
 /// A share of all packets: `1%`, `0.05%`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Of a million.
+    /// Packets per million.
     pub ppm: u32,
 }
 
@@ -334,7 +334,7 @@ impl FromStr for Share {
     }
 }
 
-/// How many packets are lost in a row, on average, at least 1.
+/// Number of packets lost in a row, on average, at least 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Burst(pub f64);
 
@@ -349,7 +349,7 @@ impl FromStr for Burst {
     }
 }
 
-/// A decimal number with one of these units; 0 needs none.
+/// Parses a decimal number with one of these units; 0 needs none.
 fn quantity(text: &str, units: &[(&str, f64)], expected: &str) -> Result<f64, String> {
     let wrong = || format!("{text:?} is not {expected}");
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit() && c != '.');

@@ -1,12 +1,11 @@
-//! What becomes of each packet in one direction, and when: frames and `now` in, departures out.
+//! Fate and time of each packet in one direction: frames and `now` in, departures out.
 //!
-//! A packet waits in the queue, if it fits, until those before it are sent; is sent at the link's
-//! rate; is lost or not; and arrives after the delay. So a packet that is lost has taken its time
-//! on the line like any other.
+//! A packet waits in the queue, if it fits, until earlier ones are sent; is sent at the link's
+//! rate; is lost or not; and arrives after the delay. So a lost packet has occupied the line like
+//! any other.
 //!
-//! What happens at random is a function of the seed and the packet's number in its direction,
-//! whatever the time and whatever happened to others: under the same seed, two senders lose the
-//! same packets.
+//! Random choices are a function of the seed and the packet's number in its direction, independent
+//! of time and of other packets' fates: under the same seed, two senders lose the same packets.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,17 +17,18 @@ use serde::Serialize;
 use crate::conditions::Conditions;
 use crate::frame::Frame;
 
-/// Most packets on their way at a time: 100 ms at 10 Gbit/s are a tenth of it. More are dropped.
+/// Most packets in flight: 100 ms at 10 Gbit/s are a tenth of this number. Further packets are
+/// dropped.
 const UNDERWAY_MAX: usize = 1 << 20;
 
-/// What happened to packets, since the beginning.
+/// Events of packets, since the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Frames that arrived.
     pub frames: u64,
-    /// Packets that arrived: a frame may stand for several.
+    /// Packets that arrived: a frame may represent several.
     pub packets: u64,
-    /// Their bytes, from the Ethernet header on.
+    /// Bytes of arrived packets, from the Ethernet header on.
     pub bytes: u64,
     /// Dropped because the queue was full.
     pub queue_drops: u64,
@@ -51,19 +51,19 @@ pub struct Direction {
     key: u64,
     /// Number of the next packet.
     next: u64,
-    /// Whether the last packet was lost, and the burst goes on.
+    /// The last packet was lost, and the burst continues.
     in_burst: bool,
-    /// When the line has sent all that it has, in nanoseconds.
+    /// Time at which the line becomes free, in nanoseconds.
     line_free_ns: u64,
-    /// The latest time of departure of those that keep their place.
+    /// Latest departure time of packets that keep their order.
     in_order_ns: u64,
     underway: BinaryHeap<Reverse<Underway>>,
-    /// How many packets were ever underway; orders those of the same time.
+    /// Number of packets ever in flight; orders those of the same time.
     ever_underway: u64,
     counters: Counters,
 }
 
-/// A packet on its way.
+/// A packet in flight.
 #[derive(Debug)]
 struct Underway {
     departure_ns: u64,
@@ -92,18 +92,18 @@ impl Ord for Underway {
     }
 }
 
-/// Packets of one frame, one after the other, that leave now.
+/// Consecutive packets of one frame that leave now.
 #[derive(Debug)]
 pub struct Departure {
     /// The frame.
     pub frame: Arc<Frame>,
-    /// Which of its packets.
+    /// Range of its packets.
     pub packets: Range<u32>,
-    /// When the first of them was to leave, in nanoseconds.
+    /// Due time of the first packet, in nanoseconds.
     pub due_ns: u64,
 }
 
-/// What a draw decides. Each has its own, so that one condition does not change what another does.
+/// Purpose of a random draw. Each has draws of its own, so that conditions are independent.
 #[derive(Clone, Copy)]
 enum Question {
     Lost,
@@ -113,7 +113,7 @@ enum Question {
 }
 
 impl Direction {
-    /// A direction. The two directions of a link want different `seed`s.
+    /// Returns a direction. The two directions of a link need different `seed`s.
     pub fn new(conditions: Conditions, seed: u64) -> Direction {
         Direction {
             conditions,
@@ -128,13 +128,13 @@ impl Direction {
         }
     }
 
-    /// What happened so far.
+    /// Returns the counters so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Takes a frame that arrived at `now_ns`. Times are those of any clock that does not go back;
-    /// if it does, the packet counts as having come behind the last one.
+    /// Processes a frame that arrived at `now_ns`. Times are those of any monotonic clock; if the
+    /// clock goes back, the packet counts as arrived after the last one.
     pub fn arrive(&mut self, now_ns: u64, frame: Frame) {
         self.counters.frames += 1;
         let frame = Arc::new(frame);
@@ -149,7 +149,7 @@ impl Direction {
         let bytes = frame.packet_bytes(packet) as u64;
         self.counters.packets += 1;
         self.counters.bytes += bytes;
-        // Asked of every packet, for bursts depend on the packets before.
+        // Drawn for every packet, for bursts depend on the packets before.
         let lost = self.is_lost(index);
         let Some(sent_ns) = self.enqueue(now_ns, bytes) else {
             self.counters.queue_drops += 1;
@@ -200,7 +200,8 @@ impl Direction {
         }));
     }
 
-    /// When the last bit of a packet that comes now has left the queue, if it fits.
+    /// Returns the time when the last bit of a packet that arrives now has left the queue, if it
+    /// fits.
     fn enqueue(&mut self, now_ns: u64, bytes: u64) -> Option<u64> {
         let Some(rate) = self.conditions.rate_bits_per_s.map(u128::from) else {
             return Some(now_ns);
@@ -218,9 +219,9 @@ impl Direction {
         Some(self.line_free_ns)
     }
 
-    /// Whether a packet is lost: by itself, or with bursts as a chain of two states (Gilbert 1960)
-    /// of which one loses everything. Bursts end with probability 1/b and begin with l/(b(1-l)):
-    /// then they are b long on average, and a share of l is lost.
+    /// Decides whether a packet is lost: independently, or with bursts as a Markov chain of two
+    /// states (Gilbert 1960), one of which loses all packets. Bursts end with probability 1/b and
+    /// begin with l/(b(1-l)): then they are b long on average, and a share of l is lost.
     fn is_lost(&mut self, index: u64) -> bool {
         let Conditions {
             loss_ppm,
@@ -231,7 +232,7 @@ impl Direction {
             return self.happens(index, Question::Lost, loss_ppm);
         }
         let loss = f64::from(loss_ppm) / 1e6;
-        // 53 bits are what a float holds.
+        // 53 bits are the precision of a float.
         let draw = (self.draw(index, Question::Lost) >> 11) as f64 / (1u64 << 53) as f64;
         self.in_burst = if self.in_burst {
             draw >= 1.0 / loss_burst
@@ -241,7 +242,7 @@ impl Direction {
         self.in_burst
     }
 
-    /// Evenly from `-jitter_ns` to `jitter_ns`.
+    /// Returns a number uniformly distributed from `-jitter_ns` to `jitter_ns`.
     fn jitter_ns(&self, index: u64, jitter_ns: u64) -> i64 {
         let span = u128::from(jitter_ns) * 2 + 1;
         let draw = (u128::from(self.draw(index, Question::Jitter)) * span) >> 64;
@@ -257,13 +258,12 @@ impl Direction {
         mix(self.key.wrapping_add(number.wrapping_mul(GOLDEN)))
     }
 
-    /// When the next packet is to leave, if any is on its way.
+    /// Returns the departure time of the next packet, if any is in flight.
     pub fn next_departure_ns(&self) -> Option<u64> {
         self.underway.peek().map(|next| next.0.departure_ns)
     }
 
-    /// Packets that are to leave by now, in order; those of one frame that follow each other
-    /// together.
+    /// Returns packets due by `now_ns`, in order; consecutive packets of one frame leave together.
     pub fn depart(&mut self, now_ns: u64) -> Option<Departure> {
         let first = self.pop_due(now_ns, |_| true)?;
         let mut end = first.packet + 1;

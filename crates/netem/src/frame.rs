@@ -1,9 +1,9 @@
-//! Superpackets, seen as the packets that they stand for.
+//! Superpackets, viewed as the packets that they represent.
 //!
-//! A sender that leaves segmentation to the link hands over one frame for many packets, with a
-//! `virtio_net_hdr` that says how to cut it. It is not cut in memory: a packet is a number, and a
-//! run of packets is sent as a superpacket of its own, a changed copy of the header before a slice
-//! of the payload.
+//! A sender that leaves segmentation to the link passes one frame for many packets, with a
+//! `virtio_net_hdr` that describes the segmentation. The frame is not segmented in memory: a packet
+//! is a number, and a run of packets is sent as a superpacket of its own, a changed copy of the
+//! header before a slice of the payload.
 
 use std::ops::Range;
 
@@ -20,15 +20,15 @@ use wire::tcp::Flags;
 pub struct Frame {
     bytes: Box<[u8]>,
     unfinished: VirtioNetHeader,
-    /// How it is cut.
+    /// Segmentation of the frame.
     cut: Cut,
 }
 
-/// How a superpacket is cut. What is none has no headers, and all its bytes are one packet.
+/// Segmentation of a superpacket. Other frames have no headers here, and all bytes are one packet.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     protocol: Protocol,
-    /// Length of the headers that each packet has, in bytes.
+    /// Length of each packet's headers, in bytes.
     header_bytes: usize,
     /// Payload of each packet but the last, in bytes.
     payload_bytes: usize,
@@ -41,12 +41,12 @@ enum Protocol {
     Udp,
 }
 
-/// Longest run that is sent as one frame, in bytes of an IP packet: what every interface takes.
+/// Longest run sent as one frame, in bytes of an IP packet: every interface accepts it.
 const RUN_BYTES_MAX: usize = 65_535;
 
 impl Frame {
-    /// A frame. One that says it is to be cut, but neither as TCP nor as UDP is, counts as one
-    /// packet and passes uncut.
+    /// Returns a frame. A frame with segmentation, but neither of TCP nor of UDP, counts as one
+    /// packet and passes unsegmented.
     pub fn new(bytes: &[u8], unfinished: VirtioNetHeader) -> Frame {
         let whole = Cut {
             protocol: Protocol::Tcp,
@@ -61,18 +61,18 @@ impl Frame {
         }
     }
 
-    /// How many packets it stands for; at least 1.
+    /// Returns the number of packets that it represents; at least 1.
     pub fn packets(&self) -> u32 {
         self.cut.packets
     }
 
-    /// Length of one of them on the wire, in bytes from the Ethernet header on, without its
-    /// checksum.
+    /// Returns the length of a packet on the wire, in bytes from the Ethernet header on, without
+    /// its checksum.
     pub fn packet_bytes(&self, packet: u32) -> usize {
         self.cut.header_bytes + self.payload(&(packet..packet + 1)).len()
     }
 
-    /// How many packets, counted from one on, may leave as one frame.
+    /// Returns the number of consecutive packets that may leave as one frame.
     pub fn run_max(&self) -> u32 {
         let headers = self.cut.header_bytes;
         let headers = headers.saturating_sub(ethernet::HEADER_BYTES);
@@ -80,7 +80,7 @@ impl Frame {
         (RUN_BYTES_MAX.saturating_sub(headers) / payload_bytes).max(1) as u32
     }
 
-    /// Where in the frame the payload of some of its packets lies.
+    /// Returns the range in the frame of some packets' payload.
     fn payload(&self, packets: &Range<u32>) -> Range<usize> {
         let at = |packet: u32| {
             let offset = (packet as usize).saturating_mul(self.cut.payload_bytes);
@@ -94,8 +94,8 @@ impl Frame {
         at(packets.start)..end
     }
 
-    /// Some of its packets in a row as one frame: what is to be done to it, header and payload. The
-    /// header is written to `header`, as a NIC that cuts would do it (Linux: `tcp_gso_segment`,
+    /// Returns consecutive packets as one frame: its offload, header and payload. The header is
+    /// written to `header`, as a NIC that segments would write it (Linux: `tcp_gso_segment`,
     /// `__udp_gso_segment`).
     pub fn run<'a>(
         &'a self,
@@ -113,7 +113,7 @@ impl Frame {
             Protocol::Tcp => self.change_tcp(&packets, header, payload.len(), &mut unfinished),
             Protocol::Udp => change_udp(&packets, header, payload.len()),
         }
-        // What arrived may have had more than headers in front of its pages; the kernel refuses a
+        // The arrived frame may have had more than headers before its pages; the kernel refuses a
         // hint that is longer than the frame.
         unfinished.hdr_len = self.cut.header_bytes as u16;
         if packets.len() == 1 {
@@ -160,7 +160,7 @@ fn change_udp(packets: &Range<u32>, header: &mut [u8], payload_bytes: usize) {
 }
 
 impl Cut {
-    /// `None` if the frame is no superpacket of TCP or UDP.
+    /// Returns `None` if the frame is no superpacket of TCP or UDP.
     fn of(bytes: &[u8], unfinished: VirtioNetHeader) -> Option<Cut> {
         let completed = unfinished.flags & NEEDS_CSUM != 0;
         if !completed || unfinished.gso_size == 0 {
@@ -175,7 +175,7 @@ impl Cut {
             GSO_UDP_L4 => (Protocol::Udp, offset + datagram::HEADER_BYTES),
             _ => return None,
         };
-        // Options of IPv4, extensions of IPv6 and tunnels are not what hosts send.
+        // IPv4 options, IPv6 extension headers and tunnels are not expected from hosts.
         let mut header = bytes.get(..header_bytes)?.to_vec();
         let found = match protocol {
             Protocol::Tcp => HeaderMut::parse(&mut header).ok()?.tcp_offset(),

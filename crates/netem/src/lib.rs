@@ -1,18 +1,18 @@
-//! A link emulator: it joins two interfaces, and what passes is delayed, shaped, lost, reordered
-//! and duplicated as one pleases, by a seed. It works on any Linux, with nothing of the kernel but
-//! packet sockets.
+//! A link emulator: it joins two interfaces, and delays, shapes, loses, reorders and duplicates
+//! packets as configured, by a seed. It works on any Linux, with packet sockets as the only kernel
+//! facility.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
-//! | [`conditions`] | what a direction is like, and how people write it: `delay=20ms,loss=1%` |
-//! | [`direction`] | what becomes of each packet, and when: frames and `now` in, departures out |
-//! | [`frame`] | superpackets, seen as the packets that they stand for |
+//! | [`conditions`] | conditions of a direction, and their text form: `delay=20ms,loss=1%` |
+//! | [`direction`] | fate and time of each packet: frames and `now` in, departures out |
+//! | [`frame`] | superpackets, viewed as the packets that they represent |
 //! | [`bridge`] | two interfaces and a clock around two directions |
-//! | [`report`] | what happened, and how punctual the emulator was |
+//! | [`report`] | counters, and punctuality of the emulator |
 //!
-//! Frames are passed on as they are: the emulator is no hop, has no addresses, and looks at headers
-//! only to cut superpackets. On links within a machine most frames are superpackets of up to 64 KB
-//! or more; each packet in them has its own fate, and those that survive and leave together leave
+//! Frames are forwarded unchanged: the emulator is no hop, has no addresses, and reads headers only
+//! to segment superpackets. On links within a machine most frames are superpackets of up to 64 KB
+//! or more; each packet in them has its own fate, and surviving packets that leave together leave
 //! as one superpacket again.
 //!
 //! Everything but [`bridge`] is without I/O.

@@ -1,4 +1,4 @@
-//! What happened, and how punctual the emulator was.
+//! Counters, and punctuality of the emulator.
 
 use std::fmt;
 
@@ -7,49 +7,48 @@ use serde::Serialize;
 use crate::conditions::Rate;
 use crate::direction::Counters;
 
-/// What happened, in both directions.
+/// Events in both directions.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What decided all that is random.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// For how long the link was there, in nanoseconds.
+    /// Lifetime of the link, in nanoseconds.
     pub elapsed_ns: u64,
-    /// From the first interface to the second, and back.
+    /// Reports from the first interface to the second, and back.
     pub directions: [DirectionReport; 2],
 }
 
-/// What happened in one direction.
+/// Events in one direction.
 #[derive(Clone, Debug, Serialize)]
 pub struct DirectionReport {
     /// The interface where packets arrived.
     pub from: String,
     /// The interface where they left.
     pub to: String,
-    /// What became of packets.
+    /// Counters of packets.
     pub counters: Counters,
-    /// Frames that were dropped before the emulator saw them, because they came faster than it
-    /// takes them. Not a part of the emulated link: what was measured with any of these is worth
-    /// little.
+    /// Frames dropped before the emulator received them, because they arrived too fast. Not a part
+    /// of the emulated link: measurements with any of them are unreliable.
     pub overrun: u64,
     /// Frames that the other interface refused, such as those longer than its MTU.
     pub refused: u64,
-    /// Frames that stand for several packets but not of TCP, and so counted as one packet.
+    /// Frames for several packets whose segmentation is not supported, counted as one packet.
     pub uncut: u64,
-    /// How late packets left, compared with when they were to leave.
+    /// Lateness of packets, compared with their due times.
     pub lateness: Lateness,
 }
 
-/// How late packets left. The emulator sees each frame with the time of its arrival, so that being
-/// late to look at it is no lateness if the delay is longer.
+/// Lateness of packets. The emulator uses each frame's time of arrival, so that a late look at the
+/// frame is no lateness if the delay is longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lateness {
-    /// Of all departures, in nanoseconds.
+    /// Sum over all departures, in nanoseconds.
     pub sum_ns: u64,
-    /// The worst, in nanoseconds.
+    /// Maximum, in nanoseconds.
     pub max_ns: u64,
-    /// Departures.
+    /// Number of departures.
     pub departures: u64,
-    /// Those that were more than 1 ms late.
+    /// Departures more than 1 ms late.
     pub above_1_ms: u64,
 }
 
@@ -62,7 +61,7 @@ impl Lateness {
         self.above_1_ms += u64::from(late_ns > 1_000_000);
     }
 
-    /// On average, in nanoseconds.
+    /// Returns the mean, in nanoseconds.
     pub fn mean_ns(&self) -> u64 {
         self.sum_ns / self.departures.max(1)
     }

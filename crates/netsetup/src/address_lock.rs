@@ -19,10 +19,10 @@ pub struct AddressLock {
     _listener: OwnedFd,
 }
 
-/// Why a lock was not granted.
+/// Reason for refusing a lock.
 #[derive(Debug, PartialEq, Eq)]
 pub enum AddressLockError {
-    /// Another process has it: this one, if the kernel can tell in our process namespace.
+    /// Another process holds the lock: this one, if it is visible in our process namespace.
     Taken(Option<i32>),
     /// The kernel refuses.
     System(Errno),
@@ -46,7 +46,7 @@ impl AddressLock {
     }
 }
 
-/// The process that listens on the socket, as the kernel noted it when listening began.
+/// Returns the process that listens on the socket, as the kernel noted it when listening began.
 fn owner(address: &SocketAddrUnix) -> Option<i32> {
     let socket = seqpacket::non_blocking().ok()?;
     rustix::net::connect(&socket, address).ok()?;

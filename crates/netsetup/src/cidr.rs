@@ -7,20 +7,20 @@ use std::str::FromStr;
 /// An address that a host may have on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
-    /// The host's.
+    /// The host's address.
     pub address: IpAddr,
     /// Length of the on-link prefix, in bits.
     pub prefix_len: u8,
 }
 
-/// Why a text is not the address of a host on a link.
+/// Reason why a text is not the address of a host on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CidrError {
     /// No slash and length follow the address.
     NoPrefix,
-    /// What stands before the slash is no IP address.
+    /// The text before the slash is no IP address.
     Address,
-    /// The length is no number of its range.
+    /// The length is not a number in the range.
     Prefix {
         /// Most bits of a prefix of this address family.
         max: u8,
@@ -36,7 +36,7 @@ pub enum CidrError {
 }
 
 impl Cidr {
-    /// Takes both as they are; parsing checks them.
+    /// Takes both without a check; parsing checks them.
     pub const fn new(address: IpAddr, prefix_len: u8) -> Self {
         Self {
             address,
@@ -44,7 +44,7 @@ impl Cidr {
         }
     }
 
-    /// True if `other` lies within the on-link prefix.
+    /// Returns true if `other` lies within the on-link prefix.
     pub fn contains(&self, other: IpAddr) -> bool {
         match (self.address, other) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
@@ -59,12 +59,12 @@ impl Cidr {
         }
     }
 
-    /// True if the prefix is the address itself.
+    /// Returns true if the prefix is the address itself.
     pub fn is_host(&self) -> bool {
         self.prefix_len == if self.address.is_ipv4() { 32 } else { 128 }
     }
 
-    /// True if the two prefixes share an address.
+    /// Returns true if the two prefixes share an address.
     pub fn overlaps(&self, other: &Cidr) -> bool {
         self.contains(other.address) || other.contains(self.address)
     }

@@ -1,4 +1,4 @@
-//! An interface that exists, and the stack's addresses on it: what can be wrong with them.
+//! Checks of an existing interface, and of the stack's addresses on it.
 
 use std::net::IpAddr;
 
@@ -15,14 +15,14 @@ pub(crate) fn name_of(interfaces: &[Interface], index: u32) -> &str {
         .map_or("?", |interface| &interface.name)
 }
 
-/// The namespace's interfaces and addresses, against which a request to use one of them is checked.
+/// The interfaces and addresses of a namespace, against which requests to use one are checked.
 pub struct Inventory {
     interfaces: Vec<Interface>,
     addresses: Vec<KernelAddress>,
 }
 
 impl Inventory {
-    /// The present network namespace's.
+    /// Reads the inventory of the present network namespace.
     pub fn take() -> Result<Self, Failure> {
         let take = || -> Result<Self, NetlinkError> {
             let mut netlink = Netlink::open()?;
@@ -34,7 +34,7 @@ impl Inventory {
         take().map_err(|error| Failure::broken("looking at the network", error))
     }
 
-    /// The interface `name`, if the stack can be attached to it.
+    /// Returns the interface `name`, if the stack can be attached to it.
     pub fn device(&self, name: &str) -> Result<&Interface, Failure> {
         let what = format!("interface {name}");
         let Some(interface) = self
@@ -133,7 +133,7 @@ fn is_unicast(address: IpAddr) -> bool {
     !(address.is_unspecified() || address.is_loopback() || address.is_multicast() || is_broadcast)
 }
 
-/// What it means for a person that a port could not be opened.
+/// Reports that a port could not be opened, as an error of the system or of the input.
 pub fn port_failed(device: &str, error: &OpenError) -> Failure {
     let what = format!("port on {device}");
     match error {
@@ -238,7 +238,7 @@ mod tests {
         );
     }
 
-    /// As providers give addresses to virtual machines.
+    /// The form in which providers give addresses to virtual machines.
     #[test]
     fn beside_an_address_without_neighbours_every_gateway_is_on_the_link() {
         let check = |own: &[&str], gateway: &str| {

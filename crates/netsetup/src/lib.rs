@@ -4,7 +4,7 @@
 //! | Module | Its one idea |
 //! |---|---|
 //! | [`cidr`] | an address and the length of its prefix |
-//! | [`netlink`] | what rtnetlink tells and does |
+//! | [`netlink`] | rtnetlink queries and changes |
 //! | [`device`] | an interface that exists, and the stack's addresses on it |
 //! | [`veth`] | a veth pair of Splitway's own |
 //! | [`namespace`] | a user namespace, for those without privileges |

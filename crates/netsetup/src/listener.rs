@@ -14,15 +14,15 @@ use rustix::net::{SocketAddrUnix, SocketFlags};
 use crate::seqpacket;
 use failure::Failure;
 
-/// How long others may take to look at what lies in the same directory, and to change it. It takes
-/// them microseconds.
+/// Longest wait for other processes that read or change the same directory. Their work takes
+/// microseconds.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
-/// Connections that wait to be accepted, of processes of this user and of all users.
+/// Connections that wait to be accepted, for sockets of this user and of all users.
 const BACKLOG: i32 = 16;
 const BACKLOG_FOR_ALL: i32 = 256;
 
-/// How long to leave them alone in between.
+/// Time between two attempts to lock the directory.
 const LOCK_RETRY: Duration = Duration::from_millis(2);
 
 /// A listening socket in the file system; the file goes with it.
@@ -30,14 +30,14 @@ const LOCK_RETRY: Duration = Duration::from_millis(2);
 pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
-    /// What names the socket's file: device and inode.
+    /// Identity of the socket's file: device and inode.
     file: (u64, u64),
 }
 
 impl Listener {
     /// Listens on `path`, for processes of this user only. A socket that a dead process has left
-    /// there is replaced; anything else stays. `name` is what people call it, `option` what chooses
-    /// another path.
+    /// there is replaced; any other file stays. `name` is its name in error messages, `option` the
+    /// option that chooses another path.
     pub fn bind(name: &str, path: &Path, option: &str) -> Result<Self, Failure> {
         let own = Mode::RUSR | Mode::WUSR;
         Self::bind_with(name, path, option, own, BACKLOG)
@@ -71,8 +71,8 @@ impl Listener {
                 "the path is too long for a socket: 107 bytes at most",
             )
         })?;
-        // Of two that start together, one would else take the other's socket, bound and not yet
-        // listened on, for that of a dead process.
+        // Of two processes that start together, one would else take the other's socket, bound and
+        // not yet listened on, for that of a dead process.
         let _lock = lock_directory(path).map_err(failed)?;
         if let Ok(stat) = rustix::fs::lstat(path) {
             if !FileType::from_raw_mode(stat.st_mode).is_socket() {
@@ -94,8 +94,8 @@ impl Listener {
             }
         }
         let socket = seqpacket::non_blocking().map_err(failed)?;
-        // Write permission lets a process connect. Linux creates the file with the mode that the
-        // socket has before: not even for a moment can a user whom it does not let.
+        // Write permission lets a process connect. Linux creates the file with the socket's mode
+        // before `bind`, so that at no time can a user connect whom the mode excludes.
         rustix::fs::fchmod(&socket, mode).map_err(failed)?;
         let is_for_all = mode.contains(Mode::WOTH);
         let mask = is_for_all.then(|| rustix::process::umask(Mode::empty()));
@@ -113,8 +113,8 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Removes the sockets that dead processes have left in `directory`, of those with names of
-    /// ours.
+    /// Removes the sockets that dead processes have left in `directory`, if `is_ours` accepts their
+    /// names.
     pub fn sweep(directory: &Path, is_ours: impl Fn(&OsStr) -> bool) {
         let sweep = || -> std::io::Result<()> {
             // No other process gets between binding and listening meanwhile.
@@ -141,7 +141,7 @@ impl Listener {
         }
     }
 
-    /// Who has connected next, unless it has gone again.
+    /// Accepts the next connection, unless its client has gone again.
     pub fn accept(&self) -> Option<OwnedFd> {
         let socket = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC).ok()?;
         let mut fds = [PollFd::new(&socket, PollFlags::RDHUP)];
@@ -149,7 +149,7 @@ impl Listener {
         here.then_some(socket)
     }
 
-    /// Where others connect.
+    /// Returns the path to connect to.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -172,13 +172,13 @@ impl Drop for Listener {
     }
 }
 
-/// Device and inode of what lies at `path`.
+/// Returns device and inode of the file at `path`.
 fn file_at(path: &Path) -> rustix::io::Result<(u64, u64)> {
     let stat = rustix::fs::lstat(path)?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Keeps others who do the same out of the directory in which `path` lies, until it is dropped.
+/// Locks the directory of `path` against other processes that do the same, until dropped.
 fn lock_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -187,14 +187,14 @@ fn lock_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
     lock(directory)
 }
 
-/// The same for the directory itself.
+/// Locks the directory itself.
 fn lock(directory: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(directory, flags, Mode::empty())?;
     let until = Instant::now() + LOCK_WAIT;
     loop {
-        // Any user who may read the directory may lock it, for as long as it likes: not to be
-        // waited for without end.
+        // Any user who may read the directory may lock it, for as long as it likes: the wait is
+        // bounded.
         let locked = rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive);
         match locked {
             Err(Errno::AGAIN) if Instant::now() < until => std::thread::sleep(LOCK_RETRY),
@@ -204,13 +204,13 @@ fn lock(directory: &Path) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// The process that listens there (`None`: one that cannot be named), or the error of connecting to
-/// it.
+/// Returns the process that listens at the address (`None`: one that cannot be named), or the error
+/// of connecting to it.
 fn owner(address: &SocketAddrUnix) -> rustix::io::Result<Option<i32>> {
     let socket = seqpacket::non_blocking()?;
     match rustix::net::connect(&socket, address) {
         Ok(()) => Ok(seqpacket::peer_pid(&socket)),
-        // Too many wait already: it lives.
+        // The backlog is full: the process lives.
         Err(Errno::AGAIN) => Ok(None),
         Err(errno) => Err(errno),
     }

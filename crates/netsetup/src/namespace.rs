@@ -16,7 +16,7 @@ use sandbox::privileges;
 const LOOPBACK_INDEX: u32 = 1;
 
 /// Moves the process, which must have one thread, into namespaces of its own, and takes the
-/// loopback interface up there. Returns what they are called.
+/// loopback interface up there. Returns a description of the namespaces.
 pub fn enter() -> Result<&'static str, Failure> {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     let entered = enter_as_root_of_a_user_namespace(uid.as_raw(), gid.as_raw());
@@ -31,7 +31,7 @@ pub fn enter() -> Result<&'static str, Failure> {
     let taken_up = Netlink::open().and_then(|mut netlink| netlink.set_up(LOOPBACK_INDEX));
     match taken_up {
         Ok(()) => Ok(kind),
-        // AppArmor lets the namespace be made, and then takes away what it is good for.
+        // AppArmor lets the namespace be created, and then denies the privileges in it.
         Err(error) => Err(forbidden(
             "taking the loopback interface up in it",
             &error.error,
@@ -64,7 +64,7 @@ fn enter_as_root_of_a_user_namespace(uid: u32, gid: u32) -> Result<(), (&'static
         .map_err(|error| ("becoming root of the user namespace", error))
 }
 
-/// What may stand in the way; each is a number in a file below `/proc/sys`, if the kernel has it.
+/// Settings that may forbid it; each is a number in a file below `/proc/sys`, if the kernel has it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settings {
     /// `kernel.apparmor_restrict_unprivileged_userns` (Ubuntu 23.10 and later).
@@ -94,7 +94,7 @@ impl Settings {
         }
     }
 
-    /// Commands that take the obstacles away.
+    /// Returns commands that remove the obstacles.
     fn remedies(&self) -> Vec<&'static str> {
         let candidates = [
             (

@@ -1,7 +1,7 @@
 //! The few rtnetlink requests that Splitway needs, one at a time and synchronous.
 //!
-//! A [`Netlink`] speaks to the network namespace in which it was opened, wherever the process goes
-//! later.
+//! A [`Netlink`] addresses the network namespace in which it was opened, even after the process has
+//! moved to another.
 
 use std::fmt;
 use std::io;
@@ -30,19 +30,19 @@ pub struct Netlink {
     sequence: u32,
 }
 
-/// A request that was not granted.
+/// A failed request.
 #[derive(Debug)]
 pub struct NetlinkError {
-    /// What was asked.
+    /// Description of the request.
     pub request: &'static str,
-    /// Why it was refused.
+    /// Reason for the failure.
     pub error: io::Error,
 }
 
 /// A network interface.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    /// Its number in the namespace.
+    /// Number of the interface in the namespace.
     pub index: u32,
     /// `IFLA_IFNAME`.
     pub name: String,
@@ -82,7 +82,7 @@ impl Netlink {
         }
     }
 
-    /// All interfaces of the namespace.
+    /// Returns all interfaces of the namespace.
     pub fn interfaces(&mut self) -> Result<Vec<Interface>, NetlinkError> {
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
         let replies = self.request("listing the interfaces", request, NLM_F_DUMP)?;
@@ -104,7 +104,7 @@ impl Netlink {
         Ok(replies.into_iter().filter_map(interface).collect())
     }
 
-    /// All addresses that the kernel has in the namespace.
+    /// Returns all addresses that the kernel has in the namespace.
     pub fn addresses(&mut self) -> Result<Vec<KernelAddress>, NetlinkError> {
         let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         let replies = self.request("listing the addresses", request, NLM_F_DUMP)?;
@@ -197,8 +197,8 @@ impl Netlink {
         Ok(())
     }
 
-    /// Keeps the kernel from giving an interface an IPv6 address of its own accord, so that it has
-    /// nothing to say there.
+    /// Keeps the kernel from giving an interface an IPv6 address of its own accord, so that it
+    /// sends nothing there.
     pub fn disable_ipv6_address_generation(&mut self, index: u32) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
@@ -281,7 +281,8 @@ impl Netlink {
         }
     }
 
-    /// Reads the messages of one datagram; true when the last one of the answer was among them.
+    /// Reads the messages of one datagram; returns true if the last one of the answer was among
+    /// them.
     fn collect(
         &self,
         mut datagram: &[u8],
@@ -293,7 +294,7 @@ impl Netlink {
                 .get(length.next_multiple_of(4) - length..)
                 .unwrap_or_default();
             // A message of a kind or with an attribute that the decoder does not know is skipped: a
-            // newer kernel may say more than we ask.
+            // newer kernel may report more than was requested.
             let Ok(reply) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) else {
                 continue;
             };
@@ -312,7 +313,8 @@ impl Netlink {
     }
 }
 
-/// Length of the first netlink message, if there is a complete one. The header begins with it.
+/// Returns the length of the first netlink message, if it is complete. The header begins with its
+/// length.
 fn message_length(datagram: &[u8]) -> Option<usize> {
     let length = u32::from_ne_bytes(*datagram.first_chunk()?);
     let length = usize::try_from(length).ok()?;
@@ -320,7 +322,7 @@ fn message_length(datagram: &[u8]) -> Option<usize> {
 }
 
 impl NetlinkError {
-    /// The kernel's answer, if there was one.
+    /// Returns the kernel's error number, if it answered.
     pub fn errno(&self) -> Option<Errno> {
         Errno::from_io_error(&self.error)
     }

@@ -1,4 +1,4 @@
-//! Unix sockets that keep messages apart (`SOCK_SEQPACKET`), and who is at their other end.
+//! Unix sockets that keep messages apart (`SOCK_SEQPACKET`), and the identity of their peers.
 
 use std::os::fd::OwnedFd;
 
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Gid, Uid};
 
-/// A socket that does not block.
+/// Creates a socket that does not block.
 pub fn non_blocking() -> rustix::io::Result<OwnedFd> {
     seqpacket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
 }
@@ -19,12 +19,12 @@ pub fn connect(address: &SocketAddrUnix) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Two sockets that are connected to each other.
+/// Creates two sockets that are connected to each other.
 pub fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     pair_with(SocketFlags::CLOEXEC)
 }
 
-/// The same, of which neither blocks.
+/// Creates two connected sockets that do not block.
 pub fn non_blocking_pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     pair_with(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
 }
@@ -33,21 +33,21 @@ fn pair_with(flags: SocketFlags) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// The process at the other end of a connected socket: of a listener, the one that began to listen.
-/// `None` if it is not visible in our process namespace.
+/// Returns the process at the other end of a connected socket: for a listener's, the one that began
+/// to listen. `None` if it is not visible in our process namespace.
 pub fn peer_pid(socket: &OwnedFd) -> Option<i32> {
     let credentials = nix::sys::socket::getsockopt(socket, PeerCredentials).ok()?;
     (credentials.pid() > 0).then_some(credentials.pid())
 }
 
-/// The user of the process at the other end of a connected socket.
+/// Returns the user of the process at the other end of a connected socket.
 pub fn peer_user(socket: &OwnedFd) -> rustix::io::Result<Uid> {
     let credentials = nix::sys::socket::getsockopt(socket, PeerCredentials)
         .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
     Ok(Uid::from_raw(credentials.uid()))
 }
 
-/// Who is at the other end of a connected socket: as it was when that connected, or made the pair.
+/// The process at the other end of a connected socket, as of its connecting, or of making the pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// `None` if the process is not visible in our process namespace.
@@ -58,7 +58,7 @@ pub struct Peer {
     pub gid: Gid,
 }
 
-/// Who is at the other end of a connected socket (unix(7), `SO_PEERCRED`).
+/// Returns the process at the other end of a connected socket (unix(7), `SO_PEERCRED`).
 pub fn peer(socket: &OwnedFd) -> rustix::io::Result<Peer> {
     let credentials = nix::sys::socket::getsockopt(socket, PeerCredentials)
         .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;

@@ -2,7 +2,7 @@
 //!
 //! The pair's outer end, `splitway0`, lies in the namespace in which the user started Splitway; the
 //! inner end lies in a namespace without a name that only Splitway's processes are in. When the
-//! last of them is gone, however it went, the kernel destroys that namespace and with it the pair.
+//! last process has ended, in any way, the kernel destroys that namespace and with it the pair.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -30,12 +30,12 @@ const OUTER_V6: Cidr = Cidr::new(IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0,
 pub const STACK_V4: Cidr = Cidr::new(IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2)), 24);
 const STACK_V6: Cidr = Cidr::new(IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2)), 64);
 
-/// How long a pair whose namespace has lost its last process may take to go.
+/// Longest wait for the removal of a pair whose namespace has lost its last process.
 const STALE_PAIR_WAIT: Duration = Duration::from_secs(3);
 
 /// A veth pair. Dropping it deletes both ends.
 pub struct VethPair {
-    /// Of the namespace of the outer end.
+    /// Socket in the namespace of the outer end.
     outer: Netlink,
     outer_index: u32,
     /// Addresses of the stack on this link: IPv4, and IPv6 if the kernel's side has it.
@@ -93,7 +93,7 @@ impl VethPair {
             })?
             .index;
         if let Err(error) = inner.disable_ipv6_address_generation(inner_index) {
-            // A kernel without IPv6 has nothing to say in it either.
+            // A kernel without IPv6 generates no address either.
             tracing::debug!("{error}");
         }
         // Four times longer superpackets cost the whole machine a third less for each byte.
@@ -141,7 +141,8 @@ impl Drop for VethPair {
     }
 }
 
-/// IPv6 can be switched off for an interface, for the machine, or left out of the kernel.
+/// Returns true if IPv6 is switched off for the interface or the machine, or left out of the
+/// kernel.
 fn ipv6_is_off(error: &NetlinkError) -> bool {
     matches!(
         error.errno(),
@@ -163,7 +164,7 @@ fn find(netlink: &mut Netlink, name: &str) -> Result<Option<Interface>, NetlinkE
 /// Fails if the name or the addresses of the pair are taken.
 fn check_vacant(netlink: &mut Netlink) -> Result<(), Failure> {
     // After a SIGKILL of all its processes a pair lives on for the moment that the kernel needs to
-    // destroy its namespace. Nothing announces the end of that to us but the list of interfaces.
+    // destroy its namespace. Only the list of interfaces shows that it is gone.
     let deadline = Instant::now() + STALE_PAIR_WAIT;
     while find(netlink, OUTER_NAME).map_err(setup_failed)?.is_some() {
         if Instant::now() > deadline {

@@ -1,4 +1,4 @@
-//! What names a connection on the wire.
+//! The identity of a connection on the wire.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// Those of packets that are sent.
+    /// Returns the addresses and ports of packets that are sent.
     pub(crate) fn of(template: &TcpTemplate) -> Addresses {
         Addresses {
             local: template.source,
@@ -20,7 +20,7 @@ impl Addresses {
         }
     }
 
-    /// Those that a packet which has arrived is for.
+    /// Returns the addresses and ports of the connection that an arrived packet belongs to.
     pub(crate) fn of_arriving(packet: &TcpPacket<'_>) -> Addresses {
         let header = &packet.segment.header;
         Addresses {

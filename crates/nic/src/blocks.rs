@@ -1,20 +1,20 @@
-//! Blocks: pieces of files in memory, read once for all who send them.
+//! Blocks: pieces of files in memory, read once for all flows that send them.
 //!
-//! A block is [`BLOCK_BYTES`] of one file version, at a multiple of that in the file, in a
+//! A block is [`BLOCK_BYTES`] of one file version, aligned to that size in the file, in a
 //! preallocated buffer. At any time a block is
 //!
-//! * *in use*: a planned superpacket needs it, or the reader has its buffer. It never goes;
+//! * *in use*: a planned superpacket needs it, or the reader has its buffer. It is never evicted;
 //! * *pinned*: some flow has sent it and not seen it acknowledged (IO-TCP §3.5), or has had it
-//!   prepared. It stays for
-//!   [`PIN_US`] after it was sent, even if memory is wanted; from then on it goes if there is
-//!   nothing else to take. While a flow waits for memory, sending it again gives it no more time;
-//! * *cached*: no flow needs it. Which of these goes first is decided by [`S3Fifo`];
+//!   prepared. It stays for [`PIN_US`] after it was sent, even if memory is wanted; after that it
+//!   may be evicted if no block is free or cached. While a flow waits for memory, sending the block
+//!   again does not extend that time;
+//! * *cached*: no flow needs it. [`S3Fifo`] decides which cached block is evicted first;
 //! * *free*: the buffer holds nothing. Used last in, first out, because the last is warm in the
 //!   CPU's cache, and from the beginning of the arena on, so that memory never needed is never
 //!   touched.
 //!
 //! Readers give no bytes of a file that has become another version since it was opened; blocks read
-//! before serve those who began with them.
+//! before serve the flows that began with the old version.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,8 @@ use crate::versions::Versions;
 /// Names a block in its table.
 pub(crate) type BlockIndex = Slot;
 
-/// Of all blocks, at most one part in so many is read ahead and not needed yet.
+/// Divisor that bounds read-ahead: at most this fraction of all blocks is read ahead and not needed
+/// yet.
 const AHEAD_PART: usize = 8;
 
 /// How long a pin keeps a block in memory that others want, from when the block was last sent, in
@@ -35,11 +36,12 @@ const AHEAD_PART: usize = 8;
 ///
 /// Long enough for an acknowledgment, and for a retransmission that was lost, over any usual path.
 /// But a peer that acknowledges nothing must not keep memory from others for the minutes that TCP
-/// is patient with it, and it is this bound that lets every flow go on when all blocks are pinned
-/// and none can send what would unpin them. A flow that needs the block later reads it again.
+/// is patient with it. The bound also lets every flow go on when all blocks are pinned and no
+/// pinned flow can send the bytes whose acknowledgment would unpin them. A flow that needs the
+/// block later reads it again.
 pub(crate) const PIN_US: u64 = 1_000_000;
 
-/// What a block holds.
+/// The content of a block: a place in a file version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BlockName {
     /// Key of a version.
@@ -48,24 +50,24 @@ pub(crate) struct BlockName {
     pub(crate) number: u64,
 }
 
-/// A block as a flow remembers it; means nothing once the block has gone.
+/// A flow's reference to a block; meaningless once the block has been evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRef {
     index: BlockIndex,
     generation: u32,
 }
 
-/// What can be said of a block in use.
+/// State of the content of a block in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// The reader has the buffer.
     Reading,
-    /// The first `valid` bytes are there. If that is not all, `failure` is the `errno` that says
-    /// why.
+    /// The first `valid` bytes are there. If they are not the whole block, `failure` is the `errno`
+    /// of the read.
     Ready { valid: usize, failure: Option<u16> },
 }
 
-/// What a block was there for before it is used again.
+/// Last use of a block before it is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
     /// The same flow has used it last.
@@ -80,7 +82,7 @@ pub(crate) enum Before {
 struct Block {
     /// `None` while the reader has it.
     buffer: Option<Buffer>,
-    /// `None` if the block is free, or if its content is not to be found by others: reading it
+    /// `None` if the block is free, or if other flows must not find its content because the read
     /// failed.
     name: Option<BlockName>,
     content: Content,
@@ -93,7 +95,7 @@ struct Block {
     last_flow: Option<Key>,
     /// It was read ahead and has not been needed yet.
     ahead: bool,
-    /// Flows to be told when it has been read.
+    /// Flows to wake when the read completes.
     waiters: Vec<Key>,
     /// From when on a pin has [`PIN_US`]; `None` until the content has been used.
     since_us: Option<u64>,
@@ -180,7 +182,7 @@ pub(crate) struct Blocks {
     pinned_count: usize,
     /// Blocks read ahead and not needed yet.
     ahead_count: usize,
-    /// For whom blocks were read ahead that have gone without having been needed.
+    /// Flows for which blocks were read ahead that were evicted before any use.
     wasted: Vec<Key>,
     /// A flow waits for memory.
     wanted: bool,
@@ -237,12 +239,12 @@ impl Blocks {
         }
     }
 
-    /// What time it is, in microseconds of the worker's clock.
+    /// Sets the time, in microseconds of the worker's clock.
     pub(crate) fn on_time(&mut self, now_us: u64) {
         self.now_us = self.now_us.max(now_us);
     }
 
-    /// Whether any flow waits for memory.
+    /// Records whether any flow waits for memory.
     pub(crate) fn want(&mut self, wanted: bool) {
         self.wanted = wanted;
     }
@@ -272,13 +274,14 @@ impl Blocks {
         self.blocks.len() - self.free.len() - self.cached.len()
     }
 
-    /// True if [`Blocks::allocate`] would find so many blocks.
+    /// True if [`Blocks::allocate`] would find `count` blocks.
     pub(crate) fn has_room(&self, count: usize) -> bool {
         let more = count.saturating_sub(self.free.len() + self.cached.len());
         more == 0 || self.stale().take(more).count() == more
     }
 
-    /// When more blocks may go than now, if nothing else happens, in microseconds.
+    /// Returns when more blocks become evictable than now, if nothing else happens, in
+    /// microseconds.
     pub(crate) fn next_stale_us(&self) -> Option<u64> {
         let mut by_age = self.by_age.iter(&self.blocks);
         let (_, fresh) = by_age
@@ -299,7 +302,7 @@ impl Blocks {
         self.by_name.get(&name).copied()
     }
 
-    /// True if the block is one of those that [`Blocks::has_room`] counts.
+    /// True if the block may be evicted: [`Blocks::has_room`] counts it.
     pub(crate) fn may_go(&self, index: BlockIndex) -> bool {
         let block = &self.blocks[index as usize];
         block.is_idle() && (block.pins == 0 || block.is_stale(self.now_us))
@@ -312,8 +315,8 @@ impl Blocks {
         block.content == Content::Reading || (block.pins > 0 && !block.is_stale(self.now_us))
     }
 
-    /// One more superpacket, of this flow, needs a block that was found. What the block was there
-    /// for before.
+    /// Adds a superpacket of `flow` as a user of a block that was found. Returns the block's last
+    /// use.
     pub(crate) fn use_again(&mut self, index: BlockIndex, flow: Key) -> Before {
         let block = &self.blocks[index as usize];
         if block.is_idle() && block.pins == 0 {
@@ -339,8 +342,7 @@ impl Blocks {
         }
     }
 
-    /// A block for content to be read, which a superpacket of this flow needs; the reader fills the
-    /// buffer.
+    /// Takes a block for content that a superpacket of `flow` needs; the reader fills the buffer.
     ///
     /// # Panics
     /// If there is no [room](Blocks::has_room).
@@ -357,9 +359,9 @@ impl Blocks {
         (index, self.hand_over(index, name, flow))
     }
 
-    /// A block for content that this flow is likely to need soon; the reader fills the buffer.
-    /// `None` if there are enough of these already, or if a flow could miss what the block has
-    /// held.
+    /// Takes a block for content that `flow` is likely to need soon; the reader fills the buffer.
+    /// `None` if enough blocks are read ahead already, or if only blocks are left whose content a
+    /// flow could miss.
     pub(crate) fn allocate_ahead(
         &mut self,
         name: BlockName,
@@ -384,12 +386,12 @@ impl Blocks {
         Some((index, self.hand_over(index, name, flow)))
     }
 
-    /// The flows for which blocks were read ahead that have gone since the last call.
+    /// Takes the flows whose read-ahead blocks were evicted unused since the last call.
     pub(crate) fn take_wasted(&mut self) -> impl Iterator<Item = Key> {
         self.wasted.drain(..)
     }
 
-    /// A block that is in no list gets a name, and the reader its buffer.
+    /// Names a block that is in no list, and takes its buffer for the reader.
     fn hand_over(&mut self, index: BlockIndex, name: BlockName, flow: Key) -> Buffer {
         let block = &mut self.blocks[index as usize];
         block.name = Some(name);
@@ -400,7 +402,7 @@ impl Blocks {
         block.buffer.take().expect("an idle block has its buffer")
     }
 
-    /// Takes a cached block; it is neither free nor found any more.
+    /// Evicts a cached block, which is then neither free nor found.
     fn evict(&mut self) -> Option<BlockIndex> {
         let index = self.cached.evict()?;
         self.evicted += 1;
@@ -408,7 +410,7 @@ impl Blocks {
         Some(index)
     }
 
-    /// Takes a pinned block; it is neither free nor found any more, and no flow pins it.
+    /// Evicts a stale pinned block, which is then neither free nor found, and whose pins end.
     fn break_pins(&mut self) -> Option<BlockIndex> {
         let index = self.stale().next()?;
         self.pins_broken += 1;
@@ -416,7 +418,7 @@ impl Blocks {
         Some(index)
     }
 
-    /// Asks that `flow` be told when the block has been read.
+    /// Registers `flow` to be woken when the block has been read.
     pub(crate) fn wait(&mut self, index: BlockIndex, flow: Key) {
         let waiters = &mut self.blocks[index as usize].waiters;
         if waiters.last() != Some(&flow) {
@@ -424,7 +426,7 @@ impl Blocks {
         }
     }
 
-    /// A read has completed. Moves who waited for it to `waiters`.
+    /// Completes a read. Moves the flows that waited for it to `waiters`.
     pub(crate) fn complete(
         &mut self,
         index: BlockIndex,
@@ -451,12 +453,12 @@ impl Blocks {
         }
     }
 
-    /// What is known of a block in use.
+    /// Returns the state of the content of a block in use.
     pub(crate) fn content(&self, index: BlockIndex) -> Content {
         self.blocks[index as usize].content
     }
 
-    /// The bytes of a block that has been read.
+    /// Returns the bytes of a block that has been read.
     pub(crate) fn bytes(&self, index: BlockIndex) -> &[u8] {
         let block = &self.blocks[index as usize];
         match (&block.buffer, block.content) {
@@ -465,7 +467,7 @@ impl Blocks {
         }
     }
 
-    /// A planned superpacket needs the block no more.
+    /// Removes a superpacket from the block's users.
     pub(crate) fn release(&mut self, index: BlockIndex) {
         let block = &mut self.blocks[index as usize];
         block.users -= 1;
@@ -478,7 +480,7 @@ impl Blocks {
         }
     }
 
-    /// A pin has its full time again.
+    /// Starts the full time of a pin again.
     fn refresh(&mut self, index: BlockIndex) {
         if self.blocks[index as usize].since_us.is_some() {
             self.by_age.remove(&mut self.blocks, index);
@@ -487,7 +489,8 @@ impl Blocks {
         self.by_age.push(&mut self.blocks, index);
     }
 
-    /// The block as it will be remembered by a flow that sends it; `None` if it cannot be pinned.
+    /// Returns a reference with which a flow that sends the block can pin it; `None` if the read
+    /// failed.
     pub(crate) fn to_pin(&self, index: BlockIndex) -> Option<BlockRef> {
         let block = &self.blocks[index as usize];
         block.name.map(|_| BlockRef {
@@ -496,7 +499,7 @@ impl Blocks {
         })
     }
 
-    /// A flow that uses the block pins it from now on.
+    /// Pins the block for a flow that uses it.
     pub(crate) fn pin(&mut self, BlockRef { index, generation }: BlockRef) {
         let block = &mut self.blocks[index as usize];
         debug_assert!(block.users > 0, "it is in use, and so not cached");
@@ -523,7 +526,7 @@ impl Blocks {
         }
     }
 
-    /// Adds what has been counted here.
+    /// Adds the table's counts to `counters`.
     pub(crate) fn count_into(&self, counters: &mut Counters) {
         counters.blocks_evicted += self.evicted;
         counters.pins_broken += self.pins_broken;
@@ -532,7 +535,7 @@ impl Blocks {
         counters.blocks_pinned_max += self.pinned_peak as u64;
     }
 
-    /// Puts a block where blocks belong that are not in use.
+    /// Frees or caches a block that is no longer in use, unless it is pinned.
     fn put_idle(&mut self, index: BlockIndex) {
         let block = &self.blocks[index as usize];
         let is_lost = block
@@ -546,7 +549,7 @@ impl Blocks {
         }
     }
 
-    /// What the block held is gone, for those who pin it too.
+    /// Discards the block's content and its pins.
     fn forget(&mut self, index: BlockIndex) {
         self.forget_name(index);
         let block = &mut self.blocks[index as usize];
@@ -582,7 +585,7 @@ mod tests {
     use super::*;
     use crate::reader::Opened;
 
-    /// A table of so many blocks, and a version of a file.
+    /// Returns a table of `count` blocks, and a version of a file.
     fn table(count: usize) -> (Blocks, Key) {
         let mut blocks = Blocks::new(Arena::new(count).unwrap());
         let version = blocks
@@ -705,7 +708,7 @@ mod tests {
         read(&mut blocks, name(version, 4));
         assert_eq!(blocks.find(name(version, 0)), None, "pinned");
         assert_eq!(blocks.pinned(), 0);
-        // The flow that has pinned it learns nothing, and harms no other.
+        // The flow's reference is stale: unpinning harms no other flow.
         blocks.unpin(reference);
         assert_eq!((blocks.pinned(), blocks.occupied()), (0, 3));
     }
@@ -729,7 +732,7 @@ mod tests {
         read_and_pin(&mut blocks, name(version, 0));
         blocks.want(true);
         blocks.on_time(PIN_US - 1);
-        // What was not in memory before has its time.
+        // A block that was not in memory before gets its full time.
         read_and_pin(&mut blocks, name(version, 1));
         let first = blocks.find(name(version, 0)).unwrap();
         assert!(blocks.is_bound(first));
@@ -855,8 +858,8 @@ mod tests {
             }
         )]
 
-        /// Whatever is done in whatever order: a block in use keeps its content, one that was
-        /// pinned lately is still found, and every block is accounted for.
+        /// After any sequence of operations, a block in use keeps its content, a recently pinned
+        /// block is still found, and every block is accounted for.
         #[test]
         fn blocks_in_use_stay_what_they_are(steps in prop::collection::vec(step(), 0..200)) {
             const COUNT: usize = 5;
@@ -944,7 +947,7 @@ mod tests {
                 prop_assert!(!blocks.has_room(COUNT - stay.len() + 1));
             }
 
-            // When all have let go, every block can be had, and nothing is pinned.
+            // After all users and pins are gone, every block is available, and none is pinned.
             for (index, _) in users {
                 blocks.release(index);
             }

@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Bytes in a buffer, and in a block of a file: what one read asks for.
+/// Bytes in a buffer, and in a block of a file: the size of one read.
 ///
-/// A superpacket of 64 KiB spans two blocks at most, and a direct read of this size costs about
-/// what the device needs for it.
+/// A superpacket of 64 KiB spans two blocks at most, and a direct read of this size costs about as
+/// much as the device's own work.
 pub const BLOCK_BYTES: usize = 64 << 10;
 
 /// Alignment of direct reads: of memory, of file offsets and of lengths, in bytes.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Bytes in a huge page; an arena of at least this size begins at a multiple of it.
+/// Bytes in a huge page. An arena of at least one huge page begins at a multiple of this size.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 const _: () = assert!(
@@ -26,7 +26,7 @@ const _: () = assert!(
     "a block is read directly, and lies in one huge page"
 );
 
-/// What an arena's memory is made of.
+/// Kind of pages behind an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
     /// Huge pages that the administrator has set aside (`vm.nr_hugepages`).
@@ -39,8 +39,7 @@ pub enum Pages {
 
 /// A mapping that is cut into [`Buffer`]s of [`BLOCK_BYTES`], one after the other.
 ///
-/// Memory is taken from the machine when it is first written to, so what is never needed costs
-/// nothing.
+/// The kernel allocates memory at the first write, so buffers never used cost nothing.
 #[derive(Debug)]
 pub struct Arena {
     region: Region,
@@ -48,15 +47,15 @@ pub struct Arena {
     too_few_huge: bool,
 }
 
-/// Where the buffers of an arena lie. The memory stays mapped while this, or a buffer, is held.
+/// The place of an arena's buffers. The memory stays mapped while this, or a buffer, is held.
 #[derive(Clone, Debug)]
 pub struct Region(Arc<Mapping>);
 
 /// Memory that was mapped; unmapped when it is dropped.
 #[derive(Debug)]
 struct Mapping {
-    /// What was mapped: the buffers, and what is left over before and behind them for the sake of
-    /// alignment.
+    /// The whole mapping: the buffers, and the spare bytes before and behind them that alignment
+    /// needs.
     whole: NonNull<u8>,
     whole_bytes: usize,
     /// The first buffer.
@@ -64,15 +63,15 @@ struct Mapping {
     buffers: usize,
 }
 
-// SAFETY: The mapping itself is only an address; what lies there is reached through buffers, and no
-// two buffers overlap.
+// SAFETY: The mapping itself is only an address; its memory is reached through buffers, and no two
+// buffers overlap.
 unsafe impl Send for Mapping {}
 // SAFETY: As above: nothing can be read or written through a shared reference to the mapping.
 unsafe impl Sync for Mapping {}
 
 impl Arena {
-    /// Maps memory for so many buffers, in the largest pages that are to be had. Fails if the
-    /// kernel does not give that much (`ENOMEM`).
+    /// Maps memory for `buffers` buffers, in the largest pages available. Fails if the kernel does
+    /// not give that much (`ENOMEM`).
     pub fn new(buffers: usize) -> io::Result<Arena> {
         Arena::with(buffers, |bytes, buffers| {
             let huge = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
@@ -80,7 +79,8 @@ impl Arena {
         })
     }
 
-    /// `map_huge` maps so many bytes of huge pages for so many buffers.
+    /// As [`Arena::new`]; `map_huge(bytes, buffers)` maps `bytes` of huge pages for `buffers`
+    /// buffers.
     fn with(
         buffers: usize,
         map_huge: impl Fn(usize, usize) -> io::Result<Mapping>,
@@ -116,7 +116,7 @@ impl Arena {
         }
     }
 
-    /// What the memory is made of.
+    /// Returns the kind of the memory's pages.
     pub fn pages(&self) -> Pages {
         self.pages
     }
@@ -126,12 +126,12 @@ impl Arena {
         self.too_few_huge
     }
 
-    /// Where the buffers lie, for registration with a device.
+    /// Returns the place of the buffers, for registration with a device.
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// The buffers, in order. They can be had only once.
+    /// Cuts the arena into its buffers, in order.
     pub fn into_buffers(self) -> impl Iterator<Item = Buffer> {
         let region = self.region;
         (0..region.0.buffers).map(move |number| {
@@ -146,20 +146,20 @@ impl Arena {
 }
 
 impl Region {
-    /// Where the first buffer begins; a multiple of [`PAGE_BYTES`].
+    /// Returns the address of the first buffer; a multiple of [`PAGE_BYTES`].
     pub fn base(&self) -> *mut u8 {
         self.0.base.as_ptr()
     }
 
-    /// How long all buffers are together, in bytes. They follow each other without a gap.
+    /// Returns the length of all buffers together, in bytes. They follow each other without a gap.
     pub fn bytes(&self) -> usize {
         self.0.buffers * BLOCK_BYTES
     }
 }
 
 impl Mapping {
-    /// Maps `bytes` whose first is at a multiple of `align`, and `buffers` times [`BLOCK_BYTES`] of
-    /// which are used.
+    /// Maps `bytes` whose first is at a multiple of `align`; the first `buffers` times
+    /// [`BLOCK_BYTES`] are used.
     fn new(
         bytes: usize,
         align: usize,
@@ -190,7 +190,7 @@ impl Mapping {
         })
     }
 
-    /// Asks for huge pages where the kernel can make them. True if it is willing.
+    /// Asks for huge pages where the kernel can make them. True if the kernel accepts the advice.
     fn prefer_huge_pages(&self) -> bool {
         let bytes = (self.buffers * BLOCK_BYTES).next_multiple_of(HUGE_PAGE_BYTES);
         // SAFETY: The range is within the mapping (`Arena::new` has rounded it up), and the advice
@@ -201,8 +201,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: This is what was mapped. Every buffer holds it by an `Arc`, so there is none any
-        // more.
+        // SAFETY: `whole` and `whole_bytes` are the mapping made in `new`. Every buffer holds the
+        // mapping by an `Arc`, so no buffer is left.
         let unmapped = unsafe { munmap(self.whole.as_ptr().cast(), self.whole_bytes) };
         debug_assert!(unmapped.is_ok(), "what was mapped can be unmapped");
     }
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn huge_pages_are_all_or_none_and_too_few_are_noticed() {
-        // As the kernel would, if so many were free.
+        // Behaves as the kernel with `free` huge pages.
         let arena = |free: usize| {
             let map_huge = |bytes, buffers| {
                 if bytes <= free * HUGE_PAGE_BYTES {

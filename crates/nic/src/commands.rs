@@ -1,6 +1,6 @@
-//! Commands: what each asks for, and what is wrong with it.
+//! Commands: their validation and execution.
 //!
-//! The host is untrusted input. Whatever stands in a command, the answer is an event at worst.
+//! The host is untrusted input. The worst effect of any command is an event.
 
 use contract::{Command, Event, FileId, FlowId, RejectReason, Send};
 use netdev::Port;
@@ -12,7 +12,8 @@ use crate::job::Job;
 use crate::shrink;
 use crate::slab::Key;
 
-/// Directories that wait to be listed, or are: more are refused, for each answer takes memory.
+/// Directories waiting to be listed, or being listed: more are refused, since each answer takes
+/// memory.
 const LISTS_MAX: usize = 256;
 
 impl<P: Port> Engine<P> {
@@ -103,7 +104,7 @@ impl<P: Port> Engine<P> {
         self.emit(Event::Rejected { reason, id });
     }
 
-    /// True if a file may have this name; otherwise the command is rejected.
+    /// True if a file may get this id; otherwise the command is rejected.
     fn may_name(&mut self, id: FileId) -> bool {
         let reason = if self.files.find(id).is_some() {
             RejectReason::FileInUse
@@ -180,7 +181,7 @@ impl<P: Port> Engine<P> {
         self.want_to_plan(key);
     }
 
-    /// A job is to be done: it has its files, and waits for its time if it is paced.
+    /// Counts an accepted job: it holds its files, and waits for its time if it is paced.
     pub(crate) fn take_job(&mut self, job: &mut Job, not_before_us: u64, clock: Clock<'_>) {
         if not_before_us > job.issued_us {
             let shortened = job.hold(not_before_us, clock());
@@ -194,7 +195,7 @@ impl<P: Port> Engine<P> {
     }
 
     fn acked(&mut self, id: FlowId, stream_offset: u64, last: bool) {
-        // A flow that has nothing queued or retained is idle, or not known.
+        // A flow with nothing queued or retained is idle, or unknown.
         let Some(&key) = self.flow_keys.get(&id) else {
             if last {
                 self.orphans.take(id);
@@ -212,7 +213,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// All bytes of a flow before `stream_offset` have been acknowledged.
+    /// Records that all bytes of a flow before `stream_offset` have been acknowledged.
     fn acknowledge(&mut self, key: Key, stream_offset: u64) {
         let Some(flow) = self.flows.get_mut(key) else {
             return;
@@ -225,7 +226,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Forgets a flow of which nothing is left to remember.
+    /// Forgets a flow if it is idle, and sets its stream positions aside.
     pub(crate) fn forget_if_idle(&mut self, key: Key) {
         if self.flows.get(key).is_some_and(Flow::is_idle)
             && let Some(flow) = self.forget(key)

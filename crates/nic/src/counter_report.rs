@@ -1,16 +1,16 @@
-//! Tells from time to time what a worker has done, while it works and when it has: one that does
-//! nothing is not woken.
+//! Reports a worker's counters periodically while it works, and after its last change; an idle
+//! worker is not woken.
 
 use crate::counters::Counters;
 
-/// How often, in microseconds.
+/// Period of the reports, in microseconds.
 const PERIOD_US: u64 = 1_000_000;
 
-/// Who wants to know what each worker has done so far, once a second while that changes: its
-/// number, and its counters. Called on the worker's own thread, which it must not hold up.
+/// Receives each worker's number and counters, at most once a second while the counters change.
+/// Called on the worker's own thread, which it must not hold up.
 pub type ReportCounters<'a> = &'a (dyn Fn(usize, &Counters) + Sync);
 
-/// A worker's part of it.
+/// Reports the counters of one worker.
 pub(crate) struct CounterReporter<'a> {
     tell: Option<ReportCounters<'a>>,
     worker: usize,
@@ -28,8 +28,8 @@ impl<'a> CounterReporter<'a> {
         }
     }
 
-    /// Tells, if it is time and there is something new. Returns when to ask again although nothing
-    /// else happens.
+    /// Reports the counters, if they have changed and the period has passed. Returns when to call
+    /// again although nothing else happens.
     pub(crate) fn on_time(
         &mut self,
         now_us: u64,
@@ -37,7 +37,7 @@ impl<'a> CounterReporter<'a> {
     ) -> Option<u64> {
         let tell = self.tell?;
         let now = counters();
-        // To have slept again is no news.
+        // Another sleep alone is no change.
         let is_news = Counters {
             sleeps: self.told.sleeps,
             ..now

@@ -1,4 +1,4 @@
-//! What a worker has done.
+//! Counters of a worker.
 
 use netdev::SendError;
 
@@ -75,7 +75,7 @@ counters::counters! {
         quic_keys: Counter,
         /// QSEND commands taken.
         quic_sends: Counter,
-        /// Of these, commands rejected.
+        /// QSEND commands rejected.
         quic_sends_rejected: Counter,
         /// QUIC packets sealed.
         quic_packets_sealed: Counter,
@@ -85,15 +85,16 @@ counters::counters! {
         datagram_bytes: Counter,
         /// QRXKEY commands taken.
         quic_receive_keys: Counter,
-        /// Of these, keys refused for lack of room: the host opens what arrives.
+        /// QRXKEY commands refused for lack of room: the host opens the packets.
         quic_receive_keys_refused: Counter,
         /// Packets from QUIC peers opened.
         quic_packets_opened: Counter,
-        /// Of these, packets held until those before them arrived.
+        /// Packets from QUIC peers opened and held until those before them arrived.
         quic_packets_held: Counter,
         /// Gaps in packet numbers given up, because the missing packets did not arrive in time.
         quic_gaps_timed_out: Counter,
-        /// ACK frames removed before the host gets them, because a later one says the same.
+        /// ACK frames removed before the host gets them, because a later one covers the same
+        /// packets.
         quic_acks_coalesced: Counter,
         /// Duplicate packets, dropped.
         quic_packets_duplicate: Counter,
@@ -101,13 +102,13 @@ counters::counters! {
         quic_frames_handed_up: Counter,
         /// PREPARE commands taken.
         prepares: Counter,
-        /// Of these, commands answered with READY.
+        /// PREPARE commands answered with READY.
         prepares_ready: Counter,
         /// Of the reads, those of blocks that a PREPARE asked for.
         blocks_prepared: Counter,
         /// PART commands taken.
         parts: Counter,
-        /// Of these, commands refused.
+        /// PART commands refused.
         parts_refused: Counter,
         /// Connections of PARTs that ended here.
         parted_ended: Counter,
@@ -115,7 +116,7 @@ counters::counters! {
         parted_packets: Counter,
         /// SPLICE commands taken.
         splices: Counter,
-        /// Of these, commands refused.
+        /// SPLICE commands refused.
         splices_refused: Counter,
         /// Splices that ended here.
         splices_ended: Counter,
@@ -136,11 +137,12 @@ counters::counters! {
         orphans_closed: Counter,
         /// FRAME commands taken.
         frames_taken: Counter,
-        /// Of these, frames of no connection that the worker has.
+        /// FRAME commands with frames of no connection that the worker has.
         frames_unknown: Counter,
         /// Frames that arrived at the worker's own port, steered there by a packet filter.
         frames_received: Counter,
-        /// Of these, frames of no connection that the worker has, handed to the host.
+        /// Frames of no connection that the worker has, received at its own port and handed to the
+        /// host.
         frames_handed_up: Counter,
         /// Frames dropped: damaged, or more than the host takes.
         frames_dropped: Counter,
@@ -148,7 +150,7 @@ counters::counters! {
         syns_received: Counter,
         /// SYN,ACKs with cookies sent.
         syn_acks_sent: Counter,
-        /// SYNs handed to the host, for no listener that the worker answers for.
+        /// SYNs handed to the host, because the worker answers for no such listener.
         syns_handed_up: Counter,
         /// Times that a superpacket waited for room in the event ring.
         ring_waits: Counter,
@@ -162,7 +164,7 @@ counters::counters! {
         sleeps: Counter,
         /// SENDs taken that name an earliest departure.
         paced: Counter,
-        /// Of these, SENDs that asked for too long a hold.
+        /// Paced SENDs whose requested hold was too long.
         holds_shortened: Counter,
         /// Time by which paced SENDs left after their earliest departure, in microseconds.
         paced_late_us: Counter,
@@ -178,15 +180,15 @@ impl Counters {
     /// packet of 1500 bytes at 12 Mbit/s.
     pub const LATE_US: u64 = 1000;
 
-    /// A paced SEND begins to leave, so much after its earliest departure.
+    /// Counts a paced SEND that begins to leave `late_us` after its earliest departure.
     pub(crate) fn on_paced_departure(&mut self, late_us: u64) {
         self.paced_late_us += late_us;
         self.paced_late_max_us = self.paced_late_max_us.max(late_us);
         self.paced_late += u64::from(late_us > Counters::LATE_US);
     }
 
-    /// The port has not sent a packet, and is not to be asked again: it is lost on the way, as
-    /// packets may be.
+    /// Counts a packet that the port did not send and that is not retried: it is lost, as packets
+    /// may be on any path.
     pub(crate) fn on_not_sent(&mut self, error: &SendError) {
         match error {
             SendError::Dropped | SendError::WouldBlock => self.port_drops += 1,

@@ -21,14 +21,13 @@ const SLICES_MAX: usize = 2 * PIECES_MAX;
 /// Superpackets that depart in one turn, if they are small.
 const DEPARTURES_MAX: usize = 32;
 
-/// With the superpacket that makes for so much, no more leaves in one turn: commands, paced SENDs
-/// and the host, which gets the departures, wait meanwhile. Some hundred microseconds of copying,
-/// or of AES-GCM.
+/// Bytes after which a turn's departures end: commands, paced SENDs and the host, which gets the
+/// departures, wait meanwhile. Some hundred microseconds of copying, or of AES-GCM.
 const TURN_BYTES: u64 = 1 << 20;
 
 impl<P: Port> Engine<P> {
-    /// Puts a flow into the queue of those who want to send, if its first superpacket can depart or
-    /// has failed. A PREPARE is answered then.
+    /// Queues a flow to send, if its first superpacket can depart or has failed. Answers a PREPARE
+    /// then.
     pub(crate) fn want_to_send(&mut self, key: Key) {
         if let Some(flow) = self.flows.get_mut(key)
             && !flow.wants_to_send
@@ -48,8 +47,8 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Sends one superpacket of each flow in turn, until the port is busy, or the event ring full
-    /// that `channel` has and that must hold the tags of what leaves. True if any was sent, or the
+    /// Sends one superpacket of each flow in turn, until the port is busy, or the event ring of
+    /// `channel`, which must hold the tags of sealed packets, is full. True if any was sent, or the
     /// next turn may send some.
     pub(crate) fn depart(&mut self, clock: Clock<'_>, channel: &mut NicChannel) -> bool {
         let mut worked = false;
@@ -96,11 +95,11 @@ impl<P: Port> Engine<P> {
             }
             worked = true;
         }
-        // Behind many flows that are gone, or have to wait, may be one that is ready.
+        // Behind many flows that are gone, or have to wait, one may be ready.
         worked || !self.senders.is_empty()
     }
 
-    /// What has been sealed, and what has left without.
+    /// Returns the bytes sealed, plus the bytes of file content sent unsealed.
     fn bytes_handled(&self) -> u64 {
         self.counters.sealed_bytes + self.counters.file_sent_bytes
     }
@@ -124,7 +123,7 @@ impl<P: Port> Engine<P> {
         false
     }
 
-    /// Lets the flows go whose time has come. True if there were any.
+    /// Takes the flows whose time has come off the wheel. True if there were any.
     pub(crate) fn release_held(&mut self, clock: Clock<'_>) -> bool {
         if self.wheel.next_us().is_none() {
             return false;
@@ -142,7 +141,7 @@ impl<P: Port> Engine<P> {
         worked
     }
 
-    /// Seals what the first superpacket of a flow needs. Nothing of it leaves if that fails.
+    /// Seals the records of a flow's first superpacket. If that fails, none of its bytes leave.
     fn seal_front(&mut self, key: Key) -> Result<(), SealMismatch> {
         let Some(flow) = self.flows.get_mut(key) else {
             return Ok(());
@@ -151,8 +150,8 @@ impl<P: Port> Engine<P> {
             .make(key, flow, &self.blocks, &mut self.counters)
     }
 
-    /// Makes known to the host what tags the first superpacket of a flow has. False if there is no
-    /// room for that.
+    /// Reports the tags of a flow's first superpacket to the host. False if the event ring has no
+    /// room.
     fn report_front(&mut self, key: Key, channel: &mut NicChannel) -> bool {
         let flow = self.flows.get_mut(key);
         flow.is_none_or(|flow| Sealer::report(flow, channel))
@@ -181,7 +180,7 @@ impl<P: Port> Engine<P> {
                 | Piece::Missing { .. } => {}
             }
         }
-        // One of them is made.
+        // Only one of the two arrays is filled.
         let mut plain: [IoSlice<'_>; PIECES_MAX];
         let mut with_sealed: [IoSlice<'_>; SLICES_MAX];
         let payload = if planned.sealed {
@@ -219,8 +218,7 @@ impl<P: Port> Engine<P> {
                 payload,
                 offload: header.offload,
             }),
-            // `Job::accept` has ruled this out; treat it as what the link would do with such a
-            // packet.
+            // `Job::accept` has ruled this out; handle it as a packet dropped by the link.
             None => Err(SendError::Dropped),
         };
         match outcome {
@@ -239,8 +237,8 @@ impl<P: Port> Engine<P> {
         true
     }
 
-    /// The first superpacket of a flow has left: retains its blocks, and reports its SEND if that
-    /// is complete.
+    /// Records the departure of a flow's first superpacket: retains its blocks, and reports its
+    /// SEND if that is complete.
     fn departed(&mut self, key: Key, clock: Clock<'_>) {
         let Some(flow) = self.flows.get_mut(key) else {
             return;
@@ -281,7 +279,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// All of the first job of a flow has left.
+    /// Reports that the first job of a flow has departed completely.
     #[inline]
     pub(crate) fn report_departure(&mut self, key: Key, clock: Clock<'_>) {
         if let Some(flow) = self.flows.get_mut(key)
@@ -298,7 +296,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// The first SEND of a flow cannot go on: reports it and drops what is queued behind it.
+    /// Reports that the first SEND of a flow failed to read, and drops all SENDs queued behind it.
     fn fail(&mut self, key: Key, origin: Origin, errno: u16) {
         let Some(flow) = self.flows.get_mut(key) else {
             return;
@@ -318,8 +316,8 @@ impl<P: Port> Engine<P> {
         self.empty(key);
     }
 
-    /// The first SEND of a flow cannot go on, because a record of it would be sealed otherwise than
-    /// before.
+    /// Reports that the first SEND of a flow cannot go on, because one of its records would be
+    /// sealed differently from before.
     fn fail_sealing(&mut self, key: Key, epoch: u16, number: u64) {
         let Some(flow) = self.flows.get_mut(key) else {
             return;
@@ -362,7 +360,7 @@ impl<P: Port> Engine<P> {
         self.empty_quic(key);
     }
 
-    /// A job of this flow is over.
+    /// Ends a job of this flow: releases its files, keys and sealed ranges.
     pub(crate) fn retire(&mut self, key: Key, job: Box<Job>) {
         if let Some(flow) = self.flows.get_mut(key)
             && let Some(quic) = &mut flow.quic

@@ -7,7 +7,7 @@ use wire::{ethernet, ip};
 use crate::job::Job;
 use crate::packet::PacketHeader;
 
-/// Ethernet, IPv6 and TCP header without options, which a reset has none of.
+/// Ethernet, IPv6 and TCP header; a reset has no options.
 const KEPT_BYTES: usize = ethernet::HEADER_BYTES + ip::IPV6_HEADER_BYTES + tcp::HEADER_BYTES_MIN;
 
 /// The SEND that has departed furthest in its stream.
@@ -15,14 +15,14 @@ const KEPT_BYTES: usize = ethernet::HEADER_BYTES + ip::IPV6_HEADER_BYTES + tcp::
 pub(crate) struct Departed {
     /// Start of its header, copied at a fixed length; parsed as IPv4 or IPv6 when needed.
     header: [u8; KEPT_BYTES],
-    /// How much of it has departed, in bytes.
+    /// Bytes of the SEND that have departed.
     bytes: u32,
-    /// Where that ends in the stream.
+    /// End in the stream of the departed bytes.
     end_offset: u64,
 }
 
 impl Departed {
-    /// `bytes` of a SEND have departed.
+    /// Returns the state after `bytes` of a SEND have departed.
     pub(crate) fn of(job: &Job, bytes: u32) -> Departed {
         Departed {
             header: *job.header_start(),
@@ -35,7 +35,7 @@ impl Departed {
         self.end_offset
     }
 
-    /// All of a SEND has departed. A retransmission changes nothing.
+    /// Records the departure of a whole SEND. A retransmission changes nothing.
     #[inline]
     pub(crate) fn advance(&mut self, job: &Job) {
         let bytes = job.payload_len as u32;
@@ -61,8 +61,8 @@ impl Departed {
         HeaderMut::parse(bytes).ok()
     }
 
-    /// Resets for the peer: behind all that has departed, and where acknowledgments have stopped,
-    /// which is at `acked_offset` of the stream.
+    /// Returns resets for the peer: at the end of the departed bytes, and at `acked_offset` of the
+    /// stream, the last acknowledgment.
     pub(crate) fn resets(&self, acked_offset: u64) -> impl Iterator<Item = PacketHeader> {
         let mut copy = self.clone();
         let sent = copy.header().and_then(|sent| {
@@ -101,7 +101,7 @@ impl Departed {
         [reset(end), at_acked].into_iter().flatten()
     }
 
-    /// FIN is on the last packet, which has not departed.
+    /// Removes FIN: it is on the last packet, which has not departed.
     pub(crate) fn without_fin(mut self) -> Departed {
         if let Some(mut header) = self.header() {
             header.set_flags(header.flags().without(Flags::FIN));

@@ -1,8 +1,8 @@
-//! What is in a directory below the root.
+//! Lists directories below the root.
 //!
-//! Nothing is kept from one LIST to the next: the directory is opened again, and the file system
-//! finds the place where the part before has ended (`d_off` of getdents(2)). It does so without a
-//! fault while the directory does not change, and the metadata in each part shows whether it has.
+//! No state is kept from one LIST to the next: the directory is opened again, and the file system
+//! seeks to the end of the previous part (`d_off` of getdents(2)). That is exact while the
+//! directory does not change, and the metadata in each part shows whether it has.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -14,19 +14,19 @@ use rustix::io::Errno;
 
 use crate::root::{Lookup, RootDir, meta_of, mtime_ns};
 
-/// What getdents(2) is given room for at once, in bytes: about as many names as an answer has.
+/// Buffer of getdents(2), in bytes: room for about as many names as an answer has.
 const BUFFER_BYTES: usize = 4096;
 
-/// Most names looked at for one answer, so that none takes long: in a directory of sockets there is
-/// nothing to tell.
+/// Most names looked at for one answer, so that none takes long: a directory of sockets yields no
+/// entries.
 const NAMES_MAX: usize = 256;
 
 impl RootDir {
-    /// Some of what is in a directory, from this place on. May wait for a disk or a server.
+    /// Returns some of a directory's entries, from a position on. May wait for a disk or a server.
     ///
-    /// `ENOTDIR` for what is no directory, `EXDEV` for a path that leads out of the root.
+    /// `ENOTDIR` if the path is no directory, `EXDEV` if it leads out of the root.
     pub(crate) fn list(&self, path: &[u8], from: u64) -> Result<Part, Errno> {
-        // Fails without opening anything that is no directory.
+        // Fails without opening anything but a directory.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let own = if path.is_empty() { b"." } else { path };
         let directory = self.resolve(own, flags, Lookup::Complete)?;
@@ -60,7 +60,7 @@ impl RootDir {
         Ok(part)
     }
 
-    /// An entry, if OPEN or LIST could reach it.
+    /// Returns an entry, if OPEN or LIST could reach it.
     fn look_at<'a>(
         &self,
         directory: &OwnedFd,
@@ -68,7 +68,7 @@ impl RootDir {
         name: &'a CStr,
         kind: FileType,
     ) -> Option<Entry<'a>> {
-        // Not every file system says what it is.
+        // Not every file system reports the type in the entry.
         let may_be = matches!(
             kind,
             FileType::RegularFile | FileType::Directory | FileType::Symlink | FileType::Unknown
@@ -124,7 +124,7 @@ mod tests {
 
     type Found = BTreeMap<Vec<u8>, (EntryKind, u64, i64)>;
 
-    /// Everything in a directory, and in how many parts it came.
+    /// Returns all entries of a directory, and the number of parts.
     fn all(root: &Path, path: &[u8]) -> Result<(Found, usize), Errno> {
         let root = RootDir::open(root).unwrap();
         let (mut found, mut from, mut parts) = (Found::new(), 0, 0);

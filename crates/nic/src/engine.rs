@@ -1,4 +1,4 @@
-//! What a worker is made of, apart from its channel.
+//! The state of a worker, apart from its channel.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -25,13 +25,13 @@ use crate::slab::{Key, Slab};
 use crate::spliced::Spliced;
 use crate::wheel::Wheel;
 
-/// Tells the time: microseconds of the clock that the host stamps its SENDs with.
+/// Returns the time: microseconds of the clock that the host stamps its SENDs with.
 pub type Clock<'a> = &'a dyn Fn() -> u64;
 
 /// Opens, listings and reads completed in one turn.
 const COMPLETIONS_MAX: usize = 256;
 
-/// Events that may wait for the host while commands are taken: about what one turn makes.
+/// Events that may wait for the host while commands are taken: about the events of one turn.
 pub(crate) const EVENTS_WAITING_MAX: usize = 64;
 
 /// Jobs kept for reuse.
@@ -48,12 +48,12 @@ pub(crate) struct Limits {
 
 /// Takes commands and completions, makes reads, superpackets and events.
 ///
-/// | File | What it adds |
+/// | File | Contents |
 /// |---|---|
-/// | `commands.rs` | what each command asks for |
+/// | `commands.rs` | each command's execution |
 /// | `plan.rs` | SENDs become superpackets, and reads start |
 /// | `depart.rs` | superpackets leave |
-/// | `quic/` | datagrams are sealed and leave, ranges of files are prepared for them, and what peers send is opened |
+/// | `quic/` | datagrams are sealed, leave and are opened; file ranges are prepared |
 pub(crate) struct Engine<P> {
     pub(crate) port: P,
     pub(crate) port_busy: bool,
@@ -83,33 +83,33 @@ pub(crate) struct Engine<P> {
     pub(crate) ring_busy: bool,
     /// Jobs in all flows.
     pub(crate) jobs: usize,
-    /// Of these, PREPAREs.
+    /// Jobs that are PREPAREs.
     pub(crate) prepares: usize,
     /// Connections that the host has parted with.
     pub(crate) parted: Parted,
     /// Connections that the host has joined.
     pub(crate) spliced: Spliced,
-    /// What ends connections when the host process has died.
+    /// Ends the connections when the host process has died.
     pub(crate) orphans: Box<Orphans>,
     /// Frames that arrive.
     pub(crate) arrivals: Arrivals,
     /// Packets of QUIC connections that arrive.
     pub(crate) receiving: Receiving,
-    /// How SYNs are answered, if they are.
+    /// State for answering SYNs, if they are answered.
     pub(crate) syn_answers: Option<Box<SynAnswers>>,
     /// LISTs that the reader has.
     pub(crate) lists: usize,
     #[expect(clippy::vec_box, reason = "jobs move between here and flows")]
     spare_jobs: Vec<Box<Job>>,
-    /// For the host, as soon as its ring has room. Beyond `EVENTS_WAITING_MAX` come only those of
-    /// jobs and opens and listings that are under way: a bounded number.
+    /// Events for the host, as soon as its ring has room. Beyond `EVENTS_WAITING_MAX`, only events
+    /// of jobs, opens and listings under way are added: a bounded number.
     pub(crate) events: VecDeque<Event>,
     pub(crate) limits: Limits,
     pub(crate) correct_timestamps: bool,
     pub(crate) counters: Counters,
     /// Scratch of [`Engine::plan`].
     pub(crate) needs: Vec<Need>,
-    /// ... and which of their blocks came last.
+    /// Scratch of [`Engine::plan`]: the last blocks of `needs`.
     pub(crate) recent_blocks: RecentBlocks,
     /// Scratch of [`Engine::complete`].
     waiters: Vec<Key>,
@@ -171,7 +171,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Takes what the reader has completed. True if there was anything.
+    /// Takes completed opens, listings and reads. True if there were any.
     pub(crate) fn complete(&mut self) -> bool {
         let mut worked = false;
         for _ in 0..COMPLETIONS_MAX {
@@ -222,8 +222,8 @@ impl<P: Port> Engine<P> {
         worked
     }
 
-    /// A file is open, or is not: the event for the host, if it waits for the answer. Jobs that
-    /// wait to send of it go on.
+    /// Completes the open of a file. Returns the event's content, if the host still waits for the
+    /// answer. Jobs that wait to send from the file go on.
     fn opened(
         &mut self,
         file: FileToken,
@@ -249,7 +249,7 @@ impl<P: Port> Engine<P> {
         self.emit(Event::OpenFailed { file, errno });
     }
 
-    /// True if any command can be taken: the host takes its events, and there is room for a job.
+    /// True if a command can be taken: the host takes its events, and there is room for a job.
     pub(crate) fn has_room(&self) -> bool {
         self.events.len() < EVENTS_WAITING_MAX && self.jobs < self.limits.jobs_max
     }

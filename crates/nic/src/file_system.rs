@@ -1,5 +1,5 @@
-//! What is to be expected of a file system: whether it may make its reader wait, and whether its
-//! timestamps tell versions of a file apart.
+//! Properties of a file system: whether it may make its reader wait, and whether its timestamps
+//! distinguish versions of a file.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -14,14 +14,15 @@ pub(crate) enum FileSystem {
     /// On a disk of this machine. The kernel has the attributes, and reads without making its
     /// caller wait.
     Disk,
-    /// In memory. The same, but writes through a mapping leave no trace in the timestamps.
+    /// In memory. As [`FileSystem::Disk`], but writes through a mapping leave no trace in the
+    /// timestamps.
     Memory,
-    /// Any other, such as a server's on the network, or a process's (FUSE): it may wait as long as
-    /// it likes, and what the kernel knows of attributes may be old.
+    /// Any other, such as a server's on the network, or a process's (FUSE): it may wait arbitrarily
+    /// long, and the kernel's copy of the attributes may be old.
     Other,
 }
 
-/// Of `linux/magic.h`, and of file systems that are not there.
+/// Magic numbers of `linux/magic.h`, and of file systems that are not listed there.
 const DISKS: [u32; 14] = [
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // XFS
@@ -43,7 +44,7 @@ const DISKS: [u32; 14] = [
 const MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];
 
 impl FileSystem {
-    /// The file system that a file is in. May wait for it.
+    /// Returns the file system of a file. May wait for it.
     pub(crate) fn of(file: BorrowedFd<'_>) -> Result<FileSystem, Errno> {
         let magic = fstatfs(file)?.f_type as u32;
         Ok(match magic {
@@ -53,14 +54,13 @@ impl FileSystem {
         })
     }
 
-    /// The kernel has its attributes, and reads from it do not make the worker wait.
+    /// True if the kernel has its attributes, and reads from it do not make the worker wait.
     pub(crate) fn is_local(self) -> bool {
         self != FileSystem::Other
     }
 }
 
-/// A mounted file system: a mount, and its device, by which an id of a mount that comes back is
-/// known.
+/// A mounted file system: the id of its mount, and its device, which shows a reuse of the id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Mount {
     /// An id that is never reused (Linux 6.8), or else one that may be.
@@ -68,13 +68,13 @@ pub(crate) struct Mount {
     pub(crate) device: u64,
 }
 
-/// Mounts that have been met.
+/// Known mounts.
 #[derive(Debug, Default)]
 pub(crate) struct Mounts {
     known: Mutex<HashMap<Mount, FileSystem>>,
 }
 
-/// More are not remembered: it is not known where a path leads.
+/// Most mounts remembered; beyond, all are forgotten and looked up again.
 const MOUNTS_MAX: usize = 4096;
 
 impl Mounts {

@@ -14,36 +14,36 @@ use crate::slab::{Key, Slab};
 pub(crate) struct File {
     pub(crate) id: FileId,
     pub(crate) state: FileState,
-    /// The host has not said CLOS yet.
+    /// The host has not sent CLOS yet.
     named: bool,
-    /// SENDs that are not over.
+    /// SENDs under way that need it.
     users: u32,
-    /// Flows to be told when the open has completed.
+    /// Flows to wake when the open has completed.
     waiters: Vec<Key>,
 }
 
-/// What is known of a file.
+/// State of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileState {
-    /// The reader is at it.
+    /// The open is under way.
     Opening,
     /// It can be read.
     Open {
         /// Bytes in the file.
         size: u64,
-        /// Which version of the file it is, for [`Blocks`].
+        /// Version of the file, for [`Blocks`].
         version: Key,
     },
     /// It could not be opened: the `errno`.
     Failed(u16),
 }
 
-/// What an open has come to.
+/// Result of an open.
 #[derive(Debug)]
 pub(crate) struct OpenOutcome {
     pub(crate) id: FileId,
     pub(crate) result: Result<FileMeta, u16>,
-    /// The host still wants to know.
+    /// The host still waits for the answer.
     pub(crate) named: bool,
 }
 
@@ -62,7 +62,7 @@ impl Files {
         }
     }
 
-    /// Files that take up room: the named ones and those that SENDs still need.
+    /// Files that take up room: the named ones, and files that SENDs still need.
     pub(crate) fn len(&self) -> usize {
         self.files.len()
     }
@@ -88,7 +88,7 @@ impl Files {
         FileToken(key.to_bits())
     }
 
-    /// An open has completed. Moves who waited for it to `waiters`.
+    /// Completes an open. Moves the flows that waited for it to `waiters`.
     pub(crate) fn complete(
         &mut self,
         token: FileToken,
@@ -124,7 +124,7 @@ impl Files {
         Some(outcome)
     }
 
-    /// CLOS. False if the id is not in use.
+    /// Carries out CLOS. False if the id is not in use.
     pub(crate) fn close(
         &mut self,
         id: FileId,
@@ -141,14 +141,14 @@ impl Files {
         true
     }
 
-    /// A SEND needs the file.
+    /// Adds a SEND as a user of the file.
     pub(crate) fn acquire(&mut self, key: Key) {
         if let Some(file) = self.files.get_mut(key) {
             file.users += 1;
         }
     }
 
-    /// The SEND is over.
+    /// Removes a SEND from the users of the file.
     pub(crate) fn release(&mut self, key: Key, blocks: &mut Blocks, reader: &mut dyn Reader) {
         if let Some(file) = self.files.get_mut(key) {
             file.users -= 1;
@@ -156,7 +156,7 @@ impl Files {
         self.remove_if_unused(key, blocks, reader);
     }
 
-    /// Asks that `flow` be told when the file's open has completed.
+    /// Registers `flow` to be woken when the file's open has completed.
     pub(crate) fn wait(&mut self, key: Key, flow: Key) {
         if let Some(file) = self.files.get_mut(key)
             && file.waiters.last() != Some(&flow)

@@ -22,7 +22,7 @@ use crate::sealed::SealedStream;
 use crate::segment::Place;
 use crate::wheel;
 
-/// What is known of a flow.
+/// State of a flow.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) id: FlowId,
@@ -42,11 +42,11 @@ pub(crate) struct Flow {
     pub(crate) departed: Option<Box<Departed>>,
     /// The peer has acknowledged its stream up to here.
     pub(crate) acked_offset: u64,
-    /// A SEND has failed: what comes until ACKD with `last` is dropped.
+    /// A SEND has failed: commands until ACKD with `last` are dropped.
     pub(crate) failed: bool,
-    /// It is in the queue of those who want to plan.
+    /// It is in the queue of flows to plan.
     pub(crate) wants_to_plan: bool,
-    /// It is in the queue of those who want to send.
+    /// It is in the queue of flows to send.
     pub(crate) wants_to_send: bool,
     /// It is on the wheel: its first superpacket could depart, but must not yet.
     pub(crate) held: Option<wheel::Handle>,
@@ -56,9 +56,9 @@ pub(crate) struct Flow {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Planned {
     pub(crate) place: Place,
-    /// How many of the flow's pieces it has.
+    /// Number of the flow's pieces that it has.
     pub(crate) pieces: usize,
-    /// Some of these are sealed.
+    /// Some of the pieces are sealed.
     pub(crate) sealed: bool,
 }
 
@@ -78,10 +78,10 @@ pub(crate) enum Piece {
     /// A range of one run of records. The next pieces are the plaintext of all records that it lies
     /// in.
     Sealed {
-        /// Where in the stream.
+        /// Offset in the stream.
         offset: u64,
         len: usize,
-        /// How many pieces.
+        /// Number of pieces.
         plaintext: usize,
     },
     /// Plaintext: bytes of the run's own.
@@ -96,11 +96,11 @@ pub(crate) enum Piece {
         /// Where the last record that needs the block ends in the stream.
         record_end: u64,
     },
-    /// What cannot be had: the file is not open, or ends before.
+    /// Unavailable bytes: the file is not open, or ends before.
     Missing { origin: Origin, errno: u16 },
 }
 
-/// Where a piece comes from.
+/// The origin of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) file: FileId,
@@ -147,7 +147,7 @@ impl Flow {
         }
     }
 
-    /// Nothing would be lost by forgetting the flow.
+    /// True if nothing would be lost by forgetting the flow.
     pub(crate) fn is_idle(&self) -> bool {
         self.jobs.is_empty()
             && self.retention.is_empty()
@@ -156,7 +156,7 @@ impl Flow {
             && !self.failed
     }
 
-    /// What its first job is for.
+    /// Returns the kind of its first job.
     pub(crate) fn kind(&self) -> Option<JobKind> {
         self.jobs.front().map(|job| job.kind)
     }
@@ -175,7 +175,7 @@ impl Flow {
         self.cutting < self.jobs.len()
     }
 
-    /// What can be done with the first superpacket.
+    /// Returns the state of the first superpacket.
     pub(crate) fn front(&self, blocks: &Blocks) -> Front {
         let Some(planned) = self.planned.front() else {
             return Front::Empty;
@@ -212,7 +212,7 @@ impl Flow {
         Front::Ready
     }
 
-    /// All of a job has departed.
+    /// Records that a job has departed completely.
     #[inline]
     pub(crate) fn on_job_departed(&mut self, job: &Job) {
         match &mut self.departed {
@@ -228,7 +228,8 @@ impl Flow {
         self.departed = Some(Box::new(departed));
     }
 
-    /// How far the stream has departed, the SEND included that is departing. `None` if nothing has.
+    /// Returns how far the stream has departed, including the SEND that is departing. `None` if no
+    /// byte has departed.
     pub(crate) fn departed(&self) -> Option<Departed> {
         let so_far = self.departed.as_deref().cloned();
         let begun = self.jobs.front().filter(|job| job.kind == JobKind::Stream);

@@ -1,7 +1,7 @@
-//! Free heap memory, for the kernel.
+//! Returns free heap memory to the kernel.
 
-/// Gives back what is free amid the heap, which takes milliseconds. What is free at its end goes
-/// back without this.
+/// Returns free memory amid the heap, which takes milliseconds. Free memory at its end is returned
+/// without this.
 #[cfg(target_env = "gnu")]
 pub fn trim() {
     // SAFETY: malloc_trim(3) may be called by any thread at any time: it takes the locks of the
@@ -9,6 +9,6 @@ pub fn trim() {
     unsafe { libc::malloc_trim(0) };
 }
 
-/// Gives back what is free amid the heap, as far as this C library does not on its own.
+/// Does nothing: this C library has no malloc_trim(3).
 #[cfg(not(target_env = "gnu"))]
 pub fn trim() {}

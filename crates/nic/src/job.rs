@@ -12,7 +12,7 @@ use crate::follow::Follow;
 use crate::sealed::SealedStream;
 use crate::slab::Key;
 
-/// What a job is for.
+/// Command that a job carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobKind {
     /// A SEND: bytes of a stream.
@@ -21,20 +21,20 @@ pub(crate) enum JobKind {
     Datagrams,
     /// A PREPARE: its blocks are wanted, and nothing leaves.
     Prepare {
-        /// The flow that it is for. The job is in a flow of its own, so that nothing waits for it.
+        /// The requesting flow. The job is in a flow of its own, so that no other job waits for it.
         asker: Key,
     },
 }
 
-/// A packet of a QSEND: its place in the payload is that of its datagram.
+/// A packet of a QSEND; its payload position is the position of its datagram.
 #[derive(Clone, Debug)]
 pub(crate) struct JobPacket {
     pub(crate) number: u64,
     pub(crate) generation: u32,
-    /// Packets of the handshake in front of it, sealed.
+    /// Sealed packets of the handshake before the packet, in bytes.
     pub(crate) prefix_bytes: usize,
     pub(crate) header_bytes: usize,
-    /// What its datagram consists of but for the tag, in [`Job::segments`].
+    /// The contents of its datagram without the tag, as a range of [`Job::segments`].
     pub(crate) segments: Range<usize>,
 }
 
@@ -53,17 +53,18 @@ pub(crate) struct Job {
     pub(crate) mss: u16,
     header: [u8; HEADER_BYTES_MAX],
     header_len: usize,
-    /// Of a QSEND, the datagrams as they leave: headers are inline, tags in no segment.
+    /// Payload bytes of all packets. For a QSEND, the datagrams as they leave: headers are inline,
+    /// tags in no segment.
     pub(crate) payload_len: usize,
     /// Payload bytes in each superpacket but the last: a multiple of `mss` if there are several
     /// packets.
     pub(crate) superpacket_payload: usize,
     pub(crate) segments: Vec<JobSegment>,
     pub(crate) inline: Vec<u8>,
-    /// Of a QSEND.
+    /// Packets of a QSEND.
     pub(crate) packets: Vec<JobPacket>,
     pub(crate) cursor: Cursor,
-    /// What the stream goes on with, if that is in the same file.
+    /// The stream's next bytes after the job, if they are in the same file.
     pub(crate) follow: Option<Follow>,
 }
 
@@ -74,7 +75,7 @@ pub(crate) enum JobSegment {
     Inline { start: usize, len: usize },
     /// A range of a file.
     File { file: Key, offset: u64, len: usize },
-    /// What of the flow's sealed stream lies in its place.
+    /// The bytes of the flow's sealed stream at its position.
     Sealed { len: usize },
 }
 
@@ -114,7 +115,7 @@ pub(crate) struct Cursor {
     pub(crate) payload: usize,
     /// The segment it is in.
     pub(crate) segment: usize,
-    /// Bytes of that segment before it.
+    /// Bytes of the segment before the cursor.
     pub(crate) within: usize,
 }
 
@@ -193,8 +194,8 @@ impl Job {
         let mss = usize::from(send.mss);
         let ip_bytes_max = superpacket_max(header.ipv6()).min(SUPERPACKET_BYTES_MAX);
         let payload_max = header.payload_max(ip_bytes_max);
-        // A port with less room than a packet of the host's has a smaller link below it: it will
-        // say so.
+        // A port whose limit is below one host packet has a smaller link below it, which will
+        // report that.
         self.superpacket_payload = (payload_max - payload_max % mss).max(mss.min(payload_max));
 
         for segment in send.segments.iter() {
@@ -238,8 +239,7 @@ impl Job {
         Ok(())
     }
 
-    /// Has the job wait for its time, which `now_us` says is to come. True if it asks for more than
-    /// is granted.
+    /// Holds the job until `not_before_us`. True if it asks for a longer hold than is granted.
     pub(crate) fn hold(&mut self, not_before_us: u64, now_us: u64) -> bool {
         let asked_us = not_before_us.saturating_sub(self.issued_us);
         let granted_us = asked_us.min(HOLD_US_MAX);
@@ -265,7 +265,7 @@ impl Job {
         &self.header[..self.header_len]
     }
 
-    /// The files that the job needs, once for all segments of the same that follow each other.
+    /// Returns the files that the job needs, once for each run of segments of the same file.
     pub(crate) fn files(&self) -> impl Iterator<Item = Key> {
         let mut last = None;
         self.segments

@@ -1,25 +1,25 @@
-//! How busy a worker is: for which part of the time it had work, and so neither slept nor looked
-//! for some in vain.
+//! A worker's load: the part of the time in which it had work, and so neither slept nor polled in
+//! vain.
 //!
-//! Time in which its thread waited for a core counts as well: what waits for the worker waits all
-//! the same, whether another process or a hypervisor has that core.
+//! Time in which its thread waited for a core counts as well: commands are delayed just the same,
+//! whether another process or a hypervisor has that core.
 
 use contract::limits::LOAD_PERIOD_US;
 
-/// Less than this part of the time, in permille, is nothing: waking up to tell of it takes as much.
+/// Load below which a worker counts as idle, in permille: waking up to report it costs as much.
 const IDLE_PERMILLE: u64 = 5;
 
-/// A worker's load since some time.
+/// Measures a worker's load.
 #[derive(Debug)]
 pub(crate) struct LoadMeter {
-    /// Since when, and how long the worker had been idle in all until then, in microseconds.
+    /// Start of the period, and the worker's total idle time until then, in microseconds.
     since_us: u64,
     idle_us: u64,
-    /// The last that was told was not nothing.
+    /// The last report was not zero.
     told_busy: bool,
 }
 
-/// What is to be told of it.
+/// The load to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) busy_us: u32,
@@ -35,8 +35,7 @@ impl LoadMeter {
         }
     }
 
-    /// How busy the worker has been, if it is time to tell. `idle_us`: how long it had nothing to
-    /// do, in all.
+    /// Returns the load, if a report is due. `idle_us`: the worker's total idle time.
     pub(crate) fn on_time(&mut self, now_us: u64, idle_us: u64) -> Option<Load> {
         let elapsed_us = now_us.saturating_sub(self.since_us);
         if elapsed_us < LOAD_PERIOD_US {
@@ -52,13 +51,13 @@ impl LoadMeter {
         })
     }
 
-    /// It could not be told.
+    /// Records that the last report could not be sent.
     pub(crate) fn on_untold(&mut self) {
         self.told_busy = true;
     }
 
-    /// When to tell again although nothing else happens: not of a worker of which nothing is all
-    /// that there is to say.
+    /// Returns when to report again although nothing else happens; `None` if the last report was
+    /// zero.
     pub(crate) fn next_us(&self) -> Option<u64> {
         self.told_busy.then_some(self.since_us + LOAD_PERIOD_US)
     }
@@ -90,7 +89,7 @@ mod tests {
         assert_eq!(meter.on_time(751_000, 399_900), load(0, 250_000));
         assert_eq!(meter.next_us(), None);
         assert_eq!(meter.on_time(9_751_000, 9_399_800), None);
-        // It has slept for long, and nothing of that counts for what comes then.
+        // It has slept for long: the sleep does not count in the next period.
         assert_eq!(meter.on_time(10_001_000, 9_399_800), load(250_000, 250_000));
         // Longer than 32 bits hold.
         let late_us = 10_001_000 + (1 << 33);

@@ -1,4 +1,4 @@
-//! What a superpacket needs: pieces of payload, and the blocks that hold them; how many at most.
+//! Needs of a superpacket: pieces of payload and the blocks that hold them; their maximum numbers.
 
 use contract::limits::{
     PREPARE_BYTES_MAX, QUIC_SEGMENTS_MAX, RECORD_PLAINTEXT_BYTES_MAX, SEGMENTS_MAX,
@@ -11,7 +11,7 @@ use crate::flow::Piece;
 use crate::slab::Key;
 
 /// Most blocks that a superpacket can need, and most pieces of its payload: each segment may begin
-/// and end in the midst of a block. One that records would make need more is cut sooner.
+/// and end in the midst of a block. A superpacket whose records need more is cut sooner.
 pub(crate) const PIECES_MAX: usize = 2 * SEGMENTS_MAX + SUPERPACKET_BYTES_MAX.div_ceil(BLOCK_BYTES);
 
 const _: () = assert!(
@@ -24,15 +24,15 @@ const _: () = assert!(
     "a PREPARE needs no more blocks than a superpacket"
 );
 
-/// Most blocks that a packet of a QSEND can need, if there are so many: each segment may begin and
-/// end in another one. Further packets are in the same superpacket if all of them together need no
-/// more than [`PIECES_MAX`].
+/// Most blocks that a packet of a QSEND can need, in a table that has as many: each segment may
+/// begin and end in another one. Further packets are in the same superpacket if all packets
+/// together need no more than [`PIECES_MAX`].
 pub(crate) const PACKET_BLOCKS_MAX: usize = 2 * QUIC_SEGMENTS_MAX;
 
-/// Most pieces of a superpacket of stream, those of plaintext included.
+/// Most pieces of a superpacket of stream, including those of plaintext.
 pub(crate) const NEEDS_MAX: usize = 4 * PIECES_MAX;
 
-/// What a superpacket needs, before its blocks are had.
+/// A piece of a superpacket, before its block is taken.
 #[derive(Debug)]
 pub(crate) struct Need {
     pub(crate) piece: Piece,
@@ -40,8 +40,8 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// Adds up to `wanted` bytes at `offset` of a file, if these go on in the block where the need
-    /// ends. Returns how many.
+    /// Adds up to `wanted` bytes at `offset` of a file, if they continue the need in its block.
+    /// Returns the number added.
     pub(crate) fn extend(&mut self, file: Key, offset: u64, wanted: usize) -> usize {
         let (
             Piece::Block {
@@ -70,15 +70,15 @@ pub(crate) struct BlockNeed {
     /// Bytes of the file in the block.
     pub(crate) len: usize,
     pub(crate) found: Option<BlockIndex>,
-    /// The superpacket needs it for another piece already, a little before.
+    /// The same superpacket needs the block for another piece, a little before.
     pub(crate) again: bool,
 }
 
-/// Blocks that a superpacket has needed last, and where they are if they are in memory: packets
-/// that follow each other have few.
+/// The last blocks that a superpacket has needed, and their indices if they are in memory:
+/// successive packets need few.
 #[derive(Debug, Default)]
 pub(crate) struct RecentBlocks {
-    /// Up to eight: the latest takes the place of the one that has been there longest.
+    /// Up to eight: the latest replaces the oldest.
     blocks: Vec<(BlockName, Option<BlockIndex>)>,
     next: usize,
 }
@@ -86,14 +86,14 @@ pub(crate) struct RecentBlocks {
 impl RecentBlocks {
     const BLOCKS_MAX: usize = 8;
 
-    /// Those of another superpacket.
+    /// Forgets all blocks, before another superpacket.
     pub(crate) fn clear(&mut self) {
         self.blocks.clear();
         self.next = 0;
     }
 
-    /// Where a block is, and true if it is one of them; if not, it is from now on, and is where
-    /// `find` says.
+    /// Returns the index of a block, and true if the block is a recent one; otherwise the result of
+    /// `find`, and the block becomes a recent one.
     pub(crate) fn get_or(
         &mut self,
         name: BlockName,

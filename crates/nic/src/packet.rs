@@ -1,4 +1,4 @@
-//! Packets that a worker makes itself, and not of a SEND: headers and what follows them.
+//! Packets that a worker makes itself, not for a SEND: headers and their transmission.
 
 use std::io::IoSlice;
 
@@ -8,7 +8,7 @@ use wire::tcp::Header;
 
 use crate::counters::Counters;
 
-/// Packets that wait for the port: beyond, they are dropped as links do.
+/// Most packets waiting for the port: beyond, they are dropped as links do.
 pub(crate) const PACKETS_MAX: usize = 1024;
 
 /// Ethernet, IP and TCP header of a packet.
@@ -20,12 +20,13 @@ pub(crate) struct PacketHeader {
 }
 
 impl PacketHeader {
-    /// Of a packet without payload. `None` if it is too long for a packet.
+    /// Returns the header of a packet without payload. `None` if it is too long for a packet.
     pub(crate) fn new(template: &TcpTemplate, header: &Header) -> Option<PacketHeader> {
         PacketHeader::of(template, header, 0, u16::MAX)
     }
 
-    /// Of a packet that the port cuts if its payload is longer than `mss`, in bytes.
+    /// Returns the header of a packet that the port cuts if its payload is longer than `mss`, in
+    /// bytes.
     pub(crate) fn of(
         template: &TcpTemplate,
         header: &Header,
@@ -59,7 +60,7 @@ impl PacketHeader {
     }
 }
 
-/// True if a packet has left; else it is counted why not.
+/// True if a packet has left; else counts the reason.
 pub(crate) fn has_left(sent: &Result<(), SendError>, counters: &mut Counters) -> bool {
     match sent {
         Ok(()) => return true,

@@ -13,19 +13,19 @@ use contract::PassedId;
 
 use crate::root::RootDir;
 
-/// Where passed descriptors arrive.
+/// The place where passed descriptors arrive.
 pub trait PassedFiles: fmt::Debug + Send + Sync {
-    /// The descriptor of this number; `None` if it has not arrived, or was taken back. Does not
-    /// wait.
+    /// Returns the descriptor of this number; `None` if it has not arrived, or was taken back. Does
+    /// not wait.
     fn descriptor(&self, passed: PassedId) -> Option<Arc<OwnedFd>>;
 }
 
-/// What a NIC stack reads from.
+/// The sources of files for a NIC stack.
 #[derive(Debug)]
 pub struct Sources {
     /// Files by path.
     pub root: RootDir,
-    /// Files by descriptor, if the NIC stack is passed any.
+    /// Files by descriptor, if other processes pass any to the NIC stack.
     pub passed: Option<Arc<dyn PassedFiles>>,
 }
 

@@ -1,6 +1,6 @@
-//! Limits on what may happen in a second.
+//! Limits on events per second.
 
-/// Counts what happens in a second.
+/// Counts events, and bounds their number per second.
 #[derive(Debug, Default)]
 pub(crate) struct PerSecond {
     since_us: u64,
@@ -8,7 +8,7 @@ pub(crate) struct PerSecond {
 }
 
 impl PerSecond {
-    /// True if it may happen once more.
+    /// Counts an event. False, uncounted, if there were `max` in this second.
     pub(crate) fn allows(&mut self, now_us: u64, max: u32) -> bool {
         if now_us.saturating_sub(self.since_us) >= 1_000_000 {
             (self.since_us, self.count) = (now_us, 0);

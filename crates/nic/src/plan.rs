@@ -3,14 +3,14 @@
 //! A superpacket gets all of its blocks or none, and never needs more than there are. A superpacket
 //! that holds its blocks can therefore depart as soon as its reads complete; then they are pinned
 //! until they are acknowledged, or for [`PIN_US`](crate::blocks::PIN_US) if others wait for them.
-//! So whatever flows hold, blocks come free again.
+//! So blocks always come free again.
 //!
-//! While they are short, flows that need more wait in a queue: one superpacket for each, in turn.
-//! No flow takes a block before the head of that queue has all of its own. A flow that needs only
-//! blocks that the head could not have yet ([`Blocks::is_bound`]) bypasses the queue, above all for
-//! a retransmission: it is what lets pins go. All others queue as well, and no pin is refreshed
-//! meanwhile: so a second later at the latest every block is on its way to the head, and no flow
-//! starves however many others find in memory what they need.
+//! While blocks are short, flows that need more wait in a queue: one superpacket for each, in turn.
+//! No flow takes a block before the queue's head has all its blocks. A flow that needs only blocks
+//! that the head could not have yet ([`Blocks::is_bound`]) bypasses the queue, above all for a
+//! retransmission, whose acknowledgment ends pins. All others queue as well, and no pin is
+//! refreshed meanwhile: so a second later at the latest every block is on its way to the head, and
+//! no flow starves, however many others find their blocks in memory.
 
 use netdev::Port;
 use rustix::io::Errno;
@@ -31,7 +31,7 @@ use crate::slab::Key;
 /// Superpackets of a flow that are planned and have not departed: how far reading runs ahead.
 const PLANNED_MAX: usize = 16;
 
-/// What planning one superpacket has come to.
+/// Result of planning one superpacket.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Planned,
@@ -44,7 +44,7 @@ enum Outcome {
 }
 
 impl<P: Port> Engine<P> {
-    /// Puts a flow into the queue of those who want to plan, if there is something to plan.
+    /// Queues a flow for planning, if it has something to cut.
     pub(crate) fn want_to_plan(&mut self, key: Key) {
         if let Some(flow) = self.flows.get_mut(key)
             && !flow.wants_to_plan
@@ -56,7 +56,8 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Plans, in turn for each flow, what memory allows. True if anything was planned.
+    /// Plans superpackets, the flows taking turns, as far as memory allows. True if any was
+    /// planned.
     pub(crate) fn plan(&mut self) -> bool {
         let mut worked = false;
         while let Some(&key) = self.starved.front() {
@@ -76,8 +77,8 @@ impl<P: Port> Engine<P> {
         worked
     }
 
-    /// Puts a flow that was first in its queue where it belongs now. True if it has planned
-    /// anything.
+    /// Puts the first flow of a queue where its outcome sends it. True if it has planned a
+    /// superpacket.
     fn planned(&mut self, key: Key, outcome: Outcome) -> bool {
         if outcome == Outcome::NoBlocks {
             self.counters.block_waits += 1;
@@ -98,8 +99,8 @@ impl<P: Port> Engine<P> {
         outcome == Outcome::Planned
     }
 
-    /// Plans a superpacket of a flow. Unless it is `first` among those that wait for memory, or
-    /// none does, only one that takes nothing from them.
+    /// Plans a superpacket of a flow. Unless the flow is `first` among those that wait for memory,
+    /// or none waits, plans only a superpacket that takes no block from them.
     fn plan_one(&mut self, key: Key, first: bool) -> Outcome {
         if self.prepares > 0
             && let Some(JobKind::Prepare { asker }) = self.flows.get(key).and_then(Flow::kind)
@@ -127,7 +128,7 @@ impl<P: Port> Engine<P> {
             return Outcome::NoBlocks;
         }
         let user = User::of(key, job.kind);
-        // Before any is taken for those that are missing.
+        // Found blocks are used before any is allocated for the missing ones.
         for need in self.needs.iter().filter_map(|need| need.block.as_ref()) {
             if let Some(found) = need.found {
                 let before = self.blocks.use_again(found, user.flow);
@@ -193,11 +194,11 @@ impl<P: Port> Engine<P> {
     }
 }
 
-/// For which flow blocks are taken.
+/// The flow for which blocks are taken.
 #[derive(Clone, Copy)]
 struct User {
     flow: Key,
-    /// By a PREPARE.
+    /// For a PREPARE.
     prepares: bool,
 }
 
@@ -216,8 +217,8 @@ impl User {
     }
 }
 
-/// Lists what the next superpacket of a job needs. Returns where the one after it begins, or the
-/// file whose open must complete first.
+/// Lists the needs of a job's next superpacket. Returns where the one after it begins, or the file
+/// whose open must complete first.
 fn cut(
     job: &Job,
     files: &Files,
@@ -239,7 +240,8 @@ fn cut(
     }
 }
 
-/// The same for whole datagrams up to `end`: as many as [`PIECES_MAX`] blocks do for, or one.
+/// Lists the needs of whole datagrams up to `end`: as many as [`PIECES_MAX`] blocks suffice for, or
+/// one.
 #[inline(never)]
 fn cut_datagrams(
     job: &Job,
@@ -279,8 +281,8 @@ fn cut_datagrams(
     Ok(cursor)
 }
 
-/// Lists what a range of a file needs. What goes on where the last need ends, in the same block, is
-/// added to that.
+/// Lists the needs of a file range. Bytes that continue the last need in the same block extend that
+/// need.
 fn needs_of_range(
     files: &Files,
     file: Key,
@@ -306,7 +308,7 @@ fn needs_of_range(
     Ok(())
 }
 
-/// Lists what a job needs from `cursor` to `end`, as far as there is room. Returns how far that is.
+/// Lists a job's needs from `cursor` to `end`, as far as there is room. Returns the cursor reached.
 // For each superpacket of stream.
 #[inline(always)]
 fn cut_to(
@@ -358,18 +360,18 @@ fn cut_to(
     Ok(cursor)
 }
 
-/// What a superpacket may still need.
+/// Room left in a superpacket.
 #[derive(Clone, Copy)]
 struct Room {
     blocks: usize,
-    /// Pieces, those that are there already included.
+    /// Pieces, including those listed already.
     needs: usize,
-    /// Of records, whole.
+    /// Bytes of whole records.
     output_bytes: usize,
 }
 
 impl Room {
-    /// Takes what another piece needs, if there is so much.
+    /// Takes the room of another piece, if there is enough.
     fn takes(&mut self, need: &Need, needs: usize) -> bool {
         let blocks = self
             .blocks
@@ -380,8 +382,8 @@ impl Room {
     }
 }
 
-/// Lists what a range of the sealed stream needs, as far as it lies in one run and there is room:
-/// the plaintext of all records that it lies in. Returns how many bytes of the range that covers.
+/// Lists the needs of a range of the sealed stream, as far as it lies in one run and there is room:
+/// the plaintext of all records that it touches. Returns the number of bytes of the range covered.
 fn needs_of_records(
     stream: &SealedStream,
     files: &Files,
@@ -452,7 +454,7 @@ fn needs_of_records(
     Ok(covered)
 }
 
-/// A piece of a file, as plaintext of a record that ends at `record_end`.
+/// Turns a piece of a file into plaintext of a record that ends at `record_end`.
 fn as_plaintext(piece: Piece, record_end: u64) -> Piece {
     match piece {
         Piece::Block {
@@ -505,7 +507,8 @@ fn goes_on(last: &mut Piece, next: &Piece) -> bool {
     true
 }
 
-/// The need for at most `wanted` bytes at `offset` of a file, and how many bytes it covers.
+/// Returns the need for at most `wanted` bytes at `offset` of a file, and the number of bytes it
+/// covers.
 fn need_of_file(files: &Files, key: Key, offset: u64, wanted: usize) -> Result<(Need, usize), Key> {
     let missing = |id, offset, errno: u16| {
         let origin = Origin { file: id, offset };
@@ -548,7 +551,7 @@ fn need_of_file(files: &Files, key: Key, offset: u64, wanted: usize) -> Result<(
     }
 }
 
-/// The block for a need that found none.
+/// Returns the block for a need that found none, and has it read if necessary.
 fn obtain(
     blocks: &mut Blocks,
     reader: &mut dyn Reader,
@@ -556,7 +559,7 @@ fn obtain(
     user: User,
     need: &BlockNeed,
 ) -> BlockIndex {
-    // Another piece of the same superpacket may have brought it meanwhile.
+    // Another piece of the same superpacket may have allocated it meanwhile.
     if let Some(index) = blocks.find(need.name) {
         blocks.use_again(index, user.flow);
         return index;
@@ -578,9 +581,9 @@ fn obtain(
     index
 }
 
-/// Finds the blocks that are there. True if the superpacket may be planned: who is `first` gets the
-/// missing blocks if they are to be had without taking any of those found; others may only share
-/// what is bound anyway.
+/// Finds the blocks that are in memory. True if the superpacket may be planned: the `first` flow
+/// gets the missing blocks if there is room without any of the found blocks; other flows may only
+/// share bound blocks.
 fn find(blocks: &Blocks, needs: &mut [Need], recent: &mut RecentBlocks, first: bool) -> bool {
     let mut missing = 0;
     let mut spoken_for = 0;

@@ -1,21 +1,21 @@
-//! Adaptive polling: when to look again for work instead of sleeping, namely while sleeps would be
-//! so short that falling asleep and waking up cost more.
+//! Adaptive polling: when to poll for work instead of sleeping, namely while sleeps are so short
+//! that falling asleep and waking up cost more.
 
-/// Decides whether an idle worker looks again.
+/// Decides whether an idle worker polls.
 #[derive(Debug)]
 pub(crate) struct Polling {
     spin_us_max: u64,
-    /// How long sleeps have been lately: a moving average, in microseconds.
+    /// Moving average of the length of sleeps, in microseconds.
     sleep_us: u64,
-    /// When the worker became idle, and when it has looked last.
+    /// Time at which the worker became idle, and of its last poll.
     idle_since_us: Option<u64>,
     looked_us: u64,
-    /// Time in which it has slept, or looked for work in vain, in microseconds.
+    /// Total time in which it has slept, or polled in vain, in microseconds.
     idle_us: u64,
 }
 
 impl Polling {
-    /// Looks again for at most `spin_us_max` microseconds; 0 turns that off.
+    /// Polls for at most `spin_us_max` microseconds; 0 turns polling off.
     pub(crate) fn new(spin_us_max: u64) -> Polling {
         Polling {
             spin_us_max,
@@ -26,7 +26,7 @@ impl Polling {
         }
     }
 
-    /// A turn has found work.
+    /// Records a turn that has found work.
     pub(crate) fn on_work(&mut self) {
         self.end_idleness();
     }
@@ -37,20 +37,21 @@ impl Polling {
         }
     }
 
-    /// Time in which the worker had nothing to do, asleep or not, in microseconds.
+    /// Returns the total time in which the worker had nothing to do, asleep or not, in
+    /// microseconds.
     pub(crate) fn idle_us(&self) -> u64 {
         self.idle_us
     }
 
-    /// A turn has found nothing to do. True if the worker is to look again at once rather than
-    /// sleep.
+    /// Records a turn that has found nothing to do. True if the worker is to poll again at once
+    /// rather than sleep.
     pub(crate) fn on_idle(&mut self, now_us: u64) -> bool {
         let since_us = *self.idle_since_us.get_or_insert(now_us);
         self.looked_us = now_us;
         self.sleep_us <= self.spin_us_max && now_us.saturating_sub(since_us) < self.spin_us_max
     }
 
-    /// A sleep has ended after this time.
+    /// Records the end of a sleep of `slept_us`.
     pub(crate) fn on_wake(&mut self, slept_us: u64) {
         self.sleep_us = (self.sleep_us / 4)
             .saturating_mul(3)

@@ -11,7 +11,7 @@ use crate::reader::{FileToken, Read, ReadToken};
 use crate::slab::Key;
 
 impl<P: Port> Engine<P> {
-    /// A SEND has been planned to its end: reads what follows it.
+    /// Reads the blocks after a SEND that has been planned to its end.
     pub(crate) fn read_ahead(&mut self, key: Key, follow: Follow) {
         for flow in self.blocks.take_wasted() {
             if let Some(flow) = self.flows.get_mut(flow) {
@@ -26,7 +26,7 @@ impl<P: Port> Engine<P> {
             return;
         };
         let end = follow.offset.saturating_add(follow.bytes).min(size);
-        // The block in which the SEND ends is there; one that begins where it ends is not.
+        // The block in which the SEND ends is there; a block that begins at its end is not.
         let first = follow.offset.div_ceil(BLOCK_BYTES as u64);
         let behind = first
             .saturating_add(flow.read_ahead.depth())
@@ -35,7 +35,7 @@ impl<P: Port> Engine<P> {
         for number in from..behind {
             let name = BlockName { version, number };
             if self.blocks.find(name).is_none() {
-                // Flows that need memory now come first.
+                // Flows that need memory now have priority.
                 if !self.starved.is_empty() {
                     return;
                 }

@@ -1,4 +1,4 @@
-//! What a flow has sent and not seen acknowledged (IO-TCP §3.5): it pins these blocks, so that a
+//! The blocks that a flow has sent and not seen acknowledged (IO-TCP §3.5): it pins them, so that a
 //! retransmission does not read again.
 
 use std::collections::VecDeque;
@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::blocks::{BlockRef, Blocks};
 
 /// Most entries of a flow. Each stands for a block, and the window of a flow is some blocks; more
-/// means that the host never acknowledges, and then the oldest go.
+/// means that the host never acknowledges, and then the oldest entries are dropped.
 const ENTRIES_MAX: usize = 4096;
 
 /// The blocks that a flow pins.
@@ -24,7 +24,7 @@ struct Entry {
 }
 
 impl Retention {
-    /// Bytes up to `stream_end` have departed, the last of them from `block`.
+    /// Pins `block`, which holds the last of the bytes up to `stream_end` that have departed.
     pub(crate) fn keep(&mut self, stream_end: u64, block: BlockRef, blocks: &mut Blocks) {
         if self.entries.len() == ENTRIES_MAX
             && let Some(oldest) = self.entries.pop_front()
@@ -34,8 +34,7 @@ impl Retention {
         let place = self
             .entries
             .partition_point(|entry| entry.stream_end < stream_end);
-        // Superpackets that follow each other share a block, and a retransmission names the same
-        // again.
+        // Successive superpackets share a block, and a retransmission names the same block again.
         if let Some(after) = self.entries.get(place)
             && after.block == block
         {
@@ -51,7 +50,7 @@ impl Retention {
         self.entries.insert(place, Entry { stream_end, block });
     }
 
-    /// All bytes before `stream_offset` have been acknowledged.
+    /// Unpins blocks whose last byte lies before the acknowledged `stream_offset`.
     pub(crate) fn acknowledge(&mut self, stream_offset: u64, blocks: &mut Blocks) {
         while let Some(first) = self.entries.front()
             && first.stream_end <= stream_offset
@@ -61,7 +60,7 @@ impl Retention {
         }
     }
 
-    /// The flow is over.
+    /// Unpins all blocks: the flow is over.
     pub(crate) fn clear(&mut self, blocks: &mut Blocks) {
         for entry in self.entries.drain(..) {
             blocks.unpin(entry.block);

@@ -22,18 +22,18 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::buffer::PAGE_BYTES;
 use crate::file_system::{FileSystem, Mount, Mounts};
 
-/// Within this time after a change, a further change may leave the timestamps as they are: the
+/// Time after a change during which a further change may leave the timestamps as they are: the
 /// kernel stamps files by a clock that advances with the scheduler's tick, every 10 ms at the least
 /// frequent.
 const SETTLED_AFTER_NS: i64 = 20_000_000;
 
-/// The same on file systems that keep whole seconds, or every second one as FAT does.
+/// The same time on file systems that keep whole seconds, or every second one as FAT does.
 const SETTLED_AFTER_NS_COARSE: i64 = 2_000_000_000;
 
-/// The same on file systems whose timestamps are of another machine's clock.
+/// The same time on file systems whose timestamps are of another machine's clock.
 const SETTLED_AFTER_NS_OTHER: i64 = 10_000_000_000;
 
-/// A resolution that lost a race against a rename is repeated this often.
+/// Most repetitions of a resolution that loses races against renames.
 const RACES_MAX: usize = 8;
 
 /// The directory below which all files lie.
@@ -43,14 +43,14 @@ pub struct RootDir {
     mounts: Mounts,
 }
 
-/// Why a root cannot be used.
+/// Reasons why a root cannot be used.
 #[derive(Debug)]
 pub enum RootError {
     /// It cannot be opened.
     Open {
         /// The root.
         path: PathBuf,
-        /// Why.
+        /// The error of the open.
         source: std::io::Error,
     },
     /// It is not a directory.
@@ -60,7 +60,7 @@ pub enum RootError {
     },
     /// The kernel, or a system call filter around this process, does not offer `openat2`.
     Unsupported {
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }
@@ -70,7 +70,7 @@ pub enum RootError {
 pub(crate) enum Lookup {
     /// Only in the kernel's memory: `EAGAIN` if a directory would have to be read. Does not wait.
     Cached,
-    /// As far as it goes. May wait for a disk or a server.
+    /// Completely. May wait for a disk or a server.
     Complete,
 }
 
@@ -79,7 +79,7 @@ pub(crate) enum Lookup {
 pub(crate) struct OpenFile {
     fd: Arc<OwnedFd>,
     pub(crate) meta: FileMeta,
-    /// The mount that it was found in.
+    /// The mount in which it was found.
     pub(crate) mount: Mount,
     pub(crate) system: FileSystem,
     /// The timestamps are old enough that a change of content would show in them.
@@ -93,10 +93,10 @@ pub(crate) struct OpenFile {
     passed: Option<PassedId>,
 }
 
-/// What tells open files apart: two with the same identity read the same bytes, so that one
-/// descriptor will do.
+/// Identity of an open file: two files with the same identity read the same bytes, so that one
+/// descriptor suffices.
 ///
-/// While the first of them is open its inode number is not reused.
+/// While the first of two such files is open its inode number is not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     meta: FileMeta,
@@ -104,7 +104,7 @@ pub(crate) struct Identity {
     settled: bool,
     links: u32,
     growth: Growth,
-    /// One that was passed is read through itself alone.
+    /// A passed file is read through its own descriptor alone.
     passed: Option<PassedId>,
 }
 
@@ -131,7 +131,7 @@ impl AsFd for RootDir {
 }
 
 impl RootDir {
-    /// Opens the root. Later renames of it do not matter.
+    /// Opens the root. A later rename of the directory does not matter.
     pub fn open(path: &Path) -> Result<RootDir, RootError> {
         check_kernel()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -166,8 +166,8 @@ impl RootDir {
         let stat = glance(&place)?;
         require_regular(FileType::from_raw_mode(u32::from(stat.stx_mode)))?;
         let (mount, system) = self.file_system(&place, &stat, lookup)?;
-        // Between the two resolutions the name may have come to mean something else, so nothing
-        // here waits (O_NONBLOCK) or takes a terminal, and the type is looked at again.
+        // Between the two resolutions the name may have come to mean another file, so nothing here
+        // waits (O_NONBLOCK) or takes a terminal, and the type is checked again.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = self.resolve(path, flags, lookup)?;
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN | mount_id_wanted();
@@ -201,7 +201,7 @@ impl RootDir {
     /// Takes a descriptor that was passed, of a regular file that may be read.
     ///
     /// The errors of [`RootDir::open_file`], and `EOPNOTSUPP` for a file system that may make its
-    /// reader wait: those who passed the descriptor decide how long.
+    /// reader wait: the process that passed the descriptor could hold up the reader.
     pub(crate) fn open_passed(
         &self,
         passed: PassedId,
@@ -233,8 +233,8 @@ impl RootDir {
         })
     }
 
-    /// The mount and the file system of a place. `EAGAIN` if `lookup` must not wait, and the file
-    /// system is one that may make it wait, or is not known.
+    /// Returns the mount and the file system of a place. `EAGAIN` if `lookup` must not wait, and
+    /// the file system may make it wait, or is not known.
     fn file_system(
         &self,
         place: &OwnedFd,
@@ -256,7 +256,8 @@ impl RootDir {
         Ok((mount, system))
     }
 
-    /// The id of the mount that a path leads into, as far as the kernel knows without waiting.
+    /// Returns the id of the mount that a path leads into, as far as the kernel knows without
+    /// waiting.
     pub(crate) fn mount_towards(&self, path: &[u8]) -> u64 {
         let mut place = None;
         for component in path.split(|&byte| byte == b'/') {
@@ -297,13 +298,13 @@ fn resolve_at(dir: &OwnedFd, path: &[u8], flags: OFlags, lookup: Lookup) -> Resu
     }
 }
 
-/// Type and mount of a place, without asking its file system.
+/// Returns type and mount of a place, without querying its file system.
 fn glance(place: &OwnedFd) -> Result<Statx, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     statx(place, "", flags, StatxFlags::TYPE | mount_id_wanted())
 }
 
-/// The mount of an open file, without asking its file system.
+/// Returns the mount of an open file, without querying its file system.
 pub(crate) fn mount_of(file: &OwnedFd) -> Result<Mount, Errno> {
     glance(file).map(|stat| mount_in(&stat))
 }
@@ -315,7 +316,7 @@ fn mount_in(stat: &Statx) -> Mount {
     }
 }
 
-/// Whether attributes must be fetched, or the kernel has them.
+/// Returns whether attributes must be fetched, or may come from the kernel's cache.
 fn freshness(system: FileSystem) -> AtFlags {
     if system.is_local() {
         AtFlags::STATX_DONT_SYNC
@@ -324,12 +325,13 @@ fn freshness(system: FileSystem) -> AtFlags {
     }
 }
 
-/// False if content may change and leave all timestamps as they are.
+/// False if content may change without any change of timestamps.
 fn timestamps_tell(system: FileSystem, stat: &Statx) -> bool {
     match system {
         FileSystem::Disk => true,
         FileSystem::Memory => false,
-        // Some have no times, and some no change time, as which they give the time of modification.
+        // Some have no times, and some no change time: they report the time of modification as
+        // both.
         FileSystem::Other => mtime_ns(stat) > 0,
     }
 }
@@ -351,8 +353,8 @@ impl OpenFile {
         self.direct.load(Ordering::Relaxed)
     }
 
-    /// Goes on through the page cache: the file system refuses direct reads after all. `EINVAL` for
-    /// a descriptor that was passed: its flags are not ours.
+    /// Switches to the page cache, since the file system refuses direct reads after all. `EINVAL`
+    /// for a passed descriptor, whose flags belong to another process.
     pub(crate) fn make_buffered(&self) -> Result<(), Errno> {
         if self.passed.is_some() {
             return Err(Errno::INVAL);
@@ -362,22 +364,21 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Checks that what has been read until now is of the version that was opened; else `ESTALE`.
+    /// Checks that all bytes read until now are of the version that was opened; else `ESTALE`.
     ///
-    /// A write sets the timestamps before it changes bytes, so to look after the read is enough.
-    /// What does not show: the rest of a write that was under way at the open, and a change to the
+    /// A write sets the timestamps before it changes bytes, so a check after the read is enough.
+    /// Two changes escape: the rest of a write that was under way at the open, and a change to the
     /// same size within the timestamps' grain of the last one before the open.
     ///
     /// The change time catches writers that set the modification time back. It also changes when
-    /// the file loses or gains a name, and that shows in the number of its names: a file may be
-    /// replaced by a rename, or removed, while it is sent, and only who rewrites such a file *and*
-    /// sets the modification time back is not found out. A rename to another name, or a change of
-    /// owner, mode or extended attributes, shows in nothing else. It looks like a rewrite in
-    /// disguise, and is taken for one: a response that could be of two versions is worse than one
-    /// that ends early.
+    /// the file loses or gains a name, which its link count shows: a file may be replaced by a
+    /// rename, or removed, while it is sent, and only a writer that rewrites such a file *and* sets
+    /// the modification time back escapes. A rename to another name, or a change of owner, mode or
+    /// extended attributes, shows in nothing else. It looks like a rewrite in disguise, and is
+    /// treated as one: a response that could be of two versions is worse than one that ends early.
     ///
-    /// Where growth is allowed, the file's writer is known to append only, and nothing but a loss
-    /// of bytes counts.
+    /// Where growth is allowed, the file's writer is known to append only, and only a loss of bytes
+    /// counts.
     pub(crate) fn check_version(&self) -> Result<(), Errno> {
         let flags = AtFlags::EMPTY_PATH | freshness(self.system);
         let stat = statx(&*self.fd, "", flags, StatxFlags::BASIC_STATS)?;
@@ -402,7 +403,8 @@ impl AsFd for OpenFile {
     }
 }
 
-/// `STATX_MNT_ID_UNIQUE` over `STATX_MNT_ID`: a kernel that does not know the one gives the other.
+/// Requests `STATX_MNT_ID_UNIQUE` and `STATX_MNT_ID`: a kernel that does not know the first gives
+/// the second.
 fn mount_id_wanted() -> StatxFlags {
     const MNT_ID_UNIQUE: u32 = 0x4000;
     StatxFlags::MNT_ID | StatxFlags::from_bits_retain(MNT_ID_UNIQUE)
@@ -416,7 +418,7 @@ fn require_regular(kind: FileType) -> Result<(), Errno> {
     }
 }
 
-/// False only if the kernel says that direct reads need more alignment than buffers have.
+/// False only if the kernel reports that direct reads need more alignment than buffers have.
 fn direct_read_possible(stat: &Statx) -> bool {
     if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
         return true;
@@ -425,7 +427,7 @@ fn direct_read_possible(stat: &Statx) -> bool {
     fits(stat.stx_dio_mem_align) && fits(stat.stx_dio_offset_align)
 }
 
-/// When a file was modified last, in nanoseconds since the epoch.
+/// Returns when a file was modified last, in nanoseconds since the epoch.
 pub(crate) fn mtime_ns(stat: &Statx) -> i64 {
     nanoseconds(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec)
 }
@@ -447,7 +449,7 @@ pub(crate) fn meta_of(stat: &Statx) -> FileMeta {
     }
 }
 
-/// Now, in nanoseconds of the clock that the kernel stamps files by.
+/// Returns the time, in nanoseconds of the clock that the kernel stamps files by.
 fn stamping_clock_ns() -> i64 {
     let now = clock_gettime(ClockId::RealtimeCoarse);
     now.tv_sec
@@ -455,13 +457,13 @@ fn stamping_clock_ns() -> i64 {
         .saturating_add(now.tv_nsec)
 }
 
-/// Whether a change from now on would show in the timestamps.
+/// True if a change from now on would show in the timestamps.
 fn is_settled(meta: &FileMeta, system: FileSystem, now_ns: i64) -> bool {
     let changed_ns = meta.mtime_ns.max(meta.ctime_ns);
     let after_ns = match changed_ns % 1_000_000_000 {
         _ if !system.is_local() => SETTLED_AFTER_NS_OTHER,
-        // One timestamp in a million looks like that on a finer file system too, and has to wait as
-        // well.
+        // One timestamp in a million is a whole second on a finer file system too, and has to wait
+        // as well.
         0 => SETTLED_AFTER_NS_COARSE,
         _ => SETTLED_AFTER_NS,
     };

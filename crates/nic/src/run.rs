@@ -30,7 +30,7 @@ use crate::reader::pool::{Opener, PoolReader};
 use crate::reader::uring::UringReader;
 use crate::worker::{Corrupt, Progress, Sleep, Worker, reserve};
 
-/// A busy worker looks this often, in microseconds, whether it is to end.
+/// How often, in microseconds, a busy worker checks whether it is to end.
 const END_CHECK_US: u64 = 10_000;
 
 /// Threads of a worker that reads with threads: about what keeps a disk busy.
@@ -41,16 +41,16 @@ const NO_TIME: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// When the host process has died, so many connections are ended in a millisecond: at most some
-/// hundred packets, which any link takes.
+/// Connections ended per millisecond when the host process has died: at most some hundred packets,
+/// which any link takes.
 const ORPHANS_PER_MS: usize = 128;
 
-/// A packet may be lost, and no process answers the peer any more: all go again, after these
-/// pauses.
+/// Pauses before the last packets are sent again, in milliseconds: a packet may be lost, and no
+/// process answers the peer any more.
 const ORPHANS_REPEATED_AFTER_MS: [u64; 2] = [50, 200];
 
-/// The others are left to the next server after so long, in microseconds. The supervisor kills a
-/// NIC process that takes five seconds to end.
+/// Time limit for ending connections, in microseconds; the rest are left to the next server. The
+/// supervisor kills a NIC process that takes five seconds to end.
 const ORPHANS_US_MAX: u64 = 2_000_000;
 
 /// How long [`Sleep::Briefly`] is, in microseconds.
@@ -59,31 +59,31 @@ const BRIEF_US: u64 = 1000;
 /// Why a session could not be carried on.
 #[derive(Debug)]
 pub enum RunError {
-    /// Workers and ports must be as many.
+    /// The numbers of workers and ports must be equal.
     PortCount {
         /// Ports given.
         ports: usize,
         /// Channels of the session.
         workers: usize,
     },
-    /// Files cannot be read in the way that was asked for.
+    /// Files cannot be read in the requested way.
     Reader(io::Error),
-    /// There is not so much memory for content.
+    /// There is not enough memory for content.
     Memory {
-        /// What a worker was to have, in bytes.
+        /// Memory requested for a worker, in bytes.
         bytes: usize,
-        /// What the kernel says.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// A thread, or what it waits with, could not be had.
+    /// A thread, or a descriptor to wait on, is unavailable.
     Start(io::Error),
-    /// Who runs the session was not ready for its workers.
+    /// The `ready` callback of [`run`] failed.
     Ready(io::Error),
     /// Waiting failed.
     Wait(io::Error),
-    /// The host's ring makes no sense.
+    /// The host's ring is corrupt.
     Corrupt {
-        /// The worker whose ring it is.
+        /// The worker that reads the ring.
         worker: usize,
     },
 }
@@ -100,7 +100,7 @@ impl<P: Port> WorkerResources<P> {
     ///
     /// # Errors
     ///
-    /// There is not so much.
+    /// The memory is not available.
     pub fn reserve(config: &Config, port: P) -> Result<Self, RunError> {
         let memory = reserve(config).map_err(|error| RunError::Memory {
             bytes: config.cache_bytes,
@@ -118,9 +118,9 @@ impl<P: Port> WorkerResources<P> {
 /// Runs a session: one worker for each channel, each in a thread and with a port of its own; the
 /// first in the calling thread. Returns when the host is gone or when `stop` becomes readable.
 ///
-/// `ready` is called once, when every worker has what it needs, and before any takes a command: the
-/// moment to give up rights. If it fails, none does. `tell`: who wants to know what the workers
-/// have done, meanwhile.
+/// `ready` is called once, when every worker has its resources, and before any takes a command: the
+/// moment to give up rights. If it fails, no worker takes any. `tell` receives the workers'
+/// counters while they run.
 pub fn run<P: Port + Send>(
     config: &Config,
     sources: impl Into<Sources>,
@@ -213,8 +213,8 @@ pub fn run<P: Port + Send>(
     Ok(sum)
 }
 
-/// An open file is a descriptor, and the usual soft limit of 1024 is that of programs that use
-/// `select`. What cannot be raised shows as OPENs that fail with `EMFILE`.
+/// Raises the soft limit on descriptors: an open file is one, and the usual limit of 1024 is meant
+/// for programs that use `select`. If it cannot be raised, OPENs fail with `EMFILE`.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -226,7 +226,7 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// What ends the workers.
+/// Events that end the workers.
 struct Ends<'a> {
     /// Readable when the process is to end.
     stop: BorrowedFd<'a>,
@@ -251,7 +251,7 @@ impl Ends<'_> {
     }
 }
 
-/// When one worker ends, in whatever way, all do.
+/// Ends all workers when one ends, even by a panic.
 struct EndsAll<'a>(&'a Ends<'a>);
 
 impl Drop for EndsAll<'_> {
@@ -260,8 +260,7 @@ impl Drop for EndsAll<'_> {
     }
 }
 
-/// The life of a worker. `may_work` is called when it has started, or could not, and waits for the
-/// others.
+/// Runs a worker. `may_work` is called when it has started, or could not, and waits for the others.
 fn live<P: Port>(
     number: usize,
     config: &Config,
@@ -282,7 +281,7 @@ fn live<P: Port>(
     }
 }
 
-/// Gets a worker all that it needs.
+/// Starts a worker with its reader, port and memory.
 fn start<P: Port>(
     number: usize,
     config: &Config,
@@ -316,7 +315,7 @@ fn start<P: Port>(
     Ok(worker)
 }
 
-/// True if there are huge pages enough for the content, and none was free for it.
+/// True if enough huge pages for the content are set aside, but were not free.
 fn others_have_huge_pages(config: &Config, pages: Pages) -> bool {
     pages != Pages::Huge
         && config.huge_bytes_set_aside > 0
@@ -390,7 +389,7 @@ fn work<P: Port>(
     }
 }
 
-/// The end of a worker: if the host process has died, its connections are ended.
+/// Ends a worker; if the host process has died, also its connections.
 fn end<P: Port>(number: usize, mut worker: Worker<P>, ends: &Ends<'_>) -> Counters {
     if !has_host_died(ends.host) {
         return worker.counters();
@@ -423,7 +422,7 @@ fn end<P: Port>(number: usize, mut worker: Worker<P>, ends: &Ends<'_>) -> Counte
     counters
 }
 
-/// Tells the host how busy the worker is, if it is time. True if so.
+/// Reports the worker's load to the host, if it is time. True if reported.
 fn tell_load<P: Port>(
     worker: &mut Worker<P>,
     meter: &mut LoadMeter,
@@ -462,8 +461,8 @@ fn reader(kind: ReaderKind, opener: Opener) -> Result<Box<dyn Reader>, RunError>
     }
 }
 
-/// The kernel lets a sleep last 50 us longer, to save wake-ups: time in which a paced SEND could
-/// leave.
+/// Minimizes the timer slack. By default the kernel lets a sleep last 50 us longer, to save
+/// wake-ups: time in which a paced SEND could leave.
 fn wake_up_in_time() {
     if let Err(error) = set_current_timer_slack(NonZero::new(1)) {
         tracing::debug!(%error, "the timer slack stays as it is");
@@ -477,7 +476,7 @@ fn microseconds(us: u64) -> Timespec {
     }
 }
 
-/// Waits for work or the end; true if it is the end.
+/// Waits for work or the end; true at the end.
 fn wait<P: Port>(
     worker: &Worker<P>,
     ends: &Ends<'_>,
@@ -498,7 +497,7 @@ fn wait<P: Port>(
         .any(|fd| !fd.revents().is_empty()))
 }
 
-/// True if it is the end.
+/// True if the workers are to end.
 fn wait_for_end(ends: &Ends<'_>) -> Result<bool, RunError> {
     match poll(&mut ends.poll_fds(), Some(&NO_TIME)) {
         Ok(ready) => Ok(ready > 0),
@@ -581,7 +580,7 @@ mod tests {
         ));
         assert!(others_have_huge_pages(&config(1 << 30), Pages::Plain));
         assert!(!others_have_huge_pages(&config(1 << 30), Pages::Huge));
-        // Never meant for this.
+        // Too few for the content in any case.
         assert!(!others_have_huge_pages(&config(2 << 20), Pages::Plain));
         assert!(!others_have_huge_pages(&config(0), Pages::Plain));
     }

@@ -1,5 +1,5 @@
-//! S3-FIFO: which cached block goes first when memory is wanted (Yang et al., "FIFO queues are all
-//! you need for cache eviction", SOSP 2023).
+//! S3-FIFO: which cached block is evicted first when memory is wanted (Yang et al., "FIFO queues
+//! are all you need for cache eviction", SOSP 2023).
 //!
 //! ```text
 //!  first use ──▶ small ──used by another──▶ main ⟲ used again since
@@ -9,17 +9,16 @@
 //! ```
 //!
 //! Most blocks of a scan, and of any large catalogue, are used once. They pass through `small`, a
-//! tenth of what is cached, and never get to `main`, so one pass over a huge file leaves what is
-//! popular alone. Who has just left `small` is remembered as a ghost, by its key only; wanted
-//! again, it goes to `main` at once. SIEVE (Zhang et al., NSDI 2024) needs one queue instead of
-//! three, but says of itself that scans get through it.
+//! tenth of the cached blocks, and never get to `main`, so one pass over a huge file leaves popular
+//! blocks alone. A block that has just left `small` is remembered as a ghost, by its key only;
+//! wanted again, it goes to `main` at once. SIEVE (Zhang et al., NSDI 2024) needs one queue instead
+//! of three, but is not scan-resistant, by its authors' account.
 //!
-//! Two things differ from the paper. Only blocks that may go are in a queue: one that is in use or
-//! pinned is out of it, and comes back to the head of the one it was in; so `evict` never has to
-//! pass over blocks. And the caller counts a use only if it is another flow's: one viewer needs a
-//! block several times in a row, for a window that ends within it or for a retransmission, which
-//! does not make it popular. Therefore a single further use is enough for `main`, where the paper
-//! asks for two.
+//! Two things differ from the paper. Only evictable blocks are in a queue: a block in use or pinned
+//! is in none, and comes back to the head of its queue; so `evict` never has to pass over blocks.
+//! And the caller counts a use only if it is another flow's: one viewer needs a block several times
+//! in a row, for a window that ends within it or for a retransmission, which does not make it
+//! popular. Therefore a single further use is enough for `main`, where the paper asks for two.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -29,10 +28,10 @@ pub(crate) type Slot = u32;
 /// End of a list.
 const NONE: Slot = Slot::MAX;
 
-/// `small` is one part in so many of what is cached.
+/// Fraction of the cached blocks, as a divisor, from which on `small` is evicted first.
 const SMALL_PART: usize = 10;
 
-/// More uses are not told apart: how often a block of `main` is spared.
+/// Most uses counted: how often a block of `main` is spared.
 const USES_MAX: u8 = 3;
 
 /// The queues, and the ghosts.
@@ -46,11 +45,11 @@ pub(crate) struct S3Fifo {
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// What the slot holds, for the ghosts.
+    /// Key of the slot's content, for the ghosts.
     key: u64,
     /// The queue that it is in, or comes back to.
     home: Home,
-    /// It may go.
+    /// It is in that queue: it may be evicted.
     queued: bool,
     /// Uses by others since it came to its queue, or was spared.
     uses: u8,
@@ -65,7 +64,7 @@ enum Home {
 }
 
 impl S3Fifo {
-    /// For so many slots, of which none holds anything.
+    /// Returns queues for `slots` empty slots.
     pub(crate) fn new(slots: usize) -> S3Fifo {
         let node = Node {
             key: 0,
@@ -83,12 +82,12 @@ impl S3Fifo {
         }
     }
 
-    /// Slots that may go.
+    /// Returns the number of evictable slots.
     pub(crate) fn len(&self) -> usize {
         self.small.len + self.main.len
     }
 
-    /// The slot begins to hold something that a flow wants; it may not go yet.
+    /// Gives a slot content that a flow wants; the slot is not evictable yet.
     pub(crate) fn admit(&mut self, slot: Slot, key: u64) {
         let home = if self.ghosts.take(key) {
             Home::Main
@@ -98,7 +97,7 @@ impl S3Fifo {
         self.hold(slot, key, home);
     }
 
-    /// The slot begins to hold something that was read ahead.
+    /// Gives a slot content that was read ahead.
     pub(crate) fn admit_unasked(&mut self, slot: Slot, key: u64) {
         self.hold(slot, key, Home::Small);
     }
@@ -114,19 +113,19 @@ impl S3Fifo {
         node.uses = 0;
     }
 
-    /// What the slot holds is used by another flow than before.
+    /// Counts a use of the slot's content by another flow than the last.
     pub(crate) fn on_use(&mut self, slot: Slot) {
         let uses = &mut self.nodes[slot as usize].uses;
         *uses = USES_MAX.min(*uses + 1);
     }
 
-    /// The slot may go from now on.
+    /// Makes the slot evictable.
     pub(crate) fn push(&mut self, slot: Slot) {
         let home = self.nodes[slot as usize].home;
         self.link(slot, home);
     }
 
-    /// The slot may not go any more.
+    /// Makes the slot unevictable.
     pub(crate) fn remove(&mut self, slot: Slot) {
         let (nodes, list) = match self.nodes[slot as usize].home {
             Home::Small => (&mut self.nodes, &mut self.small),
@@ -135,10 +134,10 @@ impl S3Fifo {
         list.remove(nodes, slot);
     }
 
-    /// Chooses a slot that goes.
+    /// Chooses a slot to evict, and removes it.
     pub(crate) fn evict(&mut self) -> Option<Slot> {
-        // Each round but the last takes uses away from a slot, and there are at most USES_MAX of
-        // each.
+        // Each round but the last takes a use away from a slot, and each slot has at most USES_MAX
+        // uses.
         loop {
             let small_is_full = self.small.len > self.len() / SMALL_PART;
             if small_is_full || self.main.len == 0 {
@@ -162,8 +161,8 @@ impl S3Fifo {
         }
     }
 
-    /// Has the oldest slot of `small` go, if no other flow has used it and `may_go` agrees: what is
-    /// given for the sake of a mere guess.
+    /// Evicts the oldest slot of `small` for content that is only likely to be needed. `None` if
+    /// another flow has used the slot, or `may_go` refuses.
     pub(crate) fn evict_cold(&mut self, may_go: impl FnOnce(Slot) -> bool) -> Option<Slot> {
         let slot = self.small.oldest()?;
         let Node { key, uses, .. } = self.nodes[slot as usize];
@@ -234,13 +233,13 @@ impl List {
     }
 }
 
-/// Keys of what has left `small` lately, at most as many as there are slots.
+/// Keys of blocks that left `small` lately, at most as many as there are slots.
 #[derive(Debug)]
 struct Ghosts {
-    /// When each was added, counted in ghosts.
+    /// Number of each ghost, in the order of addition.
     added: HashMap<u64, u64>,
-    /// In the order in which they were added. Those that were taken, or added again, are passed
-    /// over.
+    /// Ghosts in the order in which they were added. Ghosts that were taken, or added again, are
+    /// passed over.
     order: VecDeque<(u64, u64)>,
     count: u64,
     max: usize,
@@ -268,7 +267,7 @@ impl Ghosts {
         }
     }
 
-    /// True if there was such a ghost; there is none any more.
+    /// Removes a ghost. True if it was there.
     fn take(&mut self, key: u64) -> bool {
         self.added.remove(&key).is_some()
     }
@@ -298,7 +297,7 @@ mod tests {
             }
         }
 
-        /// Asks for a key; true if it is there.
+        /// Requests a key; true if it is cached.
         fn get(&mut self, key: u64) -> bool {
             if let Some(&slot) = self.slots.get(&key) {
                 self.policy.on_use(slot);
@@ -432,7 +431,7 @@ mod tests {
         /// Pins come and go as they like: the same slots go in the same order as in the model.
         #[test]
         fn it_does_as_the_model_does(steps in prop::collection::vec(step(), 0..300)) {
-            // So many that no ghost is forgotten for its age, which is tested above.
+            // Enough slots that no ghost is forgotten for its age, which is tested above.
             const SLOTS: u32 = 300;
             let mut policy = S3Fifo::new(SLOTS as usize);
             let mut model = Model::default();

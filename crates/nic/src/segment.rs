@@ -14,7 +14,7 @@ pub(crate) struct Place {
     pub(crate) start: usize,
     /// Its own payload bytes.
     pub(crate) len: usize,
-    /// No other follows.
+    /// Whether it is the SEND's last.
     pub(crate) last: bool,
 }
 
@@ -32,10 +32,10 @@ impl Header {
     }
 }
 
-/// What belongs on the first packet of a SEND only: SYN, and CWR (RFC 3168 §6.1.2).
+/// Flags of the first packet of a SEND only: SYN, and CWR (RFC 3168 §6.1.2).
 const FIRST_ONLY: Flags = Flags(Flags::SYN.0 | Flags::CWR.0);
 
-/// What belongs on the last packet of a SEND only.
+/// Flags of the last packet of a SEND only.
 const LAST_ONLY: Flags = Flags(Flags::FIN.0 | Flags::PSH.0);
 
 /// Makes the header of the superpacket at `place`, departing at `departure_us`. `None` if the
@@ -108,9 +108,9 @@ pub(crate) fn datagrams_header(job: &Job, place: Place) -> Option<Header> {
     })
 }
 
-/// By how much TSval must advance so that it names the millisecond of the departure (IO-TCP §3.5):
-/// the time spent here then does not count as round-trip time. Never backwards, in the arithmetic
-/// of RFC 7323 §5.2 neither.
+/// Returns the milliseconds by which TSval must advance so that it gives the time of the departure
+/// (IO-TCP §3.5): the time spent here then does not count as round-trip time. Never backwards, nor
+/// in the arithmetic of RFC 7323 §5.2.
 fn milliseconds_late(job: &Job, departure_us: u64) -> u32 {
     let waited_us = departure_us.saturating_sub(job.issued_us);
     let late_ms = waited_us.saturating_add(u64::from(job.tsval_fraction_us)) / 1000;

@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 
-/// Places that a map keeps when they are vacant.
+/// Vacant places that a map keeps.
 const PLACES_KEPT_MAX: usize = 1024;
 
-/// Removes an entry, and gives back the memory of a crowd that has gone.
+/// Removes an entry, and shrinks the map if it has become far too large.
 pub(crate) fn remove<K: Eq + Hash, V, S: BuildHasher>(
     map: &mut HashMap<K, V, S>,
     key: &K,
 ) -> Option<V> {
     let value = map.remove(key);
     if map.capacity() > PLACES_KEPT_MAX && map.len() < map.capacity() / 8 {
-        // Twice the rest, so that the next time is as many removals away.
+        // Twice the rest, so that the next shrinking is as many removals away.
         map.shrink_to(2 * map.len());
     }
     value

@@ -1,9 +1,9 @@
-//! A table whose keys do not outlive what they name.
+//! A table whose keys do not outlive their entries.
 //!
 //! Queues and waiting lists hold keys of flows and files that may be gone by the time a key is
-//! looked up; the generation in the key tells.
+//! looked up; the generation in the key shows that.
 
-/// Names an entry of a [`Slab`]. A key of a removed entry finds nothing.
+/// Key of an entry of a [`Slab`]. A key of a removed entry finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     index: u32,
@@ -11,7 +11,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The key as one number, for those who only carry it.
+    /// Returns the key as one number, for code that only carries it.
     pub(crate) fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
@@ -36,7 +36,7 @@ struct Entry<T> {
 pub(crate) struct Slab<T> {
     entries: Vec<Entry<T>>,
     vacant: Vec<u32>,
-    /// Of places that were given back, none has had this generation.
+    /// Generation of new places: no place that was given back has had it.
     generation_min: u32,
     /// Entries removed since places were given back.
     removed: usize,

@@ -1,4 +1,4 @@
-//! When something is due of the entries of a table, each of which has one timer at most.
+//! Due times of the entries of a table, each of which has one timer at most.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use crate::slab::Key;
 /// No time: nothing is due.
 pub(crate) const NEVER_US: u64 = u64::MAX;
 
-/// Timers by time, in microseconds. An entry remembers the time of its own.
+/// Timers by time, in microseconds. An entry remembers the time of its own timer.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     by_time: BTreeSet<(u64, u64)>,
 }
 
 impl Timers {
-    /// The timer of an entry goes from a time to another.
+    /// Moves the timer of an entry from a time to another.
     pub(crate) fn change(&mut self, key: Key, before_us: u64, due_us: u64) {
         if before_us == due_us {
             return;
@@ -25,17 +25,17 @@ impl Timers {
         }
     }
 
-    /// The entry has no timer any more.
+    /// Removes the timer of an entry.
     pub(crate) fn remove(&mut self, key: Key, before_us: u64) {
         self.by_time.remove(&(before_us, key.to_bits()));
     }
 
-    /// The first time.
+    /// Returns the first time.
     pub(crate) fn next_us(&self) -> Option<u64> {
         self.by_time.first().map(|&(due_us, _)| due_us)
     }
 
-    /// An entry whose time has come; its timer is no more.
+    /// Takes an entry whose time has come; its timer is removed.
     pub(crate) fn take_due(&mut self, now_us: u64) -> Option<Key> {
         let &(due_us, bits) = self.by_time.first()?;
         if due_us > now_us {

@@ -1,4 +1,4 @@
-//! What a worker holds at the moment, for those who watch over it.
+//! The resources that a worker holds at the moment, for monitoring.
 
 use netdev::Port;
 
@@ -6,20 +6,20 @@ use crate::engine::Engine;
 use crate::quic::QuicFlow;
 use crate::sealed::SealedStream;
 
-/// What a worker holds. Once everything is over, only cached blocks are left.
+/// Resources of a worker. Once everything is over, only cached blocks are left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// SENDs, QSENDs and PREPAREs accepted and not departed or answered.
     pub jobs: usize,
-    /// Of these: PREPAREs.
+    /// Jobs that are PREPAREs.
     pub prepares: usize,
-    /// Of these: departed in part.
+    /// Jobs departed in part.
     pub jobs_begun: usize,
     /// Flows with something queued or pinned, and PREPAREs.
     pub flows: usize,
     /// Further flows that are not over, with nothing queued or pinned.
     pub flows_idle: usize,
-    /// Of `flows`: paced, and waiting for their time.
+    /// Flows that are paced, and waiting for their time.
     pub flows_held: usize,
     /// Files open, or being opened or sent.
     pub files: usize,
@@ -33,7 +33,7 @@ pub struct Usage {
     pub records_bytes: usize,
     /// Connections that the host has parted with.
     pub parted: usize,
-    /// Of these: in TIME-WAIT.
+    /// Parted connections in TIME-WAIT.
     pub parted_time_waits: usize,
     /// Splices.
     pub spliced: usize,
@@ -41,13 +41,13 @@ pub struct Usage {
     pub events_waiting: usize,
     /// Blocks, each of [`BLOCK_BYTES`](crate::buffer::BLOCK_BYTES).
     pub blocks: usize,
-    /// Of these: in use, being read or pinned. The others are cached or free.
+    /// Blocks in use, being read or pinned. The others are cached or free.
     pub blocks_occupied: usize,
-    /// Pinned by some flow: sent and not acknowledged.
+    /// Blocks pinned by some flow: sent and not acknowledged.
     pub blocks_pinned: usize,
-    /// With content that no flow needs at the moment.
+    /// Blocks with content that no flow needs at the moment.
     pub blocks_cached: usize,
-    /// Without content.
+    /// Blocks without content.
     pub blocks_free: usize,
 }
 

@@ -1,8 +1,8 @@
-//! File versions: whose content a block is.
+//! File versions: the identity of the content of blocks.
 //!
 //! A version is (mount, device, inode, size, mtime, ctime), and whether the file may grow. Two
-//! opens of the same version share blocks; an open file whose timestamps are too young to tell
-//! versions apart shares its blocks with no other.
+//! opens of the same version share blocks; an open file whose timestamps are too young to
+//! distinguish versions shares its blocks with no other.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,12 +13,12 @@ use crate::reader::Opened;
 use crate::shrink;
 use crate::slab::{Key, Slab};
 
-/// The versions that are known: those that are open, or have blocks.
+/// Known versions: the ones that are open, or have blocks.
 #[derive(Debug)]
 pub(crate) struct Versions {
     versions: Slab<Version>,
     by_meta: HashMap<Meta, Key>,
-    /// Number of versions that share with no other, so far.
+    /// Number of versions so far that share blocks with no other.
     unsettled: u64,
 }
 
@@ -30,7 +30,7 @@ struct Version {
     blocks: u32,
 }
 
-/// The metadata that tells versions apart.
+/// The metadata that distinguishes versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Meta {
     mount: u64,
@@ -39,8 +39,8 @@ struct Meta {
     size: u64,
     mtime_ns: i64,
     ctime_ns: i64,
-    /// Blocks of a file that may grow are read with fewer checks, so only opens that allow it share
-    /// them.
+    /// Blocks of a file that may grow are read with fewer checks, so only opens that allow growth
+    /// share them.
     growth: Growth,
 }
 
@@ -53,7 +53,7 @@ impl Versions {
         }
     }
 
-    /// A file has been opened: which version it is.
+    /// Returns the version of a file that has been opened.
     pub(crate) fn open(&mut self, opened: &Opened) -> Key {
         let meta = &opened.meta;
         let meta = opened.settled.then_some(Meta {
@@ -95,7 +95,7 @@ impl Versions {
         self.drop_unused(key);
     }
 
-    /// A block begins to hold a piece of the version.
+    /// Counts a block that begins to hold a piece of the version.
     pub(crate) fn add_block(&mut self, key: Key) {
         if let Some(version) = self.versions.get_mut(key) {
             version.blocks += 1;
@@ -110,15 +110,15 @@ impl Versions {
         self.drop_unused(key);
     }
 
-    /// Whether a file of the version is open, or may be opened again: then its blocks can be of
+    /// True if a file of the version is open, or may be opened again: then its blocks can be of
     /// use.
     pub(crate) fn can_be_found(&self, key: Key) -> bool {
         let version = self.versions.get(key);
         version.is_some_and(|version| version.opens > 0 || version.meta.is_some())
     }
 
-    /// A number for a block of a version which stays the same when the version is forgotten and
-    /// comes back. Two blocks may share one, though hardly ever do.
+    /// Returns a number for a block of a version which stays the same when the version is forgotten
+    /// and comes back. Two blocks may share one, though hardly ever do.
     pub(crate) fn fingerprint(&self, key: Key, number: u64) -> u64 {
         let version = self.versions.get(key);
         fingerprint(&(version.map(|version| version.fingerprint), number))

@@ -1,7 +1,7 @@
 //! A timing wheel for flows whose first SEND must not leave yet (Varghese and Lauck, 1987).
 //!
 //! One turn is longer than any SEND is held, as in Carousel (Saeed et al., 2017), so there are no
-//! levels. Within a slot deadlines are compared exactly: nothing is ever called early, and slots
+//! levels. Within a slot deadlines are compared exactly: no flow is ever called early, and slots
 //! are only as narrow as keeps their lists short.
 
 use std::num::NonZeroU32;
@@ -19,16 +19,16 @@ const _: () = assert!(
     "whatever is held lies less than one turn ahead"
 );
 
-/// Names what is on the wheel: its place among the nodes, counting from 1.
+/// Key of a flow on the wheel: its place among the nodes, counting from 1.
 pub(crate) type Handle = NonZeroU32;
 
-/// The wheel. It knows no clock: times are microseconds of whatever clock the caller has.
+/// The wheel. It knows no clock: times are microseconds of the caller's clock.
 #[derive(Debug)]
 pub(crate) struct Wheel {
     /// All slots before this one are empty. Slots are numbered from time 0 on and lie at that
     /// number modulo `SLOTS`.
     now_slot: u64,
-    /// No deadline is earlier. It may have been the deadline of something removed since.
+    /// No deadline is earlier. It may have been the deadline of a flow removed since.
     next_us: u64,
     len: usize,
     /// First node of each slot.
@@ -43,7 +43,7 @@ pub(crate) struct Wheel {
 struct Node {
     deadline_us: u64,
     flow: Key,
-    /// Where its slot lies.
+    /// Index of its slot.
     place: usize,
     /// Neighbours in the list of the slot.
     next: Option<Handle>,
@@ -86,7 +86,7 @@ impl Wheel {
         handle
     }
 
-    /// Forgets something that has not been called for.
+    /// Removes a flow that has not been called for.
     pub(crate) fn remove(&mut self, handle: Handle) {
         let node = *self.node(handle);
         if let Some(next) = node.next {
@@ -111,7 +111,8 @@ impl Wheel {
         (self.len > 0).then_some(self.next_us)
     }
 
-    /// Moves time on. Whose deadline has come goes to `due`, and its handle is void.
+    /// Moves time on. Flows whose deadline has come are appended to `due`, and their handles are
+    /// void.
     pub(crate) fn expire(&mut self, now_us: u64, due: &mut Vec<Key>) {
         if self.len == 0 || now_us < self.next_us {
             return;
@@ -138,7 +139,7 @@ impl Wheel {
             }
             from = slot + 1;
         }
-        // Of what is left, the earliest lies in the first slot that is not empty.
+        // The earliest remaining deadline lies in the first slot that is not empty.
         let turn_end = self.now_slot + SLOTS - 1;
         if let Some(slot) = self.next_occupied(self.now_slot, turn_end) {
             let mut next = self.slots[(slot % SLOTS) as usize];
@@ -152,8 +153,8 @@ impl Wheel {
 
     /// Puts a node in front of the list of its slot.
     fn link(&mut self, handle: Handle, deadline_us: u64, flow: Key) {
-        // If time has passed unseen, a deadline can seem to lie beyond the turn: it is looked at
-        // again when the last slot is.
+        // If time has passed without a call, a deadline can seem to lie beyond the turn: it is
+        // checked again when the last slot is.
         let turn_end = self.now_slot + SLOTS - 1;
         let slot = (deadline_us / SLOT_US).clamp(self.now_slot, turn_end);
         let place = (slot % SLOTS) as usize;

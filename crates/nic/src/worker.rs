@@ -30,7 +30,7 @@ pub struct Worker<P> {
     engine: Engine<P>,
 }
 
-/// What a turn has come to.
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Something was done, and there may be more to do.
@@ -42,16 +42,16 @@ pub enum Progress {
 /// How to wait for something to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
-    /// Not at all: something has come meanwhile.
+    /// Not at all: a command has arrived meanwhile.
     Not,
     /// Until the channel, the reader or the port wakes the worker, or until
     /// [`Worker::next_timeout_us`].
     UntilWoken,
-    /// As `UntilWoken`, but no longer than a millisecond: what is waited for may send no wakeup.
+    /// As `UntilWoken`, but no longer than a millisecond: the awaited event may send no wakeup.
     Briefly,
 }
 
-/// The host's ring makes no sense: the session is over.
+/// The host's ring is corrupt: the session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
@@ -61,7 +61,8 @@ pub(crate) fn reserve(config: &Config) -> io::Result<Arena> {
 }
 
 impl<P: Port> Worker<P> {
-    /// A worker with nothing to do. Fails if the kernel has no memory for [`Config::cache_bytes`].
+    /// Creates a worker with nothing to do. Fails if the kernel has no memory for
+    /// [`Config::cache_bytes`].
     pub fn new(
         config: &Config,
         channel: NicChannel,
@@ -72,7 +73,7 @@ impl<P: Port> Worker<P> {
         Ok(Worker::with_memory(config, channel, port, reader, memory))
     }
 
-    /// The same with memory for content that was reserved before.
+    /// Creates a worker with memory for content that was reserved before.
     pub(crate) fn with_memory(
         config: &Config,
         channel: NicChannel,
@@ -86,7 +87,7 @@ impl<P: Port> Worker<P> {
         }
     }
 
-    /// Does a bounded amount of work. `clock` is asked at each departure.
+    /// Does a bounded amount of work. `clock` is read at each departure.
     pub fn turn(&mut self, clock: Clock<'_>) -> Result<Progress, Corrupt> {
         self.channel.answer_heartbeat();
         self.engine.blocks.on_time(clock());
@@ -117,7 +118,7 @@ impl<P: Port> Worker<P> {
         })
     }
 
-    /// Takes commands while there is room for their jobs and for what they may be answered with.
+    /// Takes commands while there is room for their jobs and for the resulting events.
     fn take_commands(&mut self, clock: Clock<'_>) -> Result<bool, Corrupt> {
         let mut worked = false;
         for _ in 0..COMMANDS_MAX {
@@ -153,15 +154,15 @@ impl<P: Port> Worker<P> {
         worked
     }
 
-    /// To be called after a turn that was [`Progress::Idle`]: arms the wake-up.
+    /// Arms the wake-up, after a turn that was [`Progress::Idle`].
     pub fn prepare_sleep(&mut self) -> Sleep {
         let reports_wait = !self.engine.events.is_empty()
             || self.engine.ring_busy
             || self.engine.has_reports_or_packets();
         let port_wakes = !self.engine.port_busy || self.engine.port.send_fd().is_some();
         let reader_wakes = !self.engine.reader.has_unsubmitted();
-        // Without room for more commands they are of no interest, and those in the ring must not
-        // keep the worker awake: a completion or the port comes first.
+        // Without room, no command is taken, and those in the ring must not keep the worker awake:
+        // a completion or the port comes first.
         if self.engine.has_room() && !self.channel.prepare_sleep() {
             Sleep::Not
         } else if !port_wakes || !reader_wakes || (reports_wait && !self.engine.has_room()) {
@@ -171,16 +172,16 @@ impl<P: Port> Worker<P> {
         }
     }
 
-    /// To be called after a sleep.
+    /// Ends a sleep.
     pub fn finish_sleep(&mut self) {
         self.channel.finish_sleep();
         self.engine.counters.sleeps += 1;
     }
 
-    /// When a worker that sleeps must do its next turn even if nothing wakes it, in microseconds of
-    /// its clock: a paced SEND may leave then, a read completes that makes no noise, blocks may be
-    /// taken that were pinned for long, a FIN is due again, a splice has been idle for too long, or
-    /// a packet has been missing for too long.
+    /// Returns when a sleeping worker must do its next turn even if nothing wakes it, in
+    /// microseconds of its clock: a paced SEND may leave, a read completes without notification,
+    /// blocks pinned for long may be taken, a FIN is due again, a splice has been idle for too
+    /// long, or a packet has been missing for too long.
     pub fn next_timeout_us(&self) -> Option<u64> {
         let held_us = self.engine.wheel.next_us();
         let read_us = self.engine.reader.next_timeout_us();
@@ -202,7 +203,7 @@ impl<P: Port> Worker<P> {
         times_us.into_iter().flatten().min()
     }
 
-    /// What wakes a sleeping worker.
+    /// Returns the descriptors that wake a sleeping worker.
     pub(crate) fn wake_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         let engine = &self.engine;
         let readable = [self.channel.wake_fd()]
@@ -221,9 +222,9 @@ impl<P: Port> Worker<P> {
         readable.chain(writable).chain(frames)
     }
 
-    /// Tells the host how busy the worker has been: its next turn does. `elapsed_us` is not zero,
-    /// and `busy_us` no more than that. False if the host does not take events now: then it is not
-    /// told.
+    /// Queues a report of the worker's load, which its next turn sends to the host. `elapsed_us` is
+    /// not zero, and `busy_us` does not exceed it. False if the host does not take events now: then
+    /// nothing is queued.
     pub fn report_load(&mut self, busy_us: u32, elapsed_us: u32) -> bool {
         let takes = self.engine.events.is_empty();
         if takes {
@@ -235,13 +236,13 @@ impl<P: Port> Worker<P> {
         takes
     }
 
-    /// The host process has died: all connections are to be ended, by [`Worker::end_orphans`], and
-    /// there are no more turns. Returns how many connections there are.
+    /// Prepares the end of all connections after the host process has died. [`Worker::end_orphans`]
+    /// ends them, and there are no more turns. Returns the number of connections.
     pub fn orphan_all(&mut self, clock: Clock<'_>) -> usize {
         self.engine.orphan_all(&mut self.channel, clock)
     }
 
-    /// Ends at most so many connections whose host process has died, fewer if the port is busy.
+    /// Ends at most `count_max` connections whose host process has died, fewer if the port is busy.
     /// True if some are left.
     pub fn end_orphans(&mut self, count_max: usize, clock: Clock<'_>) -> bool {
         self.engine.end_orphans(count_max, clock)
@@ -252,31 +253,31 @@ impl<P: Port> Worker<P> {
         self.engine.repeat_orphans();
     }
 
-    /// What has been done so far.
+    /// Returns the counters so far.
     pub fn counters(&self) -> Counters {
         let mut counters = self.engine.counters;
         self.engine.blocks.count_into(&mut counters);
         counters
     }
 
-    /// What the memory for content is made of.
+    /// Returns the kind of pages of the memory for content.
     pub fn pages(&self) -> Pages {
         self.engine.pages
     }
 
-    /// True if huge pages are set aside for it, but too few of them were free.
+    /// True if huge pages are set aside for the content, but too few were free.
     pub fn too_few_huge_pages(&self) -> bool {
         self.engine.too_few_huge_pages
     }
 
-    /// What is held at the moment.
+    /// Returns the resources held at the moment.
     pub fn usage(&self) -> Usage {
         self.engine.usage()
     }
 
-    /// Flows with a superpacket that may leave at `now_us` of the worker's clock, in the order in
-    /// which they take turns. Who stands in that order and is paced, and not due, or has failed,
-    /// will not take its turn.
+    /// Returns flows with a superpacket that may leave at `now_us` of the worker's clock, in the
+    /// order in which they take turns. Flows that are paced and not due, or have failed, are left
+    /// out.
     pub fn flows_waiting(&self, now_us: u64) -> impl Iterator<Item = FlowId> + '_ {
         let engine = &self.engine;
         let standing = engine.senders.iter().copied();
@@ -289,7 +290,7 @@ impl<P: Port> Worker<P> {
         ready.map(|flow| flow.id)
     }
 
-    /// The port.
+    /// Returns the port.
     pub fn port(&mut self) -> &mut P {
         &mut self.engine.port
     }

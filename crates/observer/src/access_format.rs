@@ -1,17 +1,17 @@
-//! The forms of the access log.
+//! Formats of the access log.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What lines of the access log are like.
+/// Format of a line of the access log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessFormat {
-    /// Apache's and nginx's.
+    /// Apache's and nginx's combined format.
     #[default]
     Combined,
-    /// The same, and what the cache had to do with it.
+    /// [`AccessFormat::Combined`] with the cache status.
     CombinedCache,
-    /// An object each.
+    /// A JSON object on each line.
     Json,
 }
 
@@ -22,7 +22,7 @@ const FORMATS: [(AccessFormat, &str); 3] = [
 ];
 
 impl AccessFormat {
-    /// The names of all.
+    /// The names of all formats.
     pub fn names() -> impl Iterator<Item = &'static str> {
         FORMATS.iter().map(|(_, name)| *name)
     }

@@ -1,5 +1,5 @@
-//! The listener for those who watch the server: HTTP/1.1 on the kernel's TCP, a few clients at a
-//! time, none of which may take long.
+//! The listener for operators: HTTP/1.1 on the kernel's TCP, for a few clients at a time, each
+//! within a time limit.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -16,11 +16,10 @@ use crate::exposition;
 use crate::intake::wait_or_stop;
 use crate::metrics::Metrics;
 
-/// Most clients at a time; when another one comes, that which has been there for longest is hung up
-/// on.
+/// Most clients at a time; one more disconnects the oldest.
 const CLIENTS_MAX: usize = 16;
 
-/// How long a client may take for all of it.
+/// Time limit of a client's request and response.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Longest request head, in bytes.
@@ -33,10 +32,10 @@ struct Answer {
     body: Cow<'static, str>,
 }
 
-/// All of it, without any other resource.
+/// The whole page, without other resources.
 const DASHBOARD: &str = include_str!("dashboard.html");
 
-/// What the page may do: what is written in it, and ask this listener how it goes.
+/// Content security policy of the page: its inline script and style, and requests to this listener.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     let hash = |tag: &str| {
         let (_, rest) = DASHBOARD
@@ -72,12 +71,13 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Answers until `stop` is readable. Clients that are being answered then are cut off.
+/// Responds until `stop` is readable; unfinished clients are then cut off.
 pub fn serve(listener: &TcpListener, stop: BorrowedFd<'_>, metrics: &Arc<Metrics>) {
     let clients = Arc::new(Clients::default());
     while wait_or_stop(listener.as_fd(), stop) {
         let Ok((client, _)) = listener.accept() else {
-            // It has gone again, or there is no descriptor for it: those of others are free soon.
+            // The client has gone, or there is no descriptor for it: other clients free theirs
+            // soon.
             thread::sleep(Duration::from_millis(10));
             continue;
         };
@@ -94,10 +94,10 @@ pub fn serve(listener: &TcpListener, stop: BorrowedFd<'_>, metrics: &Arc<Metrics
     }
 }
 
-/// Those that are being answered, the oldest first.
+/// Clients in service, the oldest first.
 type Clients = Mutex<VecDeque<Arc<TcpStream>>>;
 
-/// That of a client among [`CLIENTS_MAX`].
+/// A client's entry among [`CLIENTS_MAX`].
 struct Place {
     client: Arc<TcpStream>,
     clients: Arc<Clients>,
@@ -126,7 +126,7 @@ impl Drop for Place {
     }
 }
 
-/// How long there is until then; an error if no time is left.
+/// Time left until then; an error if there is none.
 fn left(until: Instant) -> io::Result<Option<Duration>> {
     match until.saturating_duration_since(Instant::now()) {
         Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
@@ -134,7 +134,7 @@ fn left(until: Instant) -> io::Result<Option<Duration>> {
     }
 }
 
-/// All of it until then, or an error.
+/// Sends all bytes before the deadline, or fails.
 fn send(mut client: &TcpStream, mut unsent: &[u8], until: Instant) -> io::Result<()> {
     while !unsent.is_empty() {
         client.set_write_timeout(left(until)?)?;
@@ -144,7 +144,7 @@ fn send(mut client: &TcpStream, mut unsent: &[u8], until: Instant) -> io::Result
     Ok(())
 }
 
-/// One request, one answer.
+/// Serves one request.
 fn attend(mut client: &TcpStream, metrics: &Metrics, patience: Duration) -> io::Result<()> {
     client.set_nonblocking(false)?;
     let until = Instant::now() + patience;
@@ -188,14 +188,14 @@ fn attend(mut client: &TcpStream, metrics: &Metrics, patience: Duration) -> io::
     }
     send(client, text.as_bytes(), until)?;
     client.shutdown(Shutdown::Write)?;
-    // What was not read yet would make the kernel reset the connection.
+    // Unread bytes would make the kernel reset the connection.
     client.set_read_timeout(left(until)?)?;
     let _ = client.read(&mut head);
     Ok(())
 }
 
-/// Whether a page of another site, whose name leads to the address of this listener (DNS
-/// rebinding), cannot have sent the request: the host is an address or localhost, or is not named.
+/// Whether the request cannot come from another site's page by DNS rebinding: its host is an
+/// address, localhost, or absent.
 fn is_own_host(request: &httparse::Request<'_, '_>) -> bool {
     let host = request
         .headers
@@ -227,7 +227,7 @@ fn answer(request: &httparse::Request<'_, '_>, metrics: &Metrics) -> Answer {
         };
     }
     match target.split('?').next().unwrap_or_default() {
-        // They name files; the others name nothing, and are asked for by names.
+        // These list file names; the others list none, and are requested by host name.
         "/" | "/status.json" if !is_own_host(request) => plain(
             "421 Misdirected Request",
             "ask for this by address or as localhost; a proxy has to send such a Host\n",
@@ -280,7 +280,7 @@ mod tests {
         (client, listener.accept().unwrap().0)
     }
 
-    /// What is answered to this request.
+    /// The response to this request.
     fn answered(request: &str) -> String {
         let (mut client, server) = pair();
         client.write_all(request.as_bytes()).unwrap();
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn who_reads_slowly_is_given_up_as_well() {
         let (mut client, server) = pair();
-        // More than there is room for, of which a part is read again and again.
+        // More than the socket buffers hold, while the client reads slowly.
         let text = vec![0; 64 << 20];
         let until = Instant::now() + Duration::from_millis(50);
         let sending = thread::spawn(move || send(&server, &text, until));

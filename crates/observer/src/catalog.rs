@@ -1,4 +1,4 @@
-//! Which metric each counter of a process is.
+//! The metric of each counter of a process.
 
 use counters::Counter;
 
@@ -6,14 +6,14 @@ use crate::counter_names::{
     BACKENDS, BROKER, CACHE, CounterSet, HOST, NIC, ORIGINS, PROXY, SOCKETS_OF_APPLICATIONS,
 };
 
-/// What kind of number a metric is.
+/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It grows, until the process starts again.
+    /// Grows until the process restarts.
     Counter,
-    /// It goes up and down, or is a maximum.
+    /// Goes up and down, or is a maximum.
     Gauge,
-    /// How many were how long.
+    /// Distribution of durations.
     Histogram,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Metric {
     pub(crate) help: String,
 }
 
-/// A counter of a process, by the name that it has in reports, and its metric.
+/// A counter of a process, by its name in reports, and its metric.
 #[derive(Clone, Debug)]
 pub(crate) struct Counted {
     pub(crate) counter: String,
@@ -54,7 +54,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// `process`: what the names of its metrics begin with.
+    /// `process`: prefix of the metric names.
     fn new(process: &str, prefix: &str, counter: &Counter) -> Self {
         let name = format!("{prefix}{}", counter.name);
         let kind = Kind::from(counter.kind);
@@ -88,34 +88,34 @@ impl Counted {
     }
 }
 
-/// What the host process counts.
+/// Metrics of the host process.
 pub(crate) fn host() -> Vec<Counted> {
     let mut counted = Counted::all("host_", &HOST);
     counted.extend(Counted::all("", &[PROXY, SOCKETS_OF_APPLICATIONS]));
     counted
 }
 
-/// What the host process counts of each backend of its proxy.
+/// Metrics of each backend of the proxy.
 pub(crate) fn backends() -> Vec<Counted> {
     Counted::all("", &[BACKENDS])
 }
 
-/// What each worker of a NIC process counts.
+/// Metrics of each worker of a NIC process.
 pub(crate) fn nic() -> Vec<Counted> {
     Counted::all("nic_", &[NIC])
 }
 
-/// What a broker counts.
+/// Metrics of a broker.
 pub(crate) fn broker() -> Vec<Counted> {
     Counted::all("", &[BROKER])
 }
 
-/// What a fetcher counts of each origin.
+/// Metrics of a fetcher for each origin.
 pub(crate) fn origins() -> Vec<Counted> {
     Counted::all("", &[ORIGINS])
 }
 
-/// What a fetcher counts of its cache directory.
+/// Metrics of a fetcher's cache directory.
 pub(crate) fn cache() -> Vec<Counted> {
     Counted::all("", &[CACHE])
 }

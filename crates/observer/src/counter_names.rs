@@ -3,7 +3,7 @@
 use counters::{Counter, Kind};
 
 counters::counters! {
-    /// What the host process counts beside its stack and its server.
+    /// Counters of the host process besides its stack and its server.
     pub struct HostProcessCounters {
         /// Accesses missing from logs and metrics, because the observer was behind.
         access_records_lost: Counter,
@@ -37,16 +37,16 @@ counters::counters! {
     }
 }
 
-/// Counters of one struct, whose names have a prefix in reports.
+/// Counters of one struct, with a common prefix in reports.
 #[derive(Clone, Copy, Debug)]
 pub struct CounterSet {
-    /// What their names begin with there.
+    /// Prefix of their names in reports.
     pub prefix: &'static str,
     /// Their declarations.
     pub counters: &'static [Counter],
 }
 
-/// What a host process reports.
+/// Counters in a host process's report.
 pub const HOST: [CounterSet; 3] = [
     CounterSet {
         prefix: "",
@@ -62,26 +62,26 @@ pub const HOST: [CounterSet; 3] = [
     },
 ];
 
-/// What a host process reports of its proxy.
+/// Counters of the proxy in a host process's report.
 pub const PROXY: CounterSet = CounterSet {
     prefix: OF_PROXY,
     counters: proxy::Counters::ALL,
 };
 
-/// What a host process reports of each backend of its proxy.
+/// Counters of each backend of the proxy in a host process's report.
 pub const BACKENDS: CounterSet = CounterSet {
     prefix: OF_BACKEND,
     counters: proxy::BackendCounters::ALL,
 };
 
-/// What a host process reports of applications in other processes.
+/// Counters of applications in other processes in a host process's report.
 pub const SOCKETS_OF_APPLICATIONS: CounterSet = CounterSet {
     prefix: SOCKETS,
     counters: sockets::Counters::ALL,
 };
 
 counters::counters! {
-    /// What a broker counts.
+    /// Counters of a broker.
     pub struct BrokerCounters {
         /// Processes attached by the broker.
         attached: Counter,
@@ -104,25 +104,25 @@ counters::counters! {
     }
 }
 
-/// What a broker reports.
+/// Counters in a broker's report.
 pub const BROKER: CounterSet = CounterSet {
     prefix: OF_BROKER,
     counters: BrokerCounters::ALL,
 };
 
-/// What a worker of a NIC process reports.
+/// Counters in the report of a worker of a NIC process.
 pub const NIC: CounterSet = CounterSet {
     prefix: "",
     counters: nic::Counters::ALL,
 };
 
-/// What a fetcher reports of each origin, and of all.
+/// Counters in a fetcher's report, of each origin and of all.
 pub const ORIGINS: CounterSet = CounterSet {
     prefix: ORIGIN,
     counters: origin::OriginCounters::ALL,
 };
 
-/// What a fetcher reports of its cache directory.
+/// Counters of the cache directory in a fetcher's report.
 pub const CACHE: CounterSet = CounterSet {
     prefix: ORIGIN,
     counters: origin::CacheCounters::ALL,
@@ -136,59 +136,59 @@ const OF_BROKER: &str = "broker_";
 const ORIGIN: &str = "origin_";
 const CONTROL_LINK: &str = "control_link_";
 
-/// What the stack and the server have counted.
+/// Names and values of the stack's and the server's counters.
 pub fn host(stack: &host::Counters, server: &server::Counters) -> Vec<(String, u64)> {
     let server = named(HTTP, server.rows());
     named("", stack.rows()).chain(server).collect()
 }
 
-/// What the proxy has counted.
+/// Names and values of the proxy's counters.
 pub fn proxy(counters: &proxy::Counters) -> Vec<(String, u64)> {
     named(OF_PROXY, counters.rows()).collect()
 }
 
-/// What the proxy has counted of one backend.
+/// Names and values of a backend's counters.
 pub fn backend(counters: &proxy::BackendCounters) -> Vec<(String, u64)> {
     named(OF_BACKEND, counters.rows()).collect()
 }
 
-/// What was done for applications in other processes.
+/// Names and values of the counters for applications in other processes.
 pub fn sockets(counters: &sockets::Counters) -> Vec<(String, u64)> {
     named(SOCKETS, counters.rows()).collect()
 }
 
-/// What a broker has counted.
+/// Names and values of a broker's counters.
 pub fn broker(counters: &BrokerCounters) -> Vec<(String, u64)> {
     named(OF_BROKER, counters.rows()).collect()
 }
 
-/// What the host process itself has counted.
+/// Names and values of the host process's own counters.
 pub fn host_process(counters: &HostProcessCounters) -> Vec<(String, u64)> {
     named("", counters.rows()).collect()
 }
 
-/// What NIC workers have counted.
+/// Names and values of a NIC worker's counters.
 pub fn nic(counters: &nic::Counters) -> Vec<(String, u64)> {
     named("", counters.rows()).collect()
 }
 
-/// What a relay has counted of its session.
+/// Names and values of the session counters of a relay.
 pub fn control_link(counters: &contract::ethernet::session::Counters) -> Vec<(String, u64)> {
     named(CONTROL_LINK, counters.rows()).collect()
 }
 
-/// What a fetcher has counted of one origin.
+/// Names and values of an origin's counters.
 pub fn origin(counters: &origin::OriginCounters) -> Vec<(String, u64)> {
     named(ORIGIN, counters.rows()).collect()
 }
 
-/// All that a fetcher has counted.
+/// Names and values of all counters of a fetcher.
 pub fn fetcher(totals: &origin::Totals) -> Vec<(String, u64)> {
     let cache = named(ORIGIN, totals.cache.rows());
     named(ORIGIN, totals.origins.rows()).chain(cache).collect()
 }
 
-/// What two processes in the same place have counted together under a name.
+/// Combines a counter's values of two processes in the same place.
 pub fn sum(name: &str, one: u64, other: u64) -> u64 {
     let known = NIC.counters.iter().find(|counter| counter.name == name);
     let kind = known.map_or(Kind::Counter, |counter| counter.kind);

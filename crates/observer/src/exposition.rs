@@ -4,20 +4,20 @@ use std::fmt::{Display, Write};
 
 use crate::catalog::Metric;
 
-/// The media type of the answer.
+/// Media type of the response.
 pub(crate) const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A text that grows, metric by metric.
+/// The text of the metrics written so far.
 #[derive(Debug, Default)]
 pub(crate) struct Exposition {
     text: String,
 }
 
-/// Names and values that tell samples of a metric apart.
+/// Label names and values of a sample.
 pub(crate) type Labels<'a> = &'a [(&'a str, &'a dyn Display)];
 
 impl Exposition {
-    /// Begins a metric, all of whose samples follow.
+    /// Begins a metric; all its samples follow.
     pub(crate) fn metric(&mut self, metric: &Metric) {
         let Metric { name, kind, help } = metric;
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
@@ -26,7 +26,7 @@ impl Exposition {
         let _ = writeln!(self.text, "# TYPE {name} {}", kind.name());
     }
 
-    /// A sample; `suffix` follows the metric's name, in histograms.
+    /// Writes a sample; `suffix` follows the metric's name, in histograms.
     pub(crate) fn sample(
         &mut self,
         metric: &Metric,
@@ -48,13 +48,13 @@ impl Exposition {
         let _ = writeln!(self.text, "{end} {value}");
     }
 
-    /// A metric with one sample.
+    /// Writes a metric with one sample.
     pub(crate) fn single(&mut self, metric: &Metric, value: impl Display) {
         self.metric(metric);
         self.sample(metric, "", &[], value);
     }
 
-    /// A histogram of times.
+    /// Writes a histogram of durations.
     pub(crate) fn histogram(&mut self, metric: &Metric, histogram: &Histogram) {
         self.metric(metric);
         let mut below = 0;
@@ -72,7 +72,7 @@ impl Exposition {
     }
 }
 
-/// Microseconds in seconds.
+/// Converts microseconds to seconds.
 pub(crate) fn seconds(us: u64) -> f64 {
     us as f64 / 1e6
 }
@@ -96,10 +96,10 @@ const BOUNDS_US: [u64; 15] = [
     300_000_000,
 ];
 
-/// How many were how long.
+/// Distribution of durations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histogram {
-    /// In each bucket, those of the ones before not counted.
+    /// Count of each bucket, without those of lower buckets.
     counts: [u64; BOUNDS_US.len()],
     pub count: u64,
     pub sum_us: u64,
@@ -116,7 +116,7 @@ impl Histogram {
     }
 }
 
-/// Checks a text as scrapers read it, and returns its samples: names with labels, and values.
+/// Checks a text as scrapers do, and returns its samples: names with labels, and values.
 #[cfg(test)]
 pub(crate) fn parse(text: &str) -> std::collections::BTreeMap<String, f64> {
     let is_name = |name: &str| {

@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 
 use crate::access_format::AccessFormat;
 
-/// Tells the time of day of what happened at a time of the host's clock.
+/// Converts times of the host's clock to the time of day.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     now: SystemTime,
@@ -19,7 +19,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// As it is now.
+    /// The clock at this moment.
     pub(crate) fn now() -> Self {
         let monotonic = clock_gettime(ClockId::Monotonic);
         Self {
@@ -34,8 +34,7 @@ impl Clock {
     }
 }
 
-/// Appends the line of a record. What the cache had to do with it is in nginx's words, and written
-/// as nginx does.
+/// Appends the line of a record. The cache status uses nginx's terms and spelling.
 pub(crate) fn write(
     format: AccessFormat,
     clock: Clock,
@@ -66,7 +65,7 @@ const MONTHS: [&str; 12] = [
 ];
 
 /// `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer"
-/// "$http_user_agent"` in nginx's words, in UTC.
+/// "$http_user_agent"` in nginx's terms, in UTC.
 fn combined(ended: OffsetDateTime, record: &AccessRecord<'_>, lines: &mut Vec<u8>) {
     let month = MONTHS[usize::from(u8::from(ended.month())) - 1];
     let (hour, minute, second) = ended.to_hms();
@@ -87,8 +86,8 @@ fn combined(ended: OffsetDateTime, record: &AccessRecord<'_>, lines: &mut Vec<u8
     lines.push(b'"');
 }
 
-/// As nginx does by default: what is no printable ASCII, a quotation mark and a backslash become
-/// `\xXX`; what is not there, `-`.
+/// Escapes as nginx does by default: bytes other than printable ASCII, quotation marks and
+/// backslashes become `\xXX`; a missing text becomes `-`.
 fn escape(text: Option<&[u8]>, lines: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in text.unwrap_or(b"-") {
@@ -181,8 +180,7 @@ fn json(ended: OffsetDateTime, record: &AccessRecord<'_>, lines: &mut Vec<u8>) {
     let _ = serde_json::to_writer(&mut *lines, &line);
 }
 
-/// Method, target and protocol of a request line; of one that is none, all of it in the target's
-/// place.
+/// Method, target and protocol of a request line; a malformed line is returned as the target.
 pub(crate) fn parts(line: &[u8]) -> [Option<&[u8]>; 3] {
     let mut words = line.splitn(2, |&byte| byte == b' ');
     if let (Some(method), Some(rest)) = (words.next(), words.next())
@@ -230,7 +228,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// 2026-11-02 03:04:05.678 when the host's clock says five seconds.
+    /// 2026-11-02 03:04:05.678 at five seconds of the host's clock.
     fn clock() -> Clock {
         Clock {
             now: SystemTime::UNIX_EPOCH + Duration::from_millis(1_793_588_645_678 + 1_000),

@@ -1,4 +1,4 @@
-//! What arrives: records and reports of the host process, lines of all processes.
+//! Receives records and reports of the host process, and log lines of all processes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use crate::log_file::LogFile;
 use crate::metrics::Metrics;
 use crate::packet::{PACKET_BYTES_MAX, Packet};
 
-/// Losses are not told of more often.
+/// Least time between two reports of losses.
 const LOSS_PAUSE: Duration = Duration::from_secs(10);
 
-/// Waits until there is something to read; false if `stop` is readable, and nothing else.
+/// Waits until `source` is readable; false if only `stop` is.
 ///
 /// # Errors
 ///
-/// Of poll(2).
+/// Those of poll(2).
 pub fn wait(source: impl AsFd, stop: BorrowedFd<'_>) -> rustix::io::Result<bool> {
     let mut fds = [
         PollFd::new(&source, PollFlags::IN),
@@ -32,23 +32,23 @@ pub fn wait(source: impl AsFd, stop: BorrowedFd<'_>) -> rustix::io::Result<bool>
     Ok(!fds[0].revents().is_empty() || fds[1].revents().is_empty())
 }
 
-/// The same; true if there is something, false also if waiting fails.
+/// Like [`wait`], but false if waiting fails.
 pub(crate) fn wait_or_stop(source: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> bool {
     wait(source, stop).unwrap_or(false)
 }
 
-/// Where records go.
+/// Destinations of records.
 #[derive(Clone, Copy, Debug)]
 pub struct Logs<'a> {
     /// The access log.
     pub access: Option<&'a LogFile>,
-    /// The form of its lines.
+    /// Format of the access log's lines.
     pub format: AccessFormat,
     /// The key log.
     pub keys: Option<&'a LogFile>,
 }
 
-/// Takes in what the host process tells, until `stop` is readable and nothing is left.
+/// Receives packets of the host process, until `stop` is readable and none are left.
 pub fn receive_records(records: &OwnedFd, stop: BorrowedFd<'_>, logs: Logs<'_>, metrics: &Metrics) {
     let mut buffer = vec![0; PACKET_BYTES_MAX];
     let mut lines = Vec::new();
@@ -103,7 +103,7 @@ pub fn receive_records(records: &OwnedFd, stop: BorrowedFd<'_>, logs: Logs<'_>, 
     }
 }
 
-/// What the host process could not tell of, because this one was behind.
+/// Records that the host process dropped because the observer was behind.
 #[derive(Debug)]
 struct Losses {
     what: &'static str,
@@ -131,7 +131,7 @@ impl Losses {
     }
 }
 
-/// Takes in what all processes say, until `stop` is readable and nothing is left.
+/// Receives the log lines of all processes, until `stop` is readable and none are left.
 pub fn receive_errors(errors: &OwnedFd, stop: BorrowedFd<'_>, log: &LogFile) {
     let mut buffer = vec![0; 64 << 10];
     let mut lines = Lines::default();

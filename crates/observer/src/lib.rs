@@ -1,22 +1,22 @@
-//! Logs, metrics and the dashboard: what the observer process does with what it is sent, so that
-//! neither a slow disk nor a slow scraper holds up the processes that serve.
+//! Logs, metrics and the dashboard: the observer process writes them, so that neither a slow disk
+//! nor a slow scraper delays the serving processes.
 //!
 //! | Module | Its one idea |
 //! |---|---|
-//! | `report` | what processes report of themselves |
+//! | `report` | reports of processes on themselves |
 //! | `counter_names` | counters of processes, by their names in reports |
-//! | `packet` | what the host process sends, and how |
-//! | `intake` | what arrives |
+//! | `packet` | packets of the host process |
+//! | `intake` | receiving records, reports and log lines |
 //! | `access_format`, `format` | the forms of the access log; its lines |
 //! | `log_file` | a file that may be slow, full, or replaced |
 //! | `lines` | whole lines out of a pipe |
-//! | `metrics`, `catalog` | all that is known; which metric is which counter |
+//! | `metrics`, `catalog` | the state of all processes; which metric is which counter |
 //! | `exposition` | Prometheus' text format |
-//! | `supervised` | metrics of what the supervisor watches |
-//! | `top` | the files that are asked for most |
-//! | [`admin`] | HTTP for those who watch |
+//! | `supervised` | metrics of certificates and directories |
+//! | `top` | the most requested files |
+//! | [`admin`] | HTTP listener for operators |
 //!
-//! It touches descriptors that it gets, and a clock.
+//! It touches descriptors passed to it, and a clock.
 #![forbid(unsafe_code)]
 
 mod access_format;

@@ -1,16 +1,16 @@
-//! Whole lines out of what processes write to a pipe.
+//! Splits a pipe's byte stream into whole lines.
 
-/// A line that is longer is cut, in bytes.
+/// Longest line, in bytes; longer ones are cut.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes that have no end of line yet.
+/// Bytes after the last line end.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     rest: Vec<u8>,
 }
 
 impl Lines {
-    /// Takes in bytes; gives all lines that are whole now to `take`, together.
+    /// Appends bytes, and passes all complete lines to `take` at once.
     pub(crate) fn push(&mut self, bytes: &[u8], take: impl FnOnce(&[u8])) {
         self.rest.extend_from_slice(bytes);
         if self.rest.len() > LINE_BYTES_MAX && !self.rest.contains(&b'\n') {
@@ -22,7 +22,7 @@ impl Lines {
         }
     }
 
-    /// Nothing follows: what there is, is a line.
+    /// Passes the rest as a line at the end of the stream.
     pub(crate) fn finish(mut self, take: impl FnOnce(&[u8])) {
         if !self.rest.is_empty() {
             self.rest.push(b'\n');

@@ -1,8 +1,7 @@
-//! A log file, written by a thread of its own: a slow or full disk delays no other.
+//! A log file with a thread of its own: a slow or full disk delays no other thread.
 //!
-//! Lines wait in memory while they cannot be written, so many bytes of them; what comes then is
-//! counted and lost. A line is never torn: what was written of one is completed before anything
-//! else is.
+//! Lines that cannot be written wait in memory, up to a bound; further lines are lost and counted.
+//! No line is torn: a partly written line is completed before any other write.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,25 +13,25 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Most bytes that wait.
+/// Most bytes in the queue.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
-/// So long after a failure it is tried again.
+/// Wait after a failure before the next attempt.
 const RETRY: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 500 });
 
-/// What a log has come to.
+/// Counters of a log.
 #[derive(Debug, Default)]
 pub struct LogCounters {
-    /// Lines that were written.
+    /// Lines written.
     pub written: AtomicU64,
-    /// Lines that were not, and never will be.
+    /// Lines lost.
     pub lost: AtomicU64,
-    /// Writes that failed.
+    /// Failed writes.
     pub failures: AtomicU64,
 }
 
-/// The end of a log at which lines come in. Dropped, it waits until those are written, unless they
-/// cannot be.
+/// The producer's end of a log. Dropping it waits until its lines are written, unless writing
+/// fails.
 #[derive(Debug)]
 pub struct LogFile {
     shared: Arc<Shared>,
@@ -50,7 +49,7 @@ struct Shared {
 struct Queue {
     /// Whole lines.
     lines: Vec<u8>,
-    /// The file to go on with, and what to do then.
+    /// The file to change to, with the callback after that.
     next: Option<Next>,
     is_end: bool,
 }
@@ -67,7 +66,7 @@ impl std::fmt::Debug for Next {
 }
 
 impl LogFile {
-    /// Writes to `file`, which is called `name` where it fails.
+    /// Writes to `file`, which error messages call `name`.
     pub fn new(name: String, file: File) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
@@ -91,12 +90,12 @@ impl LogFile {
         })
     }
 
-    /// What has become of its lines.
+    /// Counters of this log.
     pub fn counters(&self) -> Arc<LogCounters> {
         Arc::clone(&self.shared.counters)
     }
 
-    /// Takes whole lines, all or none; does not wait.
+    /// Queues whole lines, all or none, without blocking.
     pub fn push(&self, lines: &[u8]) {
         let mut queue = self.shared.lock();
         if queue.lines.len() + lines.len() > WAITING_BYTES_MAX {
@@ -107,8 +106,8 @@ impl LogFile {
         self.shared.news.notify_one();
     }
 
-    /// From here on lines go to another file; `on_changed` is called when those before are in the
-    /// old one, unless they cannot be.
+    /// Directs further lines to another file. Calls `on_changed` when earlier ones are in the old
+    /// file, unless writing them fails.
     pub fn change(&self, file: File, on_changed: impl FnOnce() + Send + 'static) {
         let on_changed = Box::new(on_changed);
         self.shared.lock().next = Some(Next { file, on_changed });
@@ -142,7 +141,7 @@ fn count(lines: &[u8]) -> u64 {
     lines.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
-/// Waits for a while until the file takes more; whether it does.
+/// Waits for at most [`RETRY`] until the file is writable, and returns whether it is.
 fn has_room(file: &File) -> bool {
     let wait = Timespec::try_from(RETRY).ok();
     let mut fds = [PollFd::new(file, PollFlags::OUT)];
@@ -152,14 +151,14 @@ fn has_room(file: &File) -> bool {
     )
 }
 
-/// The thread's part.
+/// State of the writing thread.
 struct Writer {
     name: String,
     file: File,
     shared: Arc<Shared>,
-    /// What was taken out of the queue, from the line on that is being written.
+    /// Lines taken from the queue, from the partly written one on.
     unwritten: Vec<u8>,
-    /// How much of that line is in the file.
+    /// Bytes of the first line already in the file.
     begun_bytes: usize,
     is_failing: bool,
 }
@@ -180,11 +179,11 @@ impl Writer {
         }
     }
 
-    /// Waits for something to do, and takes it.
+    /// Waits for lines, a new file or the end, and takes them.
     fn take(&mut self) -> (Option<Next>, bool) {
         let mut queue = self.shared.lock();
         loop {
-            // While it fails, lines stay where their number is bounded.
+            // While writing fails, lines stay in the bounded queue.
             let may_write = !queue.lines.is_empty() && !self.is_failing;
             if may_write || queue.next.is_some() || queue.is_end {
                 break;
@@ -212,7 +211,7 @@ impl Writer {
         (queue.next.take(), queue.is_end)
     }
 
-    /// Writes what there is, as far as that is possible.
+    /// Writes the lines, as far as the file takes them.
     fn write(&mut self) {
         let mut written = self.begun_bytes;
         let mut failure = None;
@@ -221,7 +220,7 @@ impl Writer {
                 Ok(0) => failure = Some(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => written += bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // A pipe is full: its reader makes room.
+                // The pipe was full, and its reader made room.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && has_room(&self.file) => {
                 }
                 Err(error) => failure = Some(error),
@@ -255,7 +254,7 @@ impl Writer {
         }
     }
 
-    /// What the old file could not take goes to the new one, but for a line that has begun there.
+    /// Writes unwritten lines to the new file, except a line begun in the old one, which is lost.
     fn change_to(&mut self, file: File) {
         self.file = file;
         if self.begun_bytes > 0 {
@@ -288,7 +287,7 @@ mod tests {
             .into()
     }
 
-    /// A full disk, as far as a writer can tell: a pipe that takes no more, and its other end.
+    /// A pipe that takes no more, which a writer sees like a full disk, and its other end.
     fn full() -> (File, File) {
         let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
         fcntl_setpipe_size(&writer, 4096).unwrap();
@@ -338,7 +337,7 @@ mod tests {
         let (mut reader, writer) = full();
         let log = LogFile::new("log".to_owned(), writer).unwrap();
         let counters = log.counters();
-        // More than the pipe takes, and more than may wait.
+        // More than the pipe takes, and more than the queue holds.
         let many = lines(0..100_000);
         log.push(&many);
         while counters.failures.load(Ordering::Relaxed) == 0 {
@@ -350,7 +349,7 @@ mod tests {
             pushed += 1;
         }
         assert!(pushed > 1 && pushed < 10, "{pushed}");
-        // There is room again.
+        // The pipe has room again.
         fcntl_setpipe_size(&reader, 1 << 20).unwrap();
         let mut read = Vec::new();
         let kept = 100_000 * pushed;

@@ -1,4 +1,4 @@
-//! All that the observer knows, and how it tells it.
+//! The state of all processes as the observer knows it, and its output.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,16 +16,16 @@ use crate::report::{BackendReport, BrokerReport, FetcherReport, Health, Report, 
 use crate::supervised::Supervised;
 use crate::top::Top;
 
-/// A host process that has been silent for so long does not serve.
+/// Longest silence of a host process that serves.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Files on the dashboard.
 const TOP_FILES: usize = 12;
 
-/// Most origins of which something is known: twice as many as a fetcher tells of.
+/// Most origins with counters: twice as many as a fetcher reports.
 const ORIGINS_MAX: usize = 128;
 
-/// What is known of all processes, and of what they have served.
+/// Reports of all processes, and sums over all responses.
 #[derive(Debug)]
 pub struct Metrics {
     state: Mutex<State>,
@@ -41,26 +41,27 @@ pub struct Metrics {
 
 #[derive(Debug)]
 struct State {
-    /// What the host process has told last, and when.
+    /// Last report of the host process, and its time.
     host: Option<Report>,
     host_at: Option<Instant>,
-    /// When anything was heard of it: reports are left out while there is much else to tell.
+    /// Time of the host process's last packet of any kind: reports are skipped while the queue is
+    /// full of records.
     heard_at: Option<Instant>,
-    /// What it has told last of each backend of its proxy.
+    /// Last counters of each backend of the proxy.
     backends: Vec<BackendReport>,
-    /// Why each NIC stack does not serve, if it does not.
+    /// The supervisor's last report.
     health: Health,
-    /// What each worker of each NIC stack has told last.
+    /// Last report of each worker, by NIC stack and worker.
     workers: BTreeMap<(usize, usize), Report>,
-    /// Which process of each NIC stack that was.
+    /// Number of each NIC stack's process that sent these reports.
     processes: BTreeMap<usize, u64>,
     fetcher: Fetched,
-    /// What the broker has told last.
+    /// Last report of the broker.
     broker: Option<BrokerReport>,
     accesses: Accesses,
 }
 
-/// What a fetcher has told last.
+/// Last reports of a fetcher.
 #[derive(Debug, Default)]
 struct Fetched {
     process: u64,
@@ -68,7 +69,7 @@ struct Fetched {
     origins: BTreeMap<String, Report>,
 }
 
-/// What access records add up to.
+/// Sums over access records.
 #[derive(Debug, Default)]
 struct Accesses {
     statuses: BTreeMap<u16, u64>,
@@ -81,7 +82,7 @@ struct Accesses {
 }
 
 impl Metrics {
-    /// Nothing is known yet; `logs` are counted by these names.
+    /// Starts without reports; `logs` are counted under these names.
     pub fn new(logs: Vec<(&'static str, Arc<LogCounters>)>) -> Self {
         let state = State {
             host: None,
@@ -112,7 +113,7 @@ impl Metrics {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A response is over.
+    /// Counts a completed response.
     pub fn on_access(&self, record: &AccessRecord<'_>) {
         let accesses = &mut self.lock().accesses;
         *accesses.statuses.entry(record.status).or_default() += 1;
@@ -132,24 +133,24 @@ impl Metrics {
         }
     }
 
-    /// The host process has told what it has counted.
+    /// Takes a report of the host process.
     pub fn on_host(&self, report: Report) {
         let mut state = self.lock();
         let now = Some(Instant::now());
         (state.host, state.host_at, state.heard_at) = (Some(report), now, now);
     }
 
-    /// The host process has told what it has counted of all backends of its proxy.
+    /// Takes the counters of all backends of the proxy.
     pub fn on_backends(&self, reports: Vec<BackendReport>) {
         self.lock().backends = reports;
     }
 
-    /// The host process has told something, whatever it is.
+    /// Takes note of any packet from the host process.
     pub fn on_sign_of_life(&self) {
         self.lock().heard_at = Some(Instant::now());
     }
 
-    /// A worker of a NIC process has.
+    /// Takes a report of a NIC worker.
     pub fn on_worker(&self, mut told: WorkerReport) {
         let is_known = |name: &str| self.nic.iter().any(|counted| counted.counter == name);
         told.report.counters.retain(|(name, _)| is_known(name));
@@ -158,15 +159,15 @@ impl Metrics {
         if told.process < *last {
             return;
         }
-        // Another process counts from zero, its CPU time as well: what workers of the one before
-        // have told is over.
+        // A new process counts from zero, its CPU time as well: reports of the previous process's
+        // workers are void.
         if std::mem::replace(last, told.process) != told.process {
             state.workers.retain(|(nic, _), _| *nic != told.nic);
         }
         state.workers.insert((told.nic, told.worker), told.report);
     }
 
-    /// The fetcher has.
+    /// Takes a report of the fetcher.
     pub fn on_fetcher(&self, mut told: FetcherReport) {
         let known = self.origins.iter().chain(&self.cache);
         let is_known = |name: &str| known.clone().any(|counted| counted.counter == name);
@@ -175,7 +176,7 @@ impl Metrics {
         if told.process < fetcher.process {
             return;
         }
-        // Another one counts from zero.
+        // A new fetcher counts from zero.
         if told.process > fetcher.process {
             *fetcher = Fetched::default();
             fetcher.process = told.process;
@@ -190,7 +191,7 @@ impl Metrics {
         }
     }
 
-    /// The broker has.
+    /// Takes a report of the broker.
     pub fn on_broker(&self, mut told: BrokerReport) {
         let is_known = |name: &str| self.broker.iter().any(|counted| counted.counter == name);
         told.report.counters.retain(|(name, _)| is_known(name));
@@ -203,7 +204,7 @@ impl Metrics {
         }
     }
 
-    /// The supervisor has told what it knows.
+    /// Takes the supervisor's report.
     pub fn on_health(&self, health: Health) {
         self.lock().health = health;
     }
@@ -221,7 +222,7 @@ impl Metrics {
                 silence.as_secs()
             ));
         }
-        // While one serves, files are sent.
+        // A single working NIC stack suffices to send files.
         let missing: Option<Vec<&str>> = state.health.nics.iter().map(Option::as_deref).collect();
         match missing {
             Some(missing) if !missing.is_empty() => Err(missing.join("\n")),
@@ -237,7 +238,7 @@ impl Metrics {
         self.health()
     }
 
-    /// In Prometheus' text format.
+    /// The metrics, in Prometheus' text format.
     pub fn text(&self) -> String {
         let state = self.lock();
         let mut text = Exposition::default();
@@ -312,7 +313,7 @@ impl Metrics {
         text.finish()
     }
 
-    /// The same for the dashboard.
+    /// The metrics, in JSON for the dashboard.
     pub fn status(&self) -> String {
         let health = self.health();
         let state = self.lock();
@@ -361,9 +362,9 @@ impl Metrics {
 }
 
 impl State {
-    /// What the processes cost.
+    /// Writes the resource usage of the processes.
     fn processes(&self, own: &Own, text: &mut Exposition) {
-        // Each worker tells of all of its process.
+        // Each worker reports the usage of its whole process.
         let mut nics: BTreeMap<usize, &Report> = BTreeMap::new();
         for ((nic, _), report) in &self.workers {
             let last = nics.entry(*nic).or_insert(report);
@@ -466,7 +467,7 @@ fn sample(text: &mut Exposition, counted: &Counted, labels: Labels<'_>, value: u
     }
 }
 
-/// What the observer finds out by itself.
+/// Metrics of the observer's own.
 struct Own {
     build: Metric,
     since: Metric,
@@ -591,7 +592,7 @@ mod tests {
 
     const UPDATE: &str = "UPDATE_METRICS=1 cargo test -p splitway-observer metrics";
 
-    /// What host process and NIC workers tell, in which no two counters have the same value.
+    /// Reports of host process and NIC workers, in which no two counters have the same value.
     fn told() -> (Report, Report) {
         let values = |rows: &[Counted], from: u64| -> Vec<(String, u64)> {
             let rows = rows.iter().zip(from..);
@@ -722,7 +723,7 @@ mod tests {
         let long_ago = Instant::now().checked_sub(2 * SILENCE_MAX).unwrap();
         metrics.lock().heard_at = long_ago.into();
         assert!(metrics.health().unwrap_err().contains("silent for 10 s"));
-        // One that has so much to tell that there is no room for what it has counted is alive.
+        // A host process that sends records but no reports, for lack of room, is alive.
         metrics.on_sign_of_life();
         assert_eq!(metrics.health(), Ok(()));
         let nothing = Metrics::new(Vec::new()).health();
@@ -753,7 +754,7 @@ mod tests {
         assert_eq!(cpu(), 9.0);
         on_worker(2, 0, 1_000_000);
         assert_eq!(cpu(), 1.0);
-        // The one before still tells something.
+        // The previous process still sends a report.
         on_worker(1, 1, 9_500_000);
         assert_eq!(cpu(), 1.0);
         assert_eq!(metrics.lock().workers.len(), 1);
@@ -833,7 +834,7 @@ mod tests {
         assert_eq!(samples[cpu], 3.0);
         let status: serde_json::Value = serde_json::from_str(&metrics.status()).unwrap();
         assert_eq!(status["fetcher"]["origin_hits"], 301);
-        // The next one counts from zero, and the one before is not heard any more.
+        // The next fetcher counts from zero, and reports of the previous one are ignored.
         on_fetcher(2, Some("http://a.example"), 1);
         on_fetcher(1, Some("http://b.example"), 200);
         let text = metrics.text();

@@ -1,5 +1,4 @@
-//! What the host process sends to the observer, and how: packets that are dropped when the observer
-//! is behind.
+//! Packets from the host process to the observer; they are dropped when the observer is behind.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -9,38 +8,37 @@ use server::AccessSink;
 
 use crate::report::{BackendReport, Report};
 
-/// Longest packet, in bytes: a request's head is bounded, and so are those that share a packet with
-/// it.
+/// Longest packet, in bytes: a request head is bounded, and so are the records in one packet.
 pub const PACKET_BYTES_MAX: usize = 256 << 10;
 
-/// Before records of accesses.
+/// Type of a packet with access records.
 const ACCESSES: u8 = 0;
 
-/// Before a report in JSON.
+/// Type of a packet with a report, in JSON.
 const REPORT: u8 = 1;
 
-/// Before reports on backends in JSON.
+/// Type of a packet with backend reports, in JSON.
 const BACKENDS: u8 = 2;
 
-/// Before a line of the key log.
+/// Type of a packet with a line of the key log.
 const KEYS: u8 = 3;
 
-/// What a packet holds.
+/// The content of a packet.
 pub enum Packet<'a> {
-    /// Records of accesses, and how many so far are in no packet, nor will be.
+    /// Access records, with the number lost so far.
     Accesses {
-        /// Records that were dropped so far.
+        /// Records dropped so far.
         lost: u64,
-        /// One after the other, as [`AccessRecord::take`](server::AccessRecord::take) reads them.
+        /// Consecutive records, as read by [`AccessRecord::take`](server::AccessRecord::take).
         records: &'a [u8],
     },
-    /// What the host process has counted.
+    /// Counters of the host process.
     Report(Report),
-    /// What it has counted of each backend of its proxy.
+    /// Counters of each backend of the proxy.
     Backends(Vec<BackendReport>),
-    /// A line of the key log, and how many so far are in no packet, nor will be.
+    /// A line of the key log, with the number lost so far.
     Keys {
-        /// Lines that were dropped so far.
+        /// Lines dropped so far.
         lost: u64,
         /// The line.
         line: &'a [u8],
@@ -48,7 +46,7 @@ pub enum Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Parses a packet; `None` if it makes no sense.
+    /// Parses a packet; `None` if it is malformed.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         match bytes.split_first()? {
             (&ACCESSES, rest) => {
@@ -68,14 +66,14 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// A packet with what the host process has counted.
+/// Encodes a packet with the host process's counters.
 pub fn report(report: &Report) -> serde_json::Result<Vec<u8>> {
     let mut packet = vec![REPORT];
     serde_json::to_writer(&mut packet, report)?;
     Ok(packet)
 }
 
-/// A packet with what the host process has counted of all backends of its proxy.
+/// Encodes a packet with the counters of all backends.
 pub fn backends(reports: &[BackendReport]) -> serde_json::Result<Vec<u8>> {
     let mut packet = vec![BACKENDS];
     serde_json::to_writer(&mut packet, reports)?;
@@ -93,7 +91,7 @@ impl AccessSink for SocketSink {
 }
 
 impl SocketSink {
-    /// Takes a line of the key log; false if it is lost. `lost`: how many were before.
+    /// Sends a line of the key log; false if it is lost. `lost`: lines lost before.
     pub fn take_keys(&self, line: &[u8], lost: u64) -> bool {
         self.send(KEYS, lost, line)
     }

@@ -1,4 +1,4 @@
-//! What processes report of themselves, and the supervisor of all.
+//! Reports of processes on themselves, and of the supervisor on all.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
@@ -10,31 +10,31 @@ use crate::counter_names;
 pub struct WorkerReport {
     /// The NIC stack.
     pub nic: usize,
-    /// Its number within the NIC stack.
+    /// Number of the worker within the NIC stack.
     pub worker: usize,
-    /// Which process of that NIC stack, from 1: another counts from zero.
+    /// Number of the NIC stack's process, from 1; each process counts from zero.
     pub process: u64,
-    /// What it has counted and cost.
+    /// Its counters and resource usage.
     pub report: Report,
 }
 
 /// Counters of a fetcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetcherReport {
-    /// Which process, from 1: another counts from zero.
+    /// Number of the process, from 1; each process counts from zero.
     pub process: u64,
-    /// An origin, by its URL; `None`: all.
+    /// URL of the origin; `None`: all origins.
     pub origin: Option<String>,
-    /// What it has counted and cost.
+    /// Its counters and resource usage.
     pub report: Report,
 }
 
 /// Counters of a broker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BrokerReport {
-    /// Which process, from 1: another counts from zero.
+    /// Number of the process, from 1; each process counts from zero.
     pub process: u32,
-    /// What it has counted and cost.
+    /// Its counters and resource usage.
     pub report: Report,
 }
 
@@ -45,7 +45,7 @@ pub struct BackendReport {
     pub pool: String,
     /// The backend's name.
     pub backend: String,
-    /// What was counted of it.
+    /// Names and values of its counters.
     pub counters: Vec<(String, u64)>,
 }
 
@@ -67,25 +67,25 @@ pub struct Health {
 pub struct CertificateReport {
     /// File of the chain.
     pub certificate: String,
-    /// Seconds since the Unix epoch from which it is valid.
+    /// Start of its validity, in seconds since the Unix epoch.
     pub not_before_s: u64,
-    /// The last second in which it is valid.
+    /// Last second of its validity, since the Unix epoch.
     pub not_after_s: u64,
 }
 
 /// A directory in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryReport {
-    /// Its path.
+    /// Path of the directory.
     pub path: String,
-    /// The path leads elsewhere, or nowhere.
+    /// The path leads to another directory, or to none.
     pub is_replaced: bool,
 }
 
-/// What a process did in its life.
+/// Counters and resource usage of a process since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Counters of the stack, in its own order.
+    /// Counters, in the stack's own order.
     pub counters: Vec<(String, u64)>,
     /// CPU time in user mode, in microseconds.
     pub cpu_user_us: u64,
@@ -96,7 +96,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// A report on the calling process, so far.
+    /// Reports on the calling process.
     pub fn now(counters: Vec<(String, u64)>) -> Self {
         let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
             return Self {
@@ -117,7 +117,7 @@ impl Report {
         }
     }
 
-    /// Adds what another process did in the same place.
+    /// Adds the report of another process in the same place.
     pub fn absorb(&mut self, other: &Self) {
         for (name, value) in &other.counters {
             match self.counters.iter_mut().find(|(own, _)| own == name) {

@@ -1,4 +1,4 @@
-//! Metrics of what the supervisor watches: certificates and directories.
+//! Metrics of the certificates and directories that the supervisor watches.
 
 use crate::catalog::{Kind, Metric};
 use crate::exposition::Exposition;

@@ -1,20 +1,20 @@
-//! Which files are asked for most, of any number, in bounded memory: the space-saving algorithm
-//! (Metwally, Agrawal, El Abbadi 2005).
+//! The most requested files of any number, in bounded memory: the space-saving algorithm (Metwally,
+//! Agrawal, El Abbadi 2005).
 
 use std::collections::HashMap;
 
-/// Most files of which something is known.
+/// Most files with counts.
 const FILES_MAX: usize = 1024;
 
-/// Longer names are cut, in bytes.
+/// Longest name, in bytes; longer ones are cut.
 const NAME_BYTES_MAX: usize = 256;
 
-/// What is known of a file.
+/// Counts of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Popularity {
-    /// Requests, or a few more: those of a file that had to make way for it are among them.
+    /// Requests, at most: includes those of the file that it replaced.
     pub requests: u64,
-    /// Bytes sent since it is known.
+    /// Bytes sent since the file has counts.
     pub bytes: u64,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Top {
 }
 
 impl Top {
-    /// A response is over, to a request for this target.
+    /// Counts a completed response to this target.
     pub(crate) fn note(&mut self, target: &[u8], bytes: u64) {
         let path = target
             .split(|&byte| byte == b'?')
@@ -49,7 +49,7 @@ impl Top {
             .insert(path.into(), Popularity { requests, bytes });
     }
 
-    /// So many of those that are asked for most.
+    /// The most requested files, at most `count`.
     pub(crate) fn first(&self, count: usize) -> Vec<(String, Popularity)> {
         let mut files: Vec<_> = self.files.iter().collect();
         files.sort_by(|(name, known), (other_name, other)| {

@@ -1,9 +1,9 @@
-//! Whether the machine has been started since the cache was written to.
+//! Detects whether the machine was rebooted since the cache was written.
 //!
-//! Nothing waits until content has reached the disk. While the kernel runs, what was written can be
-//! read, whatever dies above it. After a start of the machine it may be damaged: a power failure
-//! leaves files that have their length, and not their content. The cache directory says in which
-//! run of the kernel it was last used.
+//! The cache does not sync its content. As long as the kernel runs, written content is readable
+//! even if processes die. After a reboot, content may be damaged: a power failure leaves files with
+//! their full length but without their content. The cache directory records the boot ID of its last
+//! use.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,11 +11,11 @@ use std::path::Path;
 
 use crate::disk::read_file;
 
-/// Its name, beside the versions.
+/// Name of the record's file, beside the versions.
 pub(crate) const BOOT: &str = "boot";
 
-/// Whether the machine has been started since. A directory that does not say so has not been used,
-/// or by a program that wrote no checksums.
+/// Whether the machine was rebooted since the cache's last use. A directory without a record is
+/// unused, or was written by a program without checksums.
 pub(crate) fn has_started_since(objects: &Path, boot_id: &str) -> bool {
     match read_file(&objects.join(BOOT)) {
         Ok(known) => known != boot_id.as_bytes() || boot_id.is_empty(),
@@ -23,8 +23,7 @@ pub(crate) fn has_started_since(objects: &Path, boot_id: &str) -> bool {
     }
 }
 
-/// Notes in which run of the kernel it is used. This is on the disk before anything else is
-/// written.
+/// Records the boot ID of the running kernel, on disk before any other write.
 pub(crate) fn note(objects: &Path, boot_id: &str) -> io::Result<()> {
     let path = objects.join(BOOT);
     if read_file(&path).is_ok_and(|known| known == boot_id.as_bytes()) {

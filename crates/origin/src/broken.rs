@@ -1,15 +1,14 @@
-//! Targets that the origin fails to give, while it gives others: each is left alone for a moment,
-//! so that it is not asked for by every client. Varnish keeps an error for a second, others for
-//! ten.
+//! Backs off from targets that fail while their origin serves others, so that not every client
+//! causes a request. Varnish keeps an error for a second, others for ten.
 
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 
-/// For how long a target is left alone, the first time; it doubles with each failure in a row.
+/// Back-off after the first failure; doubles with each failure in a row.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 
-/// And never longer.
+/// Upper bound of the back-off.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// See the [module documentation](self).
@@ -21,7 +20,7 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
-    /// A target that has just failed, and what was known of it before.
+    /// The state after a failure; `before` is the state of the last one.
     pub(crate) fn next(before: Option<&Broken>, failure: &Failure, now: Instant) -> Broken {
         let wait = before.map_or(WAIT_MIN, |before| (before.wait * 2).min(WAIT_MAX));
         Broken {

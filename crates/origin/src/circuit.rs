@@ -1,35 +1,35 @@
-//! Leaving an origin alone that does not answer (a *circuit breaker*).
+//! Stops requests to an origin that does not respond (a *circuit breaker*).
 //!
-//! An origin that answers, whatever it answers, is well: what it says of one target is remembered
-//! for that target alone ([`crate::broken`]). After some failures in a row the circuit is open:
-//! requests fail at once, so that clients do not wait for what will not come, and the origin is not
-//! asked by all of them the moment it comes back. After a while one request may try.
+//! Any response proves that the origin is up; an error for one target counts for that target alone
+//! ([`crate::broken`]). After some failures in a row the circuit opens: requests fail at once, so
+//! that clients do not wait in vain and the origin is not flooded when it recovers. After a delay,
+//! one request is let through as a trial.
 
 use std::time::{Duration, Instant};
 
 /// Failures in a row that open the circuit.
 const FAILURES_MAX: u32 = 5;
 
-/// For how long it stays open, the first time; it doubles with each trial that fails.
+/// How long the circuit stays open the first time; doubles with each failed trial.
 const OPEN_MIN: Duration = Duration::from_secs(1);
 
-/// And never longer.
+/// Upper bound of the time open.
 const OPEN_MAX: Duration = Duration::from_secs(30);
 
 /// See the [module documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Circuit {
     failures: u32,
-    /// Until when no request is sent.
+    /// No request is sent before this time.
     open_until: Option<Instant>,
-    /// How often it has been opened in a row.
+    /// Openings in a row.
     openings: u32,
-    /// One that was let through while it is open has not been answered.
+    /// A trial request is unanswered.
     is_trying: bool,
 }
 
 impl Circuit {
-    /// Whether a request may be made. If so, and the circuit was open, it is the one that tries.
+    /// Whether a request may be sent. While the circuit is open, that request is the trial.
     pub(crate) fn may_ask(&mut self, now: Instant) -> bool {
         match self.open_until {
             None => true,
@@ -43,14 +43,14 @@ impl Circuit {
         }
     }
 
-    /// The origin has answered.
+    /// Closes the circuit after a response. Returns true if it was open.
     pub(crate) fn on_answer(&mut self) -> bool {
         let was_open = self.open_until.is_some();
         *self = Circuit::default();
         was_open
     }
 
-    /// It has not, or with what makes no sense. True if that opens the circuit.
+    /// Counts a missing or malformed response. Returns true if that opens the circuit.
     pub(crate) fn on_failure(&mut self, now: Instant) -> bool {
         self.failures = self.failures.saturating_add(1);
         if self.failures < FAILURES_MAX {
@@ -59,7 +59,7 @@ impl Circuit {
         let opens = self.open_until.is_none();
         if !opens {
             if !std::mem::take(&mut self.is_trying) {
-                // It was under way when the circuit opened, and says nothing new.
+                // The request was sent before the circuit opened: no new information.
                 return false;
             }
             self.openings = self.openings.saturating_add(1);

@@ -12,13 +12,13 @@ pub(crate) enum ContentRange {
         last: u64,
         size_bytes: Option<u64>,
     },
-    /// `bytes */100`: the range that was asked for lies outside.
+    /// `bytes */100`: the requested range lies outside.
     Unsatisfied { size_bytes: u64 },
 }
 
 impl ContentRange {
-    /// Of an answer; `None` if it has none, several, one that is malformed or one of another unit.
-    /// White space around the numbers means nothing.
+    /// The value of a response; `None` if there is none, several, a malformed one or one of another
+    /// unit. White space around the numbers is ignored.
     pub(crate) fn of(fields: &HeaderMap) -> Option<Self> {
         let mut values = fields.get_all(CONTENT_RANGE).into_iter();
         let value = values.next().filter(|_| values.next().is_none())?;
@@ -48,7 +48,7 @@ impl ContentRange {
     }
 }
 
-/// The body of an answer has parts, each with fields of its own (RFC 9110 §14.6).
+/// Whether the body has several parts, each with its own fields (RFC 9110 §14.6).
 pub(crate) fn is_multipart(fields: &HeaderMap) -> bool {
     const PREFIX: &[u8] = b"multipart/";
     let media_type = fields.get(CONTENT_TYPE).map(|value| value.as_bytes());

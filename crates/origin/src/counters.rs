@@ -1,7 +1,7 @@
-//! What a fetcher counts.
+//! Counters of a fetcher.
 
 counters::counters! {
-    /// What has happened so far, of one origin or of all.
+    /// Events so far, of one origin or of all.
     pub struct OriginCounters {
         /// Requests of clients for objects of an origin.
         asked: Counter,
@@ -38,7 +38,7 @@ counters::counters! {
 }
 
 counters::counters! {
-    /// What has happened to the cache directory so far.
+    /// Events and contents of the cache directory.
     pub struct CacheCounters {
         /// Objects evicted from the cache directory.
         evicted_objects: Counter,
@@ -53,7 +53,7 @@ counters::counters! {
     }
 }
 
-/// What a fetcher has counted.
+/// The sums of a fetcher's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Of all origins.
@@ -62,11 +62,11 @@ pub struct Totals {
     pub cache: CacheCounters,
 }
 
-/// The same, and what each origin has a part in.
+/// The sums, and the share of each origin.
 #[derive(Debug)]
 pub struct Counted<'a> {
-    /// All together.
+    /// Over all origins.
     pub total: Totals,
-    /// By the URLs of the origins that were asked for something.
+    /// By origin URL, for each origin with a request.
     pub origins: Vec<(&'a str, OriginCounters)>,
 }

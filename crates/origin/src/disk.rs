@@ -1,4 +1,4 @@
-//! The files of a version: how they are written, removed and checked.
+//! The files of a version: writing, removing, verifying.
 //!
 //! ```text
 //! meta       what the version is, in JSON
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Threads write and remove these files in any order. Each write of a segment has a number, and a
-//! removal names the write that it is about: a segment that was written again since stays.
+//! removal names the write to undo: a segment written again since then stays.
 
 use std::collections::HashMap;
 use std::fs;
@@ -29,10 +29,10 @@ pub(crate) const SUMS: &str = "sums";
 /// Length of a checksum in [`SUMS`], in bytes.
 const SUM_BYTES: u64 = 8;
 
-/// What is read at once of a segment that is checked, in bytes.
+/// Size of a read while a segment is verified, in bytes.
 const READ_BYTES: usize = 256 << 10;
 
-/// The directory of a version. Clones are about the same one.
+/// The directory of a version. Clones share its state.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk {
     directory: PathBuf,
@@ -41,12 +41,12 @@ pub(crate) struct Disk {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The number of the last `meta` that was written.
+    /// Number of the last `meta` written.
     meta: u64,
     is_gone: bool,
-    /// The number of the last write of a segment.
+    /// Number of the last segment write.
     writes: u64,
-    /// The last write of each segment. One that was there at the start is missing here.
+    /// Last write of each segment; segments from before the start have no entry.
     segments: HashMap<u64, u64>,
 }
 
@@ -66,8 +66,8 @@ impl Disk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes `meta`, unless the version has gone or a `meta` with a later number is there. Waits
-    /// for the disk.
+    /// Writes `meta`, unless the version was removed or a `meta` with a later number exists. Blocks
+    /// on the disk.
     pub(crate) fn write_meta(&self, number: u64, content: &Bytes) -> io::Result<()> {
         let mut state = self.state();
         if state.is_gone || state.meta > number {
@@ -79,13 +79,13 @@ impl Disk {
         Ok(())
     }
 
-    /// `meta` is there.
+    /// Whether `meta` exists.
     pub(crate) fn has_meta(&self) -> bool {
         self.directory.join(META).exists()
     }
 
-    /// Writes a segment and its checksum; of several writers each has its own number. Returns the
-    /// number of the write. Waits for the disk.
+    /// Writes a segment and its checksum; concurrent writers have distinct numbers. Returns the
+    /// number of the write. Blocks on the disk.
     pub(crate) fn write_segment(
         &self,
         segment: u64,
@@ -121,7 +121,7 @@ impl Disk {
         file.write_all_at(&sum.to_le_bytes(), place)
     }
 
-    /// Writes a file under a name of this writer's own. Makes the directory.
+    /// Writes a temporary file whose name is the writer's own. Creates the directory.
     fn put(&self, name: &str, writer: u64, content: &[Bytes]) -> io::Result<Unfinished> {
         fs::create_dir_all(&self.directory)?;
         let unfinished = Unfinished {
@@ -138,7 +138,7 @@ impl Disk {
         }
     }
 
-    /// Removes a segment, unless it was written again after this write. Waits for the disk.
+    /// Removes a segment, unless it was written again after `write`. Blocks on the disk.
     pub(crate) fn remove_segment(&self, segment: u64, write: u64) -> io::Result<()> {
         let mut state = self.state();
         if state.segments.get(&segment).is_some_and(|&it| it > write) {
@@ -148,25 +148,25 @@ impl Disk {
         fs::remove_file(self.directory.join(segment_name(segment)))
     }
 
-    /// Removes all of it: nothing is written to it from now on. Waits for the disk.
+    /// Removes the version, and fails its later writes. Blocks on the disk.
     pub(crate) fn remove(&self) -> io::Result<()> {
         let mut state = self.state();
         state.is_gone = true;
         fs::remove_dir_all(&self.directory)
     }
 
-    /// A segment of this length is there.
+    /// Whether the segment exists with this length.
     pub(crate) fn has_segment(&self, segment: u64, len: u64) -> bool {
         let found = fs::symlink_metadata(self.directory.join(segment_name(segment)));
         found.is_ok_and(|found| found.is_file() && found.len() == len)
     }
 
-    /// Its checksums, as far as they can be read.
+    /// The content of `sums`, empty if unreadable.
     pub(crate) fn sums(&self) -> Vec<u8> {
         read_file(&self.directory.join(SUMS)).unwrap_or_default()
     }
 
-    /// Whether a segment has the checksum that was written with it. Reads all of it.
+    /// Whether a segment matches its checksum. Reads the whole segment.
     pub(crate) fn is_as_written(&self, segment: u64, sums: &[u8]) -> io::Result<bool> {
         let start = usize::try_from(segment.saturating_mul(SUM_BYTES)).unwrap_or(usize::MAX);
         let Some(expected) = sums.get(start..).and_then(<[u8]>::first_chunk) else {
@@ -184,14 +184,14 @@ impl Disk {
     }
 }
 
-/// A file that is complete, and not yet under its name.
+/// A complete file under its temporary name.
 struct Unfinished {
     path: PathBuf,
     finished: PathBuf,
 }
 
 impl Unfinished {
-    /// Gives the file its name, if `prepare` succeeds.
+    /// Renames the file to its final name, if `prepare` succeeds.
     fn finish(self, prepare: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let finished = prepare().and_then(|()| fs::rename(&self.path, &self.finished));
         finished.map_err(|error| self.drop(error))
@@ -203,7 +203,7 @@ impl Unfinished {
     }
 }
 
-/// A checksum of a segment. Its keys are no secret: it finds damage by accident.
+/// A checksum of a segment, against accidental damage only: its key is not secret.
 struct Sum(SipHasher13);
 
 impl Sum {
@@ -217,7 +217,7 @@ impl Sum {
         self.0.write(bytes);
     }
 
-    /// Never zero, which is what a hole in the file of checksums reads as.
+    /// The checksum, never zero: a hole in `sums` reads as zero.
     fn value(&self) -> u64 {
         self.0.finish().max(1)
     }
@@ -232,7 +232,7 @@ fn open_file(path: &Path) -> io::Result<fs::File> {
     options.read(true).custom_flags(no_follow()).open(path)
 }
 
-/// All of a file that is no symbolic link.
+/// Reads a whole file, unless it is a symbolic link.
 pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     open_file(path)?.read_to_end(&mut content)?;
@@ -258,7 +258,7 @@ mod tests {
         assert!(disk.has_segment(7, 4), "the removal is of an earlier write");
         disk.remove_segment(7, second).unwrap();
         assert!(!disk.has_segment(7, 4));
-        // One that was there at the start.
+        // A segment from before the start.
         let again = Disk::new(root.path().join("version"));
         fs::write(again.directory().join(segment_name(1)), "abcd").unwrap();
         again.remove_segment(1, 0).unwrap();
@@ -290,7 +290,7 @@ mod tests {
         assert!(disk.is_as_written(0, &sums).unwrap() && disk.is_as_written(5, &sums).unwrap());
         assert!(!disk.is_as_written(0, &[]).unwrap(), "nothing is known");
         let path = |segment| disk.directory().join(segment_name(segment));
-        // As a disk has it that lost what was not on it yet.
+        // A file as after a power failure that lost its checksum.
         fs::write(path(1), &content).unwrap();
         assert!(
             !disk.is_as_written(1, &sums).unwrap(),

@@ -1,4 +1,4 @@
-//! The fetcher's end of the socket to the host process, and the loop around it all.
+//! The fetcher's end of the socket to the host process, and its event loop.
 
 use std::fmt;
 use std::io;
@@ -19,66 +19,66 @@ use crate::store::{Limits, Store, VERSION_BYTES};
 use crate::transfer::Event;
 use crate::upstream::{OriginUrl, Timeouts, Trust, Upstream};
 
-/// Messages of the host process that are taken in one go.
+/// Messages of the host process read in one batch.
 const BATCH: usize = 64;
 
-/// Events of transfers that wait for the loop.
+/// Transfer events queued for the loop.
 const EVENTS_MAX: usize = 64;
 
-/// Threads that wait for the disk.
+/// Threads for disk operations.
 const DISK_THREADS: usize = 8;
 
-/// How long the end waits for what is being removed from the cache directory; the next start finds
+/// How long the exit waits for pending removals from the cache directory; the next start removes
 /// the rest.
 const END_WAIT: Duration = Duration::from_secs(1);
 
 /// The configuration of a fetcher.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where it may write.
+    /// The cache directory.
     pub cache_dir: PathBuf,
-    /// Most content there, but for segments that are being written, in bytes. Each object counts 12
-    /// KiB more.
+    /// Most content in the cache directory, without segments being written, in bytes. Each object
+    /// counts 12 KiB more.
     pub bytes_max: u64,
     /// Most variants of a target, 1 at least.
     pub variants_max: usize,
-    /// Most header fields of an answer; one with more is refused.
+    /// Most header fields of a response; one with more is refused.
     pub field_limits: FieldLimits,
-    /// Length of a segment, in bytes. What was cached with another one is dropped.
+    /// Length of a segment, in bytes. Content cached with another length is dropped.
     pub segment_bytes: u64,
-    /// What may be asked. One that is named twice is the same.
+    /// Origins that may be requested; duplicates have no effect.
     pub origins: Vec<OriginUrl>,
-    /// Whom origins that speak TLS are certified by.
+    /// Trusted certificates of origins with TLS.
     pub trust: Trust,
-    /// How long origins may take.
+    /// Time limits for origins.
     pub timeouts: Timeouts,
-    /// The run of the kernel that this is (`/proc/sys/kernel/random/boot_id`); empty if that is not
-    /// known. In another one, content in the cache is compared with its checksums first.
+    /// Boot ID of the running kernel (`/proc/sys/kernel/random/boot_id`); empty if unknown. After a
+    /// reboot, cached content is first verified against its checksums.
     pub boot_id: String,
 }
 
-/// How long counters may wait until they are reported.
+/// Interval between reports of counters.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// The ends of sockets that are a fetcher's.
+/// The fetcher's ends of its sockets.
 #[derive(Debug)]
 pub struct Ends {
-    /// Leads to the host process; a Unix socket that keeps messages apart.
+    /// Socket to the host process; a Unix socket that preserves message boundaries.
     pub host: OwnedFd,
-    /// The same, from where [`Order`]s come.
+    /// Socket to the supervisor, for [`Order`]s; preserves message boundaries, too.
     pub orders: OwnedFd,
-    /// A Unix stream that becomes readable when it is to end.
+    /// A Unix stream that becomes readable when the fetcher must end.
     pub stop: OwnedFd,
 }
 
-/// Why a fetcher has ended.
+/// Why a fetcher ended.
 #[derive(Debug)]
 pub enum FetcherError {
-    /// The cache directory cannot be used.
+    /// The cache directory is unusable.
     Cache(PathBuf, io::Error),
-    /// It could not be set up.
+    /// The runtime or a socket could not be set up.
     Setup(io::Error),
-    /// The socket to the host process has failed.
+    /// The socket to the host process failed.
     Socket(io::Error),
 }
 
@@ -98,10 +98,10 @@ impl fmt::Display for FetcherError {
 
 impl std::error::Error for FetcherError {}
 
-/// Fetches for the host process until that hangs up, a stop is ordered, or it has retired. `ready`
-/// is called when it is known that the cache directory can be written to; while what is there is
-/// being read, which may take long, the host process is not heard yet. `tell` is called once a
-/// second, while there is something new to tell, and again if it could not be told.
+/// Fetches for the host process until that hangs up, a stop is ordered, or the fetcher has retired.
+/// Calls `ready` once the cache directory is known to be writable; scanning it may take long, and
+/// no request is read until then. Calls `tell` once a second while counters have changed, and again
+/// if it returned false.
 pub fn run(
     config: &Config,
     ends: Ends,
@@ -116,7 +116,7 @@ pub fn run(
         .build()
         .map_err(FetcherError::Setup)?;
     let counters = runtime.block_on(serve(config, ends, ready, tell));
-    // A look-up of a name may take long, and its result is not needed any more.
+    // A name lookup may take long, and its result is not needed any more.
     runtime.shutdown_background();
     counters
 }
@@ -152,7 +152,7 @@ async fn serve(
     let ended = endpoint.listen(&mut events, &mut fetcher, tell).await;
     tokio::select! {
         () = fetcher.settle() => {}
-        // What is still queued has no reader.
+        // The events still queued have no reader.
         () = async { while events.recv().await.is_some() {} } => {}
         () = tokio::time::sleep(END_WAIT) => {}
     }
@@ -160,14 +160,15 @@ async fn serve(
     Ok(fetcher.counters().total)
 }
 
-/// Any socket that keeps messages apart may be one of datagrams here.
+/// Wraps a message socket; any socket type that preserves message boundaries works as a datagram
+/// socket here.
 fn messages(socket: OwnedFd) -> Result<UnixDatagram, FetcherError> {
     let socket = std::os::unix::net::UnixDatagram::from(socket);
     socket.set_nonblocking(true).map_err(FetcherError::Setup)?;
     UnixDatagram::from_std(socket).map_err(FetcherError::Setup)
 }
 
-/// Reads what the cache directory holds.
+/// Opens the cache directory, on another thread.
 async fn open(config: &Config) -> Result<Store, FetcherError> {
     let origins: Vec<_> = config
         .origins
@@ -188,20 +189,20 @@ async fn open(config: &Config) -> Result<Store, FetcherError> {
     store.map_err(|error| FetcherError::Cache(config.cache_dir.clone(), error))
 }
 
-/// A fetcher's sockets, while it is at work.
+/// The sockets of a running fetcher.
 struct Endpoint<'a> {
     config: &'a Config,
     host: UnixDatagram,
-    /// `None`: the supervisor is gone.
+    /// `None` once the supervisor is gone.
     orders: Option<UnixDatagram>,
     stop: UnixStream,
     buffer: Vec<u8>,
-    /// What is counted is to be told now.
+    /// A report of counters was ordered.
     is_to_tell: bool,
 }
 
 impl Endpoint<'_> {
-    /// Until the host process hangs up, or it is to end.
+    /// Runs until the host process hangs up, a stop is ordered, or the fetcher has retired.
     async fn listen(
         &mut self,
         events: &mut mpsc::Receiver<Event>,
@@ -221,7 +222,7 @@ impl Endpoint<'_> {
                 }
                 ready = self.host.readable() => {
                     ready?;
-                    // What it asks for may be of an origin that has just been made known.
+                    // A request may be for an origin that an order has just admitted.
                     self.take_orders(fetcher)?;
                     if !self.take_in(fetcher)? {
                         return Ok(());
@@ -304,7 +305,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// False if the host process has hung up.
+    /// Reads requests; returns false if the host process hung up.
     fn take_in(&mut self, fetcher: &mut Fetcher) -> io::Result<bool> {
         for _ in 0..BATCH {
             let message = match self.host.try_recv(&mut self.buffer) {
@@ -321,7 +322,7 @@ impl Endpoint<'_> {
     }
 }
 
-/// Waits for a socket that there is.
+/// Waits until the socket is readable; forever without one.
 async fn readable(socket: Option<&UnixDatagram>) -> io::Result<()> {
     match socket {
         Some(socket) => socket.readable().await,
@@ -329,8 +330,7 @@ async fn readable(socket: Option<&UnixDatagram>) -> io::Result<()> {
     }
 }
 
-/// What an error of the socket means: that there is nothing now, that the other end is gone
-/// (false), or a failure.
+/// Classifies an error of the socket: no message now (true), peer closed (false), or a failure.
 fn what_is_left(error: io::Error) -> io::Result<bool> {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(true),
@@ -339,7 +339,7 @@ fn what_is_left(error: io::Error) -> io::Result<bool> {
     }
 }
 
-/// Says as much as the socket takes. Whether the other end is gone is heard otherwise.
+/// Sends answers until the socket is full. A closed peer is detected elsewhere.
 fn hand_out(host: &UnixDatagram, fetcher: &mut Fetcher) -> io::Result<()> {
     while let Some(answer) = fetcher.answers.front() {
         let bytes = serde_json::to_vec(answer)?;

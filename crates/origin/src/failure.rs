@@ -1,4 +1,4 @@
-//! What a client gets when the origin fails, and what the log says of it.
+//! Failures of an origin: the client's response, and the reason for the log.
 
 use std::error::Error;
 use std::fmt;
@@ -8,32 +8,32 @@ use std::path::Path;
 use crate::fields::Fields;
 use crate::message::Refusal;
 
-/// Why nothing has come.
+/// Why a request or transfer failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// It cannot be reached, breaks off, or makes no sense: 502.
+    /// The origin is unreachable, disconnects, or sends a malformed response: 502.
     Broken(String),
-    /// It breaks off in the middle of a body, or that is shorter or longer than it said: 502.
+    /// The body ends early, or its length differs from the announced one: 502.
     Cut(String),
-    /// It does not answer in time: 504.
+    /// The origin does not respond in time: 504.
     Late(String),
-    /// It has failed too often, and is left alone for a while: 502.
+    /// The origin's circuit is open after too many failures: 502.
     LeftAlone,
-    /// It says itself that it cannot: 502, 503 or 504.
+    /// The origin responds with this status: 502, 503 or 504.
     Status(u16),
-    /// Its answer is none that a client could use: 502.
+    /// The response is unusable for any client: 502.
     Useless(String),
-    /// It has more header fields than are kept: 502.
+    /// The response has more header fields than are kept: 502.
     TooManyFields(String),
-    /// What came is of another version than what is here: nothing of it may be mixed.
+    /// The response is of another version than the cached one; the two must not be mixed.
     OtherVersion(String),
-    /// There is more of it than the cache may hold: 503.
+    /// The object is larger than the cache may hold: 503.
     TooLarge(String),
-    /// What others read or fetch leaves no room for it in the cache: 503.
+    /// Objects that are read or fetched leave no room in the cache: 503.
     NoRoom(String),
-    /// The cache directory does not take it: 503.
+    /// Writing to the cache directory failed: 503.
     Cache(String),
-    /// No client wants it any more.
+    /// No client waits for the response any more.
     Stopped,
 }
 
@@ -42,7 +42,7 @@ impl Failure {
         Failure::Broken(reason(error))
     }
 
-    /// Nothing can be written there.
+    /// A write to the cache directory failed.
     pub(crate) fn unwritten(directory: &Path, error: &io::Error) -> Self {
         let directory = directory.display();
         Failure::Cache(format!(
@@ -62,7 +62,7 @@ impl Failure {
         )
     }
 
-    /// The origin is well; it is this target that cannot be had.
+    /// Whether the target failed while the origin works.
     pub(crate) fn is_of_target(&self) -> bool {
         matches!(
             self,
@@ -73,7 +73,8 @@ impl Failure {
         )
     }
 
-    /// No error that what is stale may stand in for (RFC 5861 §4).
+    /// Whether the origin denied the request: stale content stands in for no such error (RFC 5861
+    /// §4).
     pub(crate) fn is_denial(&self) -> bool {
         matches!(self, Failure::Status(status) if is_denial(*status))
     }
@@ -119,14 +120,14 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The origin denies it to this request. That says nothing of what is there: neither that it has
-/// gone, nor that it may be used (RFC 9111 §4.3.3). Nor is it about when, or how often, the origin
-/// was asked.
+/// Whether the origin denied this request. A denial neither proves that the stored response has
+/// gone nor allows its use (RFC 9111 §4.3.3). Excluded are statuses about the time or rate of
+/// requests.
 pub(crate) fn is_denial(status: u16) -> bool {
     matches!(status, 400..=499) && ![404, 408, 410, 425, 429, 451].contains(&status)
 }
 
-/// An error with all that has led to it.
+/// An error's message, with those of its sources.
 fn reason(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

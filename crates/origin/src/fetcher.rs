@@ -1,15 +1,16 @@
-//! Who waits for what: one request to the origin for all who ask for the same.
+//! Tickets and transfers: one request to the origin for all clients of an object.
 //!
 //! ```text
 //!  Object      ──▶ fresh? ──yes──────────────────────────▶ Answer::Object
 //!                    │ no                                     ▲      ▲
 //!                    ▼                     304, or another ───┘      │
-//!                 Asking (one for all) ──▶ version, or it fails ─────┘ if the old one may stand in, else Refused
+//!                 Asking (one for all) ──▶ version, or it fails ─────┘ if stale may be served;
+//!                                                                   else Refused
 //!
 //!  Segment     ──▶ there? ──yes──────────────────────────▶ Answer::Segment
 //!                    │ no                                     ▲
 //!                    ▼                                        │
-//!                 a transfer comes to it soon, or another ────┘ or Lost, if the version is not to be had any more
+//!                 a transfer comes to it soon, or another ────┘ or Lost, if unavailable
 //!                 begins with it
 //! ```
 
@@ -48,43 +49,43 @@ const TICKETS_MAX: usize = 1 << 18;
 /// Transfers of one version at a time.
 const PARTS_MAX: usize = 4;
 
-/// A segment that is so near to what a transfer is about to bring is waited for.
+/// Distance to a transfer's next segment, in segments, within which a ticket waits for it.
 const NEAR_SEGMENTS: u64 = 4;
 
-/// Least segments that are fetched ahead of a client that reads on: what a fast one takes while the
-/// next is asked for.
+/// Least read-ahead for a client that reads on, in segments: enough for a fast client while the
+/// next request is on its way.
 const AHEAD_MIN: u64 = 2;
 
-/// Segments that are fetched to the end though no client waits for them any more.
+/// Remaining segments up to which a transfer completes even without a reader.
 const LAST_SEGMENTS: u64 = 4;
 
-/// Failures of a version in a row, without a segment in between, until those who wait are let down.
+/// Failures of a version in a row, without a segment in between, after which its tickets are lost.
 const FAILURES_MAX: u32 = 4;
 
-/// The wait after the first of them; it doubles with each.
+/// Wait after the first failure; doubles with each.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// The wait where the origin is left alone: it lasts a second and more.
+/// Wait while the origin's circuit is open, which lasts at least a second.
 const LEFT_ALONE_WAIT: Duration = Duration::from_secs(2);
 
-/// The status for a client without a head, where nothing tells why a version is lost.
+/// Status for a client without a response head, if the cause of the loss is unknown.
 const LOST_STATUS: u16 = 502;
 
-/// The share of the cache that makes room at once when the disk is full.
+/// The cache's fraction evicted at once when the disk is full (divisor).
 const ROOM_SHARE: u64 = 16;
 
-/// The share of the cache that answers without a length may take together, while they come or are
-/// read: they say too late how long they are, and cannot be fetched again in parts.
+/// Fraction of the cache for all responses without a length together, while they arrive or are read
+/// (divisor): their size is known too late, and they cannot be fetched again in parts.
 const UNSIZED_SHARE: u64 = 2;
 
-/// Something else fills the disk: for so long no room is made, since it would be gone at once. It
-/// doubles with each attempt that does not help, up to the other.
+/// Pause of eviction for a full disk while something else fills it, since the room would be gone at
+/// once. Doubles with each vain attempt, up to [`NO_HELP_PAUSE_MAX`].
 const NO_HELP_PAUSE: Duration = Duration::from_secs(1);
 const NO_HELP_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// See the [module documentation](self).
 pub(crate) struct Fetcher {
-    /// By their URLs.
+    /// By origin URL.
     upstreams: HashMap<Arc<str>, Arc<Upstream>>,
     store: Store,
     entries: HashMap<Key, Entry>,
@@ -92,73 +93,73 @@ pub(crate) struct Fetcher {
     asking: HashMap<VersionId, Asking>,
     live: HashMap<VersionId, Live>,
     tickets: HashMap<u64, Ticket>,
-    /// Entries with something missing.
+    /// Entries with `missing`.
     remembered: Remembered,
-    /// Too many are remembered.
+    /// Limits the warning about forgotten refusals.
     remembered_log: LogLimit,
-    /// The disk is full.
+    /// Limits the warning about a full disk.
     full_log: LogLimit,
-    /// Making room on the disk has not helped: until when none is made, and for how long that is.
+    /// Evicting for the disk did not help: end and length of the pause.
     no_help: Option<(Instant, Duration)>,
-    /// A target has too many variants.
+    /// Limits the warning about too many variants.
     variants_log: LogLimit,
-    /// What an answer may have of header fields.
+    /// Most header fields of a response.
     field_limits: FieldLimits,
-    /// An answer finds no room.
+    /// Limits the warning about responses without room.
     no_room_log: LogLimit,
-    /// For the host process.
+    /// Answers to send to the host process.
     pub(crate) answers: VecDeque<Answer>,
     events: mpsc::Sender<Event>,
-    /// What is being written down.
+    /// Metadata writes in progress.
     writes: JoinSet<()>,
     transfers: u64,
-    /// By the URLs of origins.
+    /// By origin URL.
     counters: BTreeMap<Arc<str>, OriginCounters>,
-    /// They may be others than were told last.
+    /// The counters may have changed since the last report.
     are_counters_new: bool,
-    /// Another one is to take its place: what is asked from now on is asked of that one again.
+    /// Another fetcher replaces this one: new requests go to that one.
     is_retiring: bool,
 }
 
-/// What is known of a target.
+/// State of a target's variant.
 #[derive(Default)]
 struct Entry {
     current: Option<VersionId>,
-    /// The origin is being asked on behalf of all.
+    /// A request to the origin on behalf of all tickets.
     asking: Option<VersionId>,
     missing: Option<Missing>,
 }
 
-/// A request to an origin that has not been answered.
+/// A request to an origin without a response head yet.
 struct Asking {
     key: Key,
     waiting: Vec<u64>,
     /// For one client alone.
     is_solo: bool,
-    /// For a version that is there: the answer is of use even if no client waits for it.
+    /// The request revalidates a stored version: its response is of use even without a ticket.
     is_revalidation: bool,
     transfer: Running,
-    /// Where the version goes that may come.
+    /// Directory of a new version.
     disk: Disk,
 }
 
-/// A version that is read or fetched.
+/// A version with readers or transfers.
 #[derive(Default)]
 struct Live {
     readers: HashSet<u64>,
-    /// Those who wait until they may be told of it.
+    /// Tickets without an answer, until the version is settled.
     unanswered: Vec<u64>,
     transfers: Vec<Running>,
     failures: u32,
-    /// It is tried again after a while.
+    /// A failure's pause is running.
     is_pausing: bool,
     /// The origin has another version.
     is_lost: bool,
-    /// Why no more of it comes, as the status for a client that has no head yet.
+    /// Status for clients without a response head, once no further segment comes.
     lost_status: Option<u16>,
 }
 
-/// A transfer under way: the segment that it brings next, and the one that it ends before.
+/// A running transfer: its next segment, and its end, exclusive.
 struct Running {
     number: u64,
     segments: Range<u64>,
@@ -166,12 +167,12 @@ struct Running {
 }
 
 impl Running {
-    /// It goes no further for now.
+    /// The limit holds the transfer for now.
     fn is_standing(&self) -> bool {
         *self.limit.borrow() <= self.segments.start
     }
 
-    /// It brings a segment so soon that another request would not be faster.
+    /// Whether the transfer delivers a segment so soon that another request would not be faster.
     fn is_near(&self, segment: u64) -> bool {
         let near = if self.is_standing() { 0 } else { NEAR_SEGMENTS };
         self.segments.contains(&segment) && segment - self.segments.start <= near
@@ -184,11 +185,11 @@ impl Running {
 
 struct Ticket {
     key: Key,
-    /// What its request selects, by whatever fields the target varies.
+    /// The request's variant by all selecting fields, used or not.
     selects: Variant,
-    /// How its answer comes, as far as is known.
+    /// The cache's part in the answer, as far as is known.
     how: CacheStatus,
-    /// The request whose answer it waits for, or has got.
+    /// The request whose response it waits for, or received.
     asking: Option<VersionId>,
     version: Option<VersionId>,
     /// Segments that it waits for.
@@ -196,25 +197,24 @@ struct Ticket {
     reading: Reading,
 }
 
-/// How a client reads on, in segments.
+/// A client's reading position, in segments.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
-    /// Where it has begun, and has read on without a gap.
+    /// Start of the contiguous reading.
     start: u64,
-    /// The one that it is to ask for next.
+    /// The next expected segment.
     next: u64,
-    /// The one behind the last that it needs.
+    /// End of the client's range, exclusive.
     end: u64,
-    /// What is fetched for it ends before this one.
+    /// End of the read-ahead, exclusive.
     reach: u64,
 }
 
 impl Reading {
-    /// It needs this segment, and those behind it up to `end`. As much is fetched ahead as it has
-    /// read without a gap, so that a client that leaves soon has made little come. Never more than
-    /// `ahead_max`.
+    /// Moves to this segment of a range up to `end`. Reads ahead as much as the client has read
+    /// without a gap, at most `ahead_max`, so that a client that leaves soon causes little traffic.
     fn go_on(&mut self, segment: u64, end: u64, ahead_max: u64) {
-        // What is there it does not ask for, so that it may skip some.
+        // A client does not request segments that were present, so it may skip some.
         let is_sequel = segment >= self.start && segment <= self.next.max(self.reach);
         if !is_sequel {
             self.start = segment;
@@ -252,8 +252,8 @@ impl Fetcher {
                 let names = variants.learn(key, named);
                 too_many.extend(variants.keep(key, names));
             }
-            // Of several versions of one target, which a fetcher has left that was killed, the
-            // latest counts.
+            // Of several versions of one target, left by a fetcher that was killed, the latest is
+            // current.
             let current = &mut entries.entry(key.clone()).or_default().current;
             let older = match *current {
                 Some(other) if age_s(other) <= age_s(id) => Some(id),
@@ -305,7 +305,7 @@ impl Fetcher {
         }
     }
 
-    /// All that has been counted, and what of it each origin has a part in.
+    /// All counters, in total and by origin.
     pub(crate) fn counters(&self) -> Counted<'_> {
         let cache = CacheCounters {
             evicted_objects: self.store.evicted_objects,
@@ -329,12 +329,12 @@ impl Fetcher {
         }
     }
 
-    /// Whether [`Fetcher::counters`] may say something new.
+    /// Whether [`Fetcher::counters`] may have changed since the last report.
     pub(crate) fn are_counters_new(&self) -> bool {
         self.are_counters_new
     }
 
-    /// What has been counted so far is known, or is to be told again.
+    /// Notes the result of a report; a failed one is repeated.
     pub(crate) fn on_told(&mut self, is_known: bool) {
         self.are_counters_new = !is_known;
     }
@@ -343,25 +343,25 @@ impl Fetcher {
         self.counters.entry(Arc::clone(&key.origin)).or_default()
     }
 
-    /// This origin may be asked from now on, if it could not be before.
+    /// Admits an origin, unless it is admitted already.
     pub(crate) fn admit(&mut self, url: &OriginUrl, upstream: impl FnOnce() -> Arc<Upstream>) {
         let url = Arc::clone(url.text());
         self.upstreams.entry(url).or_insert_with(upstream);
     }
 
-    /// So many bytes of content may be kept from now on.
+    /// Sets the most content, in bytes, and evicts the excess.
     pub(crate) fn resize(&mut self, bytes_max: u64) {
         self.are_counters_new = true;
         self.store.set_bytes_max(bytes_max);
         self.make_room(0);
     }
 
-    /// A target may have so many variants from now on. Those that are too many go as others come.
+    /// Sets the most variants of a target. Surplus ones are evicted when others arrive.
     pub(crate) fn set_variants_max(&mut self, variants_max: usize) {
         self.variants.variants_max = variants_max;
     }
 
-    /// An answer may have so many header fields from now on.
+    /// Sets the limits of a response's header fields.
     pub(crate) fn set_field_limits(&mut self, field_limits: FieldLimits) {
         self.field_limits = field_limits;
     }
@@ -372,13 +372,13 @@ impl Fetcher {
         }
     }
 
-    /// Takes nothing new any more.
+    /// Stops taking requests; the fetcher ends once [`Fetcher::may_end`] allows it.
     pub(crate) fn retire(&mut self) {
         self.is_retiring = true;
     }
 
-    /// It is to end, and clients that read something can read on with the next one: that finds it
-    /// there, or fetches the rest.
+    /// Whether the retiring fetcher may end: every client that reads can go on with the next
+    /// fetcher, which finds the version complete or can fetch the rest.
     pub(crate) fn may_end(&self) -> bool {
         self.is_retiring
             && self.answers.is_empty()
@@ -391,7 +391,7 @@ impl Fetcher {
             })
     }
 
-    /// Waits until all is written and removed that is to be.
+    /// Waits until all pending writes and removals are complete.
     pub(crate) async fn settle(&mut self) {
         self.asking.clear();
         self.live.clear();
@@ -399,7 +399,7 @@ impl Fetcher {
         self.store.settle().await;
     }
 
-    /// The host process asks.
+    /// Handles a message of the host process.
     pub(crate) fn on_ask(&mut self, ask: HostRequest) {
         self.are_counters_new = true;
         match ask {
@@ -430,7 +430,7 @@ impl Fetcher {
         }
     }
 
-    /// Something has become of a transfer.
+    /// Handles an event of a transfer.
     pub(crate) fn on_event(&mut self, event: Event) {
         self.are_counters_new = true;
         match event {
@@ -475,8 +475,8 @@ impl Fetcher {
         self.answer(number, key, true);
     }
 
-    /// Answers a ticket with what is there, or asks the origin for it. `counts`: it was not counted
-    /// as a hit or miss yet.
+    /// Answers a ticket from the store, or requests the object from the origin. `counts`: the
+    /// ticket was not yet counted as a hit or miss.
     fn answer(&mut self, number: u64, key: Key, counts: bool) {
         let counted = u64::from(counts);
         self.variants.touch(&key);
@@ -527,7 +527,8 @@ impl Fetcher {
         }
     }
 
-    /// Notes who asks for what. `None` if he has asked before, or gets no answer but a refusal.
+    /// Registers a ticket. `None` if its number is in use, the fetcher is retiring, or the ticket
+    /// was refused.
     fn take_up(
         &mut self,
         number: u64,
@@ -565,7 +566,7 @@ impl Fetcher {
         Some(key)
     }
 
-    /// A client has got the beginning of a version, and goes on with it, however old it is.
+    /// Gives a client the rest of the version that it began to read, however old it is.
     fn on_again(&mut self, number: u64, origin: &str, target: String, directory: &str) {
         let Some(key) = self.take_up(number, origin, target, &[]) else {
             return;
@@ -584,8 +585,8 @@ impl Fetcher {
         }
     }
 
-    /// Clients that go on with a version of the time before have said so: the others are not to be
-    /// had.
+    /// All clients of an earlier fetcher have named their versions: other outdated ones are
+    /// removed.
     fn on_settled(&mut self) {
         let is_left = |id: &VersionId| self.store.get(*id).is_some_and(|it| it.is_passing);
         let left: Vec<_> = self.store.ids().map(|(id, _)| id).filter(is_left).collect();
@@ -594,7 +595,8 @@ impl Fetcher {
         }
     }
 
-    /// Asks the origin on behalf of all, unless it is being asked; `ticket` waits for the answer.
+    /// Requests a target from the origin on behalf of all tickets, unless a request is under way;
+    /// `ticket` waits for the response.
     fn ask(&mut self, key: &Key, known: Option<Validators>, ticket: Option<u64>) {
         let asking = self.entries.get(key).and_then(|entry| entry.asking);
         if let Some(id) = asking
@@ -620,7 +622,7 @@ impl Fetcher {
     ) -> VersionId {
         let id = self.store.new_id();
         let is_revalidation = known.is_some();
-        // Nothing is written before it is known whether it is to be kept.
+        // Nothing is written before it is known whether the response is kept.
         let disk = self.store.disk(id);
         let transfer = self.transfer(id, key, disk.clone(), 0..u64::MAX, 0, What::Whole(known));
         self.count(key).requests += 1;
@@ -693,7 +695,7 @@ impl Fetcher {
             let Some(ticket) = self.tickets.get_mut(&number) else {
                 continue;
             };
-            // By all names that are known: an answer that is not kept may name others each time.
+            // By all known names: a response that is not kept may name others each time.
             let names = self.variants.names(&asked.origin, &asked.target);
             ticket.key.variant = ticket.selects.by(names);
             let key = ticket.key.clone();
@@ -701,8 +703,8 @@ impl Fetcher {
         }
     }
 
-    /// The origin says by which fields it selects: which variant its answer is, and who has asked
-    /// for others.
+    /// Records the fields by which the origin selects, and sets the response's variant. Returns the
+    /// tickets for other variants.
     fn select(&mut self, asking: &mut Asking, head: &Head) -> Vec<u64> {
         let names = self.variants.learn(&asking.key, head.varies_by());
         let variant = asking.key.variant.by(names);
@@ -732,7 +734,7 @@ impl Fetcher {
                 self.count(&key).revalidated += 1;
                 self.renew(&key, current, renewal, asking.waiting);
             }
-            // The version that it is the same as has gone meanwhile.
+            // The version that the 304 confirms has gone meanwhile.
             (Ok(Head::Same(_)), _) => {
                 if asking.waiting.is_empty() {
                     self.tidy(&key)
@@ -768,8 +770,8 @@ impl Fetcher {
         }
     }
 
-    /// Refuses waiting tickets; if the refusal is for one client, the others get requests of their
-    /// own.
+    /// Refuses waiting tickets; if the refusal is for one client, the others get their own
+    /// requests.
     fn refuse_all(&mut self, key: &Key, waiting: Vec<u64>, refusal: &Refusal, is_shared: bool) {
         let mut waiting = waiting.into_iter();
         let count = if is_shared { usize::MAX } else { 1 };
@@ -781,7 +783,7 @@ impl Fetcher {
         }
     }
 
-    /// The version that is known is the one that the origin has.
+    /// Updates the current version after a 304.
     fn renew(&mut self, key: &Key, current: VersionId, renewal: Renewal, waiting: Vec<u64>) {
         let Some(version) = self.store.get(current) else {
             return;
@@ -804,7 +806,7 @@ impl Fetcher {
             }
             return;
         }
-        // From now on it is for one client: the first who has asked.
+        // From now on the version is for one client: the first ticket.
         let mut waiting = waiting.into_iter();
         if let Some(first) = waiting.next() {
             self.count(key).passed += 1;
@@ -847,7 +849,7 @@ impl Fetcher {
         self.tidy(key);
     }
 
-    /// What may be served although the origin fails.
+    /// The current version, if it may be served although the origin fails.
     fn stand_in(&self, current: Option<VersionId>) -> Option<VersionId> {
         let now_s = unix_time_s();
         current.filter(|&id| {
@@ -856,7 +858,8 @@ impl Fetcher {
         })
     }
 
-    /// The origin does not give it: those who wait get what is there, if that may stand in.
+    /// Serves the current version to waiting tickets, if it may stand in for the failure; else
+    /// refuses them.
     fn make_do(
         &mut self,
         key: &Key,
@@ -885,7 +888,7 @@ impl Fetcher {
         self.keep_missing(key, Missing::Broken(broken), None);
     }
 
-    /// `names`: by what the target varies, as the origin has just said.
+    /// Remembers a refusal or failure. `names`: the fields of its `Vary`, if the origin responded.
     fn keep_missing(&mut self, key: &Key, missing: Missing, names: Option<Names>) {
         self.forget_missing(key);
         if self.remembered.is_full_for(key, &missing) {
@@ -897,7 +900,7 @@ impl Fetcher {
         self.keep_variant(key, names);
     }
 
-    /// Forgets all that is missing: the origin may be asked for it again.
+    /// Forgets all refusals and failures: the origin may be asked again.
     fn evict_missing(&mut self) {
         for entry in self.entries.values_mut() {
             entry.missing = None;
@@ -919,7 +922,7 @@ impl Fetcher {
         }
     }
 
-    /// A version has begun to come.
+    /// Stores a version whose response has begun.
     fn on_version(&mut self, id: VersionId, asking: Asking, meta: Meta) {
         let Asking {
             key,
@@ -932,8 +935,8 @@ impl Fetcher {
         let names = meta.varies_by();
         let is_shared = meta.freshness.may_be_shared;
         let is_kept = is_shared && !is_solo;
-        // What does not come in parts stays as long as it is read: all of it has room from the
-        // start.
+        // A version that is not served in parts stays while it is read: all its content gets room
+        // from the start.
         let promised = if meta.is_in_parts() {
             0
         } else {
@@ -954,7 +957,7 @@ impl Fetcher {
             return self.on_no_answer(&key, waiting, None, &failure);
         }
         if !is_kept && waiting.is_empty() {
-            // It was asked for in advance, and only a request that asks for it may have it.
+            // A revalidation without a ticket, whose response may serve only the client that asks.
             return self.tidy(&key);
         }
         self.make_room(VERSION_BYTES.saturating_add(promised));
@@ -970,7 +973,7 @@ impl Fetcher {
         let in_parts = meta.is_in_parts();
         self.store.insert(id, key.clone(), meta, disk);
         self.store.promise(id, promised);
-        // Of what comes in parts, no client has said yet which one it needs.
+        // No client has requested a segment of a version in parts yet.
         let is_held = in_parts && end > LAST_SEGMENTS;
         transfer
             .limit
@@ -987,7 +990,7 @@ impl Fetcher {
                     .map_or(CacheStatus::Miss, |it| it.how);
                 self.give(ticket, id, how);
             }
-            // It may have no reader: it came in advance, or all that asked are gone.
+            // Without a reader, the version came in advance, or all its clients are gone.
             return self.clean(id);
         }
         self.count(&key).passed += 1;
@@ -1002,12 +1005,11 @@ impl Fetcher {
         for other in waiting {
             self.start(&key, None, vec![other], true);
         }
-        // The one it was for may have gone.
+        // Its only client may be gone.
         self.clean(id);
     }
 
-    /// A variant of a target is there. If that has too many, those that were asked for least
-    /// recently go.
+    /// Adds a variant of a target. If there are too many, evicts the least recently requested.
     fn keep_variant(&mut self, key: &Key, names: Option<Names>) {
         let evicted = match names {
             Some(names) => self.variants.keep(key, names),
@@ -1035,8 +1037,8 @@ impl Fetcher {
         }
     }
 
-    /// An answer that does not come in parts is longer than what is read or fetched leaves room
-    /// for.
+    /// Refuses a response that is not served in parts and exceeds the room that versions with
+    /// readers or transfers leave.
     fn refuse_for_room(&mut self, key: &Key, waiting: Vec<u64>, bytes: u64) {
         self.count(key).no_room += 1;
         let failure = Failure::NoRoom(format!(
@@ -1057,7 +1059,7 @@ impl Fetcher {
         self.tidy(key);
     }
 
-    /// Something is about to be written. Without a reply, it is not.
+    /// Makes room for a write. Without a reply, the write is abandoned.
     fn on_room(&mut self, id: VersionId, bytes: u64, reply: oneshot::Sender<()>) {
         if !self.store.is_promised_whole(id) {
             if let Some(failure) = self.is_too_much(id, bytes) {
@@ -1072,7 +1074,7 @@ impl Fetcher {
         }
     }
 
-    /// Segments that a transfer may run ahead of those who read.
+    /// Most segments of read-ahead.
     fn window(&self) -> u64 {
         (self.store.bytes_max() / self.store.segment_bytes / 4).max(2)
     }
@@ -1084,8 +1086,7 @@ impl Fetcher {
         }
     }
 
-    /// The origin has denied a version: it is of use again if the origin says that it is still the
-    /// same.
+    /// Makes a version stale that the origin denied: it is usable again after revalidation.
     fn doubt(&mut self, id: VersionId) {
         let Some(version) = self.store.get_mut(id) else {
             return;
@@ -1098,8 +1099,7 @@ impl Fetcher {
         }
     }
 
-    /// Another version has taken its place, or it is not to be had any more: no other client gets
-    /// it.
+    /// Excludes a version from further requests, since it was replaced or has gone.
     fn supersede(&mut self, id: VersionId) {
         let Some(version) = self.store.get_mut(id) else {
             return;
@@ -1112,18 +1112,19 @@ impl Fetcher {
             entry.current = None;
         }
         self.clean(id);
-        // It may be read for long, and a fetcher that begins meanwhile must not take it for the
-        // latest.
+        // It may have readers for long, and a fetcher that starts meanwhile must not take it for
+        // the latest.
         self.write_down(id);
     }
 
-    /// Writes down what is known of a version, if all that is needed is known.
+    /// Writes a version's metadata, once its length is known.
     fn write_down(&mut self, id: VersionId) {
         let Some(record) = self.store.record(id) else {
             return;
         };
         let events = self.events.clone();
-        // What is served already is so without it, until a restart: nothing goes for that.
+        // A version that is served already needs no room made: it only lacks the metadata after a
+        // restart.
         let makes_room = self.store.get(id).is_some_and(|it| !it.is_settled);
         self.writes.spawn(async move {
             let result = if makes_room {
@@ -1148,7 +1149,7 @@ impl Fetcher {
                 let what = directory.display();
                 tracing::warn!("{what}: {error}; it will be lost with a restart");
             }
-            // No client has heard of it.
+            // No client has received the version.
             Err(error) => {
                 let failure = Failure::unwritten(&directory, &error);
                 self.break_off(id, &failure, true);
@@ -1163,7 +1164,7 @@ impl Fetcher {
         }
     }
 
-    /// The ticket is for this version, which has come so.
+    /// Assigns a version to a ticket.
     fn give(&mut self, number: u64, id: VersionId, how: CacheStatus) {
         self.mark(number, how);
         let (Some(ticket), Some(version)) = (self.tickets.get_mut(&number), self.store.get_mut(id))
@@ -1179,7 +1180,7 @@ impl Fetcher {
         self.tell_all(id);
     }
 
-    /// Clients that wait for it get it, if it is known well enough.
+    /// Answers all tickets of a version, once it is settled and its length is known.
     fn tell_all(&mut self, id: VersionId) {
         let version = self.store.get(id).filter(|version| version.is_settled);
         let (Some(size_bytes), Some(live)) = (
@@ -1264,13 +1265,13 @@ impl Fetcher {
             }
             self.fetch(id, segment);
         }
-        // One that has asked may have been let down by now.
+        // The ticket may have been lost by now.
         let reach = self.tickets.get(&number).map(|it| it.reading.reach);
         self.widen(id, segment, reach.unwrap_or(0));
     }
 
-    /// How far is fetched for the clients that wait for a segment, and where the need of all of
-    /// them ends.
+    /// The end of the read-ahead of all clients that wait for a segment, and the end of their
+    /// ranges.
     fn reach(&self, id: VersionId, segment: u64) -> (u64, u64) {
         let readers = self.live.get(&id).map(|live| live.readers.iter());
         let tickets = readers.into_iter().flatten();
@@ -1286,8 +1287,7 @@ impl Fetcher {
         })
     }
 
-    /// A client could not open a segment that was said to be there. Whatever has become of it, it
-    /// is fetched again.
+    /// Fetches a segment again that a client could not open, though it was reported as present.
     fn on_missing(&mut self, number: u64, segment: u64, end: u64) {
         let Some(id) = self.tickets.get(&number).and_then(|it| it.version) else {
             return;
@@ -1318,7 +1318,7 @@ impl Fetcher {
         self.on_segment(number, segment, end);
     }
 
-    /// Transfers that bring what is behind this segment may go on to `limit`.
+    /// Raises the limit of transfers that are not beyond this segment or `limit`.
     fn widen(&mut self, id: VersionId, segment: u64, limit: u64) {
         let Some(live) = self.live.get(&id) else {
             return;
@@ -1334,7 +1334,7 @@ impl Fetcher {
         }
     }
 
-    /// Sees to it that a segment comes that is missing.
+    /// Ensures that a missing segment is fetched.
     fn fetch(&mut self, id: VersionId, segment: u64) {
         let Some(version) = self.store.get(id) else {
             return self.let_down(id);
@@ -1348,11 +1348,11 @@ impl Fetcher {
         }
         let in_parts = meta.is_in_parts() && !live.is_lost;
         if in_parts {
-            // One that was begun at the start, and not for this, holds a connection to the origin.
+            // A transfer from the start, not for this segment, occupies a connection to the origin.
             live.transfers.retain(|it| *it.limit.borrow() > 0);
         }
         if in_parts && live.transfers.len() >= PARTS_MAX {
-            // One that no client waits for may stand still for ever.
+            // A transfer without a waiting client may stand still for ever.
             let tickets = live.readers.iter().filter_map(|it| self.tickets.get(it));
             let wanted: Vec<_> = tickets.flat_map(|it| it.wants.iter().copied()).collect();
             let is_vain = |it: &Running| !wanted.iter().any(|wanted| it.segments.contains(wanted));
@@ -1371,7 +1371,7 @@ impl Fetcher {
             return;
         }
         if live.transfers.len() >= PARTS_MAX {
-            // It is looked at again when one of them has ended.
+            // The end of a transfer starts the next attempt.
             return;
         }
         if live.is_pausing {
@@ -1396,8 +1396,7 @@ impl Fetcher {
         self.begin(id, segment..end, reach, what);
     }
 
-    /// Sees to it that all of a version comes again that does not come in parts, if there is no
-    /// doubt that it is the same.
+    /// Fetches a version that is not served in parts again as a whole, if its validator is strong.
     fn fetch_whole(&mut self, id: VersionId) {
         let meta = self.store.get(id).map(|version| version.meta.clone());
         let meta = meta.filter(Meta::can_come_again);
@@ -1428,13 +1427,13 @@ impl Fetcher {
         self.live.entry(id).or_default().transfers.push(transfer);
     }
 
-    /// A segment has come: its length in bytes, and the number of its write.
+    /// Adds a segment: its length in bytes, and the number of its write.
     fn on_stored(&mut self, id: VersionId, number: u64, segment: u64, (bytes, write): (u64, u64)) {
         if let Some(key) = self.store.get(id).map(|version| version.key.clone()) {
             self.count(&key).fetched_bytes += bytes;
         }
         if !self.store.add(id, segment, bytes, write) {
-            // It has gone meanwhile, and this has come behind.
+            // The version was removed meanwhile, and this write came after.
             self.live.remove(&id);
             return self.store.remove(id);
         }
@@ -1448,7 +1447,7 @@ impl Fetcher {
                 return true;
             }
             transfer.segments.start = segment + 1;
-            // It would bring what is there, or what no client waits for.
+            // Its next segments are present, or no client waits for them.
             let is_vain = next_there || (!is_wanted && !transfer.is_about_to_end());
             !(in_parts && is_vain)
         });
@@ -1464,7 +1463,7 @@ impl Fetcher {
         self.go_on(id);
     }
 
-    /// Why a version that does not say how long it is must not become longer by so many bytes.
+    /// The failure if a version without a length would grow beyond its share by this many bytes.
     fn is_too_much(&self, id: VersionId, bytes: u64) -> Option<Failure> {
         let version = self.store.get(id)?;
         if version.meta.size_bytes.is_some() {
@@ -1484,7 +1483,7 @@ impl Fetcher {
         })
     }
 
-    /// A version has made room for others.
+    /// Drops the state of an evicted version.
     fn on_gone(&mut self, id: VersionId, key: &Key) {
         self.live.remove(&id);
         if let Some(entry) = self.entries.get_mut(key)
@@ -1500,7 +1499,7 @@ impl Fetcher {
             .no_help
             .is_some_and(|(until, _)| Instant::now() < until)
         {
-            // Without an answer, it is not tried again.
+            // Without a reply, the write is not repeated.
             return;
         }
         let Full { content_of, made } = full;
@@ -1521,8 +1520,8 @@ impl Fetcher {
         self.store.tell_when_removed(made);
     }
 
-    /// Where something else takes the room that the cache makes, the cache does not make more and
-    /// more.
+    /// Pauses eviction for the disk after a vain attempt, so that the cache does not shrink further
+    /// and further while something else fills the disk.
     fn on_room_made(&mut self, has_helped: bool) {
         if has_helped {
             self.no_help = None;
@@ -1545,7 +1544,7 @@ impl Fetcher {
 
     fn on_ended(&mut self, id: VersionId, number: u64, result: Result<u64, Failure>) {
         if self.store.get(id).is_none() {
-            // It has gone meanwhile, and may have come back as a directory.
+            // The version was removed meanwhile, and a write may have created its directory again.
             return self.store.remove(id);
         }
         let Some(live) = self.live.get_mut(&id) else {
@@ -1562,7 +1561,7 @@ impl Fetcher {
             Ok(bytes) => {
                 if version.meta.size_bytes.is_none() {
                     version.meta.size_bytes = Some(bytes);
-                    // All of it is there.
+                    // The version is complete.
                     version.is_settled = true;
                     self.write_down(id);
                     self.tell_all(id);
@@ -1575,14 +1574,14 @@ impl Fetcher {
         self.clean(id);
     }
 
-    /// A transfer has failed. It is tried again, if that may help.
+    /// Handles the failure of a transfer; tries again if that may help.
     fn on_broken_off(&mut self, id: VersionId, failure: &Failure) {
         let in_parts = self.store.get(id).is_some_and(|it| it.meta.is_in_parts());
         let live = self.live.entry(id).or_default();
         live.failures += 1;
         let is_over = !failure.is_passing() || live.failures >= FAILURES_MAX;
         if !in_parts || is_over {
-            // One that breaks off again and again may never have been as it said.
+            // A version that breaks off repeatedly may never have been as announced.
             let is_lost =
                 matches!(failure, Failure::OtherVersion(_) | Failure::Cut(_)) || !in_parts;
             return self.break_off(id, failure, is_lost);
@@ -1611,7 +1610,7 @@ impl Fetcher {
         }
     }
 
-    /// No more of a version comes. If it `is_lost`, no other client gets what is there.
+    /// Ends the fetching of a version. If it `is_lost`, its present segments serve no other client.
     fn break_off(&mut self, id: VersionId, failure: &Failure, is_lost: bool) {
         self.tell_of_break(id, failure);
         let key = self.store.get(id).map(|version| version.key.clone());
@@ -1632,7 +1631,7 @@ impl Fetcher {
         }
     }
 
-    /// A client that waits for a segment of it that no transfer brings gets one that does.
+    /// Starts transfers for the requested segments that no transfer brings.
     fn go_on(&mut self, id: VersionId) {
         let Some(live) = self.live.get(&id) else {
             return;
@@ -1646,7 +1645,7 @@ impl Fetcher {
         }
     }
 
-    /// Those who wait for segments of it do not get them.
+    /// Ends all tickets of a version that wait for segments.
     fn let_down(&mut self, id: VersionId) {
         let Some(live) = self.live.get(&id) else {
             return;
@@ -1688,8 +1687,7 @@ impl Fetcher {
         }
     }
 
-    /// No client waits for an answer any more: the origin is not asked, or hears that it need not
-    /// answer.
+    /// Cancels a request to the origin that no client waits for any more.
     fn give_up(&mut self, id: VersionId, key: &Key) {
         self.asking.remove(&id);
         if let Some(entry) = self.entries.get_mut(key)
@@ -1700,7 +1698,7 @@ impl Fetcher {
         self.tidy(key);
     }
 
-    /// A ticket does not read its version any more.
+    /// Ends a ticket's reading of its version.
     fn release(&mut self, number: u64) {
         let id = self
             .tickets
@@ -1716,14 +1714,14 @@ impl Fetcher {
         if let Some(version) = self.store.get_mut(id) {
             version.readers = version.readers.saturating_sub(1);
         }
-        // Its ticket is about to go, and finds what to clean by that.
+        // The caller removes the ticket, and cleans up by its other fields.
         if let Some(ticket) = self.tickets.get_mut(&number) {
             ticket.wants.clear();
         }
         self.clean(id);
     }
 
-    /// Nothing is kept of a version that is neither read nor fetched nor to be had.
+    /// Removes a version without readers and transfers that cannot be served again.
     fn clean(&mut self, id: VersionId) {
         if let Some(live) = self.live.get_mut(&id) {
             if !live.readers.is_empty() {
@@ -1745,7 +1743,7 @@ impl Fetcher {
         let is_left = version.meta.is_in_parts() || self.store.is_whole(version);
         let key = version.key.clone();
         if version.is_passing || (!is_fetched && !is_left) {
-            // Transfers end with this.
+            // Dropping the limits ends the transfers.
             self.live.remove(&id);
             self.store.remove(id);
             if let Some(entry) = self.entries.get_mut(&key)
@@ -1771,14 +1769,14 @@ impl Fetcher {
     }
 }
 
-/// What clients tell the version by.
+/// The tag of a version for clients.
 fn tag(key: &Key, meta: &Meta, id: VersionId) -> u64 {
-    // Keys that are no secret: the same version has the same tag after a restart.
+    // The keys are not secret: the same version has the same tag after a restart.
     let mut hasher = SipHasher13::new();
-    // Once another origin has what this one had, it is another version, whatever tag it has there.
+    // A different origin means a different version, even with the same tag.
     hasher.write(key.origin.as_bytes());
     hasher.write(key.target.as_bytes());
-    // Origins may have one tag for all variants, though they should not.
+    // Some origins send one tag for all variants, though they should not.
     for (name, value) in key.variant.fields() {
         for text in [name, value] {
             hasher.write(text.as_bytes());
@@ -1809,7 +1807,7 @@ mod tests {
             reading.reach
         };
         assert_eq!([0, 1, 2, 3, 4].map(|it| reach(it, 100)), [3, 4, 6, 8, 10]);
-        // It has not asked for what was there.
+        // It did not request the present segments.
         assert_eq!(reach(10, 100), 22);
         assert_eq!(reach(20, 100), 37, "never more than so much");
         assert_eq!(reach(70, 100), 73, "elsewhere");
@@ -1827,7 +1825,7 @@ mod tests {
         assert!(fetcher.are_counters_new());
     }
 
-    /// A fetcher whose directory is empty and that knows no origin.
+    /// A fetcher with an empty directory and no origin.
     fn idle(root: &std::path::Path) -> Fetcher {
         let limits = Limits {
             bytes_max: 10_000,
@@ -1859,7 +1857,7 @@ mod tests {
                 };
                 let freshness = Freshness::of(StatusCode::NOT_FOUND, &HeaderMap::new(), 0, 0);
                 let missing = Missing::Refused(refusal, freshness);
-                // Twice: the second time it takes the place of the first.
+                // Twice: the second replaces the first.
                 for missing in [
                     Missing::Broken(Broken::next(None, &Failure::LeftAlone, Instant::now())),
                     missing,

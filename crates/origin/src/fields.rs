@@ -1,5 +1,5 @@
-//! The header fields of an origin's answer: which are kept and passed on (RFC 9111 §3.1), which a
-//! 304 replaces (§3.2), and how many there may be.
+//! Header fields of an origin's response: which are kept and passed on (RFC 9111 §3.1), which a 304
+//! replaces (§3.2), and their limits.
 
 use std::fmt;
 use std::iter;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::freshness;
 
-/// Fields that are about one connection (RFC 9110 §7.6.1, RFC 9111 §3.1, RFC 9114 §4.2).
+/// Fields of one connection (RFC 9110 §7.6.1, RFC 9111 §3.1, RFC 9114 §4.2).
 const HOP_BY_HOP: [&str; 11] = [
     "connection",
     "http2-settings",
@@ -26,7 +26,7 @@ const HOP_BY_HOP: [&str; 11] = [
     "upgrade",
 ];
 
-/// Fields that the server states itself: it has the content in its own pieces, under its own tag
+/// Fields that the server sets itself: it serves the content in its own pieces, under its own tag
 /// and age, and at its own address (`Alt-Svc`).
 const OWN: [&str; 8] = [
     "accept-ranges",
@@ -39,8 +39,8 @@ const OWN: [&str; 8] = [
     "server",
 ];
 
-/// Fields that describe the stored bytes. A 304 has none of these bytes, so its fields replace none
-/// of these (RFC 9111 §3.2); nor do they fit a page that the server writes itself.
+/// Fields that describe the stored bytes. A 304 has no content, so its fields replace none of them
+/// (RFC 9111 §3.2); nor do they fit a page that the server writes itself.
 const OF_BYTES: [&str; 5] = [
     "content-digest",
     "content-encoding",
@@ -49,7 +49,7 @@ const OF_BYTES: [&str; 5] = [
     "repr-digest",
 ];
 
-/// Further fields about a body that is not passed on.
+/// Further fields that describe a body, dropped if it is not passed on.
 const OF_BODY: [&str; 4] = [
     "content-disposition",
     "content-language",
@@ -57,23 +57,23 @@ const OF_BODY: [&str; 4] = [
     "content-type",
 ];
 
-/// Most header fields of an answer.
+/// Limits of a response's header fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldLimits {
-    /// Of all that are kept: names, values, and two bytes for each field.
+    /// Most bytes of kept fields: names, values, and two for each field.
     pub bytes_max: usize,
-    /// How many are kept.
+    /// Most kept fields.
     pub count_max: usize,
 }
 
 impl FieldLimits {
-    /// The largest `bytes_max`: with a `Location` they have to fit into a message.
+    /// The largest `bytes_max`: the fields must fit into a message beside a `Location`.
     pub const BYTES_MAX: usize = 20 << 10;
 
     /// The largest `count_max`.
     pub const COUNT_MAX: usize = 256;
 
-    /// Why these fields are too many.
+    /// The reason if these fields exceed a limit.
     pub(crate) fn excess(&self, fields: &Fields) -> Option<String> {
         let (bytes, count) = (fields.bytes(), fields.iter().count());
         if bytes > self.bytes_max {
@@ -101,16 +101,15 @@ impl Default for FieldLimits {
     }
 }
 
-/// Fields of an answer as they are kept: a line `name:value` for each, in the order of arrival.
-/// Each byte of a value is the character of that number, so that bytes beyond ASCII can be written
-/// as JSON.
+/// Kept fields of a response: a line `name:value` for each, in the order of arrival. Each byte of a
+/// value is stored as the character with that code, so that JSON can represent bytes beyond ASCII.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Fields(Box<str>);
 
 impl Fields {
-    /// Those of an answer that came at this time which are kept. A missing or unreadable `Date` is
-    /// that time (RFC 9110 §6.6.1).
+    /// The kept fields of a response that arrived at this time. A missing or unreadable `Date`
+    /// becomes that time (RFC 9110 §6.6.1).
     pub(crate) fn of(all: &HeaderMap, answered_s: u64) -> Fields {
         let named = connection_options(all);
         let mut lines = String::new();
@@ -137,7 +136,8 @@ impl Fields {
             .filter_map(|line| line.split_once(':'))
     }
 
-    /// The same as a server uses them; `None` if one of them is no field, or none that is kept.
+    /// Returns the fields as header fields; `None` if any field is invalid, or is one that is not
+    /// kept.
     pub fn to_headers(&self) -> Option<Vec<(HeaderName, HeaderValue)>> {
         let headers = self.iter().map(|(name, value)| {
             let name: HeaderName = name.parse().ok()?;
@@ -155,7 +155,7 @@ impl Fields {
         self.iter().filter(is_it).map(|(_, value)| value)
     }
 
-    /// Their length in an answer, in bytes.
+    /// Length of the fields in a response, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.0.chars().count()
     }
@@ -165,7 +165,7 @@ impl Fields {
         self.0.len()
     }
 
-    /// Those of an answer whose body is not passed on.
+    /// Removes the fields that describe the body.
     pub(crate) fn without_body(self) -> Fields {
         let is_of_body = |name: &str| OF_BYTES.contains(&name) || OF_BODY.contains(&name);
         self.retain(|name| !is_of_body(name))
@@ -176,7 +176,7 @@ impl Fields {
         Fields::from_lines(kept)
     }
 
-    /// The same fields with another value of some.
+    /// Replaces the values for which `map` returns another one.
     pub(crate) fn map(self, map: impl Fn(&str, &str) -> Option<String>) -> Fields {
         let mut lines = String::new();
         for (name, value) in self.iter() {
@@ -195,7 +195,7 @@ impl Fields {
         *self = Fields::from_lines(kept.chain(newer.iter().filter(is_new)));
     }
 
-    /// Adds them to others, as far as those have none of the same name.
+    /// Adds the fields whose names `others` lacks.
     pub(crate) fn add_to(&self, others: &mut HeaderMap) {
         let mut added = HeaderMap::new();
         for (name, value) in self.to_headers().unwrap_or_default() {
@@ -247,13 +247,13 @@ fn push_text(lines: &mut String, name: &str, value: &str) {
     lines.extend(iter::once(name).chain([":", value, "\n"]));
 }
 
-/// The bytes of a value; `None` if a character is none.
+/// The bytes of a value; `None` if a character is not a byte.
 fn bytes_of(value: &str) -> Option<Vec<u8>> {
     value.chars().map(|it| u8::try_from(it).ok()).collect()
 }
 
 fn date_text(unix_s: u64) -> String {
-    // Later than any date that HTTP can write it is no time that a clock has.
+    // HTTP dates end with the year 9999; later times are clamped.
     let at = UNIX_EPOCH.checked_add(Duration::from_secs(unix_s.min(DATE_MAX_S)));
     httpdate::fmt_http_date(at.unwrap_or(UNIX_EPOCH))
 }

@@ -1,4 +1,4 @@
-//! How long an answer may be used (RFC 9111), by a cache that many share.
+//! How long a response may be used by a shared cache (RFC 9111).
 
 use http::header::{
     AGE, CACHE_CONTROL, DATE, EXPIRES, HeaderName, LAST_MODIFIED, SET_COOKIE, VARY,
@@ -6,44 +6,44 @@ use http::header::{
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 
-/// No lifetime is longer, in seconds (RFC 9111 §1.2.2: what does not fit is 2^31).
+/// Longest lifetime, in seconds; longer ones are cut to it (RFC 9111 §1.2.2: 2^31).
 const SECONDS_MAX: u64 = 1 << 31;
 
-/// The share of its age since its modification for which an answer that says nothing is fresh (RFC
-/// 9111 §4.2.2).
+/// Divisor for the heuristic lifetime: a response without an explicit one is fresh for this share
+/// of the time since its modification (RFC 9111 §4.2.2).
 const HEURISTIC_SHARE: u64 = 10;
 
-/// And never longer, in seconds.
+/// Longest heuristic lifetime, in seconds.
 const HEURISTIC_MAX_S: u64 = 24 * 3600;
 
-/// What an answer says about its use. Times are in seconds since the epoch.
+/// Lifetime and limits of a response's use. Times are in seconds since the epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Freshness {
-    /// Others than the one who has asked may have it.
+    /// Whether clients other than the requester may get it.
     pub(crate) may_be_shared: bool,
     /// When its age was zero, as far as is known (RFC 9111 §4.2.3).
     born_s: u64,
-    /// For how long it is fresh, from then on.
+    /// Freshness lifetime, from `born_s` on.
     lifetime_s: u64,
-    /// For how long it may be used after that while a fresh one is asked for (RFC 5861 §3).
+    /// Time after the lifetime in which it may be used while it is revalidated (RFC 5861 §3).
     while_revalidate_s: u64,
-    /// The same if the origin fails (RFC 5861 §4).
+    /// Time after the lifetime in which it may be used if the origin fails (RFC 5861 §4).
     if_error_s: u64,
 }
 
-/// What may be done with it now.
+/// How a stored response may be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// It may be used.
     Fresh,
-    /// It may be used, and the origin is to be asked meanwhile.
+    /// It may be used, while the origin is asked to revalidate it.
     WhileRevalidating,
-    /// The origin is to be asked first.
+    /// The origin must be asked first.
     Stale,
 }
 
 impl Freshness {
-    /// Of an answer with this status and these fields, that was asked for and came at these times.
+    /// Freshness of a response, from the times of request and response.
     pub(crate) fn of(
         status: StatusCode,
         fields: &HeaderMap,
@@ -60,7 +60,7 @@ impl Freshness {
 
         let expires_s = fields
             .contains_key(EXPIRES)
-            // What is no date is in the past (§5.3).
+            // An invalid date is in the past (§5.3).
             .then(|| date(fields, &EXPIRES).map_or(0, |at_s| at_s.saturating_sub(date_s)));
         let heuristic_s = || {
             let modified_s = date(fields, &LAST_MODIFIED).filter(|_| is_heuristic(status))?;
@@ -96,7 +96,7 @@ impl Freshness {
         now_s.saturating_sub(self.born_s)
     }
 
-    /// The origin has denied it to a client: it may be used again when the origin says that it may.
+    /// Makes the response stale: the origin denied a request for it, and must revalidate it first.
     pub(crate) fn doubt(&mut self) {
         (self.lifetime_s, self.while_revalidate_s, self.if_error_s) = (0, 0, 0);
     }
@@ -114,7 +114,7 @@ impl Freshness {
         }
     }
 
-    /// It may be used if the origin fails.
+    /// Whether it may be used if the origin fails.
     pub(crate) fn stands_in(&self, now_s: u64) -> bool {
         self.staleness_s(now_s)
             .is_none_or(|by_s| by_s < self.if_error_s.max(self.while_revalidate_s))
@@ -149,15 +149,15 @@ impl Control {
         let mut parts = directive.splitn(2, |&byte| byte == b'=');
         let name = parts.next().unwrap_or_default().trim_ascii();
         let value = parts.next().map(<[u8]>::trim_ascii);
-        // §4.2.1: of what is said twice the stricter counts, and what is no number is no time.
+        // §4.2.1: of duplicates the stricter counts; an invalid number counts as zero.
         let least = |known: Option<u64>| {
             let seconds = value.and_then(seconds).unwrap_or(0);
             Some(known.map_or(seconds, |known| known.min(seconds)))
         };
         match name.to_ascii_lowercase().as_slice() {
             b"no-store" => self.no_store = true,
-            // With fields named, it is about these; a cache that keeps the rest must leave them out
-            // (§5.2.2.4). Simpler is stricter.
+            // With fields named, the directive covers these fields only, and a cache that keeps the
+            // rest must omit them (§5.2.2.4). Ignoring the names is simpler and stricter.
             b"no-cache" => self.no_cache = true,
             b"private" => self.private = true,
             b"must-revalidate" | b"proxy-revalidate" => self.must_revalidate = true,
@@ -170,7 +170,7 @@ impl Control {
     }
 }
 
-/// Elements of a list, where commas may stand in quotes.
+/// Splits a list at its commas, except within quotes.
 fn directives(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut is_quoted = false;
     value
@@ -189,7 +189,7 @@ fn seconds(value: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    // Too long to be a number is more than the most.
+    // Digits that overflow exceed the maximum.
     Some(digits.parse().unwrap_or(SECONDS_MAX).min(SECONDS_MAX))
 }
 
@@ -211,9 +211,8 @@ pub(crate) fn parse_date(text: &str) -> Option<u64> {
     Some(since.as_secs())
 }
 
-/// It may be another one for another client, whatever fields their requests have. Those that are
-/// named are seen to by
-/// [`crate::vary`]: an answer cannot depend on fields that the fetcher does not send.
+/// Whether the response varies by more than request fields (`Vary: *`). Named fields are left to
+/// [`crate::vary`]: a response cannot depend on fields that the fetcher does not send.
 fn varies_by_all(fields: &HeaderMap) -> bool {
     let mut names = fields
         .get_all(VARY)
@@ -222,7 +221,7 @@ fn varies_by_all(fields: &HeaderMap) -> bool {
     names.any(|name| name == b"*")
 }
 
-/// RFC 9110 §15.1: statuses whose answers may be taken for fresh though they do not say so.
+/// RFC 9110 §15.1: statuses whose responses may be fresh without an explicit lifetime.
 fn is_heuristic(status: StatusCode) -> bool {
     matches!(status.as_u16(), 200 | 203 | 300 | 301 | 308 | 404 | 410)
 }

@@ -1,38 +1,38 @@
-//! Origin pull: what clients ask for and is not there is fetched from an HTTP origin, once, and
-//! kept in a cache directory.
+//! Origin pull: objects that clients request and the cache lacks are fetched from an HTTP origin,
+//! once, and kept in a cache directory.
 //!
-//! This is the *fetcher*. It stands beside the data path: the host process asks it for objects over
-//! a socket ([`message`]), and learns where in the cache directory their bytes lie; the NIC stack
-//! reads them from there. The fetcher never sees a client.
+//! This is the *fetcher*. It stands beside the data path: the host process requests objects over a
+//! socket ([`message`]), and receives the places of their bytes in the cache directory; the NIC
+//! stack reads them from there. The fetcher never sees a client.
 //!
 //! An object lies in a directory of its own, cut into *segments* of a fixed size. A segment is
-//! written under another name and renamed when it is complete, so that no file ever changes that a
-//! reader may see. Which segments are there is all that changes. Another version of the object is
-//! another directory.
+//! written under a temporary name and renamed when it is complete, so that no file changes while a
+//! reader may see it. Only the set of segments changes. Another version of the object is another
+//! directory.
 //!
 //! | Module | Its one idea |
 //! |---|---|
-//! | [`message`] | what host process and fetcher say to each other |
-//! | `fetcher` | who waits for what: one request to the origin for all who ask for the same |
-//! | `transfer` | one request to the origin, and its answer on the way into segments |
-//! | `content_range` | which bytes of an object an answer has (RFC 9110 §14.4) |
-//! | `store` | versions and segments that are there, and which make room for others |
+//! | [`message`] | messages between host process and fetcher |
+//! | `fetcher` | tickets and transfers: one request to the origin for all clients of an object |
+//! | `transfer` | one request to the origin, and its response on the way into segments |
+//! | `content_range` | which bytes of an object a response has (RFC 9110 §14.4) |
+//! | `store` | stored versions and segments, and their eviction |
 //! | `disk` | the files of a version: written, removed, checked |
-//! | `boot` | whether the machine was started since the cache was written to |
-//! | `fields` | which header fields of an answer are kept and passed on |
-//! | `freshness` | how long an answer may be used (RFC 9111) |
-//! | `validator` | whether two answers are parts of the same version |
-//! | `vary` | which fields of requests select an answer (RFC 9111 §4.1) |
-//! | `variants` | the answers that a target has for them |
-//! | `upstream` | an origin: where it is, how it is reached |
-//! | `pinned` | origins whose own certificate is the one that is trusted |
-//! | `resolver` | looking up an origin's name |
-//! | `circuit` | leaving an origin alone that does not answer |
-//! | `broken` | leaving a target alone that an origin fails to give |
-//! | `missing` | remembering targets that an origin refuses or fails to give |
-//! | `failure` | what a client gets when the origin fails |
-//! | `counters` | what a fetcher counts |
-//! | `log_limit` | how often the log says the same |
+//! | `boot` | whether the machine was rebooted since the cache was written |
+//! | `fields` | which header fields of a response are kept and passed on |
+//! | `freshness` | how long a response may be used (RFC 9111) |
+//! | `validator` | whether two responses are parts of the same version |
+//! | `vary` | which request fields select a response (RFC 9111 §4.1) |
+//! | `variants` | the stored variants of a target |
+//! | `upstream` | an origin: its address, and requests to it |
+//! | `pinned` | origins whose own certificate is trusted directly |
+//! | `resolver` | name resolution for an origin |
+//! | `circuit` | circuit breaker of an origin that does not respond |
+//! | `broken` | back-off from a target that fails |
+//! | `missing` | memory of refused and failed targets |
+//! | `failure` | a client's response when the origin fails |
+//! | `counters` | counters of a fetcher |
+//! | `log_limit` | rate limit of repeated log lines |
 //! | `endpoint` | the fetcher's end of the socket |
 //!
 //! This room may touch the cache directory, sockets of the kernel and a clock. It never sees

@@ -1,16 +1,16 @@
-//! How often the log says the same.
+//! Rate limit of repeated log lines.
 
 use std::time::{Duration, Instant};
 
-/// Least time between two such lines.
+/// Least time between two lines of one kind.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// One kind of line.
+/// The limit of one kind of line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LogLimit(Option<Instant>);
 
 impl LogLimit {
-    /// True if the line may be written now; the next one may then not, for a while.
+    /// Returns true if the line may be written now; then starts the pause.
     pub(crate) fn allows(&mut self) -> bool {
         let allows = self.0.is_none_or(|at| at.elapsed() >= PAUSE);
         if allows {

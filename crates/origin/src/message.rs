@@ -1,42 +1,41 @@
-//! What the host process and the fetcher say to each other, and the orders of the fetcher's
-//! supervisor: a packet each, as JSON.
+//! Messages between the host process and the fetcher, and orders of the fetcher's supervisor: one
+//! JSON text per packet.
 //!
-//! Either side takes the other for untrusted: a packet that cannot be read, or speaks of a ticket
-//! that there is not, is dropped. A *ticket* is one client's wish for one object. The host process
-//! chooses its number, and returns it with [`HostRequest::Done`].
+//! Neither side trusts the other: a packet that is malformed or names an unknown ticket is dropped.
+//! A *ticket* is one client's request for one object. The host process chooses its number, and
+//! returns it with [`HostRequest::Done`].
 
 use serde::{Deserialize, Serialize};
 
 use crate::fields::{FieldLimits, Fields};
 
-/// Longest packet, in bytes. A target has 8 KiB at most before its bytes are escaped.
+/// Longest packet, in bytes. A target has at most 8 KiB before escaping.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 /// Longest `Location` that is passed on, in bytes: more than any client follows.
 pub(crate) const LOCATION_BYTES_MAX: usize = 8 << 10;
 
-/// Most runs of segments that an [`Object`] names.
+/// Most runs of segments in an [`Object`].
 pub const RUNS_MAX: usize = 16;
 
-/// From the host process.
+/// A message from the host process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HostRequest {
-    /// [`Answer::Object`] or [`Answer::Refused`] follows.
+    /// Requests an object; answered with [`Answer::Object`] or [`Answer::Refused`].
     Object {
         /// A number that is not in use.
         ticket: u64,
-        /// Its URL, as the fetcher was given it.
+        /// URL of the origin, as given to the fetcher.
         origin: String,
-        /// Path and query, escaped, with a slash at the start.
+        /// Path and query, escaped, with a leading slash.
         target: String,
-        /// Those fields of the request that may select a variant ([`crate::SELECTING`]), names in
-        /// small letters.
+        /// The request's selecting fields ([`crate::SELECTING`]), names in lower case.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fields: Vec<(String, String)>,
     },
-    /// A client has got a part of this version already, from a fetcher before: [`Answer::Object`]
-    /// follows with this version and no other, however old it is, or [`Answer::Lost`].
+    /// Requests the version of which a client already received a part through an earlier fetcher,
+    /// however old it is; answered with [`Answer::Object`] or [`Answer::Lost`].
     Again {
         /// A number that is not in use.
         ticket: u64,
@@ -47,70 +46,69 @@ pub enum HostRequest {
         /// As in [`Object`].
         directory: String,
     },
-    /// All clients of the time before have been named: what is left of versions that no other
-    /// client may have goes.
+    /// Every client of an earlier fetcher has been named with [`HostRequest::Again`]: outdated
+    /// versions without a reader are removed.
     Settled,
-    /// [`Answer::Segment`] follows, or [`Answer::Lost`].
+    /// Requests a segment; answered with [`Answer::Segment`] or [`Answer::Lost`].
     Segment {
-        /// Of an object that was answered.
+        /// The ticket of an answered object.
         ticket: u64,
-        /// From 0.
+        /// Number of the segment, from 0.
         segment: u64,
-        /// The one behind the last that this client is going to need: what is fetched ahead ends
-        /// there.
+        /// End of the client's range, exclusive, in segments; read-ahead ends there.
         end: u64,
     },
-    /// A segment that was said to be there could not be opened, or is not as long as it should be.
-    /// [`Answer::Segment`] follows when it is there again, or [`Answer::Lost`].
+    /// Reports that a present segment could not be opened, or has a wrong length. Answered with
+    /// [`Answer::Segment`] when it has been fetched again, or [`Answer::Lost`].
     Missing {
-        /// Of an object that was answered.
+        /// The ticket of an answered object.
         ticket: u64,
-        /// From 0.
+        /// Number of the segment, from 0.
         segment: u64,
         /// As in [`HostRequest::Segment`].
         end: u64,
     },
-    /// The ticket is not needed any more.
+    /// Returns a ticket.
     Done {
-        /// Which.
+        /// The ticket to return.
         ticket: u64,
     },
 }
 
-/// From the fetcher.
+/// A message from the fetcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// The object is known; its segments may still be on their way.
     Object {
-        /// Whose.
+        /// The ticket answered.
         ticket: u64,
-        /// What is known of it.
+        /// The object's version.
         object: Object,
-        /// How it has come.
+        /// The part of the cache in the answer.
         how: CacheStatus,
     },
-    /// There is none to be had. The ticket is over.
+    /// The object is unavailable. The ticket ends.
     Refused {
-        /// Whose.
+        /// The ticket answered.
         ticket: u64,
-        /// What the client is to be told.
+        /// The response for the client.
         refusal: Refusal,
-        /// How that has come.
+        /// The part of the cache in the answer.
         how: CacheStatus,
     },
-    /// The segment is there.
+    /// The segment is present.
     Segment {
-        /// Whose.
+        /// The ticket answered.
         ticket: u64,
-        /// Which.
+        /// Number of the segment.
         segment: u64,
     },
-    /// No further segment of this version is to be had. The ticket is over.
+    /// No further segment of this version is available. The ticket ends.
     Lost {
-        /// Whose.
+        /// The ticket answered.
         ticket: u64,
-        /// The status for a client that has no head yet: 502, or 503 or 504 if that is why.
+        /// Status for a client that has no response head yet: 502, 503 or 504, by the cause.
         status: u16,
     },
 }
@@ -118,55 +116,54 @@ pub enum Answer {
 /// A version of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
-    /// Where its segments lie, below the cache directory: each in a file whose name is
+    /// Directory of the segments, below the cache directory; each segment is a file named by
     /// [`segment_name`].
     pub directory: String,
-    /// All of it.
+    /// Length of the object, in bytes.
     pub size_bytes: u64,
-    /// Each segment but the last.
+    /// Length of each segment but the last, in bytes.
     pub segment_bytes: u64,
-    /// Another number for each version, and the same whenever this one is fetched, if the origin
-    /// has a tag for it.
+    /// A number that identifies the version; stable across fetches if the origin sends a tag or
+    /// date.
     pub tag: u64,
-    /// Seconds since the epoch.
+    /// Modification time, in seconds since the epoch.
     pub last_modified_s: Option<u64>,
-    /// Those of the origin's that clients get.
+    /// The origin's header fields for clients.
     pub fields: Fields,
-    /// RFC 9111 §4.2.3, in seconds.
+    /// Age by RFC 9111 §4.2.3, in seconds.
     pub age_s: u64,
-    /// Segments that are there, as runs: the first one, and the one behind the last. There may be
-    /// more.
+    /// Runs of present segments: the first one, and the end, exclusive. More may be present.
     pub present: Vec<(u64, u64)>,
 }
 
-/// What the cache had to do with an answer, in nginx's words (`$upstream_cache_status`).
+/// The cache's part in an answer, in nginx's terms (`$upstream_cache_status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheStatus {
-    /// It was there.
+    /// Served from the cache.
     Hit,
-    /// It was not there: the origin was asked, for this client or for another one.
+    /// Not in the cache: the origin was asked, for this client or another one.
     Miss,
-    /// The origin was asked since it was stale, and had another one.
+    /// Stale; the origin had a new version.
     Expired,
-    /// It was stale; the origin was asked, and said that it is still good.
+    /// Stale; the origin confirmed that it is unchanged.
     Revalidated,
-    /// It is stale, and stands in for an origin that fails.
+    /// Stale, and served because the origin fails.
     Stale,
-    /// It is stale, and given while the origin is being asked.
+    /// Stale, and served while the origin is asked.
     Updating,
-    /// It is for one client alone.
+    /// Passed to this client alone.
     Bypass,
 }
 
-/// Why there is nothing to be had.
+/// Why an object is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// The status for the client: what the origin has said, or 502, 503 or 504.
+    /// Status for the client: the origin's, or 502, 503 or 504.
     pub status: u16,
-    /// Where the origin sends the client.
+    /// Target of the origin's redirect.
     pub location: Option<String>,
-    /// Further fields of the origin's for the client; none if the origin has failed.
+    /// Further header fields of the origin for the client; none if the origin failed.
     #[serde(default)]
     pub fields: Fields,
     /// As in [`Object`].
@@ -175,35 +172,35 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Memory for its texts, in bytes.
+    /// Memory of its texts, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let location = self.location.as_ref().map_or(0, String::capacity);
         location + self.fields.memory_bytes()
     }
 }
 
-/// From the supervisor.
+/// An order of the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// These origins may be asked as well, at ports that it may connect to, and the cache holds so
-    /// much from now on.
+    /// Admits these origins in addition, at ports to which it may connect, and sets the cache's
+    /// limits.
     Use {
-        /// Their URLs.
+        /// URLs of the origins.
         origins: Vec<String>,
         /// Most content, in bytes.
         bytes_max: u64,
-        /// Most variants of a target from now on.
+        /// Most variants of a target.
         variants_max: usize,
-        /// Most header fields of an answer from now on, in bytes.
+        /// Most header fields of a response, in bytes.
         head_bytes_max: usize,
-        /// The same as a count.
+        /// Most header fields of a response.
         fields_max: usize,
     },
-    /// It is to tell what is counted, as a sign of life.
+    /// Orders a report of the counters, as a sign of life.
     Tell,
-    /// It is to end as soon as that interrupts no client. What is asked meanwhile is for the next
-    /// one.
+    /// Orders the fetcher to end as soon as that interrupts no client. Requests that arrive
+    /// meanwhile are for the next fetcher.
     Retire,
 }
 
@@ -212,7 +209,7 @@ const _: () = assert!(
     "also where JSON writes each byte as two, and with all else that is said of an object"
 );
 
-/// The name of a segment's file.
+/// Returns the name of a segment's file.
 pub fn segment_name(segment: u64) -> String {
     format!("{segment:08x}")
 }

@@ -1,29 +1,29 @@
-//! Targets that an origin has refused or failed to give, remembered for a while. Clients choose
-//! the targets and the origin its fields, so both their number and their memory are bounded.
+//! Targets that an origin refused or failed to serve, remembered for a while. Clients choose the
+//! targets and the origin its fields, so both their number and their memory are bounded.
 
 use crate::broken::Broken;
 use crate::freshness::Freshness;
 use crate::message::Refusal;
 use crate::store::Key;
 
-/// Most targets.
+/// Most remembered targets.
 const COUNT_MAX: usize = 10_000;
 
-/// Most memory, in bytes.
+/// Most memory of all targets, in bytes.
 const BYTES_MAX: usize = 16 << 20;
 
-/// Memory of a target besides texts, in bytes: its entries in two tables, and what they allocate.
+/// Memory of a target besides its texts, in bytes: its entries in two tables, with allocations.
 const ENTRY_BYTES: usize = 1024;
 
 /// Why a target is not available for now.
 pub(crate) enum Missing {
-    /// The origin has refused it, with a response that may be remembered.
+    /// The origin refused it, with a response that may be remembered.
     Refused(Refusal, Freshness),
     Broken(Broken),
 }
 
 impl Missing {
-    /// Memory for it and its key, in bytes.
+    /// Memory of the entry and its key, in bytes.
     fn memory_bytes(&self, key: &Key) -> usize {
         let fields = key.variant.fields();
         let variant: usize = fields.map(|(name, value)| name.len() + value.len()).sum();
@@ -46,7 +46,7 @@ pub(crate) struct Remembered {
 }
 
 impl Remembered {
-    /// True if another one exceeds a bound.
+    /// True if one more target exceeds a bound.
     pub(crate) fn is_full_for(&self, key: &Key, missing: &Missing) -> bool {
         self.count >= COUNT_MAX || self.bytes + missing.memory_bytes(key) > BYTES_MAX
     }
@@ -61,7 +61,7 @@ impl Remembered {
         self.bytes -= missing.memory_bytes(key);
     }
 
-    /// All are forgotten to make room.
+    /// Forgets all targets to make room.
     pub(crate) fn evict_all(&mut self) {
         self.evicted += self.count as u64;
         (self.count, self.bytes) = (0, 0);

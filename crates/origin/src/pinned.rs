@@ -1,4 +1,4 @@
-//! Origins whose own certificate is the one that is trusted.
+//! Origins whose own certificate is trusted directly.
 //!
 //! The certificate that `openssl req -x509` makes is a CA certificate. A CA certificate is not
 //! accepted as a server's (RFC 5280 §4.2.1.9), so without this the operator's own certificate would
@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 
-/// Verifies as usual, and accepts these certificates themselves.
+/// Verifies chains as usual, and accepts the pinned certificates themselves.
 #[derive(Debug)]
 pub(crate) struct PinnedVerifier {
     pub(crate) chains: Arc<WebPkiServerVerifier>,
@@ -36,7 +36,7 @@ impl ServerCertVerifier for PinnedVerifier {
             Err(Error::InvalidCertificate(CertificateError::Other(why)))
                 if is_of_authority(&why) && self.pinned.iter().any(|it| it == end_entity) =>
             {
-                // Its validity was checked before its purpose, and its name was not.
+                // rustls checked the validity before the purpose, but not the name.
                 let certificate = ParsedCertificate::try_from(end_entity)?;
                 verify_server_name(&certificate, server_name)?;
                 Ok(ServerCertVerified::assertion())
@@ -68,7 +68,7 @@ impl ServerCertVerifier for PinnedVerifier {
     }
 }
 
-/// The certificate is refused because it is an authority's.
+/// Whether a certificate was refused for being a CA's.
 fn is_of_authority(why: &impl fmt::Debug) -> bool {
     // The type of the reason is not public.
     format!("{why:?}").contains("CaUsedAsEndEntity")

@@ -1,9 +1,7 @@
-//! Looking up an origin's name: one question at a time, whose answer is good for all who wait for
-//! it.
+//! Name resolution for an origin: one lookup at a time, shared by all requests that wait.
 //!
-//! The C library's resolver takes a thread for as long as it takes, and a resolver that does not
-//! answer takes long. Each origin has one such thread at most, and none of those that wait for the
-//! disk, so that nothing else waits for it.
+//! The C library's resolver blocks a thread for its whole timeout. Each origin uses at most one
+//! such thread, never one of the disk threads, so that a stuck resolver delays nothing else.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -18,8 +16,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tower_service::Service;
 
-/// For how long an answer is good, for those who have waited behind the one who has asked, and for
-/// who comes just then.
+/// Lifetime of a result, for the requests that waited during the lookup or start just then.
 const FRESH: Duration = Duration::from_secs(1);
 
 type Lookup = fn(&str) -> io::Result<Vec<SocketAddr>>;
@@ -34,13 +31,13 @@ pub(crate) struct Resolver {
 struct Shared {
     lookup: Lookup,
     patience: Duration,
-    /// The requester holds it.
+    /// Held by the request that runs the lookup.
     turn: Arc<Semaphore>,
     answer: Mutex<Option<(Instant, Vec<SocketAddr>)>>,
 }
 
 impl Resolver {
-    /// One that gives up after so long.
+    /// A resolver with this timeout.
     pub(crate) fn new(patience: Duration) -> Resolver {
         Resolver::with(patience, |name| {
             (name, 0).to_socket_addrs().map(Iterator::collect)
@@ -60,7 +57,7 @@ impl Resolver {
 }
 
 impl Shared {
-    /// What has been answered just now.
+    /// The last result, if it is fresh.
     fn known(&self) -> Option<Vec<SocketAddr>> {
         let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, addresses) = answer.as_ref()?;
@@ -75,7 +72,7 @@ impl Shared {
         }
         let (answer, asked) = oneshot::channel();
         let ask = move || {
-            // Until it is answered, though no request may wait for that any more.
+            // Held until the lookup ends, even if no request waits for it any more.
             let _turn = turn;
             let _ = answer.send(self.ask(&name));
         };
@@ -85,7 +82,7 @@ impl Shared {
             .unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 
-    /// Asks, and keeps the answer for others.
+    /// Runs the lookup, and keeps its result for other requests.
     fn ask(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
         let addresses = (self.lookup)(name)?;
         let mut answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,7 +151,7 @@ mod tests {
         }
         *IS_ANSWERED.lock().unwrap() = true;
         MOVED.notify_all();
-        // The one that was late is an answer for those who come then.
+        // The late result serves the requests that come then.
         let mut addresses = ask().await.unwrap().unwrap();
         assert_eq!(addresses.next(), Some(([127, 0, 0, 1], 0).into()));
         assert_eq!(ASKED.load(Ordering::Relaxed), 1);

@@ -1,7 +1,7 @@
-//! Versions of objects on disk, cut into segments, and which of them make room for others.
+//! Versions of objects on disk, cut into segments, and their eviction.
 //!
 //! ```text
-//! CACHE/objects/boot                 in which run of the kernel it was last used
+//! CACHE/objects/boot                 boot ID of the last use
 //!               3f/9a…3f/            a version
 //!                        meta       what it is, in JSON; the start deletes versions without it
 //!                        sums       checksums of its segments
@@ -9,11 +9,11 @@
 //!                        00000001
 //! ```
 //!
-//! When there is too much, the version goes whose last request is the oldest. One that is being
-//! read goes last, and segment by segment: what a client needs of it is fetched again.
+//! If the cache is full, the least recently requested version is evicted. Versions with readers go
+//! last, and segment by segment: segments that a client still needs are fetched again.
 //!
-//! What is going to be written is *promised* before: it counts from then on, so that all that is
-//! written has room.
+//! Content about to be written is *promised* first. It counts from then on, so every write has
+//! room.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -35,31 +35,30 @@ use crate::message::segment_name;
 use crate::validator::Validators;
 use crate::vary::{Names, Variant};
 
-/// The directory of all versions, below the cache directory.
+/// Directory of all versions, below the cache directory.
 pub const OBJECTS: &str = "objects";
 
-/// Another number for each way to write things down: what is of another one is swept away.
-/// Formats before the third have some of the origin's header fields only, and 304 would never
-/// complete them.
+/// Version of the metadata's format; the start deletes versions of another format. Formats before
+/// the third lack some of the origin's header fields, and a 304 would never complete them.
 const FORMAT: u32 = 3;
 
-/// What a version takes beside its content, in bytes: a directory, `meta`, `sums`, and what is
-/// known of it in memory. However small objects are, there are no more of them than fit with this.
+/// Overhead of a version, in bytes: a directory, `meta`, `sums`, and its memory. Bounds the number
+/// of versions, however small the objects are.
 pub(crate) const VERSION_BYTES: u64 = 12 << 10;
 
-/// So many segments are looked for at once when one is missing: then more are, as a rule.
+/// Most segments checked at once after one is missing: as a rule, others are missing as well.
 const LOOK_MAX: usize = 64;
 
-/// How much a cache may hold.
+/// Limits of a cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) bytes_max: u64,
     pub(crate) segment_bytes: u64,
-    /// What each version counts beside its content.
+    /// Overhead counted for each version, in bytes.
     pub(crate) version_bytes: u64,
 }
 
-/// What is asked for: an origin, by its URL, a target there, and which variant of it.
+/// Key of a request: the origin's URL, the target there, and the variant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) origin: Arc<str>,
@@ -67,17 +66,17 @@ pub(crate) struct Key {
     pub(crate) variant: Variant,
 }
 
-/// A version, by a number that no other has.
+/// A unique number of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct VersionId(u64);
 
 impl VersionId {
-    /// Where it lies, below the cache directory.
+    /// Its directory, below the cache directory.
     pub(crate) fn directory(self) -> String {
         format!("{OBJECTS}/{:02x}/{:016x}", self.0 & 0xff, self.0)
     }
 
-    /// The version that lies there; `None` if none does.
+    /// The version of a directory; `None` if the name is none of [`VersionId::directory`].
     pub(crate) fn of_directory(directory: &str) -> Option<VersionId> {
         let (_, number) = directory.rsplit_once('/')?;
         let id = VersionId(u64::from_str_radix(number, 16).ok()?);
@@ -85,37 +84,37 @@ impl VersionId {
     }
 }
 
-/// What is known of a version.
+/// Metadata of a version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Meta {
-    /// `None` until all of it has come.
+    /// `None` until the whole content has come.
     pub(crate) size_bytes: Option<u64>,
     pub(crate) validators: Validators,
-    /// It can be asked for in parts.
+    /// The origin serves ranges of the object.
     pub(crate) takes_ranges: bool,
     pub(crate) freshness: Freshness,
-    /// Those that clients get.
+    /// The origin's header fields for clients.
     pub(crate) fields: Fields,
 }
 
 impl Meta {
-    /// All of it can be fetched again, and nothing else in its place.
+    /// Whether the same version can be requested again as a whole.
     pub(crate) fn can_come_again(&self) -> bool {
         self.size_bytes.is_some() && self.validators.strong().is_some()
     }
 
-    /// The fields of requests by which the origin has selected it.
+    /// The request fields by which the origin selected the version.
     pub(crate) fn varies_by(&self) -> Names {
         Names::of(self.fields.values("vary"))
     }
 
-    /// Any part of it can be fetched again, and nothing else in its place.
+    /// Whether parts of the same version can be requested.
     pub(crate) fn is_in_parts(&self) -> bool {
         self.takes_ranges && self.can_come_again()
     }
 }
 
-/// How it is written down.
+/// The content of `meta`.
 #[derive(Serialize, Deserialize)]
 struct Record {
     format: u32,
@@ -130,24 +129,24 @@ struct Record {
     meta: Meta,
 }
 
-/// The part of a [`Record`] that all formats have.
+/// The part of a [`Record`] that all formats share.
 #[derive(Deserialize)]
 struct RecordFormat {
     format: u32,
 }
 
-/// What is known of a version, to be written down so that it is there again after a restart.
+/// Metadata of a version on its way to disk, to survive a restart.
 #[derive(Debug)]
 pub(crate) struct Recording {
     disk: Disk,
     content: Bytes,
     number: u64,
-    /// There must be so much room besides, in bytes.
+    /// Room that must remain on the disk after the write, in bytes.
     room_bytes: u64,
 }
 
 impl Recording {
-    /// Writes it, unless the version has gone, or a later one is there. Waits for the disk.
+    /// Writes `meta`, unless the version was removed or a later one exists. Blocks on the disk.
     pub(crate) fn write(&self) -> io::Result<()> {
         self.disk.write_meta(self.number, &self.content)?;
         if self.room_bytes > 0
@@ -159,40 +158,39 @@ impl Recording {
     }
 }
 
-/// Bytes that are left on the disk for this user, if it says so.
+/// Bytes available on the disk to this user; `None` if the file system does not report them.
 fn room(directory: &Path) -> io::Result<Option<u64>> {
     let disk = rustix::fs::statvfs(directory)?;
     Ok((disk.f_blocks > 0).then(|| disk.f_bavail.saturating_mul(disk.f_frsize)))
 }
 
-/// A version, as far as it is there.
+/// A version, complete or partial.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) key: Key,
     pub(crate) meta: Meta,
-    /// Those that are there.
+    /// Present segments.
     segments: BTreeMap<u64, Segment>,
-    /// Content that is going to be written, in bytes.
+    /// Promised content, in bytes.
     promised: u64,
     used: u64,
-    /// Tickets for it.
+    /// Tickets that read the version.
     pub(crate) readers: usize,
-    /// It is for one client, or another one has taken its place: it goes with its last reader.
+    /// The version is for one client, or was superseded: it is removed with its last reader.
     pub(crate) is_passing: bool,
-    /// It is known that there is room for it, and after a restart it will be there: clients may be
-    /// told of it.
+    /// There is room for the version, and its metadata is on disk: clients may get it.
     pub(crate) is_settled: bool,
-    /// It has come without a length.
+    /// The response had no length.
     pub(crate) is_unsized: bool,
     disk: Disk,
 }
 
-/// A segment that is there.
+/// A present segment.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
-    /// When it was asked for, or came.
+    /// Clock of its last request, or of its arrival.
     used: u64,
-    /// The write that has brought it; zero if it was there at the start.
+    /// The write that stored it; zero for segments from before the start.
     write: u64,
 }
 
@@ -212,7 +210,7 @@ impl Version {
         }
     }
 
-    /// How many segments are there.
+    /// Number of present segments.
     pub(crate) fn segments(&self) -> u64 {
         self.segments.len() as u64
     }
@@ -221,7 +219,7 @@ impl Version {
         self.segments.contains_key(&segment)
     }
 
-    /// Segments that are there, as runs.
+    /// Runs of present segments.
     pub(crate) fn runs(&self, runs_max: usize) -> Vec<(u64, u64)> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for &segment in self.segments.keys() {
@@ -237,7 +235,7 @@ impl Version {
         runs
     }
 
-    /// The first segment from here on that is there.
+    /// The first present segment at or after this one.
     pub(crate) fn next_there(&self, segment: u64) -> Option<u64> {
         self.segments
             .range(segment..)
@@ -255,27 +253,27 @@ pub(crate) struct Store {
     version_bytes: u64,
     versions: HashMap<VersionId, Version>,
     by_use: BTreeMap<u64, VersionId>,
-    /// When each segment was asked for or came.
+    /// All segments, by the clock of their last request or arrival.
     segments_by_use: BTreeSet<(u64, VersionId, u64)>,
     bytes: u64,
     /// Header fields of all versions, in bytes.
     fields_bytes: u64,
-    /// Of all versions together.
+    /// Promised content of all versions, in bytes.
     promised: u64,
     clock: u64,
     random: RandomState,
     pub(crate) evicted_bytes: u64,
     pub(crate) evicted_objects: u64,
-    /// Segments that the start has found damaged, by origin.
+    /// Segments found damaged at the start, by origin.
     pub(crate) damaged: BTreeMap<Arc<str>, u64>,
-    /// Versions of another format that the start has found.
+    /// Versions of another format found at the start.
     outdated: u64,
     removals: JoinSet<()>,
 }
 
 impl Store {
-    /// Makes a cache directory one, and tries whether it can be written to: an operator whose
-    /// directory cannot hears of it now, not with the first client.
+    /// Creates the cache directory's structure, and checks that it is writable: the operator gets
+    /// the error at the start, not the first client.
     pub(crate) fn prepare(root: &Path) -> io::Result<()> {
         let objects = root.join(OBJECTS);
         if fs::symlink_metadata(&objects).is_ok_and(|it| it.is_symlink()) {
@@ -290,8 +288,8 @@ impl Store {
         fs::remove_file(&trial)
     }
 
-    /// The versions that a cache directory holds, of these origins; all else in it goes. If the
-    /// kernel does not run for the same time any more, all content is compared with its checksums.
+    /// Loads the versions of the known origins from the cache directory, and removes everything
+    /// else. After a reboot, all content is verified against its checksums.
     pub(crate) fn open(
         root: &Path,
         limits: Limits,
@@ -366,7 +364,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Takes up a version that was left by a fetcher before.
+    /// Loads a version that an earlier fetcher left.
     fn adopt(&mut self, path: &Path, origins: &[Arc<str>], is_doubted: bool) -> Option<()> {
         let id = u64::from_str_radix(path.file_name()?.to_str()?, 16).ok()?;
         let id = VersionId(id);
@@ -399,7 +397,7 @@ impl Store {
             let number = u64::from_str_radix(name.to_str()?, 16).ok();
             let number = number.filter(|&number| segment_name(number) == *name.to_string_lossy());
             let expected = number.and_then(|number| self.segment_len(size_bytes, number));
-            // Not of what a symbolic link leads to.
+            // The metadata of a symbolic link itself, not of its target.
             let found = file.metadata().ok()?;
             let len = found.len();
             match (number, expected) {
@@ -410,7 +408,7 @@ impl Store {
                     segments.insert(number, Segment { used: 0, write: 0 });
                 }
                 _ if name == META || name == SUMS => {}
-                // A segment that is not whole, or a part of one, of a fetcher that was killed.
+                // A damaged segment, or an unfinished one of a fetcher that was killed.
                 _ => {
                     damaged += u64::from(expected.is_some());
                     fs::remove_file(file.path()).ok()?;
@@ -463,7 +461,7 @@ impl Store {
         self.root.join(id.directory())
     }
 
-    /// Where a version lies, or is going to.
+    /// The directory of a version, existing or not.
     pub(crate) fn disk(&self, id: VersionId) -> Disk {
         match self.versions.get(&id) {
             Some(version) => version.disk.clone(),
@@ -471,12 +469,12 @@ impl Store {
         }
     }
 
-    /// All content that is there, in bytes.
+    /// Present content, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The same, with what is promised, and what each version takes beside it.
+    /// Present and promised content with the overhead of all versions, in bytes.
     pub(crate) fn bytes_with_versions(&self) -> u64 {
         let versions = self.versions.len() as u64;
         self.content_bytes()
@@ -484,17 +482,17 @@ impl Store {
             .saturating_add(versions.saturating_mul(self.version_bytes))
     }
 
-    /// All content that is there or promised, in bytes.
+    /// Present and promised content, in bytes.
     fn content_bytes(&self) -> u64 {
         self.bytes.saturating_add(self.promised)
     }
 
-    /// So much content would fit, after [`Store::make_room`] has done what it can.
+    /// Whether this content would fit once [`Store::make_room`] has evicted all it can.
     pub(crate) fn fits(&self, bytes: u64) -> bool {
         self.content_bytes().saturating_add(bytes) <= self.bytes_max
     }
 
-    /// So much of a version is going to be written.
+    /// Promises content of a version.
     pub(crate) fn promise(&mut self, id: VersionId, bytes: u64) {
         if let Some(version) = self.versions.get_mut(&id) {
             version.promised += bytes;
@@ -502,7 +500,7 @@ impl Store {
         }
     }
 
-    /// So much of what was promised has been written, or is not going to be.
+    /// Releases promised content, after its write or without one.
     pub(crate) fn release(&mut self, id: VersionId, bytes: u64) {
         if let Some(version) = self.versions.get_mut(&id) {
             let bytes = bytes.min(version.promised);
@@ -511,7 +509,7 @@ impl Store {
         }
     }
 
-    /// What is missing of a version, in bytes; zero while its length is not known.
+    /// Missing content of a version, in bytes; zero while its length is unknown.
     pub(crate) fn missing_bytes(&self, id: VersionId) -> u64 {
         let Some(version) = self.versions.get(&id) else {
             return 0;
@@ -521,8 +519,8 @@ impl Store {
         version.meta.size_bytes.unwrap_or(0).saturating_sub(there)
     }
 
-    /// What is there and promised of a version, in bytes. Its last segment counts as long as the
-    /// others while its length is not known.
+    /// Present and promised content of a version, in bytes. While its length is unknown, the last
+    /// segment counts as a full one.
     pub(crate) fn version_bytes_of(&self, version: &Version) -> u64 {
         let segments = version.segments().saturating_mul(self.segment_bytes);
         segments.saturating_add(version.promised)
@@ -532,23 +530,23 @@ impl Store {
         self.bytes_max
     }
 
-    /// From now on it may hold so much; [`Store::make_room`] removes what is too much.
+    /// Changes the limit; [`Store::make_room`] removes the excess.
     pub(crate) fn set_bytes_max(&mut self, bytes_max: u64) {
         self.bytes_max = bytes_max;
     }
 
-    /// How many versions there are.
+    /// Number of versions.
     pub(crate) fn objects(&self) -> usize {
         self.versions.len()
     }
 
-    /// All of it is there.
+    /// Whether all segments of the version are present.
     pub(crate) fn is_whole(&self, version: &Version) -> bool {
         let segments = version.meta.size_bytes.map(|bytes| self.segments_of(bytes));
         segments.is_some_and(|count| count == 0 || version.runs(1) == [(0, count)])
     }
 
-    /// A number for a version that is going to come.
+    /// An unused number for a new version.
     pub(crate) fn new_id(&mut self) -> VersionId {
         loop {
             self.clock += 1;
@@ -567,7 +565,7 @@ impl Store {
         self.touch(id);
     }
 
-    /// Changes what is known of a version.
+    /// Replaces the metadata of a version.
     pub(crate) fn update(&mut self, id: VersionId, meta: Meta) {
         if let Some(version) = self.versions.get_mut(&id) {
             self.fields_bytes -= version.meta.fields.bytes() as u64;
@@ -576,7 +574,7 @@ impl Store {
         }
     }
 
-    /// How many segments an object has. An empty one has none.
+    /// Number of segments of an object, zero for an empty one.
     pub(crate) fn segments_of(&self, size_bytes: u64) -> u64 {
         size_bytes.div_ceil(self.segment_bytes)
     }
@@ -587,7 +585,7 @@ impl Store {
         Some(left.min(self.segment_bytes))
     }
 
-    /// It has been asked for.
+    /// Marks a version as the most recently requested.
     pub(crate) fn touch(&mut self, id: VersionId) {
         self.clock += 1;
         let Some(version) = self.versions.get_mut(&id) else {
@@ -598,7 +596,7 @@ impl Store {
         self.by_use.insert(self.clock, id);
     }
 
-    /// A segment of it has been asked for.
+    /// Marks a segment as the most recently requested.
     pub(crate) fn touch_segment(&mut self, id: VersionId, segment: u64) {
         self.touch(id);
         let clock = self.clock;
@@ -610,8 +608,7 @@ impl Store {
         }
     }
 
-    /// A segment has come with this write, and lies there. Returns false if its version is not
-    /// known any more.
+    /// Adds a segment that this write stored. Returns false if its version is unknown.
     pub(crate) fn add(&mut self, id: VersionId, segment: u64, bytes: u64, write: u64) -> bool {
         self.clock += 1;
         let clock = self.clock;
@@ -627,21 +624,22 @@ impl Store {
             None => self.bytes += bytes,
         }
         self.segments_by_use.insert((clock, id, segment));
-        // What comes as a whole was promised as a whole: of that, nothing is written twice.
+        // A version promised as a whole is promised once: a segment written again releases nothing.
         if known.is_none() || !self.is_promised_whole(id) {
             self.release(id, bytes);
         }
         true
     }
 
-    /// All of a version is promised at once: it says how long it is, and does not come in parts.
+    /// Whether the whole version is promised at once: its length is known, and the origin serves no
+    /// ranges.
     pub(crate) fn is_promised_whole(&self, id: VersionId) -> bool {
         let meta = self.versions.get(&id).map(|version| &version.meta);
         meta.is_some_and(|meta| meta.size_bytes.is_some() && !meta.is_in_parts())
     }
 
-    /// Has others make room for so many bytes, until it has been made, or there is nothing left
-    /// that may go. Returns the versions that have gone.
+    /// Evicts until this many bytes have room, or nothing may be evicted any more. Returns the
+    /// evicted versions.
     pub(crate) fn make_room(&mut self, bytes: u64) -> Vec<(VersionId, Key)> {
         let mut gone = Vec::new();
         while self.bytes_with_versions().saturating_add(bytes) > self.bytes_max {
@@ -652,16 +650,16 @@ impl Store {
                 self.evicted_objects += 1;
                 gone.extend(key.map(|key| (id, key)));
             } else if self.fits(bytes) || !self.remove_segment() {
-                // What versions take that are read does not become less with their segments.
+                // The overhead of versions with readers does not shrink with their segments.
                 break;
             }
         }
         gone
     }
 
-    /// The disk is full: removes so many bytes of versions without readers. If nothing of that is
-    /// left, segments of this version go that have been asked for: what is being served to others
-    /// is not touched. Returns the versions that have gone.
+    /// Evicts this many bytes of versions without readers, since the disk is full. If there are
+    /// none, removes segments of the version being written; versions with other readers stay.
+    /// Returns the evicted versions.
     pub(crate) fn make_disk_room(
         &mut self,
         bytes: u64,
@@ -688,7 +686,7 @@ impl Store {
         gone
     }
 
-    /// Removes so many bytes of a version, the segments first that were asked for longest ago.
+    /// Removes this many bytes of a version, the least recently requested segments first.
     fn remove_segments_of(&mut self, id: VersionId, bytes: u64) {
         let version = self.versions.get(&id);
         let Some(version) = version.filter(|version| version.meta.is_in_parts()) else {
@@ -706,7 +704,7 @@ impl Store {
         }
     }
 
-    /// Of those that are read, the segment goes whose last request is the oldest.
+    /// Removes the least recently requested segment of all versions that are served in parts.
     fn remove_segment(&mut self) -> bool {
         let is_in_parts = |(_, id, _): &&(u64, VersionId, u64)| {
             let version = self.versions.get(id);
@@ -720,8 +718,7 @@ impl Store {
         true
     }
 
-    /// A segment is not there any more; what may be left of it is removed. Returns its length in
-    /// bytes.
+    /// Forgets a segment, and removes its file. Returns its length in bytes.
     fn forget_segment(&mut self, id: VersionId, segment: u64) -> u64 {
         let bytes = self.segment_bytes_of(id, segment);
         let Some(version) = self.versions.get_mut(&id) else {
@@ -737,8 +734,8 @@ impl Store {
         bytes
     }
 
-    /// Looks on the disk for a segment that should be there, and for those behind it up to one that
-    /// is. Forgets those that are missing, or not as long as they should be; returns how many.
+    /// Checks the file of a segment and those after it, up to the first intact one. Forgets
+    /// segments that are missing or of a wrong length; returns their number.
     pub(crate) fn forget_missing(&mut self, id: VersionId, segment: u64) -> u64 {
         let mut missing = 0;
         for segment in (segment..).take(LOOK_MAX) {
@@ -764,7 +761,7 @@ impl Store {
             .unwrap_or(self.segment_bytes)
     }
 
-    /// Forgets a version, and removes it. Who has opened a segment can read it to its end.
+    /// Forgets and removes a version. Open segment files stay readable to their end.
     pub(crate) fn remove(&mut self, id: VersionId) {
         let disk = self.disk(id);
         if let Some(version) = self.versions.get(&id) {
@@ -784,7 +781,7 @@ impl Store {
         self.discard(move || disk.remove());
     }
 
-    /// Removes something, and does not wait for it.
+    /// Removes files in the background.
     fn discard(&mut self, remove: impl FnOnce() -> io::Result<()> + Send + 'static) {
         let remove = move || match remove() {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -799,7 +796,7 @@ impl Store {
         }
     }
 
-    /// Says so when all is removed that is to be by now.
+    /// Signals when all removals requested so far are complete.
     pub(crate) fn tell_when_removed(&mut self, done: oneshot::Sender<()>) {
         let mut before = std::mem::take(&mut self.removals);
         self.removals.spawn(async move {
@@ -808,14 +805,13 @@ impl Store {
         });
     }
 
-    /// Waits until all is removed that is to be.
+    /// Waits until all pending removals are complete.
     pub(crate) async fn settle(&mut self) {
         while self.removals.join_next().await.is_some() {}
     }
 
-    /// What is known of a version, to be written down; `None` as long as its length is not known.
-    /// While it has not been written down, that fails also if there is no room for the first of its
-    /// segments.
+    /// The metadata of a version to be written; `None` while its length is unknown. The first write
+    /// of a version also fails if its first segment has no room on the disk.
     pub(crate) fn record(&mut self, id: VersionId) -> Option<Recording> {
         self.clock += 1;
         let version = self.versions.get(&id)?;
@@ -843,7 +839,7 @@ impl Store {
     }
 }
 
-/// Removes what is no version; of a symbolic link, not what it leads to.
+/// Removes anything that is not a version; of a symbolic link, only the link.
 fn sweep(path: &Path) {
     if let Err(error) = fs::remove_dir_all(path).or_else(|_| fs::remove_file(path)) {
         tracing::warn!("removing {}: {error}", path.display());
@@ -870,7 +866,7 @@ mod tests {
         open_in(root, bytes_max, "this")
     }
 
-    /// In this run of the kernel.
+    /// Opens the store under this boot ID.
     fn open_in(root: &Path, bytes_max: u64, boot_id: &str) -> Store {
         Store::prepare(root).unwrap();
         Store::open(root, limits(bytes_max), &[ORIGIN.into()], boot_id).unwrap()
@@ -1157,7 +1153,7 @@ mod tests {
         assert_eq!(store.make_room(100), [(c, key("/c"))]);
         assert_eq!(store.make_room(500), [(a, key("/a"))]);
         assert_eq!(store.bytes(), 250);
-        // Of what is read, segments go, and those first that were asked for first.
+        // Versions with readers lose segments, the least recently requested first.
         store.touch_segment(b, 0);
         assert_eq!(store.make_room(600), []);
         assert_eq!(store.get(b).unwrap().runs(9), [(0, 1), (2, 3)]);

@@ -1,4 +1,4 @@
-//! One request to the origin, and its answer on the way into segments.
+//! One request to the origin, and its response on the way into segments.
 
 use std::io;
 use std::ops::Range;
@@ -27,17 +27,18 @@ use crate::upstream::{OriginUrl, Upstream};
 use crate::validator::Validators;
 use crate::vary::{Names, Variant};
 
-/// How often something is written again after room was made for it.
+/// Most repeats of a write after room was made for it.
 const ROOM_MADE_MAX: u32 = 3;
 
-/// Answers in a row that complete no segment; then all of the object is fetched.
+/// Most responses in a row that complete no segment; then the whole object is fetched.
 const PIECES_MAX: u32 = 16;
 
-/// What is to be asked for, and where it goes.
+/// A request to send, and the destination of its content.
 pub(crate) struct Order {
-    /// The version that it becomes a part of, or that it becomes if it is another than is known.
+    /// The version whose part it fetches, or the ID of the new version if the origin has another
+    /// one.
     pub(crate) id: VersionId,
-    /// Of all transfers.
+    /// Number of the transfer, unique within the fetcher.
     pub(crate) number: u64,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) target: String,
@@ -46,40 +47,41 @@ pub(crate) struct Order {
     pub(crate) segment_bytes: u64,
     pub(crate) field_limits: FieldLimits,
     pub(crate) what: What,
-    /// No segment is fetched from this one on, for now. It ends when the other end is dropped.
+    /// Segments from this one on are not fetched for now. The transfer ends when the sender is
+    /// dropped.
     pub(crate) limit: watch::Receiver<u64>,
 }
 
 pub(crate) enum What {
-    /// All of it, unless it is the version with these validators.
+    /// The whole object, unless it is the version with these validators.
     Whole(Option<Validators>),
     /// Some segments of a version.
     Part {
         segments: Range<u64>,
         size_bytes: u64,
         validators: Validators,
-        /// They can be asked for without the others; if not, these are all.
+        /// Whether the origin serves parts; if not, the segments are all of the version.
         takes_ranges: bool,
     },
 }
 
-/// What becomes of transfers.
+/// Progress of a transfer.
 pub(crate) enum Event {
-    /// The answer to [`What::Whole`] has begun, or there is none. If it is an object, it goes on.
+    /// Result of [`What::Whole`]'s response head. If it is an object, the transfer goes on.
     Head {
         id: VersionId,
         head: Result<Head, Failure>,
     },
-    /// So much of a version is about to be written; it is when this has been answered, and given up
-    /// if it is not.
+    /// Requests room to write `bytes` of a version. The write follows the reply, and is abandoned
+    /// if the sender is dropped.
     Room {
         id: VersionId,
         bytes: u64,
         reply: oneshot::Sender<()>,
     },
-    /// It could not be written.
+    /// The write failed.
     Unwritten { id: VersionId, bytes: u64 },
-    /// A segment has been written.
+    /// A segment was written.
     Stored {
         id: VersionId,
         number: u64,
@@ -88,45 +90,45 @@ pub(crate) enum Event {
         /// See [`Disk::write_segment`].
         write: u64,
     },
-    /// What is known of a version has been written down, or that cannot be.
+    /// Result of writing a version's metadata.
     Recorded {
         id: VersionId,
         result: io::Result<()>,
     },
-    /// There is no room on the disk; it is tried again when this has been answered.
+    /// The disk is full; the write is repeated after the reply.
     Full(Full),
-    /// Room that was made on the disk has helped, or has not.
+    /// Whether the write succeeded after room was made on the disk.
     RoomMade { has_helped: bool },
-    /// All of it has come, of this length in bytes, or no more comes.
+    /// The transfer ended, with the length of its content in bytes, or failed.
     Ended {
         id: VersionId,
         number: u64,
         result: Result<u64, Failure>,
     },
-    /// Time has passed since a failure.
+    /// The pause after a failure is over.
     Again(VersionId),
 }
 
-/// Something could not be written.
+/// A write that found the disk full.
 #[derive(Debug)]
 pub(crate) struct Full {
-    /// The version whose content it is; `None` for what is known of a version.
+    /// The version whose content is written; `None` for metadata.
     pub(crate) content_of: Option<VersionId>,
     pub(crate) made: oneshot::Sender<()>,
 }
 
-/// An answer, as far as its head tells.
+/// The result of a response head.
 #[derive(Debug)]
 pub(crate) enum Head {
-    /// The version that is known.
+    /// The known version is still current.
     Same(Renewal),
     Object(Meta),
-    /// A redirect, or that there is none.
+    /// A redirect or an error for the client.
     Refused(Refusal, Freshness, Names),
 }
 
 impl Head {
-    /// The fields of requests by which the origin selects what it answers.
+    /// The request fields by which the origin selects its response.
     pub(crate) fn varies_by(&self) -> Names {
         let fields = match self {
             Head::Object(meta) => return meta.varies_by(),
@@ -137,13 +139,13 @@ impl Head {
     }
 }
 
-/// Those of its fields `Vary` that may select.
+/// The selecting fields that `Vary` names.
 fn names(fields: &HeaderMap) -> Names {
     let vary = fields.get_all(VARY).into_iter();
     Names::of(vary.filter_map(|value| value.to_str().ok()))
 }
 
-/// What a 304 says of a version that is known.
+/// A 304 for a known version.
 #[derive(Debug)]
 pub(crate) struct Renewal {
     all: HeaderMap,
@@ -152,8 +154,7 @@ pub(crate) struct Renewal {
 }
 
 impl Renewal {
-    /// Puts its fields in the place of those of the same names; what it does not say stays as it
-    /// was (RFC 9111 §3.2).
+    /// Replaces the stored fields that the 304 has; others stay (RFC 9111 §3.2).
     pub(crate) fn apply(mut self, meta: &mut Meta) {
         meta.fields.update(&Fields::of(&self.all, self.answered_s));
         if let Some(modified) = &meta.validators.last_modified
@@ -163,25 +164,25 @@ impl Renewal {
             self.all.insert(LAST_MODIFIED, modified);
         }
         meta.fields.add_to(&mut self.all);
-        // It is of the answer that is kept, and that is a 200.
+        // The lifetime is that of the stored response, a 200.
         meta.freshness = Freshness::of(StatusCode::OK, &self.all, self.asked_s, self.answered_s);
     }
 }
 
-/// Statuses of refusals that are about the target, and say the same to every client.
+/// Statuses that are about the target, and equal for every client.
 const PASSED_ON: [u16; 8] = [400, 402, 403, 404, 409, 410, 429, 451];
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
-/// Carries an order out, and tells what becomes of it.
+/// Carries out an order, and reports its progress as events.
 pub(crate) async fn run(mut order: Order, events: mpsc::Sender<Event>) {
     let (id, number) = (order.id, order.number);
     if let Some(result) = order.carry_out(&events).await {
-        // There is no reader when the fetcher is about to end.
+        // The receiver is gone when the fetcher is about to end.
         let _ = events.send(Event::Ended { id, number, result }).await;
     }
 }
 
-/// What comes, unless no client wants it any more before that.
+/// Awaits a result; fails if no client wants it any more before it comes.
 async fn wanted<T>(
     limit: &watch::Receiver<u64>,
     coming: impl Future<Output = Result<T, Failure>>,
@@ -195,7 +196,7 @@ async fn wanted<T>(
 }
 
 impl Order {
-    /// `None` if the head of the answer has said all.
+    /// Returns `None` if the head was the whole result.
     async fn carry_out(&mut self, events: &mpsc::Sender<Event>) -> Option<Result<u64, Failure>> {
         let what = std::mem::replace(&mut self.what, What::Whole(None));
         match what {
@@ -244,7 +245,7 @@ impl Order {
         }
     }
 
-    /// Fetches some segments of a version, with as many requests as the origin makes necessary.
+    /// Fetches some segments of a version, with as many requests as the origin requires.
     async fn take_part(
         &mut self,
         segments: &Range<u64>,
@@ -262,7 +263,7 @@ impl Order {
             if slot.is_none() {
                 slot = Some(wanted(&self.limit, self.upstream.slot()).await?);
             }
-            // An origin may give less than it was asked for, but not for ever.
+            // An origin may serve less than the requested range, but not indefinitely.
             let source = if takes_ranges && pieces < PIECES_MAX {
                 wanted(&self.limit, part(self, at..end, version)).await?
             } else {
@@ -288,7 +289,7 @@ fn request_fields(variant: &Variant) -> HeaderMap {
             fields.insert(name, value);
         }
     }
-    // One answer is good for clients of all codings.
+    // One response serves clients of all codings.
     fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     fields.insert(
         USER_AGENT,
@@ -323,7 +324,7 @@ async fn whole(
     Ok((head, body))
 }
 
-/// What an answer to a GET means that was asked for and came at these times.
+/// Classifies the response to a GET; the times are those of request and response.
 fn judge(
     answer: &Response<Incoming>,
     url: &OriginUrl,
@@ -379,7 +380,7 @@ fn judge(
             }
             Ok(refused(Some(url.for_clients(location))))
         }
-        // It is about how often it is asked, and not about what is there.
+        // The status is about the request rate, not about the object.
         429 if is_conditional => Err(Failure::Status(429)),
         status if PASSED_ON.contains(&status) => Ok(refused(None)),
         status @ 400.. => Err(Failure::Status(status)),
@@ -387,21 +388,21 @@ fn judge(
     }
 }
 
-/// The origin gives parts of an object (RFC 9110 §14.3).
+/// Whether the origin serves ranges of an object (RFC 9110 §14.3).
 fn takes_ranges(fields: &HeaderMap) -> bool {
     let values = fields.get_all(ACCEPT_RANGES).into_iter();
     let mut units = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
     units.any(|unit| unit.trim_ascii().eq_ignore_ascii_case(b"bytes"))
 }
 
-/// The length of the object that an answer has in full, as far as its head says.
+/// Length of the object in a full response, as far as the head states it.
 fn size_of_object(answer: &Response<Incoming>) -> Option<u64> {
     let length = answer.body().size_hint().exact();
     length.or_else(|| all_bytes(answer))
 }
 
-/// The length of an object that a 206 has from its first byte to its last. With another status,
-/// `Content-Range` means nothing (RFC 9110 §14.4).
+/// Length of an object that a 206 has from its first byte to its last. With another status,
+/// `Content-Range` has no meaning (RFC 9110 §14.4).
 fn all_bytes(answer: &Response<Incoming>) -> Option<u64> {
     if answer.status() != StatusCode::PARTIAL_CONTENT {
         return None;
@@ -416,32 +417,32 @@ fn all_bytes(answer: &Response<Incoming>) -> Option<u64> {
     }
 }
 
-/// A 206 that no range was asked for has all of the object, so that it can be used as a 200.
+/// Whether an unrequested 206 has the whole object, and so equals a 200.
 fn has_all(answer: &Response<Incoming>) -> bool {
     let length = answer.body().size_hint().exact();
     let all = all_bytes(answer).filter(|_| !is_multipart(answer.headers()));
     all.is_some_and(|all| length.is_none_or(|length| length == all))
 }
 
-/// The version of which parts are fetched.
+/// The version whose parts are fetched.
 struct Known {
     size_bytes: u64,
     validators: Validators,
 }
 
-/// A body on its way, and which of its bytes are used.
+/// A response body, and its used range.
 struct Source {
     body: Incoming,
-    /// Length of the body, as far as its head says.
+    /// Length of the body, as far as the head states it.
     length: Option<u64>,
-    /// Bytes before those that are used.
+    /// Bytes before the used range.
     skipped: u64,
-    /// Bytes that are used; `None`: all that follow.
+    /// Length of the used range; `None`: up to the end.
     used: Option<u64>,
 }
 
 impl Source {
-    /// All of a body of this length, if that is known.
+    /// Uses a whole body of this length, if known.
     fn whole(body: Incoming, length: Option<u64>) -> Source {
         Source {
             length,
@@ -452,8 +453,8 @@ impl Source {
     }
 }
 
-/// Asks for some bytes of a version, and nothing of another one. The origin may give more or less
-/// of it (RFC 9110 §14.2, §15.3.7): the answer has the first of these bytes at least.
+/// Requests some bytes of a version, and of no other one. The origin may send more or fewer (RFC
+/// 9110 §14.2, §15.3.7); the returned source starts with the first requested byte.
 async fn part(order: &Order, bytes: Range<u64>, version: &Known) -> Result<Source, Failure> {
     let (start, last) = (bytes.start, bytes.end - 1);
     let Known {
@@ -472,7 +473,7 @@ async fn part(order: &Order, bytes: Range<u64>, version: &Known) -> Result<Sourc
     let answer = order.upstream.get(&order.target, &fields).await?;
     let range = ContentRange::of(answer.headers());
     match answer.status().as_u16() {
-        // It has not looked at the range (RFC 9110 §14.2), or has another version.
+        // The origin ignored the range (RFC 9110 §14.2), or has another version.
         200 => return rest(answer, bytes, version),
         206 | 416 => {}
         status @ 500.. => return Err(Failure::Status(status)),
@@ -509,7 +510,7 @@ async fn part(order: &Order, bytes: Range<u64>, version: &Known) -> Result<Sourc
                 used: Some((last + 1).min(bytes.end) - start),
             })
         }
-        // The bytes can be had all the same.
+        // A request for the whole object still gets the bytes.
         _ => {
             tracing::debug!(
                 origin = %order.upstream.url(),
@@ -524,7 +525,7 @@ async fn part(order: &Order, bytes: Range<u64>, version: &Known) -> Result<Sourc
     }
 }
 
-/// Asks for all of a version again, for the sake of some of its bytes.
+/// Requests a whole version again, to use some of its bytes.
 async fn whole_again(order: &Order, bytes: Range<u64>, version: &Known) -> Result<Source, Failure> {
     let fields = request_fields(&order.variant);
     let answer = order.upstream.get(&order.target, &fields).await?;
@@ -536,7 +537,7 @@ async fn whole_again(order: &Order, bytes: Range<u64>, version: &Known) -> Resul
     }
 }
 
-/// Some bytes of an answer that has all of a version.
+/// Uses some bytes of a response with the whole version.
 fn rest(answer: Response<Incoming>, bytes: Range<u64>, version: &Known) -> Result<Source, Failure> {
     let changed = |why: String| Err(Failure::OtherVersion(why));
     let size_bytes = version.size_bytes;
@@ -555,11 +556,11 @@ fn rest(answer: Response<Incoming>, bytes: Range<u64>, version: &Known) -> Resul
     })
 }
 
-/// The segment that comes next, and the pieces of it that have come.
+/// The next segment, and its pieces so far.
 #[derive(Default)]
 struct Filling {
     segment: u64,
-    /// Segments before it were written by the same order.
+    /// The order has already written an earlier segment.
     has_begun: bool,
     pieces: Vec<Bytes>,
     bytes: u64,
@@ -575,8 +576,8 @@ impl Filling {
 }
 
 impl Order {
-    /// Writes what is used of a body into segments, but for the last one if it is not full. Returns
-    /// how many bytes that was.
+    /// Writes the used range of a body into segments, but for a last one that is not full. Returns
+    /// the number of used bytes.
     async fn take(
         &mut self,
         source: Source,
@@ -592,7 +593,7 @@ impl Order {
         } = source;
         let idle = self.upstream.timeouts.idle;
         let end = used.map(|used| skipped + used);
-        // Beyond what is used, a body that ends there is only watched for its end.
+        // After the used range, a body that ends there is only read to its end.
         let is_over = |total: u64| end.is_some_and(|end| total >= end) || Some(total) == length;
         let (mut total, mut taken) = (0, 0);
         loop {
@@ -601,8 +602,8 @@ impl Order {
             } else if end.is_some() && end < length {
                 return Ok(taken);
             }
-            // What is being written is always written to its end, and reported: nothing lies there
-            // that the store does not know of.
+            // Only this wait is cancelled: a write in progress always completes and is reported, so
+            // the store knows of every file.
             let frame = wanted(&self.limit, async { Ok(timeout(idle, body.frame()).await) });
             let frame = match frame.await? {
                 Err(_) => {
@@ -622,7 +623,7 @@ impl Order {
             let before = total;
             total += data.len() as u64;
             if let Some(length) = length.filter(|&length| total > length) {
-                // Nothing of it is stored: there is no telling where it belongs.
+                // None of the frame is stored: its place in the object is unknown.
                 let why = format!("more than {length} bytes have come");
                 return Err(Failure::Cut(why));
             }
@@ -640,7 +641,7 @@ impl Order {
         Ok(taken)
     }
 
-    /// Cuts data into segments, and writes those that are full.
+    /// Cuts data into segments, and writes the full ones.
     async fn fill(
         &mut self,
         mut data: Bytes,
@@ -673,15 +674,15 @@ impl Order {
         Ok(())
     }
 
-    /// Waits until this segment is to be fetched.
+    /// Waits until the limit allows this segment.
     async fn may_go_on(
         &mut self,
         filling: &Filling,
         slot: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<(), Failure> {
         while filling.segment >= *self.limit.borrow_and_update() {
-            // At the start it has only not been said yet how far to go; later it may take long
-            // until a client reads on.
+            // At the start, the limit comes soon; later, it may wait long for a client to read on,
+            // so the slot is returned.
             if filling.has_begun {
                 *slot = None;
             }
@@ -726,8 +727,8 @@ impl Order {
     }
 }
 
-/// Writes to the cache directory, in another thread: content of a version, or what is known of one.
-/// If there is no room on the disk, others make some first.
+/// Writes content or metadata to the cache directory, on another thread. If the disk is full,
+/// requests room and tries again.
 pub(crate) async fn written<T: Send + 'static>(
     write: impl Fn() -> io::Result<T> + Send + Sync + 'static,
     content_of: Option<VersionId>,
@@ -759,7 +760,7 @@ pub(crate) async fn written<T: Send + 'static>(
     }
 }
 
-/// Writes to the cache directory, in another thread, and has nothing make room for it.
+/// Writes to the cache directory, on another thread, without evicting for it.
 pub(crate) async fn written_if_there_is_room<T: Send + 'static>(
     write: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

@@ -1,4 +1,4 @@
-//! An origin: where it is, and how it is reached.
+//! An origin: its address, and requests to it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -27,33 +27,33 @@ use crate::fields::FieldLimits;
 use crate::pinned::PinnedVerifier;
 use crate::resolver::Resolver;
 
-/// Attempts at a request, the first among them, as long as nothing of an answer has come.
+/// Most attempts at a request, including the first, while no response has begun.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// The wait before the second attempt; it doubles with each.
+/// Wait before the second attempt; doubles with each.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// Answers that come from an origin at a time; others wait. Each has up to a segment in memory.
+/// Most concurrent responses of an origin; further requests wait. Each has up to one segment in
+/// memory.
 const SLOTS: usize = 128;
 
-/// Connections that are kept for the next request, for each origin.
+/// Idle connections kept per origin.
 const IDLE_CONNECTIONS_MAX: usize = 16;
 
-/// Fields in the head of an answer, also those that are not kept. A head has 400 KiB at most.
+/// Most header fields in a response head, including dropped ones. A head has at most 400 KiB.
 const HEAD_FIELDS_MAX: usize = FieldLimits::COUNT_MAX + 64;
 
-/// Where an origin is: `http://origin.example:8080/base`. What a client asks for is added to it.
+/// The address of an origin: `http://origin.example:8080/base`. Request targets are appended.
 ///
-/// It is written in one way, whatever way people write it, so that what lies in the cache is found
-/// by it: the host in small letters, without the port that is meant anyway, and without a slash at
-/// its end.
+/// The URL is normalized, since it keys the cache: the host in lower case, without a default port,
+/// and without a slash at the end.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OriginUrl {
     text: Arc<str>,
     port: u16,
 }
 
-/// A text that is no origin.
+/// A text that is no origin URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginUrlError {
     text: String,
@@ -61,28 +61,27 @@ pub struct OriginUrlError {
 }
 
 impl OriginUrl {
-    /// Longest, in bytes.
+    /// Longest URL, in bytes.
     pub const BYTES_MAX: usize = 2048;
 
-    /// The port of TCP to which it is connected.
+    /// The TCP port of the origin.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// It is connected to with TLS.
+    /// Whether connections use TLS.
     pub fn is_secure(&self) -> bool {
         self.text.starts_with("https:")
     }
 
-    /// All of it.
+    /// The normalized URL.
     pub fn text(&self) -> &Arc<str> {
         &self.text
     }
 
-    /// A `Location` of the origin's, as clients are to be told it. What lies below the origin's
-    /// base is named by its path there, which is what clients ask for; a client that followed it as
-    /// it is would go to the origin itself, past the cache, to an address that may mean nothing to
-    /// it. Anything else stays as it is.
+    /// Rewrites a `Location` of the origin for clients. A URL below the origin's base becomes its
+    /// path there, which is the clients' target; otherwise the client would bypass the cache and
+    /// connect to the origin, at an address that may be unreachable. Other URLs stay.
     pub(crate) fn for_clients(&self, location: &str) -> String {
         let base_path = self.text.splitn(4, '/').nth(3).unwrap_or_default();
         let below = match location.strip_prefix('/') {
@@ -102,12 +101,12 @@ impl OriginUrl {
         }
     }
 
-    /// What follows the origin's base in an absolute URL.
+    /// The rest of an absolute URL after the origin's base; `None` if it is elsewhere.
     fn below<'a>(&self, location: &'a str) -> Option<&'a str> {
         let (scheme, rest) = location.split_once("://")?;
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, rest) = rest.split_at(end);
-        // In the form of ours.
+        // Normalized as `self` is.
         let base: OriginUrl = format!("{scheme}://{authority}").parse().ok()?;
         let base_path = self.text.strip_prefix(&**base.text())?;
         if !base_path.is_empty() && !base_path.starts_with('/') {
@@ -116,7 +115,7 @@ impl OriginUrl {
         rest.strip_prefix(base_path)
     }
 
-    /// The URL of a target there.
+    /// The URL of a target at the origin.
     fn of(&self, target: &str) -> Result<Uri, Failure> {
         let text = format!("{}{target}", self.text);
         text.parse()
@@ -191,14 +190,14 @@ impl fmt::Display for OriginUrlError {
 
 impl std::error::Error for OriginUrlError {}
 
-/// How long an origin may take.
+/// Time limits for an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// Until TCP and TLS are connected. Default: 5 s.
     pub connect: Duration,
-    /// From then on until the head of the answer. Default: 30 s.
+    /// From then on until the response head. Default: 30 s.
     pub head: Duration,
-    /// Between two pieces of its body. Default: 20 s.
+    /// Between two frames of the body. Default: 20 s.
     pub idle: Duration,
 }
 
@@ -212,7 +211,7 @@ impl Default for Timeouts {
     }
 }
 
-/// Whose certificates are believed. Read before the process is confined.
+/// Trusted certificates. Read before the process is confined.
 #[derive(Clone, Debug)]
 pub struct Trust {
     roots: RootCertStore,
@@ -220,7 +219,7 @@ pub struct Trust {
     pinned: Vec<CertificateDer<'static>>,
 }
 
-/// Why there are no trusted authorities.
+/// Why no trusted authority was loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustError {
     file: Option<PathBuf>,
@@ -228,7 +227,7 @@ pub struct TrustError {
 }
 
 impl Trust {
-    /// Those whom this machine believes.
+    /// Loads the authorities that this machine trusts.
     pub fn of_machine() -> Result<Trust, TrustError> {
         let found = rustls_native_certs::load_native_certs();
         let mut roots = RootCertStore::empty();
@@ -243,7 +242,8 @@ impl Trust {
         }
     }
 
-    /// Those in a file, in PEM, and no others. An origin may also have one of them as its own.
+    /// Loads the certificates of a PEM file, and no others. Each is trusted both as an authority
+    /// and as an origin's own certificate.
     pub fn of_file(path: &Path) -> Result<Trust, TrustError> {
         let failed = |why: String| TrustError {
             file: Some(path.to_owned()),
@@ -265,7 +265,7 @@ impl Trust {
         }
     }
 
-    /// None: for origins without TLS.
+    /// Trusts no certificate: for origins without TLS.
     pub fn none() -> Trust {
         Trust {
             roots: RootCertStore::empty(),
@@ -289,7 +289,7 @@ impl fmt::Display for TrustError {
 
 impl std::error::Error for TrustError {}
 
-/// An origin as it is asked.
+/// An origin with its client, circuit breaker and limits.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) url: OriginUrl,
@@ -300,7 +300,7 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
-    /// Where the origin is.
+    /// The origin's URL.
     pub(crate) fn url(&self) -> &OriginUrl {
         &self.url
     }
@@ -320,7 +320,7 @@ impl Upstream {
                         pinned: trust.pinned.clone(),
                     }))
             }
-            // There are none: no origin is trusted.
+            // Without authorities, no origin is trusted.
             Err(_) => tls.with_root_certificates(trust.roots.clone()),
         };
         let tls = tls.with_no_client_auth();
@@ -348,12 +348,12 @@ impl Upstream {
         })
     }
 
-    /// Waits for one of the answers that may come at a time to end, as long as for the head of one.
+    /// Waits for a response slot, at most as long as for a response head.
     pub(crate) async fn slot(&self) -> Result<OwnedSemaphorePermit, Failure> {
         let patience = self.timeouts.connect + self.timeouts.head;
         match timeout(patience, Arc::clone(&self.slots).acquire_owned()).await {
             Ok(Ok(slot)) => Ok(slot),
-            // They are never closed.
+            // The semaphore is never closed: this is the timeout.
             _ => Err(Failure::Late(format!(
                 "{SLOTS} answers of this origin are under way, and none has ended within \
                  {patience:?}"
@@ -365,8 +365,7 @@ impl Upstream {
         self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a target until an answer comes that is none of a failure, or it has been tried
-    /// often enough.
+    /// Requests a target, with retries, and returns the first response that is no failure.
     pub(crate) async fn get(
         &self,
         target: &str,
@@ -386,7 +385,7 @@ impl Upstream {
                 }
                 Err(failure) => {
                     self.note(&failure);
-                    // Who has waited so long already has waited long enough.
+                    // The client has waited for the whole timeout already.
                     let is_final = matches!(failure, Failure::Late(_) | Failure::TooManyFields(_));
                     if attempt >= ATTEMPTS_MAX || is_final {
                         return Err(failure);
@@ -449,7 +448,7 @@ fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
         let hyper = error.downcast_ref::<hyper::Error>();
-        // Only servers have a method for it.
+        // hyper has a public method only for servers.
         if hyper.is_some_and(|it| it.is_parse() && it.to_string().contains("too large")) {
             return true;
         }

@@ -1,5 +1,5 @@
-//! Whether two answers are of the same version (RFC 9110 §8.8): what is asked for again in parts
-//! must be.
+//! Validators: whether two responses are of the same version (RFC 9110 §8.8), as parts of one
+//! object must be.
 
 use http::HeaderMap;
 use http::header::{ETAG, LAST_MODIFIED};
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::freshness;
 
-/// A date of modification tells versions apart if the answer's own date is so much later, in
-/// seconds: no version of the same second can follow (RFC 9110 §8.8.2.2 has a minute for clocks
-/// that differ).
+/// Least time from a modification date to the response's own `Date`, in seconds, for the former to
+/// be a strong validator: then no other version can follow within the same second (RFC 9110
+/// §8.8.2.2 has a minute for clocks that differ).
 const SETTLED_AFTER_S: u64 = 60;
 
-/// What an origin tells versions apart by.
+/// The validators of a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Validators {
-    /// With its quotes, and `W/` if it is weak.
+    /// The tag with its quotes, and `W/` if it is weak.
     pub(crate) etag: Option<String>,
     pub(crate) last_modified: Option<String>,
-    /// When the answer was made, in seconds since the epoch.
+    /// Time of the response, in seconds since the epoch.
     date_s: u64,
 }
 
@@ -32,12 +32,12 @@ impl Validators {
         }
     }
 
-    /// The origin can be asked whether it is still the same.
+    /// Whether a request can be conditional.
     pub(crate) fn is_some(&self) -> bool {
         self.etag.is_some() || self.last_modified.is_some()
     }
 
-    /// For `If-Range`: nothing else is a part of this version.
+    /// The validator for `If-Range`, which excludes parts of other versions.
     pub(crate) fn strong(&self) -> Option<&str> {
         let tag = self.etag.as_deref();
         if let Some(tag) = tag {
@@ -48,7 +48,7 @@ impl Validators {
         (modified_s.saturating_add(SETTLED_AFTER_S) <= self.date_s).then_some(date)
     }
 
-    /// What says this of itself is no part of this version.
+    /// Whether a response's validators show that it is of another version.
     pub(crate) fn contradicts(&self, part: &Validators) -> bool {
         let differ =
             |known: &Option<String>, said: &Option<String>| said.is_some() && said != known;

@@ -1,4 +1,4 @@
-//! Which variants of a target are there, and by what it varies ([`crate::vary`]).
+//! The stored variants of each target, and the fields by which it varies ([`crate::vary`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -6,22 +6,22 @@ use std::sync::Arc;
 use crate::store::Key;
 use crate::vary::{Names, Variant};
 
-/// By which fields targets vary, and which of their variants are there.
+/// Stored variants and selecting fields, by target.
 #[derive(Debug)]
 pub(crate) struct Variants {
-    /// Most of a target. One more takes the place of the one that was asked for least recently.
+    /// Most variants of a target; one more evicts the least recently requested.
     pub(crate) variants_max: usize,
     targets: HashMap<Arc<str>, HashMap<String, Target>>,
-    /// All fields by which an origin has been seen to select: what is assumed of its other targets.
+    /// All fields by which each origin is known to select; assumed for its other targets.
     origins: HashMap<Arc<str>, Names>,
 }
 
 #[derive(Debug, Default)]
 struct Target {
     names: Names,
-    /// They are those of the origin's other targets, since this one has only failed.
+    /// `names` are those of the origin's other targets, since this one has only failed.
     is_assumed: bool,
-    /// Those that are there; the one asked for most recently is last.
+    /// Stored variants, the most recently requested last.
     variants: VecDeque<Variant>,
 }
 
@@ -34,7 +34,7 @@ impl Variants {
         }
     }
 
-    /// By what a target varies, as far as is known.
+    /// The fields by which a target varies, as far as is known.
     pub(crate) fn names(&self, origin: &Arc<str>, target: &str) -> Names {
         match self.target(origin, target) {
             Some(known) => known.names,
@@ -46,8 +46,8 @@ impl Variants {
         self.targets.get(origin)?.get(target)
     }
 
-    /// The origin says by what a target varies. Returns the union of the names known so far and the
-    /// new ones, since some origins name only fields that the request has.
+    /// Records the fields of a response's `Vary`. Returns the union of known and new names, since
+    /// some origins name only fields that the request has.
     pub(crate) fn learn(&mut self, key: &Key, names: Names) -> Names {
         let of_origin = self.origins.entry(Arc::clone(&key.origin)).or_default();
         *of_origin = of_origin.union(names);
@@ -68,7 +68,7 @@ impl Variants {
         self.targets.get_mut(&key.origin)?.get_mut(&key.target)
     }
 
-    /// The same as [`Variants::keep`] for a failure, which says nothing of names: they are assumed.
+    /// [`Variants::keep`] for a failure, which has no `Vary`: the names are assumed.
     pub(crate) fn keep_failed(&mut self, key: &Key) -> Vec<Key> {
         let (names, is_known) = (
             self.names(&key.origin, &key.target),
@@ -81,7 +81,7 @@ impl Variants {
         evicted
     }
 
-    /// A variant is there, and was asked for. Returns those that have to make room for it.
+    /// Adds a variant, as the most recently requested. Returns the evicted variants.
     pub(crate) fn keep(&mut self, key: &Key, names: Names) -> Vec<Key> {
         let targets = self.targets.entry(Arc::clone(&key.origin)).or_default();
         let target = targets.entry(key.target.clone()).or_default();
@@ -102,7 +102,7 @@ impl Variants {
         oldest.collect()
     }
 
-    /// A variant was asked for.
+    /// Marks a variant as the most recently requested.
     pub(crate) fn touch(&mut self, key: &Key) {
         let Some(target) = self.target_mut(key) else {
             return;
@@ -115,7 +115,7 @@ impl Variants {
         }
     }
 
-    /// A variant is not there any more.
+    /// Removes a variant.
     pub(crate) fn forget(&mut self, key: &Key) {
         let Some(targets) = self.targets.get_mut(&key.origin) else {
             return;

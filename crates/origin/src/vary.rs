@@ -1,26 +1,25 @@
-//! Variants: answers for one target that the origin selects by fields of the request (RFC 9111
-//! §4.1).
+//! Variants: responses for one target that the origin selects by request fields (RFC 9111 §4.1).
 //!
-//! The origin is sent the values of those fields by which it has been seen to select, and of no
-//! others. So what is stored is known by exactly what was sent, and an origin that says nothing of
-//! a field cannot have looked at it.
+//! A request to the origin has only those fields by which the origin is known to select. So the
+//! fields sent identify a stored response exactly, and a response without `Vary` for a field cannot
+//! depend on that field.
 
 use http::header::HeaderValue;
 use serde::{Deserialize, Serialize};
 
-/// The fields that may select, in the order in which variants name them. All others are never sent,
-/// so that nothing depends on them, whatever `Vary` says. In small letters.
+/// Fields that may select a variant, in the order of a variant's fields, in lower case. No other
+/// field is ever sent, so no response can depend on one, regardless of `Vary`.
 pub const SELECTING: [&str; 3] = ["accept", "accept-language", "origin"];
 
 /// Longest value of a selecting field, in bytes. A longer one counts as absent.
 pub const VALUE_BYTES_MAX: usize = 512;
 
-/// Some of [`SELECTING`], one bit for each.
+/// A set of [`SELECTING`] fields, one bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names(u8);
 
 impl Names {
-    /// Those that these values of `Vary` name.
+    /// The selecting fields that these values of `Vary` name.
     pub(crate) fn of<'a>(vary: impl Iterator<Item = &'a str>) -> Names {
         let names = vary.flat_map(|value| value.split(',')).map(str::trim);
         let places = names.filter_map(|name| {
@@ -45,8 +44,8 @@ impl Names {
 pub(crate) struct Variant(Vec<(String, String)>);
 
 impl Variant {
-    /// What these fields of a request select. Lines of one name are one list, and white space
-    /// around values means nothing.
+    /// The variant that a request's fields select. Lines of one name form one list; white space
+    /// around values is ignored.
     pub(crate) fn of(fields: &[(String, String)]) -> Variant {
         let values = SELECTING.iter().filter_map(|name| {
             let lines = fields.iter().filter(|(found, _)| found == name);
@@ -68,7 +67,7 @@ impl Variant {
         Variant(kept.cloned().collect())
     }
 
-    /// The fields that it has.
+    /// The names of its fields.
     pub(crate) fn names(&self) -> Names {
         Names::of(self.0.iter().map(|(name, _)| name.as_str()))
     }

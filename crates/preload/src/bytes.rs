@@ -21,7 +21,7 @@ use crate::library;
 use crate::pipes;
 
 unsafe extern "C" {
-    /// What the C library calls where a fortified call would write beyond its buffer.
+    /// Aborts the program where a fortified call would write beyond its buffer.
     fn __chk_fail() -> !;
 }
 
@@ -32,7 +32,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_read(
     to: *mut c_void,
     len: size_t,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for read(2), by the caller's contract.
     unsafe {
         match is_split(fd) {
             // As vfs_read of Linux, but not as recv(2).
@@ -43,7 +43,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_read(
     }
 }
 
-/// `read` with the length of the buffer that the compiler knows.
+/// `read` with the buffer size that the compiler knows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload___read_chk(
     fd: c_int,
@@ -51,7 +51,7 @@ pub unsafe extern "C-unwind" fn splitway_preload___read_chk(
     len: size_t,
     room: size_t,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for `read`, by the caller's contract.
     unsafe {
         if len > room {
             __chk_fail();
@@ -67,7 +67,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_write(
     from: *const c_void,
     len: size_t,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for write(2), by the caller's contract.
     unsafe {
         if is_split(fd) {
             point(|| sw_send(fd, from, len, 0))
@@ -84,7 +84,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_readv(
     vectors: *const iovec,
     count: c_int,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for readv(2), by the caller's contract.
     unsafe {
         if is_split(fd) {
             point(|| sw_readv(fd, vectors, count))
@@ -101,7 +101,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_writev(
     vectors: *const iovec,
     count: c_int,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for writev(2), by the caller's contract.
     unsafe {
         if is_split(fd) {
             point(|| sw_writev(fd, vectors, count))
@@ -111,12 +111,12 @@ pub unsafe extern "C-unwind" fn splitway_preload_writev(
     }
 }
 
-/// Flags of preadv2(2) that a socket takes; all but the first mean nothing to it.
+/// Flags of preadv2(2) that a socket accepts; all but the first have no effect there.
 const RWF_NOWAIT: c_int = 8;
 const RWF_OF_SOCKETS: c_int = RWF_NOWAIT | 1 | 2 | 4 | 16;
 
-/// What preadv2(2) and pwritev2(2) do with a split socket: a message without an address, as the
-/// kernel has it, and its flags.
+/// Converts the arguments of preadv2(2) and pwritev2(2) on a split socket into a message without an
+/// address and its flags, as the kernel does.
 unsafe fn positioned(
     vectors: *const iovec,
     count: c_int,
@@ -129,7 +129,7 @@ unsafe fn positioned(
     if flags & !RWF_OF_SOCKETS != 0 {
         return Err(Errno::OPNOTSUPP);
     }
-    // SAFETY: all of it are numbers and pointers, for which zero is a value.
+    // SAFETY: all fields are numbers and pointers, for which zero is a valid value.
     let mut message: msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = vectors.cast_mut();
     message.msg_iovlen = usize::try_from(count).map_err(|_| Errno::INVAL)? as _;
@@ -150,7 +150,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_preadv2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for preadv2(2), by the caller's contract.
     unsafe {
         if !is_split(fd) {
             return library::preadv2(fd, vectors, count, offset, flags);
@@ -172,7 +172,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_pwritev2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for pwritev2(2), by the caller's contract.
     unsafe {
         if !is_split(fd) {
             return library::pwritev2(fd, vectors, count, offset, flags);
@@ -185,7 +185,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_pwritev2(
     }
 }
 
-/// `preadv2` of programs with large files: the same on machines of 64 bits.
+/// `preadv2` for large files: identical on 64-bit machines.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_preadv64v2(
     fd: c_int,
@@ -194,11 +194,11 @@ pub unsafe extern "C-unwind" fn splitway_preload_preadv64v2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for `preadv2`, by the caller's contract.
     unsafe { splitway_preload_preadv2(fd, vectors, count, offset, flags) }
 }
 
-/// `pwritev2` of programs with large files.
+/// `pwritev2` for large files.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_pwritev64v2(
     fd: c_int,
@@ -207,7 +207,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_pwritev64v2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for `pwritev2`, by the caller's contract.
     unsafe { splitway_preload_pwritev2(fd, vectors, count, offset, flags) }
 }
 
@@ -219,7 +219,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_recv(
     len: size_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for recv(2), by the caller's contract.
     unsafe {
         if is_split(fd) {
             point(|| sw_recv(fd, to, len, flags))
@@ -229,7 +229,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_recv(
     }
 }
 
-/// `recv` with the length of the buffer that the compiler knows.
+/// `recv` with the buffer size that the compiler knows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload___recv_chk(
     fd: c_int,
@@ -238,7 +238,7 @@ pub unsafe extern "C-unwind" fn splitway_preload___recv_chk(
     room: size_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for `recv`, by the caller's contract.
     unsafe {
         if len > room {
             __chk_fail();
@@ -257,7 +257,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_recvfrom(
     at: *mut sockaddr,
     at_len: *mut socklen_t,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for recvfrom(2), by the caller's contract.
     unsafe {
         if is_split(fd) {
             point(|| sw_recvfrom(fd, to, len, flags, at, at_len))
@@ -267,7 +267,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_recvfrom(
     }
 }
 
-/// `recvfrom` with the length of the buffer that the compiler knows.
+/// `recvfrom` with the buffer size that the compiler knows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload___recvfrom_chk(
     fd: c_int,
@@ -278,7 +278,7 @@ pub unsafe extern "C-unwind" fn splitway_preload___recvfrom_chk(
     at: *mut sockaddr,
     at_len: *mut socklen_t,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for `recvfrom`, by the caller's contract.
     unsafe {
         if len > room {
             __chk_fail();
@@ -294,7 +294,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_recvmsg(
     message: *mut msghdr,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for recvmsg(2), by the caller's contract.
     unsafe {
         if is_split(fd) {
             return point(|| sw_recvmsg(fd, message, flags));
@@ -315,7 +315,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_send(
     len: size_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for send(2), by the caller's contract.
     unsafe { splitway_preload_sendto(fd, from, len, flags, std::ptr::null(), 0) }
 }
 
@@ -329,7 +329,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendto(
     at: *const sockaddr,
     at_len: socklen_t,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for sendto(2), by the caller's contract.
     unsafe {
         if is_split(fd) {
             point(|| sw_sendto(fd, from, len, flags, at, at_len))
@@ -346,7 +346,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendmsg(
     message: *const msghdr,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for sendmsg(2), by the caller's contract.
     unsafe {
         if is_split(fd) {
             point(|| sw_sendmsg(fd, message, flags))
@@ -356,9 +356,9 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendmsg(
     }
 }
 
-/// recvmmsg(2). Of a split socket, one message after the other, as the kernel has it: an error
-/// comes before the first, and one behind that is left to the next call. The timeout is looked at
-/// between messages.
+/// recvmmsg(2). A split socket receives message by message, as in the kernel: a pending error fails
+/// the call before the first message, and an error after it is left to the next call. The timeout
+/// is checked between messages.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_recvmmsg(
     fd: c_int,
@@ -367,7 +367,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for recvmmsg(2), by the caller's contract.
     unsafe {
         if !is_split(fd) {
             let received = library::recvmmsg(fd, messages, count, flags, timeout);
@@ -376,7 +376,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_recvmmsg(
             }
             return received;
         }
-        // Before what there is to receive, as do_recvmmsg of Linux has it.
+        // Errors precede data, as in Linux's do_recvmmsg.
         let socket = BorrowedFd::borrow_raw(fd);
         if let Some(Err(errno)) = client().map(|client| client.take_error(socket)) {
             return fail(errno) as c_int;
@@ -396,14 +396,14 @@ pub unsafe extern "C-unwind" fn splitway_preload_recvmmsg(
             if len >= 0 {
                 (*message).msg_len = len as c_uint;
             }
-            // The end of the stream is said once.
+            // The end of the stream is reported once.
             (len >= 0, len == 0)
         })
     }
 }
 
-/// sendmmsg(2). Of a split socket, one message after the other, as the kernel has it: one that was
-/// sent in part is the last, and an error behind the first is lost.
+/// sendmmsg(2). A split socket sends message by message, as in the kernel: a message that was sent
+/// in part is the last, and an error after the first is lost.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_sendmmsg(
     fd: c_int,
@@ -411,7 +411,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendmmsg(
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for sendmmsg(2), by the caller's contract.
     unsafe {
         if !is_split(fd) {
             return library::sendmmsg(fd, messages, count, flags);
@@ -432,19 +432,20 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendmmsg(
     }
 }
 
-/// Bytes of a message that was just sent.
+/// Returns the number of bytes of a message that was just sent.
 unsafe fn bytes_of(message: &msghdr) -> usize {
     let count = message.msg_iovlen;
-    // SAFETY: the caller's promise: the call has used as many buffers.
+    // SAFETY: the call that sent the message has read `msg_iovlen` buffers.
     (0..count).fold(0usize, |bytes, place| unsafe {
         bytes.saturating_add((*message.msg_iov.add(place)).iov_len)
     })
 }
 
-/// Messages that one call takes, at most: `UIO_MAXIOV` of Linux.
+/// Largest number of messages of a call: `UIO_MAXIOV` of Linux.
 const MESSAGES_MAX: usize = 1024;
 
-/// How many messages `each` has moved: it says whether it has, and whether that was the last.
+/// Returns the number of messages moved by `each`, which returns whether it moved one, and whether
+/// that was the last.
 fn one_by_one(count: c_uint, mut each: impl FnMut(usize) -> (bool, bool)) -> c_int {
     let count = (count as usize).min(MESSAGES_MAX);
     for place in 0..count {
@@ -467,7 +468,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendfile(
     offset: *mut off_t,
     count: size_t,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for sendfile(2), by the caller's contract.
     unsafe {
         if is_split(to) {
             point(|| sw_sendfile(to, from, offset, count))
@@ -477,7 +478,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendfile(
     }
 }
 
-/// `sendfile` of programs with large files: the same on machines of 64 bits.
+/// `sendfile` for large files: identical on 64-bit machines.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_sendfile64(
     to: c_int,
@@ -485,16 +486,16 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendfile64(
     offset: *mut off_t,
     count: size_t,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for `sendfile`, by the caller's contract.
     unsafe { splitway_preload_sendfile(to, from, offset, count) }
 }
 
-/// Bytes that [`splitway_preload_splice`] moves at a time: those of a pipe, as it is made.
+/// Bytes that [`splitway_preload_splice`] moves at a time: the default capacity of a pipe.
 const SPLICE_BYTES: usize = 64 << 10;
 
-/// splice(2). Between a split socket and a pipe, bytes are copied: right, and slower than the
-/// kernel's. Where the program is run with `--splice`, a NIC stack moves them in the end, and the
-/// pipe is only said to have them.
+/// splice(2). Between a split socket and a pipe, bytes are copied: correct, and slower than the
+/// kernel's. If the program runs with `--splice`, a NIC stack eventually moves the bytes, and the
+/// pipe only counts them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_splice(
     from: c_int,
@@ -504,7 +505,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for splice(2), by the caller's contract.
     unsafe {
         match (is_split(from), is_split(to)) {
             (false, false) => library::splice(from, from_offset, to, to_offset, len, flags),
@@ -522,13 +523,13 @@ fn fail(errno: Errno) -> ssize_t {
     -1
 }
 
-/// From a split socket into a pipe. No byte is taken that the pipe has no room for.
+/// Moves bytes from a split socket into a pipe, at most as many as the pipe has room for.
 unsafe fn splice_in(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t {
     let is_nonblocking = flags & libc::SPLICE_F_NONBLOCK != 0;
     let Some(client) = client() else {
         return fail(Errno::BADF);
     };
-    // SAFETY: the number of a split socket is not -1; the others are numbers.
+    // SAFETY: the number of a split socket is not -1; the calls take numbers.
     unsafe {
         let socket = BorrowedFd::borrow_raw(from);
         if pipe(to).0 == 0 {
@@ -560,7 +561,7 @@ unsafe fn splice_in(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize
             let taken = client.receive_into(socket, len.min(SPLICE_BYTES), is_nonblocking, take);
             return match taken {
                 _ if put < 0 => put,
-                // A NIC stack has the connection since just now.
+                // A NIC stack has just taken over the connection.
                 Ok(None) => continue,
                 Ok(Some(taken)) => {
                     if taken > 0 && pipes::are_watched() {
@@ -574,14 +575,15 @@ unsafe fn splice_in(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize
     }
 }
 
-/// Whether calls on a socket wait.
+/// Reports whether calls on a socket block.
 unsafe fn blocks(fd: c_int) -> bool {
-    // SAFETY: it takes numbers.
+    // SAFETY: fcntl takes numbers here.
     let flags = unsafe { kernel!(SYS_fcntl, fd, libc::F_GETFL, 0) as c_int };
     flags & libc::O_NONBLOCK == 0
 }
 
-/// Whether a pipe takes [`libc::PIPE_BUF`] bytes without waiting; waits for that unless `now`.
+/// Reports whether a pipe takes [`libc::PIPE_BUF`] bytes without blocking; waits for room unless
+/// `now`.
 unsafe fn has_room(pipe: c_int, now: bool) -> bool {
     let mut polled = libc::pollfd {
         fd: pipe,
@@ -598,13 +600,13 @@ unsafe fn has_room(pipe: c_int, now: bool) -> bool {
         std::ptr::null()
     };
     let mask = std::ptr::null::<c_void>();
-    // SAFETY: the pointer is that of one item. A pipe without a reader has room, and the write says
-    // so.
+    // SAFETY: the pointers are those of one item and of a timeout or null. A pipe without a reader
+    // counts as writable; the write then fails.
     unsafe { kernel!(SYS_ppoll, &raw mut polled, 1, timeout, mask, 8) == 1 }
 }
 
-/// Writes into a pipe what it takes without waiting, and returns how much: a pipe has room for a
-/// number of pieces, so bytes alone do not tell.
+/// Writes into a pipe as much as it takes without blocking; returns the number of bytes. A pipe has
+/// a limited number of buffers, so its free bytes alone do not suffice.
 unsafe fn fill_pipe(pipe: c_int, bytes: &[u8]) -> ssize_t {
     let mut done = 0;
     // SAFETY: the pointer and the length are those of the chunk.
@@ -627,7 +629,7 @@ unsafe fn fill_pipe(pipe: c_int, bytes: &[u8]) -> ssize_t {
     done
 }
 
-/// From a pipe to a split socket: as many bytes as it takes at once.
+/// Moves bytes from a pipe to a split socket: as many as the socket takes at once.
 unsafe fn splice_out(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t {
     let is_watched = pipes::are_watched();
     if is_watched && let taken @ 1.. = pipes::take_noted(from, len) {
@@ -635,14 +637,14 @@ unsafe fn splice_out(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssiz
     }
     let mut buffer = vec![0u8; len.min(SPLICE_BYTES)];
     let at = buffer.as_mut_ptr().cast::<c_void>();
-    // SAFETY: the buffer is as long as is said.
+    // SAFETY: `at` has `buffer.len()` writable bytes; the other calls take numbers or local items.
     unsafe {
         let (size, waiting) = pipe(from);
         if size == 0 {
             return fail(Errno::INVAL);
         }
         if waiting == 0 && flags & libc::SPLICE_F_NONBLOCK != 0 {
-            // Its end, or EAGAIN.
+            // End of file, or EAGAIN.
             let mut empty = libc::pollfd {
                 fd: from,
                 events: libc::POLLIN,
@@ -660,7 +662,7 @@ unsafe fn splice_out(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssiz
                 fail(Errno::AGAIN)
             };
         }
-        // What the socket does not take would be lost once it is out of the pipe.
+        // Bytes read from the pipe beyond the socket's room would be lost.
         let is_nonblocking = flags & libc::SPLICE_F_NONBLOCK != 0 || !blocks(to);
         let room = loop {
             match room_of(to) {
@@ -685,14 +687,14 @@ unsafe fn splice_out(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssiz
             let (at, before) = (rest.as_ptr().cast(), taken as usize - rest.len());
             match send_after(to, at, rest.len(), more, before) {
                 sent @ 0.. => rest = &rest[sent as usize..],
-                // Another thread has used the room. What has left the pipe is waited for, whatever
-                // interrupts that.
+                // Another thread has used the room. Bytes read from the pipe must be sent, despite
+                // interruptions.
                 _ if last_error() == Errno::AGAIN => {
                     if await_writable(to) < 0 && last_error() == Errno::CANCELED {
                         cancellation::forget();
                     }
                 }
-                // The connection has ended, and with it what was under way. The next call says why.
+                // The connection has ended and the rest is lost. The next call reports the error.
                 _ if before > 0 => break,
                 _ => return -1,
             }
@@ -705,7 +707,7 @@ unsafe fn splice_out(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssiz
 }
 
 unsafe fn await_writable(fd: c_int) -> c_int {
-    // SAFETY: it takes numbers.
+    // SAFETY: the function takes numbers.
     unsafe { await_event(fd, libc::POLLOUT) }
 }
 
@@ -719,9 +721,10 @@ unsafe fn await_event(fd: c_int, events: c_short) -> c_int {
     unsafe { sw_poll(&raw mut polled, 1, -1) }
 }
 
-/// How many bytes a socket takes at once; `None` and `errno` if it takes none any more.
+/// Returns the number of bytes that a socket takes at once; `None` with `errno` if it takes no
+/// more.
 fn room_of(fd: c_int) -> Option<usize> {
-    // SAFETY: the number is the program's; it is split.
+    // SAFETY: the number belongs to the program and to a split socket, so it is not -1.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     match client()?.send_room_bytes(fd) {
         Ok(room) => Some(room),
@@ -732,10 +735,10 @@ fn room_of(fd: c_int) -> Option<usize> {
     }
 }
 
-/// Bytes that a pipe holds at most, and that are in it; 0 if it is none.
+/// Returns the capacity and the fill of a pipe, in bytes; capacity 0 if `fd` is no pipe.
 unsafe fn pipe(fd: c_int) -> (usize, usize) {
     let mut waiting: c_int = 0;
-    // SAFETY: both take a number or the pointer of one.
+    // SAFETY: the calls take a number, or the pointer of one.
     let size = unsafe {
         let size = kernel!(SYS_fcntl, fd, libc::F_GETPIPE_SZ, 0);
         kernel!(SYS_ioctl, fd, libc::FIONREAD, &raw mut waiting);

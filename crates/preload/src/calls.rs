@@ -1,4 +1,4 @@
-//! syscall(2): programs make calls by their numbers as well. libuv closes all its descriptors so.
+//! syscall(2): programs also call by number. libuv closes all its descriptors this way.
 
 use capi::abi::set_errno;
 use libc::{c_int, c_long, c_uint, c_ulong, socklen_t};
@@ -7,11 +7,11 @@ use rustix::io::Errno;
 use crate::kernel::call;
 use crate::{bytes, confinement, descriptors, events, options, sockets};
 
-/// syscall(2). A call on what is the kernel's is made as it is; one that is not about descriptors
-/// is none of this library's.
+/// syscall(2). Calls on the kernel's descriptors, and calls that do not concern descriptors, go to
+/// the kernel unchanged.
 ///
-/// It takes as many arguments as there may be, of which callers that pass fewer have said nothing:
-/// no call looks at those.
+/// The function takes six arguments. If a caller passes fewer, the others are undefined, and no
+/// call reads them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_syscall(
     number: c_long,
@@ -23,7 +23,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_syscall(
     f: c_long,
 ) -> c_long {
     let given = [a, b, c, d, e, f];
-    // SAFETY: the caller's promise.
+    // SAFETY: `number` and `given` form a valid system call, by the caller's contract.
     unsafe {
         on_ours(number, given).unwrap_or_else(|| {
             confinement::prepare_for_call(number, given);
@@ -37,20 +37,21 @@ pub unsafe extern "C-unwind" fn splitway_preload_syscall(
     }
 }
 
-/// Whether it makes a process with memory of its own.
+/// Reports whether the call creates a process with memory of its own.
 unsafe fn copies_memory(number: c_long, [a, ..]: [c_long; 6]) -> bool {
     const SHARES: u64 = libc::CLONE_VM.unsigned_abs() as u64;
     match number {
         #[cfg(target_arch = "x86_64")]
         libc::SYS_fork => true,
         libc::SYS_clone => a.cast_unsigned() & SHARES == 0,
-        // SAFETY: the caller's promise: flags stand first (clone(2)).
+        // SAFETY: by the caller's contract the pointer is that of a `clone_args`, which begins with
+        // the flags (clone(2)).
         libc::SYS_clone3 if a != 0 => unsafe { *pointer::<u64>(a) & SHARES == 0 },
         _ => false,
     }
 }
 
-/// Registers hold 64 bits, of which a number may be the lower 32.
+/// Converts a register of 64 bits to a number in its lower 32.
 fn int(word: c_long) -> c_int {
     word as c_int
 }
@@ -59,16 +60,16 @@ fn pointer<T>(word: c_long) -> *mut T {
     std::ptr::with_exposed_provenance_mut(word as usize)
 }
 
-/// The call, if it concerns this library.
+/// Makes the call, if it concerns this library.
 unsafe fn on_ours(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_long> {
     use libc as is;
-    // SAFETY: the caller's promise.
+    // SAFETY: `number` and the arguments form a valid system call, by the caller's contract.
     let done: c_long = unsafe {
         if let Some(done) = old(number, [a, b, c, d]) {
             return Some(done);
         }
         match number {
-            // Whatever the descriptor is.
+            // These concern every descriptor.
             is::SYS_socket => sockets::splitway_preload_socket(int(a), int(b), int(c)).into(),
             is::SYS_bind => {
                 sockets::splitway_preload_bind(int(a), pointer(b), c as socklen_t).into()
@@ -112,7 +113,8 @@ unsafe fn on_ours(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_l
                 events::splitway_preload_ppoll(pointer(a), b as c_ulong, pointer(c), pointer(d))
                     .into()
             }
-            // The library sees nothing of it: libuv puts descriptors into its sets by such a ring.
+            // Refused, because the library would not see its operations: libuv fills epoll sets
+            // through such a ring.
             is::SYS_io_uring_setup => {
                 set_errno(Errno::NOSYS);
                 -1
@@ -123,8 +125,8 @@ unsafe fn on_ours(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_l
     Some(done)
 }
 
-/// Calls on one descriptor. Whose it is, is asked of these only: asking may take a lock, which
-/// makes calls of its own if another thread has it.
+/// Calls on one descriptor. Only for these is the descriptor looked up: the lookup may take a lock,
+/// which makes system calls itself under contention.
 const ON_DESCRIPTOR: [c_long; 19] = [
     libc::SYS_read,
     libc::SYS_write,
@@ -147,7 +149,7 @@ const ON_DESCRIPTOR: [c_long; 19] = [
     libc::SYS_ioctl,
 ];
 
-/// A call on one descriptor, if that is a split socket, or a set that holds some.
+/// Makes a call on one descriptor, if that is a split socket, or an epoll set with split sockets.
 unsafe fn on_descriptor(number: c_long, given: [c_long; 6]) -> Option<c_long> {
     use libc as is;
     let [a, b, c, d, e, f] = given;
@@ -155,7 +157,7 @@ unsafe fn on_descriptor(number: c_long, given: [c_long; 6]) -> Option<c_long> {
     if !ON_DESCRIPTOR.contains(&number) || !descriptors::is_ours(fd) {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `number` and the arguments form a valid system call, by the caller's contract.
     let done: c_long = unsafe {
         match number {
             is::SYS_read => bytes::splitway_preload_read(fd, pointer(b), len) as c_long,
@@ -210,11 +212,11 @@ unsafe fn on_descriptor(number: c_long, given: [c_long; 6]) -> Option<c_long> {
     Some(done)
 }
 
-/// Calls that newer architectures do not have.
+/// Makes a call that newer architectures lack.
 #[cfg(target_arch = "x86_64")]
 unsafe fn old(number: c_long, [a, b, c, d]: [c_long; 4]) -> Option<c_long> {
     use libc as is;
-    // SAFETY: the caller's promise.
+    // SAFETY: `number` and the arguments form a valid system call, by the caller's contract.
     let done = unsafe {
         match number {
             is::SYS_dup2 => descriptors::splitway_preload_dup2(int(a), int(b)),
@@ -231,7 +233,7 @@ unsafe fn old(number: c_long, [a, b, c, d]: [c_long; 4]) -> Option<c_long> {
     Some(done.into())
 }
 
-/// Calls that newer architectures do not have.
+/// Newer architectures lack these calls.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn old(_number: c_long, _given: [c_long; 4]) -> Option<c_long> {
     None

@@ -1,4 +1,4 @@
-//! Cancellation of threads (pthreads(7)) in calls on split sockets, which wait in this library and
+//! Cancellation of threads (pthreads(7)) in calls on split sockets, which block in this library and
 //! not in the C library.
 
 use capi::abi::last_error;
@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use crate::attached::client;
 use crate::library;
 
-/// What a call returns.
+/// Return value of a call.
 pub(crate) trait Returned {
-    /// Whether it has failed, and `errno` says how.
+    /// Reports whether the call has failed with `errno`.
     fn has_failed(&self) -> bool;
 }
 
@@ -27,24 +27,25 @@ impl Returned for ssize_t {
     }
 }
 
-/// A call that may wait, as a cancellation point. It has nothing to drop when it has returned, nor
-/// has its caller: a thread that is cancelled unwinds the stack from here.
+/// Runs a call that may block, as a cancellation point. Neither the call nor its caller may hold
+/// anything to drop: a cancelled thread unwinds the stack from here.
 pub(crate) unsafe fn point<T: Returned>(mut call: impl FnMut() -> T) -> T {
     loop {
-        // The C library knows of each cancellation that is noted. What is left is of an earlier
-        // thread of this name, or is put off: it must not cut the call short.
+        // The C library knows of every cancellation that is noted. A remaining note is of an
+        // earlier thread of this name, or its cancellation is deferred: it must not cut the call
+        // short.
         cancellation::forget();
-        // SAFETY: it takes nothing.
+        // SAFETY: the function takes no arguments.
         unsafe { library::pthread_testcancel() };
         let done = call();
         match last_error() {
             _ if !done.has_failed() => return done,
-            // A timeout begins again.
+            // The call starts over, and its timeout with it.
             Errno::CANCELED => {}
             errno => {
                 if errno == Errno::INTR {
                     // C libraries may cancel by a signal.
-                    // SAFETY: it takes nothing.
+                    // SAFETY: the function takes no arguments.
                     unsafe { library::pthread_testcancel() };
                 }
                 return done;
@@ -53,10 +54,11 @@ pub(crate) unsafe fn point<T: Returned>(mut call: impl FnMut() -> T) -> T {
     }
 }
 
-/// pthread_cancel(3). The C library knows first: a thread that ends its wait for this asks it.
+/// pthread_cancel(3). The C library is notified first: a thread that wakes for the cancellation
+/// queries it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_pthread_cancel(thread: pthread_t) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `thread` is a valid thread, by the contract of pthread_cancel(3).
     let done = unsafe { library::pthread_cancel(thread) };
     if let Some(client) = client().filter(|_| done == 0) {
         client.cancel(thread as usize);

@@ -1,7 +1,7 @@
-//! Calls by which a process gives up rights that attaching needs: it attaches before.
+//! Calls by which a process gives up rights that attaching needs: the process attaches first.
 //!
-//! A failure is none of the call's: the process may never use a split socket. If it does, the
-//! library reports what is missing then.
+//! A failure to attach does not fail the call, since the process may never use a split socket. If
+//! it does, the library reports the error then.
 
 use capi::abi::attach_from_environment;
 use capi::client::{Confinement, application_file};
@@ -11,39 +11,39 @@ use crate::attached::client;
 use crate::kernel::{call, kernel};
 use crate::library;
 
-/// Descriptors and threads that a process may have where this library needs no preparation.
+/// Number of descriptors or threads a process may have that makes preparation unnecessary.
 const PLENTY: u64 = 128;
 
-/// This process is about to give up a right.
+/// Attaches, and prepares for the loss of a right.
 fn prepare(confinement: Confinement) {
     if let Ok(client) = attach_from_environment() {
         let _ = client.prepare_for(confinement);
     }
 }
 
-/// It leaves the place of the broker's socket behind. A child of an attached process needs none.
+/// Prepares for the loss of the path to the broker's socket. A child of an attached process needs
+/// no path.
 fn prepare_for_path() {
     if client().is_none() {
         let _ = attach_from_environment();
     }
 }
 
-/// It becomes another user, whom the broker lets into no application of this one.
+/// Prepares for a change of user: the broker admits another user into no application of this one.
 fn prepare_for_user() {
     if application_file::is_known() {
         prepare_for_path();
     }
 }
 
-/// A limit is set.
+/// Prepares for a new resource limit.
 fn prepare_for_limit(resource: c_uint, limit: Option<&rlimit>) {
     let Some(limit) = limit else {
         return;
     };
     let is_near = match resource {
         libc::RLIMIT_NOFILE | libc::RLIMIT_NPROC => limit.rlim_cur < PLENTY,
-        // A program that maps nothing of the stack so far is left alone: an image that it becomes
-        // maps what it uses.
+        // A program without any mapping of the stack is left alone: a new image maps it as needed.
         libc::RLIMIT_AS => limit.rlim_cur != libc::RLIM_INFINITY && client().is_some(),
         _ => false,
     };
@@ -52,14 +52,14 @@ fn prepare_for_limit(resource: c_uint, limit: Option<&rlimit>) {
     }
 }
 
-/// The same of a call by its number.
+/// Prepares for a system call by number.
 ///
 /// # Safety
-/// The arguments are those of the call.
+/// The arguments are valid for the call.
 pub(crate) unsafe fn prepare_for_call(number: c_long, [a, b, c, ..]: [c_long; 6]) {
     const FILTER: c_long = libc::SECCOMP_SET_MODE_FILTER as c_long;
     const STRICT: c_long = libc::SECCOMP_SET_MODE_STRICT as c_long;
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` is null or points to an `rlimit`, by this function's contract.
     let limit = |at: c_long| unsafe {
         std::ptr::with_exposed_provenance::<rlimit>(at.cast_unsigned() as usize).as_ref()
     };
@@ -76,7 +76,7 @@ pub(crate) unsafe fn prepare_for_call(number: c_long, [a, b, c, ..]: [c_long; 6]
     }
 }
 
-/// prctl(2). Arguments are in the same places however many there are.
+/// prctl(2). The arguments' places do not depend on their number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn splitway_preload_prctl(
     option: c_int,
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn splitway_preload_prctl(
 ) -> c_int {
     let [a, b, c, d] = [a, b, c, d].map(c_ulong::cast_signed);
     let given = [option.into(), a, b, c, d, 0];
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for prctl(2), by the caller's contract.
     unsafe {
         prepare_for_call(libc::SYS_prctl, given);
         call(libc::SYS_prctl, given) as c_int
@@ -98,27 +98,27 @@ pub unsafe extern "C" fn splitway_preload_prctl(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn splitway_preload_chroot(path: *const c_char) -> c_int {
     prepare_for_path();
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for chroot(2), by the caller's contract.
     unsafe { kernel!(SYS_chroot, path) as c_int }
 }
 
 /// setrlimit(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn splitway_preload_setrlimit(resource: c_uint, to: *const rlimit) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for setrlimit(2), by the caller's contract.
     unsafe {
         prepare_for_limit(resource, to.as_ref());
         kernel!(SYS_setrlimit, resource, to) as c_int
     }
 }
 
-/// `setrlimit` of programs with large files: the same on machines of 64 bits.
+/// `setrlimit` for large files: identical on 64-bit machines.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn splitway_preload_setrlimit64(
     resource: c_uint,
     to: *const rlimit,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for `setrlimit`, by the caller's contract.
     unsafe { splitway_preload_setrlimit(resource, to) }
 }
 
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn splitway_preload_prlimit(
     to: *const rlimit,
     before: *mut rlimit,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for prlimit(2), by the caller's contract.
     unsafe {
         if process == 0 || process == libc::getpid() {
             prepare_for_limit(resource, to.as_ref());
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn splitway_preload_prlimit(
     }
 }
 
-/// `prlimit` of programs with large files.
+/// `prlimit` for large files.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn splitway_preload_prlimit64(
     process: pid_t,
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn splitway_preload_prlimit64(
     to: *const rlimit,
     before: *mut rlimit,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for `prlimit`, by the caller's contract.
     unsafe { splitway_preload_prlimit(process, resource, to, before) }
 }
 
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn splitway_preload_prlimit64(
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_setuid(user: uid_t) -> c_int {
     prepare_for_user();
-    // SAFETY: it takes a number.
+    // SAFETY: the function takes numbers.
     unsafe { library::setuid(user) }
 }
 
@@ -163,7 +163,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_setuid(user: uid_t) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_setreuid(real: uid_t, effective: uid_t) -> c_int {
     prepare_for_user();
-    // SAFETY: it takes numbers.
+    // SAFETY: the function takes numbers.
     unsafe { library::setreuid(real, effective) }
 }
 
@@ -175,6 +175,6 @@ pub unsafe extern "C-unwind" fn splitway_preload_setresuid(
     saved: uid_t,
 ) -> c_int {
     prepare_for_user();
-    // SAFETY: it takes numbers.
+    // SAFETY: the function takes numbers.
     unsafe { library::setresuid(real, effective, saved) }
 }

@@ -1,5 +1,5 @@
-//! A split socket in the place of one of the kernel's, and the other way round: it has its number,
-//! its flags, the options that were set, and its place in an epoll set.
+//! Conversion between kernel sockets and split sockets: the new socket takes over the number, the
+//! flags, the options that were set, and the entry in an epoll set.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -22,21 +22,22 @@ use crate::pending;
 use crate::settings::settings;
 use crate::streams;
 
-/// The direction that an address is used in.
+/// Direction in which an address is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Listen,
     Connect,
 }
 
-/// A TCP socket of the kernel's: its family.
+/// Returns the family of a kernel TCP socket.
 pub(crate) fn tcp_family(fd: BorrowedFd<'_>) -> Option<Family> {
     stream_family(fd, &[ipproto::TCP])
 }
 
-/// Makes a socket of the kernel's split if a rule holds the address. True if it is split then.
+/// Converts a kernel socket to a split one if a rule holds the address. Returns true if it is split
+/// then.
 ///
-/// Fails if the host stack gives no socket: it never stays with the kernel silently.
+/// Fails if the host stack provides no socket: the socket never stays with the kernel silently.
 pub(crate) fn convert(fd: BorrowedFd<'_>, address: SocketAddr, purpose: Purpose) -> Result<bool> {
     let Some(settings) = settings() else {
         return Ok(false);
@@ -67,8 +68,8 @@ pub(crate) fn convert(fd: BorrowedFd<'_>, address: SocketAddr, purpose: Purpose)
     Ok(true)
 }
 
-/// The same of a socket that is to listen without an address: the kernel binds it to a port of all
-/// addresses then.
+/// Converts a socket that is to listen without an address: the kernel would bind it to a port of
+/// all addresses.
 pub(crate) fn convert_unbound(fd: BorrowedFd<'_>) -> Result<bool> {
     let Some(family) = tcp_family(fd).filter(|_| bound(fd).is_none()) else {
         return Ok(false);
@@ -83,9 +84,9 @@ fn flags_of(fd: BorrowedFd<'_>) -> Result<DescriptorFlags> {
     })
 }
 
-/// Makes a split socket one of the kernel's again: it was bound, and connects to where no rule
-/// leads. True if it is the kernel's then; one that is bound to an address that the kernel has not
-/// connects by the split stack.
+/// Converts a bound split socket back to a kernel socket, if it connects to an address that no rule
+/// holds. Returns true if it is a kernel socket then; a socket bound to an address that the kernel
+/// lacks connects by the split stack.
 pub(crate) fn revert(client: &Client, fd: BorrowedFd<'_>, peer: SocketAddr) -> Result<bool> {
     let leads = |settings: &crate::settings::Settings| settings.connect.hold(peer);
     if settings().is_none_or(leads) || !client.is_unconnected(fd)? {
@@ -108,32 +109,31 @@ pub(crate) fn revert(client: &Client, fd: BorrowedFd<'_>, peer: SocketAddr) -> R
     }
     let entries = client.epoll_entries(fd)?;
     let mut done = Ok(());
-    // SAFETY: it is open; what the program has at this number is the kernel's from now on.
+    // SAFETY: `from` is open; the program's descriptor of this number becomes the kernel socket.
     let _ = client.close_by(unsafe { OwnedFd::from_raw_fd(from) }, |own| {
-        // SAFETY: it is open.
+        // SAFETY: `own` is open, and owned here.
         done = unsafe { put(&new, own.into_raw_fd(), flags) };
     });
     done?;
     for (epoll, event) in entries {
-        // SAFETY: a number of the program's; that it is open is looked at by the call.
+        // SAFETY: the number is the program's and not -1; the kernel checks whether it is open.
         let epoll = unsafe { BorrowedFd::borrow_raw(epoll) };
         client.epoll_change(epoll, fd, EpollChange::Add(event))?;
     }
     Ok(true)
 }
 
-/// Puts a socket in the place of the one at a number of the program's, with the flag of that which
-/// `exec` looks at.
+/// Replaces the socket at a program's number, and sets close-on-exec as in `flags`.
 ///
 /// # Safety
-/// The number is open, and not owned by another.
+/// `number` is open, and not owned elsewhere.
 unsafe fn put(new: &OwnedFd, number: RawFd, flags: DescriptorFlags) -> Result<()> {
     let cloexec = if flags.close_on_exec {
         libc::O_CLOEXEC
     } else {
         0
     };
-    // SAFETY: both are open.
+    // SAFETY: both descriptors are open.
     if unsafe { kernel!(SYS_dup3, new.as_raw_fd(), number, cloexec) } < 0 {
         return Err(last_error());
     }
@@ -147,17 +147,17 @@ fn replace(fd: BorrowedFd<'_>, family: Family) -> Result<()> {
     let fresh = tcp_socket(family)?;
     let (from, fresh) = (fd.as_raw_fd(), fresh.as_raw_fd());
     copy_options(from, fresh, new.as_raw_fd());
-    // SAFETY: it is open; what the program has at this number is the split socket from now on.
+    // SAFETY: `fd` is open; the program's descriptor of this number becomes the split socket.
     unsafe { put(&new, fd.as_raw_fd(), flags) }?;
     let interest = pending::remove(fd.as_raw_fd());
-    // SAFETY: the number is a duplicate, which is given back to the program below.
+    // SAFETY: the number now is a duplicate; it is given back to the program below.
     let own = unsafe { OwnedFd::from_raw_fd(fd.as_raw_fd()) };
     let own = client.note_successor(new.as_fd(), own);
     own.map(IntoRawFd::into_raw_fd)?;
     client.close(new)?;
     streams::note_split(fd.as_raw_fd());
     if let Some(interest) = interest {
-        // SAFETY: a number of the program's; that it is open is looked at by the call.
+        // SAFETY: the number is the program's and not -1; the kernel checks whether it is open.
         let epoll = unsafe { BorrowedFd::borrow_raw(interest.epoll) };
         let event = EpollEvent {
             events: interest.events,
@@ -170,7 +170,7 @@ fn replace(fd: BorrowedFd<'_>, family: Family) -> Result<()> {
     Ok(())
 }
 
-/// Sets the options of a socket that differ from those of a fresh one of its kind, on a new one of
+/// Copies the options of a socket that differ from those of a fresh one of its kind to a socket of
 /// the other kind.
 fn copy_options(from: RawFd, fresh: RawFd, to: RawFd) {
     for (level, name) in OPTIONS {
@@ -190,7 +190,7 @@ fn copy_options(from: RawFd, fresh: RawFd, to: RawFd) {
         }
         let (mut bytes, len) = found;
         make_settable(level, name, &mut bytes);
-        // One that has no effect there has none, as it would have had if it were set now.
+        // An option that `to` rejects is dropped, as if the program had set it there now.
         let at = bytes.as_ptr().cast();
         // SAFETY: the pointer and the length are those of an array.
         let _ = unsafe { splitway_preload_setsockopt(to, level, name, at, len) };

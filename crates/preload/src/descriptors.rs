@@ -18,39 +18,39 @@ use crate::library;
 use crate::pending;
 use crate::streams;
 
-/// Whether it is more than the kernel knows of: a split socket, or a set that holds some.
+/// Reports whether a descriptor is a split socket, or an epoll set with split sockets.
 pub(crate) fn is_ours(fd: c_int) -> bool {
     client().is_some_and(|client| client.is_split_number(fd) || client.is_epoll_number(fd))
 }
 
-/// Whether a number of the standard streams may be free. A program that has closed one gets it for
-/// the next descriptor; others are counted from what the library has in store.
+/// True if a number of the standard streams may be free. A program that has closed one expects it
+/// for its next descriptor; other numbers come from the library's store.
 static STANDARD_IS_FREE: AtomicBool = AtomicBool::new(false);
 
-/// The numbers of the standard streams.
+/// Numbers of the standard streams.
 const STANDARD: Range<c_int> = 0..3;
 
-/// Looks whether all standard streams are there.
+/// Checks whether all standard streams are open.
 pub(crate) fn look_at_standard() {
-    // SAFETY: it takes numbers.
+    // SAFETY: fcntl takes numbers here.
     let is_open = |fd| unsafe { kernel!(SYS_fcntl, fd, libc::F_GETFD, 0) } >= 0;
     let mut numbers = STANDARD;
     STANDARD_IS_FREE.store(!numbers.all(is_open), Ordering::Relaxed);
 }
 
-/// Moves a split socket that was just opened to the number of a standard stream, if one is free.
+/// Moves a newly opened split socket to the number of a standard stream, if one is free.
 pub(crate) fn to_standard(fd: c_int) -> c_int {
     if fd < STANDARD.end || !STANDARD_IS_FREE.load(Ordering::Relaxed) {
         return fd;
     }
-    // SAFETY: it takes numbers.
+    // SAFETY: fcntl takes numbers here.
     let is_inherited = unsafe { kernel!(SYS_fcntl, fd, libc::F_GETFD, 0) } == 0;
     let command = if is_inherited {
         libc::F_DUPFD
     } else {
         libc::F_DUPFD_CLOEXEC
     };
-    // SAFETY: it takes numbers.
+    // SAFETY: fcntl takes numbers here.
     let lowest = unsafe { kernel!(SYS_fcntl, fd, command, 0) } as c_int;
     if STANDARD.contains(&lowest) {
         if note_duplicate(fd, lowest).is_err() {
@@ -61,21 +61,21 @@ pub(crate) fn to_standard(fd: c_int) -> c_int {
     }
     STANDARD_IS_FREE.store(false, Ordering::Relaxed);
     if lowest >= 0 {
-        // SAFETY: it takes a number, which was made here.
+        // SAFETY: close takes a number, which was made here.
         unsafe { kernel!(SYS_close, lowest) };
     }
     fd
 }
 
-/// Notes that a program closes this number.
+/// Notes that the program closes this number.
 fn note_closed(fd: c_int) {
     if STANDARD.contains(&fd) {
         STANDARD_IS_FREE.store(true, Ordering::Relaxed);
     }
 }
 
-/// Has the library let go of a number that the program closes without having opened it; fails if
-/// it needs that.
+/// Releases a number that the program closes without having opened it; fails if the library needs
+/// it.
 fn let_go_of(fd: c_int) -> Result<()> {
     match client() {
         Some(client) => client.let_go_of_number(fd),
@@ -91,7 +91,7 @@ pub extern "C-unwind" fn splitway_preload_close(fd: c_int) -> c_int {
     epoll_sets::remove(fd);
     note_closed(fd);
     if is_ours(fd) {
-        // One that lingers waits, and is no cancellation point.
+        // With SO_LINGER, close blocks; it is no cancellation point here.
         cancellation::forget();
         return sw_close(fd);
     }
@@ -99,7 +99,7 @@ pub extern "C-unwind" fn splitway_preload_close(fd: c_int) -> c_int {
         set_errno(errno);
         return -1;
     }
-    // SAFETY: it takes a number. Whose it is, is the program's matter.
+    // SAFETY: close takes a number, which belongs to the program.
     unsafe { library::close(fd) }
 }
 
@@ -113,7 +113,7 @@ pub extern "C-unwind" fn splitway_preload_close_range(
     const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
     const UNSHARE: c_int = libc::CLOSE_RANGE_UNSHARE as c_int;
     let close = |first: c_uint, last: c_uint| {
-        // SAFETY: it takes numbers.
+        // SAFETY: close_range takes numbers.
         unsafe { kernel!(SYS_close_range, first, last, flags) as c_int }
     };
     if flags & CLOEXEC == 0 {
@@ -122,7 +122,7 @@ pub extern "C-unwind" fn splitway_preload_close_range(
             .for_each(note_closed);
     }
     if first > last || flags & !(UNSHARE | CLOEXEC) != 0 {
-        // What fails closes nothing.
+        // An invalid call closes nothing.
         return close(first, last);
     }
     let within = |fd: &c_int| u32::try_from(*fd).is_ok_and(|fd| (first..=last).contains(&fd));
@@ -134,7 +134,7 @@ pub extern "C-unwind" fn splitway_preload_close_range(
         }
         client.let_go_of_numbers(within);
     }
-    // All but what the library needs, here or in the next image.
+    // Spares the numbers that the library needs, here or in the next image.
     let kept = client().map_or_else(kept_in_children, Client::kept_numbers);
     let mut from = first;
     for kept in kept.into_iter().filter(within) {
@@ -153,12 +153,12 @@ pub extern "C-unwind" fn splitway_preload_closefrom(first: c_int) {
     splitway_preload_close_range(first.max(0).unsigned_abs(), c_uint::MAX, 0);
 }
 
-/// Notes that `new` is what `old` is, or closes it.
+/// Registers `new` as a duplicate of `old`; closes it if that fails.
 fn note_duplicate(old: c_int, new: c_int) -> Result<()> {
     let Some(client) = client().filter(|_| is_ours(old)) else {
         return Ok(());
     };
-    // SAFETY: the call that made it has just returned it, and `old` is the program's.
+    // SAFETY: the caller's call has just returned `new`, and `old` is open.
     let (old, new) = unsafe { (BorrowedFd::borrow_raw(old), OwnedFd::from_raw_fd(new)) };
     client
         .note_duplicate(old, new)
@@ -186,7 +186,7 @@ fn noted(old: c_int, new: c_int) -> c_int {
 /// dup(2).
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn splitway_preload_dup(fd: c_int) -> c_int {
-    // SAFETY: it takes a number.
+    // SAFETY: dup takes a number.
     noted(fd, unsafe { kernel!(SYS_dup, fd) } as c_int)
 }
 
@@ -194,7 +194,7 @@ pub extern "C-unwind" fn splitway_preload_dup(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn splitway_preload_dup2(old: c_int, new: c_int) -> c_int {
     if old == new {
-        // SAFETY: it takes numbers.
+        // SAFETY: fcntl takes numbers here.
         let flags = unsafe { kernel!(SYS_fcntl, old, libc::F_GETFD, 0) };
         return if flags < 0 { -1 } else { new };
     }
@@ -204,15 +204,15 @@ pub extern "C-unwind" fn splitway_preload_dup2(old: c_int, new: c_int) -> c_int 
 /// dup3(2).
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn splitway_preload_dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    // SAFETY: it takes numbers.
+    // SAFETY: fcntl takes numbers here.
     let is_open = unsafe { kernel!(SYS_fcntl, old, libc::F_GETFD, 0) } >= 0;
-    // SAFETY: it takes numbers.
+    // SAFETY: dup3 takes numbers.
     let dup = || unsafe { kernel!(SYS_dup3, old, new, flags) } as c_int;
-    // What fails closes nothing.
+    // An invalid call closes nothing.
     let closes = is_open && old != new && flags & !libc::O_CLOEXEC == 0;
     if closes {
         if let_go_of(new).is_err() {
-            // As where another thread has just opened it.
+            // EBUSY, as if another thread had just opened it.
             set_errno(Errno::BUSY);
             return -1;
         }
@@ -222,8 +222,8 @@ pub extern "C-unwind" fn splitway_preload_dup3(old: c_int, new: c_int, flags: c_
         return noted(old, dup());
     };
     let mut done = -1;
-    // SAFETY: it is not -1, and the program gives up what is there. The call closes it: were it
-    // closed before, another thread might get the number meanwhile.
+    // SAFETY: `new` is not -1, and the program gives up its descriptor. dup3 itself closes it: if
+    // it were closed before, another thread might get the number in between.
     let _ = client.close_by(unsafe { OwnedFd::from_raw_fd(new) }, |fd| {
         let _ = fd.into_raw_fd();
         done = dup();
@@ -231,7 +231,7 @@ pub extern "C-unwind" fn splitway_preload_dup3(old: c_int, new: c_int, flags: c_
     noted(old, done)
 }
 
-/// The flags of a descriptor, which the kernel has, are others now.
+/// Notes that the kernel's flags of a descriptor have changed.
 fn note_flags(fd: c_int) {
     if let Some(client) = client() {
         client.forget_flags(fd);
@@ -245,7 +245,7 @@ pub extern "C-unwind" fn splitway_preload_pidfd_getfd(
     theirs: c_int,
     flags: c_uint,
 ) -> c_int {
-    // SAFETY: it takes numbers.
+    // SAFETY: pidfd_getfd takes numbers.
     let fd = unsafe { kernel!(SYS_pidfd_getfd, process, theirs, flags) } as c_int;
     if fd >= 0 {
         inherited::recover_received(fd);
@@ -253,7 +253,7 @@ pub extern "C-unwind" fn splitway_preload_pidfd_getfd(
     fd
 }
 
-/// fcntl(2). The third argument is in the same place whether it is a number or a pointer.
+/// fcntl(2). The third argument has the same place as a number and as a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_fcntl(
     fd: c_int,
@@ -263,7 +263,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_fcntl(
     if command == libc::F_SETFD && is_kept_in_children(fd) {
         return 0;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for fcntl(2), by the caller's contract.
     let done = unsafe { library::fcntl(fd, command, argument) };
     if command == libc::F_SETFL {
         note_flags(fd);
@@ -274,18 +274,18 @@ pub unsafe extern "C-unwind" fn splitway_preload_fcntl(
     done
 }
 
-/// `fcntl` of programs with large files: the same on machines of 64 bits.
+/// `fcntl` for large files: identical on 64-bit machines.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_fcntl64(
     fd: c_int,
     command: c_int,
     argument: c_long,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for `fcntl`, by the caller's contract.
     unsafe { splitway_preload_fcntl(fd, command, argument) }
 }
 
-/// ioctl(2). The third argument is in the same place whether it is a number or a pointer.
+/// ioctl(2). The third argument has the same place as a number and as a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_ioctl(
     fd: c_int,
@@ -295,9 +295,9 @@ pub unsafe extern "C-unwind" fn splitway_preload_ioctl(
     if request == libc::FIOCLEX && is_kept_in_children(fd) {
         return 0;
     }
-    // What is the kernel's of a split socket as well, and what programs set on any.
+    // Requests that the kernel handles for split sockets too; programs make them on any descriptor.
     let kernels = [libc::FIONBIO, libc::FIOCLEX, libc::FIONCLEX, FIOASYNC];
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for ioctl(2), by the caller's contract.
     let done = unsafe {
         if is_split(fd) && !kernels.contains(&request) {
             sw_ioctl(fd, request, argument)
@@ -311,13 +311,13 @@ pub unsafe extern "C-unwind" fn splitway_preload_ioctl(
     done
 }
 
-/// Signals for a descriptor: the bytes of a split socket raise none.
+/// Request for signals about a descriptor: bytes of a split socket raise none.
 const FIOASYNC: c_ulong = 0x5452;
 
-/// Whether urgent data is next.
+/// Request whether urgent data is next.
 const SIOCATMARK: c_ulong = 0x8905;
 
-/// sockatmark(3), which makes a system call within the C library.
+/// sockatmark(3), whose system call is made within the C library.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn splitway_preload_sockatmark(fd: c_int) -> c_int {
     let mut is_next: c_int = 0;

@@ -1,39 +1,40 @@
-//! What `splitway run` tells the library, in variables of the environment, and what a new program
-//! image needs of them.
+//! Environment variables by which `splitway run` configures the library, and those that a new
+//! program image needs.
 
 use std::ffi::{CStr, CString};
 
 use capi::client::ApplicationKey;
 
-/// The rules of [`crate::rules`] about addresses that programs bind.
+/// Rules of [`crate::rules`] for addresses that programs bind.
 pub const LISTEN: &str = "SPLITWAY_LISTEN";
 
-/// The rules about addresses that programs connect to.
+/// Rules for addresses that programs connect to.
 pub const CONNECT: &str = "SPLITWAY_CONNECT";
 
-/// The rules about addresses of connections that a NIC stack joins where the program copies between
-/// two by splice(2).
+/// Rules for addresses of connections that a NIC stack joins, where the program copies between two
+/// by splice(2).
 pub const SPLICE: &str = "SPLITWAY_SPLICE";
 
-/// The number of a descriptor that the library writes a byte into, and closes, when it is loaded.
+/// Number of a descriptor to which the library writes a byte when it is loaded, and which it
+/// closes.
 pub const LOADED: &str = "SPLITWAY_LOADED";
 
-/// The number of a descriptor: the memory file that all images of the program count in.
+/// Number of the descriptor of a memory file in which all images of the program count.
 pub const TALLY: &str = "SPLITWAY_TALLY";
 
-/// What is counted there.
+/// Counters in that file.
 pub use capi::client::tally::{Counted, Tally};
 
-/// The number of a descriptor: the memory file with the application that all processes of the
-/// program belong to.
+/// Number of the descriptor of a memory file with the application that all processes of the program
+/// share.
 pub const APPLICATION_FILE: &str = "SPLITWAY_APPLICATION_FILE";
 
-/// A new one, and what processes list there.
+/// Creation of such a file, and the entries that processes make there.
 pub use capi::client::application_file::{
     ProgramSets, UnwaitedSet, create as create_application_file,
 };
 
-/// System calls that wait in an epoll set, by their numbers.
+/// Numbers of the system calls that wait for an epoll set.
 pub const WAITS_IN_SETS: &[libc::c_long] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_epoll_wait,
@@ -44,13 +45,13 @@ pub const WAITS_IN_SETS: &[libc::c_long] = &[
 /// Libraries that the loader loads first (ld.so(8)).
 pub const PRELOAD: &str = "LD_PRELOAD";
 
-/// Where the broker listens, and which modes are asked for: those of `libsplitway`.
+/// Path of the broker's socket, and requested modes: variables of `libsplitway`.
 pub const OF_LIBRARY: [&str; 2] = ["SPLITWAY_SOCKET", "SPLITWAY_MODES"];
 
-/// Which application a new program image joins, to go on with the sockets that it inherits.
+/// Application that a new program image joins, to keep the sockets that it inherits.
 pub use capi::client::APPLICATION_VARIABLE as APPLICATION;
 
-/// Where the broker listens unless something else is said.
+/// Default path of the broker's socket.
 pub const DEFAULT_SOCKET: &str = capi::client::DEFAULT_PATH;
 
 /// Variables that a new program image gets even if its environment is cleared.
@@ -64,7 +65,7 @@ const OF_EXEC: [&str; 7] = [
     OF_LIBRARY[1],
 ];
 
-/// What a new program image has to have in its environment.
+/// Variables that the environment of a new program image must have.
 #[derive(Debug)]
 pub(crate) struct ExecEnvironment {
     /// Path of this library.
@@ -73,7 +74,7 @@ pub(crate) struct ExecEnvironment {
 }
 
 impl ExecEnvironment {
-    /// What the environment of this process says.
+    /// Reads the environment of this process.
     pub(crate) fn read() -> ExecEnvironment {
         let preload = std::env::var(PRELOAD).unwrap_or_default();
         let mut libraries = preload.split([':', ' ']);
@@ -88,8 +89,8 @@ impl ExecEnvironment {
         }
     }
 
-    /// An environment with what is missing in this one, and with the application to join, or `None`
-    /// if it is whole.
+    /// Adds the missing variables, and the application to join, to an environment; `None` if it is
+    /// complete.
     pub(crate) fn complete(
         &self,
         environment: &[&CStr],
@@ -119,7 +120,7 @@ impl ExecEnvironment {
         if has_library && missing.is_empty() && application.is_none() {
             return None;
         }
-        // That of another application means nothing here.
+        // The key of another application is of no use here.
         let stays = |it: &CStr| !is_of(it, APPLICATION) && (has_library || !is_of(it, PRELOAD));
         let stays = environment.iter().filter(|it| stays(it));
         let mut whole: Vec<CString> = stays.map(|&it| it.to_owned()).collect();
@@ -140,7 +141,7 @@ impl ExecEnvironment {
     }
 }
 
-/// What the path of the library has in it.
+/// Part of the library's file name.
 const LIBRARY: &str = "libsplitway-preload";
 
 #[cfg(test)]

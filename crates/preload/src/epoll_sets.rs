@@ -1,10 +1,11 @@
-//! Epoll sets of the kernel's, until they hold split sockets: which numbers have such, and which
-//! threads wait there.
+//! Epoll sets of the kernel, until they hold split sockets: their numbers, and the threads that
+//! wait in them.
 //!
-//! A set may have several descriptors: when its first split socket comes, all of them have to be
-//! known ([`known`]). A thread that waits in the kernel's call then is woken, and waits on by
-//! `libsplitway`, which counts its sleepers: no other wakes for what happens to a split socket.
-//! Each thread that waits says so in a place of its own, which no other thread writes to.
+//! A set may have several descriptors: when its first split socket is added, all must be known
+//! ([`known`]). A thread that waits in the kernel's call then is woken, and continues in
+//! `libsplitway`, which counts its sleepers: only counted sleepers are woken for events of split
+//! sockets. Each waiting thread publishes its set in a place of its own, which no other thread
+//! writes.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -14,19 +15,19 @@ use capi::client::{Instant, Numbers, process_generation};
 
 static KNOWN: Numbers = Numbers::new();
 
-/// A set was made, or a duplicate of one.
+/// Adds the number of a new set, or of a duplicate.
 pub(crate) fn insert(fd: RawFd) {
     KNOWN.insert(fd);
 }
 
-/// It was closed.
+/// Removes a closed number.
 pub(crate) fn remove(fd: RawFd) {
     if KNOWN.has(fd) {
         KNOWN.remove(fd);
     }
 }
 
-/// Notes that `new` is what `old` is.
+/// Notes that `new` is a duplicate of `old`.
 pub(crate) fn note_duplicate(old: RawFd, new: RawFd) {
     if KNOWN.has(old) {
         KNOWN.insert(new);
@@ -35,23 +36,23 @@ pub(crate) fn note_duplicate(old: RawFd, new: RawFd) {
     }
 }
 
-/// Numbers that may be those of sets.
+/// Returns the numbers that may be those of sets.
 pub(crate) fn known() -> Vec<RawFd> {
     KNOWN.all()
 }
 
-/// Threads that are counted. Others are woken by chance only.
+/// Largest number of counted threads; others are woken by chance only.
 const PLACES: usize = 1024;
 
-/// How long threads that wait are woken: one may have left its call by `longjmp`.
+/// Time limit for waking threads: one may have left its call by `longjmp`.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 #[repr(align(64))]
 struct Place {
     is_taken: AtomicBool,
-    /// The process in the high half, for a child has the places of its parent's threads; in the low
-    /// half, 1 more than the number of the set, or 0.
+    /// In the high half the process, since a child inherits the places of its parent's threads; in
+    /// the low half the number of the set plus 1, or 0.
     waits_in: AtomicU64,
 }
 
@@ -62,7 +63,7 @@ static TABLE: [Place; PLACES] = [const {
     }
 }; PLACES];
 
-/// The place of a thread, as long as that lives.
+/// Place of a thread, for the thread's lifetime.
 #[derive(Debug)]
 struct Claim(Option<&'static Place>);
 
@@ -96,22 +97,23 @@ fn note(word: u64) {
             place.waits_in.store(word, Ordering::Release);
         }
     });
-    // What others have changed before they look at the place is seen behind this.
+    // Changes that others make before they read the place are visible after this fence.
     fence(Ordering::SeqCst);
 }
 
-/// This thread is about to wait in a set, if that holds no split sockets after this.
+/// Notes that this thread is about to wait in a set; the caller must check after it that the set
+/// holds no split sockets.
 pub(crate) fn begin_wait(set: RawFd) {
     let number = u64::from(set.unsigned_abs()) + 1;
     note(u64::from(process_generation()) << 32 | number);
 }
 
-/// It waits no more.
+/// Notes that this thread has stopped waiting.
 pub(crate) fn end_wait() {
     note(0);
 }
 
-/// Has all threads that wait in some sets return from there: each call of `wake` wakes one.
+/// Makes all threads that wait in the concerned sets return; each call of `wake` wakes one.
 pub(crate) fn wake_those_in(is_concerned: impl Fn(RawFd) -> bool, wake: impl Fn()) {
     fence(Ordering::SeqCst);
     let process = u64::from(process_generation());

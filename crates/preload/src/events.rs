@@ -25,7 +25,7 @@ fn fail(errno: Errno) -> c_int {
     -1
 }
 
-/// Whether a set holds split sockets, which the kernel knows nothing of.
+/// Reports whether a set holds split sockets, which the kernel does not know.
 fn is_extended(epoll: c_int) -> bool {
     client().is_some_and(|client| client.is_epoll_number(epoll))
 }
@@ -33,7 +33,7 @@ fn is_extended(epoll: c_int) -> bool {
 /// epoll_create1(2).
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn splitway_preload_epoll_create1(flags: c_int) -> c_int {
-    // SAFETY: it takes a number.
+    // SAFETY: epoll_create1 takes a number.
     let set = unsafe { kernel!(SYS_epoll_create1, flags) } as c_int;
     if set >= 0 {
         epoll_sets::insert(set);
@@ -50,13 +50,13 @@ pub extern "C-unwind" fn splitway_preload_epoll_create(size: c_int) -> c_int {
     splitway_preload_epoll_create1(0)
 }
 
-/// Has a set hold split sockets, by all its descriptors.
+/// Lets a set, by all its descriptors, hold split sockets.
 pub(crate) fn extend(client: &Client, epoll: BorrowedFd<'_>) -> Result<(), Errno> {
     client.epoll_extend(epoll, &epoll_sets::known())
 }
 
-/// Has those who wait in the kernel's half alone of a set that holds split sockets wait for these
-/// as well.
+/// Wakes threads that wait in the kernel for sets with split sockets, so that they wait for these
+/// sockets too.
 pub(crate) fn wake_waiting(client: &Client) {
     let wake = || client.wake_sets();
     epoll_sets::wake_those_in(|fd| client.is_epoll_number(fd), wake);
@@ -70,7 +70,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for epoll_ctl(2), by the caller's contract.
     unsafe {
         let mut is_new = None;
         if let Some(client) = client().filter(|_| is_split(fd) || is_extended(fd))
@@ -91,7 +91,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_ctl(
             wake_waiting(client);
         }
         if done == 0 && !is_split(fd) {
-            // The call has looked at it, unless it does not count.
+            // The call has read `event`, unless `op` takes none.
             let is_given = op != libc::EPOLL_CTL_DEL;
             let interest = if is_given { event.as_ref() } else { None };
             pending::set_interest(
@@ -115,7 +115,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_wait(
     max: c_int,
     timeout_ms: c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for epoll_wait(2), by the caller's contract.
     unsafe { splitway_preload_epoll_pwait(epoll, events, max, timeout_ms, std::ptr::null()) }
 }
 
@@ -129,7 +129,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_pwait(
     mask: *const sigset_t,
 ) -> c_int {
     let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for epoll_pwait(2), by the caller's contract.
     unsafe {
         wait(epoll, events, max, timeout, mask, |events| {
             library::epoll_pwait(epoll, events, max, timeout_ms, mask)
@@ -137,7 +137,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_pwait(
     }
 }
 
-/// epoll_pwait2(2). Of a set with split sockets, the timeout is rounded up to milliseconds.
+/// epoll_pwait2(2). For a set with split sockets, the timeout is rounded up to milliseconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_epoll_pwait2(
     epoll: c_int,
@@ -146,7 +146,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for epoll_pwait2(2), by the caller's contract.
     unsafe {
         match given(timeout).and_then(duration) {
             Ok(whole) => wait(epoll, events, max, whole, mask, |events| {
@@ -160,7 +160,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_pwait2(
 /// Waits for events of a set: by `kernel` as long as it holds no split sockets.
 ///
 /// # Safety
-/// As for epoll_pwait(2).
+/// The arguments are valid for epoll_pwait(2).
 unsafe fn wait(
     epoll: c_int,
     events: *mut epoll_event,
@@ -170,7 +170,7 @@ unsafe fn wait(
     kernel: impl FnOnce(*mut epoll_event) -> c_int,
 ) -> c_int {
     let mut left = timeout;
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for epoll_pwait(2), by this function's contract.
     unsafe {
         if !is_extended(epoll) {
             let until = timeout.filter(|timeout| !timeout.is_zero());
@@ -183,7 +183,7 @@ unsafe fn wait(
                 if kept == count || kept > 0 {
                     return kept;
                 }
-                // Since then it holds some, by this descriptor or another.
+                // Meanwhile the set has got split sockets, by this descriptor or another.
                 if let Some(client) = client()
                     && let Err(errno) = extend(client, BorrowedFd::borrow_raw(epoll))
                 {
@@ -200,13 +200,12 @@ unsafe fn wait(
     }
 }
 
-/// Removes the library's own members from what a set has reported; returns how many events are
-/// left.
+/// Removes events of the library's own descriptors; returns the number of events left.
 unsafe fn without_own(events: *mut epoll_event, count: c_int) -> c_int {
     let Some(found) = usize::try_from(count).ok().filter(|count| *count > 0) else {
         return count;
     };
-    // SAFETY: the kernel has written so many.
+    // SAFETY: the kernel has written `count` events.
     let found = unsafe { std::slice::from_raw_parts_mut(events, found) };
     let mut kept = 0;
     for place in 0..found.len() {
@@ -218,17 +217,18 @@ unsafe fn without_own(events: *mut epoll_event, count: c_int) -> c_int {
     kept as c_int
 }
 
-/// What a pointer of a program leads to, if it is not null; EFAULT if nothing is there.
+/// Returns the item that a program's pointer refers to, if it is not null; EFAULT if the address is
+/// not readable.
 ///
 /// # Safety
-/// What is there is valid as long as the reference is in use.
+/// The item is valid as long as the reference is in use.
 unsafe fn given<'a, T>(at: *const T) -> Result<Option<&'a T>, Errno> {
     check_given(at)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the item is readable, as just checked, and valid by this function's contract.
     Ok(unsafe { at.as_ref() })
 }
 
-/// A timeout; `None` is for ever. EINVAL if it makes no sense.
+/// Converts a timeout; `None` is infinite. EINVAL if it is out of range.
 fn duration(timeout: Option<&timespec>) -> Result<Option<Duration>, Errno> {
     let Some(timeout) = timeout else {
         return Ok(None);
@@ -241,7 +241,7 @@ fn duration(timeout: Option<&timespec>) -> Result<Option<Duration>, Errno> {
     }
 }
 
-/// Milliseconds of a timeout, rounded up; -1 without one.
+/// Returns the milliseconds of a timeout, rounded up; -1 without one.
 fn milliseconds(timeout: Option<Duration>) -> c_int {
     timeout.map_or(-1, |timeout| {
         let ms = timeout.as_nanos().div_ceil(1_000_000);
@@ -249,7 +249,7 @@ fn milliseconds(timeout: Option<Duration>) -> c_int {
     })
 }
 
-/// Whether the kernel does not know all that is asked of it.
+/// Reports whether a descriptor is a split socket, or an epoll set with split sockets.
 fn is_ours(fd: c_int) -> bool {
     is_split(fd) || is_extended(fd)
 }
@@ -261,7 +261,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_poll(
     count: nfds_t,
     timeout_ms: c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for poll(2), by the caller's contract.
     unsafe {
         if has_ours(fds, count) {
             return point(|| sw_poll(fds, count, timeout_ms));
@@ -272,16 +272,16 @@ pub unsafe extern "C-unwind" fn splitway_preload_poll(
 
 pub(crate) unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
     let count = count as usize;
-    // What is not there the kernel reports.
+    // The kernel reports an unreadable array.
     if client().is_none() || count == 0 || check_items(fds, count).is_err() {
         return false;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `fds` has `count` readable items, as just checked.
     let fds = unsafe { std::slice::from_raw_parts(fds, count) };
     fds.iter().any(|polled| is_ours(polled.fd))
 }
 
-/// `poll` with the length of the array that the compiler knows.
+/// `poll` with the array size that the compiler knows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload___poll_chk(
     fds: *mut pollfd,
@@ -289,7 +289,7 @@ pub unsafe extern "C-unwind" fn splitway_preload___poll_chk(
     timeout_ms: c_int,
     _bytes: size_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for `poll`, by the caller's contract.
     unsafe { splitway_preload_poll(fds, count, timeout_ms) }
 }
 
@@ -301,7 +301,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for ppoll(2), by the caller's contract.
     unsafe {
         if has_ours(fds, count) {
             return match given(timeout).and_then(duration) {
@@ -313,7 +313,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_ppoll(
     }
 }
 
-/// `ppoll` with the length of the array that the compiler knows.
+/// `ppoll` with the array size that the compiler knows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload___ppoll_chk(
     fds: *mut pollfd,
@@ -322,7 +322,7 @@ pub unsafe extern "C-unwind" fn splitway_preload___ppoll_chk(
     mask: *const sigset_t,
     _bytes: size_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for `ppoll`, by the caller's contract.
     unsafe { splitway_preload_ppoll(fds, count, timeout, mask) }
 }
 
@@ -335,7 +335,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for select(2), by the caller's contract.
     unsafe {
         let (sets, looked_at) = ([read, write, except], looked_at(end));
         if !has_ours_in(looked_at, sets) {
@@ -348,7 +348,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_select(
         let begun = Instant::now();
         let done = point(|| select_with_poll(looked_at, sets, relative.as_ref(), std::ptr::null()));
         if let (Some(timeout), Some(relative)) = (timeout.as_mut(), relative) {
-            // Linux says what is left of it.
+            // As Linux, writes back the remaining time.
             let left = less(relative, begun.elapsed());
             *timeout = timeval {
                 tv_sec: left.tv_sec,
@@ -359,7 +359,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_select(
     }
 }
 
-/// A timeout as pselect(2) takes it: of select(2), microseconds may be more than a second.
+/// Normalizes a timeout of select(2), whose microseconds may exceed a second, for pselect(2).
 fn normal(timeout: timeval) -> timespec {
     const US: i64 = 1_000_000;
     timespec {
@@ -368,7 +368,7 @@ fn normal(timeout: timeval) -> timespec {
     }
 }
 
-/// What is left of a timeout; one that makes no sense stays as it is.
+/// Returns the remaining part of a timeout; an invalid one is returned unchanged.
 fn less(timeout: timespec, passed: Duration) -> timespec {
     let Ok(Some(whole)) = duration(Some(&timeout)) else {
         return timeout;
@@ -390,7 +390,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for pselect(2), by the caller's contract.
     unsafe {
         let (sets, looked_at) = ([read, write, except], looked_at(end));
         if has_ours_in(looked_at, sets) {
@@ -403,32 +403,32 @@ pub unsafe extern "C-unwind" fn splitway_preload_pselect(
     }
 }
 
-/// Bits of a word of a set.
+/// Bits of a set's word.
 const WORD_BITS: usize = c_long::BITS as usize;
 
-/// The word of a set that a descriptor is in, and its bit. Sets of programs that have many
+/// Returns the word of a set that contains a descriptor, and the bit. Sets of programs with many
 /// descriptors are longer than their type.
 unsafe fn place_in(fd: c_int, set: *mut fd_set) -> (*mut c_long, c_long) {
     let fd = fd.unsigned_abs() as usize;
-    // SAFETY: the caller's promise: the set is as long as the descriptor needs.
+    // SAFETY: the set is long enough for the descriptor, by the caller's contract.
     let word = unsafe { set.cast::<c_long>().add(fd / WORD_BITS) };
     (word, 1 << (fd % WORD_BITS))
 }
 
-/// Whether a descriptor is in a set of select(2).
+/// Reports whether a descriptor is in a set of select(2).
 unsafe fn is_in(fd: c_int, set: *mut fd_set) -> bool {
     if set.is_null() {
         return false;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the set is long enough for the descriptor, by the caller's contract.
     unsafe {
         let (word, bit) = place_in(fd, set);
         *word & bit != 0
     }
 }
 
-/// How many descriptors are looked at: as many as the kernel has room for in this process, where
-/// that is fewer than are named. Programs name all that they may have, with shorter sets.
+/// Returns the number of descriptors to check: at most the size of this process's descriptor table.
+/// Programs pass their descriptor limit as the end, with shorter sets.
 fn looked_at(end: c_int) -> c_int {
     const USUAL: c_int = libc::FD_SETSIZE as c_int;
     if end <= USUAL {
@@ -444,15 +444,14 @@ unsafe fn has_ours_in(end: c_int, sets: [*mut fd_set; 3]) -> bool {
     let words = (end.max(0) as usize).div_ceil(WORD_BITS);
     let is_there =
         |set: &*mut fd_set| set.is_null() || check_items(set.cast::<c_long>(), words).is_ok();
-    // What is not there the kernel reports.
-    // SAFETY: the caller's promise.
+    // The kernel reports unreadable sets.
+    // SAFETY: the sets have `words` readable words, as just checked.
     client().is_some()
         && sets.iter().all(is_there)
         && (0..end).any(|fd| unsafe { sets.iter().any(|set| is_in(fd, *set)) } && is_ours(fd))
 }
 
-/// select(2) by poll(2), whose events are those of select as Linux maps them (`POLLIN_SET` and so
-/// on).
+/// Implements select(2) by poll(2), with the kernel's mapping of events (`POLLIN_SET` and so on).
 unsafe fn select_with_poll(
     end: c_int,
     sets: [*mut fd_set; 3],
@@ -469,7 +468,7 @@ unsafe fn select_with_poll(
         Err(errno) => return fail(errno),
     };
     let mut polled = Vec::new();
-    // SAFETY: the caller's promise.
+    // SAFETY: the sets are long enough for `end` descriptors, by the caller's contract.
     unsafe {
         for fd in 0..end {
             let wanted = sets.iter().zip(MEANINGS);

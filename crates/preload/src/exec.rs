@@ -1,4 +1,4 @@
-//! A new program image gets the library as well, whatever becomes of the environment: nginx clears
+//! Passes the library on to new program images, even if the environment is replaced: nginx clears
 //! it, and starts its next version with variables of its own.
 
 use std::ffi::{CStr, CString};
@@ -19,7 +19,7 @@ type Strings = *const *const c_char;
 
 type ExecVpe = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
 
-/// What a child of clone(2) runs.
+/// Entry function of a child of clone(2).
 type Work = extern "C" fn(*mut c_void) -> c_int;
 
 type Clone = unsafe extern "C" fn(
@@ -45,7 +45,7 @@ unsafe extern "C" {
     static environ: Strings;
 }
 
-/// The functions of the C library that search `PATH`, or start a process.
+/// Functions of the C library that search `PATH`, or start a process.
 #[derive(Debug)]
 struct Library {
     execvpe: Option<ExecVpe>,
@@ -57,9 +57,9 @@ struct Library {
 
 static LIBRARY: OnceLock<Library> = OnceLock::new();
 
-/// Finds them: not after a fork, where a lock of the loader's may be taken for ever.
+/// Finds the functions; not after a fork, where a lock of the loader may be held forever.
 pub(crate) fn find() {
-    // SAFETY: the functions of these names have these types.
+    // SAFETY: the C library's functions have the types given here.
     unsafe {
         let _ = LIBRARY.set(Library {
             execvpe: transmute::<*mut c_void, Option<ExecVpe>>(next(c"execvpe")),
@@ -71,17 +71,18 @@ pub(crate) fn find() {
     }
 }
 
-/// An environment as C has it.
+/// An environment in the form of C.
 struct Environment {
-    /// What the pointers point to.
+    /// Owners of the strings that `pointers` refers to.
     _strings: Vec<CString>,
     pointers: Vec<*const c_char>,
 }
 
-/// The environment with what the library needs; `None` if it has that.
+/// Returns the environment with the variables that the library needs; `None` if it is complete.
 unsafe fn completed(environment: Strings) -> Option<Environment> {
     let mut given = Vec::new();
-    // SAFETY: the caller's promise: strings, and a null pointer behind them.
+    // SAFETY: `environment` is null or a null-terminated array of strings, by the caller's
+    // contract.
     unsafe {
         let mut at = environment;
         while !at.is_null() && !(*at).is_null() {
@@ -102,9 +103,10 @@ unsafe fn completed(environment: Strings) -> Option<Environment> {
     })
 }
 
-/// Calls with the environment that is given, or with the completed one.
+/// Makes a call with the given environment, or with the completed one.
 unsafe fn with(environment: Strings, call: impl FnOnce(Strings) -> c_int) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `environment` is null or a null-terminated array of strings, by the caller's
+    // contract.
     match unsafe { completed(environment) } {
         Some(completed) => call(completed.pointers.as_ptr()),
         None => call(environment),
@@ -118,7 +120,7 @@ pub unsafe extern "C" fn splitway_preload_execve(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for execve(2), by the caller's contract.
     unsafe {
         with(environment, |environment| {
             kernel!(SYS_execve, path, arguments, environment) as c_int
@@ -129,14 +131,14 @@ pub unsafe extern "C" fn splitway_preload_execve(
 /// execv(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn splitway_preload_execv(path: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for execv(3), by the caller's contract.
     unsafe { splitway_preload_execve(path, arguments, environ) }
 }
 
 /// execvp(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn splitway_preload_execvp(file: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for execvp(3), by the caller's contract.
     unsafe { splitway_preload_execvpe(file, arguments, environ) }
 }
 
@@ -147,7 +149,7 @@ pub unsafe extern "C" fn splitway_preload_execvpe(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for execvpe(3), by the caller's contract.
     unsafe {
         with(environment, |environment| {
             match LIBRARY.get().and_then(|library| library.execvpe) {
@@ -165,7 +167,7 @@ pub unsafe extern "C" fn splitway_preload_fexecve(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for fexecve(3), by the caller's contract.
     unsafe {
         with(environment, |environment| {
             let empty = c"".as_ptr();
@@ -185,7 +187,7 @@ pub unsafe extern "C" fn splitway_preload_posix_spawn(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for posix_spawn(3), by the caller's contract.
     unsafe {
         with(environment, |environment| {
             let spawn = LIBRARY.get().and_then(|library| library.posix_spawn);
@@ -206,7 +208,7 @@ pub unsafe extern "C" fn splitway_preload_posix_spawnp(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for posix_spawnp(3), by the caller's contract.
     unsafe {
         with(environment, |environment| {
             let spawn = LIBRARY.get().and_then(|library| library.posix_spawnp);
@@ -217,11 +219,12 @@ pub unsafe extern "C" fn splitway_preload_posix_spawnp(
     }
 }
 
-/// vfork(2). A child that shared this memory would close descriptors in the tables of its parent:
-/// it gets a copy.
+/// vfork(2). The child gets a copy of the memory: with shared memory it would close descriptors in
+/// its parent's tables.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn splitway_preload_vfork() -> pid_t {
-    // SAFETY: the caller's promise: a child calls what a child of `vfork` may, which is less.
+    // SAFETY: the child keeps the restrictions of `vfork`, by the caller's contract; those of
+    // `fork` are weaker.
     unsafe { libc::fork() }
 }
 
@@ -229,10 +232,11 @@ pub unsafe extern "C" fn splitway_preload_vfork() -> pid_t {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn splitway_preload__Fork() -> pid_t {
     let Some(fork) = LIBRARY.get().and_then(|library| library.bare_fork) else {
-        // SAFETY: the caller's promise; it is more than was asked for.
+        // SAFETY: `fork` runs the handlers in addition, which the caller's contract of `_Fork` does
+        // not exclude.
         return unsafe { libc::fork() };
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `_Fork` takes no arguments; its child is restricted by the caller's contract.
     let child = unsafe { fork() };
     if child >= 0 {
         capi::client::note_bare_fork(child == 0);
@@ -240,8 +244,8 @@ pub unsafe extern "C" fn splitway_preload__Fork() -> pid_t {
     child
 }
 
-/// clone(2). It takes as many arguments as there may be, of which the kernel looks at those that
-/// the flags name.
+/// clone(2). The function takes all possible arguments; the kernel reads those that the flags
+/// select.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn splitway_preload_clone(
     work: Option<Work>,
@@ -256,7 +260,8 @@ pub unsafe extern "C" fn splitway_preload_clone(
         set_errno(Errno::NOSYS);
         return -1;
     };
-    // SAFETY: the caller's promise. A child that has memory of its own runs `work` there.
+    // SAFETY: the arguments are valid for clone(2), by the caller's contract. A child with memory
+    // of its own runs `work` there.
     let child = unsafe { clone(work, stack, flags, argument, parent_id, storage, child_id) };
     if child > 0 && flags & libc::CLONE_VM == 0 {
         capi::client::note_bare_fork(false);
@@ -264,15 +269,15 @@ pub unsafe extern "C" fn splitway_preload_clone(
     child
 }
 
-/// A function of C that takes a path and strings up to a null pointer, as so many arguments: it has
-/// them side by side, as `$with` takes them.
+/// Defines a C function that takes a path and strings up to a null pointer as variadic arguments:
+/// passes them to `$with` as an array.
 macro_rules! of_arguments {
     ($name:ident, $with:path) => {
         #[doc = concat!(stringify!($name), ": as many arguments as the caller has.")]
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() -> c_int {
-            // Those in registers go right below those on the stack.
+            // Those in registers are pushed right below those on the stack.
             #[cfg(target_arch = "x86_64")]
             core::arch::naked_asm!(
                 "pop rax",
@@ -313,12 +318,13 @@ of_arguments!(splitway_preload_execl, splitway_preload_execv);
 of_arguments!(splitway_preload_execlp, splitway_preload_execvp);
 of_arguments!(splitway_preload_execle, execve_with_environment_behind);
 
-/// execve(2) with an environment that stands behind the arguments.
+/// execve(2) with the environment after the arguments' null pointer.
 unsafe extern "C" fn execve_with_environment_behind(
     path: *const c_char,
     arguments: Strings,
 ) -> c_int {
-    // SAFETY: the caller's promise: a null pointer, and the environment behind it.
+    // SAFETY: the arguments end with a null pointer and the environment follows, by the contract of
+    // execle(3).
     unsafe {
         let mut end = arguments;
         while !(*end).is_null() {

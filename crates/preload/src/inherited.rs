@@ -1,5 +1,5 @@
-//! Split sockets that come from other processes: those that `exec` has left open, those in
-//! `SCM_RIGHTS` messages, and those that pidfd_getfd(2) fetches.
+//! Split sockets from other processes: left open across `exec`, received in `SCM_RIGHTS` messages,
+//! or fetched by pidfd_getfd(2).
 
 use std::fs;
 
@@ -11,16 +11,16 @@ use crate::attached::complain;
 use crate::pending;
 use crate::streams;
 
-/// Descriptors that are looked at where there is no `/proc`.
+/// Descriptors to check if there is no `/proc`.
 const LOOKED_AT: c_int = 1024;
 
-/// Recovers what `exec` has left open.
+/// Recovers the split sockets that were left open across `exec`.
 pub(crate) fn recover() {
     match fs::read_dir("/proc/self/fd") {
         Ok(entries) => {
             let names = entries.flatten().map(|entry| entry.file_name());
             let numbers = names.filter_map(|name| name.to_str()?.parse().ok());
-            // The directory is open meanwhile, and is none of them.
+            // Collected first, so that the directory's own descriptor is closed again.
             let numbers: Vec<c_int> = numbers.collect();
             numbers.into_iter().for_each(recover_one);
         }
@@ -28,16 +28,16 @@ pub(crate) fn recover() {
     }
 }
 
-/// Recovers the descriptors of a message that was received.
+/// Recovers the descriptors of a received message.
 ///
 /// # Safety
-/// The kernel has written it.
+/// The kernel has written the message.
 pub(crate) unsafe fn recover_passed(message: &msghdr) {
     if message.msg_control.is_null() || message.msg_controllen == 0 {
         return;
     }
-    // SAFETY: the control messages are whole, as the kernel writes them, and descriptors stand side
-    // by side behind the head.
+    // SAFETY: the kernel has written the control messages, so they are complete, and the
+    // descriptors are contiguous behind the header.
     unsafe {
         let mut head = libc::CMSG_FIRSTHDR(message);
         while !head.is_null() {
@@ -54,7 +54,7 @@ pub(crate) unsafe fn recover_passed(message: &msghdr) {
     }
 }
 
-/// Recovers a descriptor that has just come from another process.
+/// Recovers a descriptor that was just received from another process.
 pub(crate) fn recover_received(fd: c_int) {
     pending::remove(fd);
     recover_one(fd);
@@ -66,7 +66,7 @@ fn recover_one(fd: c_int) {
         return;
     }
     let errno = last_error();
-    // Its socket may be over.
+    // EBADF: no split socket, or its connection is over.
     if errno != Errno::BADF {
         complain(&format!(
             "descriptor {fd} was a split socket, and is none here: {errno}"

@@ -1,12 +1,13 @@
-//! System calls, which never come back to this library: its own functions have the names of those
-//! of the C library, `syscall` among them.
+//! Raw system calls, which never re-enter this library: its functions have the names of the C
+//! library's, `syscall` included.
 
 use capi::abi::{set_errno, system_call};
 use libc::{c_int, c_long, c_uint, c_ulong};
 
-/// A system call: -1 and `errno` as the C library has them. Arguments are integers and pointers.
+/// Makes a system call; returns -1 and sets `errno` as the C library does. Arguments are integers
+/// and pointers.
 ///
-/// The caller promises what the manual page of the call asks for.
+/// The caller must keep the contract of the call's manual page.
 macro_rules! kernel {
     ($number:ident $(, $argument:expr)* $(,)?) => {{
         let given = [$($crate::kernel::Argument::word($argument)),*];
@@ -18,9 +19,9 @@ macro_rules! kernel {
 
 pub(crate) use kernel;
 
-/// What a system call takes.
+/// Argument of a system call.
 pub(crate) trait Argument {
-    /// As a register has it.
+    /// Returns the value for a register.
     fn word(self) -> c_long;
 }
 
@@ -66,9 +67,9 @@ impl<T> Argument for *mut T {
     }
 }
 
-/// A system call by its number.
+/// Makes a system call by number.
 pub(crate) unsafe fn call(number: c_long, arguments: [c_long; 6]) -> c_long {
-    // SAFETY: the caller's promise.
+    // SAFETY: `number` and the arguments form a valid system call, by the caller's contract.
     unsafe { system_call(number, arguments) }.unwrap_or_else(|errno| {
         set_errno(errno);
         -1

@@ -1,5 +1,5 @@
-//! TCP sockets of the kernel's, in whose place split ones are put: what they are, where they are,
-//! and which of their options split sockets have as well.
+//! Kernel TCP sockets that split sockets replace: their family, their address, and the options that
+//! split sockets share.
 
 use std::mem::size_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -40,14 +40,14 @@ pub const OPTIONS: [(c_int, c_int); 25] = [
     (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
 ];
 
-/// Of `linux/tcp.h`.
+/// From `linux/tcp.h`.
 const TCP_NOTSENT_LOWAT: c_int = 25;
 
-/// Bytes of the largest of their values.
+/// Size of the largest option value, in bytes.
 pub const VALUE_BYTES: usize = size_of::<libc::timeval>();
 
-/// Makes what a socket says of an option what is to be set on another: of a buffer it says twice
-/// what was asked for (socket(7)).
+/// Converts an option's reported value to the value to set: for buffers the kernel reports twice
+/// the requested size (socket(7)).
 pub fn make_settable(level: c_int, name: c_int, value: &mut [u8]) {
     let is_buffer = [libc::SO_RCVBUF, libc::SO_SNDBUF].contains(&name);
     if level == libc::SOL_SOCKET
@@ -58,7 +58,7 @@ pub fn make_settable(level: c_int, name: c_int, value: &mut [u8]) {
     }
 }
 
-/// The family of a stream socket of one of these protocols.
+/// Returns the family of a stream socket whose protocol is one of `protocols`.
 pub fn stream_family(fd: BorrowedFd<'_>, protocols: &[Protocol]) -> Option<Family> {
     let family = match socket_domain(fd).ok()? {
         AddressFamily::INET => Family::V4,
@@ -70,14 +70,14 @@ pub fn stream_family(fd: BorrowedFd<'_>, protocols: &[Protocol]) -> Option<Famil
     is_one.then_some(family)
 }
 
-/// Where a socket is bound.
+/// Returns the bound address of a socket, if any.
 pub fn bound(fd: BorrowedFd<'_>) -> Option<SocketAddr> {
     let address = SocketAddr::try_from(getsockname(fd).ok()?).ok()?;
     (address.port() != 0 || !address.ip().is_unspecified()).then_some(address)
 }
 
-/// Where the kernel binds a socket that is to listen without an address: all addresses, and a port
-/// that it chooses.
+/// Returns the address to which the kernel binds a socket that listens without one: all addresses,
+/// and a port of the kernel's choice.
 pub fn unspecified(family: Family) -> SocketAddr {
     let ip: IpAddr = match family {
         Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
@@ -86,7 +86,7 @@ pub fn unspecified(family: Family) -> SocketAddr {
     SocketAddr::new(ip, 0)
 }
 
-/// A new TCP socket.
+/// Opens a new TCP socket.
 pub fn tcp_socket(family: Family) -> Result<OwnedFd> {
     let domain = match family {
         Family::V4 => AddressFamily::INET,

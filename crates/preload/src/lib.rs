@@ -1,29 +1,29 @@
-//! The socket calls of the C library, on the split stack: what `splitway run` has an unmodified
-//! program load.
+//! The socket calls of the C library on the split stack: `splitway run` preloads this library into
+//! an unmodified program.
 //!
 //! Each function here has the name of a call with [`PREFIX`] before it. The shared library
-//! `libsplitway-preload.so` is linked from these with the plain names (`scripts/library.sh`), so
-//! that nothing else that has this crate defines `read`.
+//! `libsplitway-preload.so` is linked with the plain names (`scripts/library.sh`), so that other
+//! binaries that link this crate do not define `read`.
 //!
-//! A descriptor is the kernel's until an address makes it a split socket: `socket` is not among the
-//! calls, and `bind` and `connect` put a split socket in the place of the kernel's if the
-//! [rules] say so. All else asks for each descriptor whether it is split, and is either a
-//! system call or that of `libsplitway`.
+//! A descriptor is the kernel's until an address makes it a split socket: `socket` creates a kernel
+//! socket, and `bind` and `connect` replace it by a split socket according to the [rules]. All
+//! other calls check whether their descriptor is split, and are either system calls or calls of
+//! `libsplitway`.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
-//! | [`rules`] | which addresses are those of split sockets |
-//! | [`environment`] | what `splitway run` tells the library, and what a new program image needs |
-//! | [`kernels`] | TCP sockets of the kernel's, in whose place split ones are put |
+//! | [`rules`] | addresses of split sockets |
+//! | [`environment`] | variables from `splitway run`, and for new program images |
+//! | [`kernels`] | kernel TCP sockets that split ones replace |
 //! | `start` | the constructor |
-//! | `attached` | this process at the host stack |
-//! | `settings` | what it reads |
-//! | `kernel` | system calls, which never come back here |
-//! | `library` | the C library's own functions, for what is the kernel's |
+//! | `attached` | this process's attachment to the host stack |
+//! | `settings` | settings from the environment |
+//! | `kernel` | raw system calls, which never re-enter this library |
+//! | `library` | the C library's own functions, for kernel descriptors |
 //! | `calls` | syscall(2): calls by their numbers |
 //! | `streams` | fdopen(3) |
-//! | `convert` | puts a split socket in the place of one of the kernel |
-//! | `pending` | sockets of the kernel that may become split, and the epoll sets they are in |
+//! | `convert` | conversion between kernel sockets and split sockets |
+//! | `pending` | kernel sockets that may become split, and their epoll sets |
 //! | `sockets` | bind to getpeername |
 //! | `options` | setsockopt, getsockopt |
 //! | `bytes` | read and write in all forms |
@@ -32,12 +32,12 @@
 //! | `epoll_sets` | epoll sets of the kernel, and threads that wait in them |
 //! | `descriptors` | close, dup, fcntl, ioctl |
 //! | `confinement` | calls by which a process gives up rights |
-//! | `cancel` | threads that are cancelled in calls on split sockets |
-//! | `inherited` | split sockets that come from other processes |
-//! | `exec` | a new program image gets the library as well |
+//! | `cancel` | thread cancellation in calls on split sockets |
+//! | `inherited` | split sockets from other processes |
+//! | `exec` | passes the library on to new program images |
 //!
-//! The functions take what their namesakes take; a pointer that those may not be given, these may
-//! not either. Their safety sections are those of the manual pages.
+//! The functions take the arguments of their namesakes, with the same requirements for pointers;
+//! the manual pages are their safety sections.
 #![deny(unsafe_code)]
 #![allow(
     clippy::missing_safety_doc,
@@ -87,5 +87,5 @@ pub mod start;
 #[allow(unsafe_code, reason = "C passes pointers")]
 pub mod streams;
 
-/// What the names of the functions begin with, before those of the C library.
+/// Prefix of the functions' names, before those of the C library.
 pub const PREFIX: &str = "splitway_preload_";

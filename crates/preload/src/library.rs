@@ -1,10 +1,10 @@
-//! The C library's own functions that may block: threads are cancelled in these (pthreads(7)), and
-//! not in a bare system call. So what is the kernel's goes on through them.
+//! The C library's own functions that may block. They are cancellation points (pthreads(7)), which
+//! raw system calls are not, so calls on kernel descriptors go through them.
 //!
-//! A thread that is cancelled unwinds the stack, through the functions of this library as well:
-//! those that lead here are `C-unwind`, and have nothing to drop. Where panics abort, the compiler
-//! would guard a call that may unwind; so it is not told of that there, and the stack is unwound by
-//! the tables alone.
+//! A cancelled thread unwinds the stack, through the functions of this library as well: functions
+//! on that path are `C-unwind`, and hold nothing to drop. With panic=abort the compiler would guard
+//! calls that may unwind, so the pointers are declared `C` there, and the stack is unwound by the
+//! tables alone.
 
 use std::ffi::CStr;
 use std::mem::transmute;
@@ -32,7 +32,7 @@ macro_rules! function {
     };
 }
 
-/// What the call of a function that the C library does not have returns.
+/// Return value for a function that the C library lacks.
 trait Missing {
     const MISSING: Self;
 }
@@ -63,7 +63,7 @@ macro_rules! functions {
                         let name = concat!(stringify!($name), "\0");
                         let name = CStr::from_bytes_until_nul(name.as_bytes());
                         let found = name.map_or(std::ptr::null_mut(), next);
-                        // SAFETY: the function of this name has this type.
+                        // SAFETY: the C library's function of this name has this type.
                         unsafe { transmute::<*mut c_void, Option<_>>(found) }
                     },)*
                 }
@@ -75,7 +75,7 @@ macro_rules! functions {
                 set_errno(Errno::NOSYS);
                 return Missing::MISSING;
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: the arguments are valid for the function, by the caller's contract.
             unsafe { function($($argument),*) }
         })*
     };
@@ -143,7 +143,7 @@ functions! {
     pthread_testcancel() -> ();
 }
 
-/// The function of this name behind that of this library, or null.
+/// Returns the next function of this name after this library's, or null.
 pub(crate) fn next(name: &CStr) -> *mut c_void {
     // SAFETY: the pointer is that of a string.
     unsafe { libc::dlsym(RTLD_NEXT, name.as_ptr()) }
@@ -151,7 +151,7 @@ pub(crate) fn next(name: &CStr) -> *mut c_void {
 
 static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
 
-/// Finds them: not after a fork, where a lock of the loader's may be taken for ever.
+/// Finds the functions; not after a fork, where a lock of the loader may be held forever.
 pub(crate) fn find() {
     FUNCTIONS.get_or_init(Functions::find);
 }

@@ -15,7 +15,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for setsockopt(2), by the caller's contract.
     unsafe {
         if is_split(fd) {
             sw_setsockopt(fd, level, name, value, len)
@@ -34,7 +34,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for getsockopt(2), by the caller's contract.
     unsafe {
         if is_split(fd) {
             sw_getsockopt(fd, level, name, value, len)

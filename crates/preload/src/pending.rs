@@ -1,9 +1,9 @@
-//! TCP sockets of the kernel that may become split, and the epoll set that each is in: programs
-//! add a socket to a set before they connect it, and the set is to have the split one then.
+//! Kernel TCP sockets that may become split, and the epoll set of each: programs add a socket to a
+//! set before they connect it, and the set must then get the split socket.
 //!
-//! Each descriptor has a word for whether it is one and its events, and another for its data:
-//! atomics, in pages that are published whole, so that a child of a fork finds none that is being
-//! made. Of several sets, the last is known.
+//! Each descriptor has one word for its state and events, and another for its data: atomics, in
+//! pages that are published whole, so that a child of a fork never sees a page in construction. If
+//! a socket is in several sets, only the last is known.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,8 +23,8 @@ pub(crate) struct Interest {
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// The highest bit: it is one. Below, in the high half, 1 more than the number of its set, or
-    /// 0; in the low half, its events.
+    /// The highest bit is set for a pending socket. In the rest of the high half, the number of its
+    /// set plus 1, or 0; in the low half, its events.
     state: AtomicU64,
     data: AtomicU64,
 }
@@ -43,13 +43,13 @@ fn slot(fd: RawFd) -> Option<&'static Slot> {
         .get(place % PAGE_SLOTS)
 }
 
-/// Not by way of the stack, which may be small.
+/// Allocates a page, without a copy on the stack, which may be small.
 fn new_page() -> Box<Page> {
     let slots: Vec<Slot> = (0..PAGE_SLOTS).map(|_| Slot::default()).collect();
     slots.try_into().expect("it has as many")
 }
 
-/// A socket was made.
+/// Adds a new kernel socket.
 pub(crate) fn insert(fd: RawFd) {
     let Ok(place) = usize::try_from(fd) else {
         return;
@@ -63,14 +63,14 @@ pub(crate) fn insert(fd: RawFd) {
         .store(KNOWN, Ordering::Release);
 }
 
-/// It is closed, or is no socket of the kernel's any more; tells in which set it was.
+/// Removes a socket that was closed or converted; returns its entry in an epoll set.
 pub(crate) fn remove(fd: RawFd) -> Option<Interest> {
     let slot = slot(fd)?;
     let data = slot.data.load(Ordering::Acquire);
     interest(slot.state.swap(0, Ordering::AcqRel), data)
 }
 
-/// Notes its entry in an epoll set, or that there is none.
+/// Sets or clears a socket's entry in an epoll set.
 pub(crate) fn set_interest(fd: RawFd, interest: Option<Interest>) {
     let Some(slot) = slot(fd) else {
         return;

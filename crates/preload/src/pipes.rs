@@ -1,13 +1,14 @@
 //! Pipes by which the program copies between split sockets with splice(2), and connections that a
-//! NIC stack joins in its place.
+//! NIC stack joins instead.
 //!
-//! A connection of the [rules](crate::settings) whose bytes the program has sent on, all of them
-//! and nothing else, in both directions, is joined with the other one. From then on a NIC stack
-//! moves the bytes. The program goes on with its calls, and counts what passes as ever: splice(2)
-//! says how many bytes have come, a pipe is said to hold so many, and the other socket takes them.
+//! If the program has forwarded all bytes of a connection of the [rules](crate::settings) in both
+//! directions, and no others, the connection is joined with the other one. From then on a NIC stack
+//! moves the bytes. The program's calls continue and account for the bytes as before: splice(2)
+//! from the socket returns the number of bytes moved, the pipe counts them as its content, and the
+//! other socket accepts them.
 //!
-//! A pipe is known by its inode, which both of its ends have. All state is in atomics, so that a
-//! child of a fork inherits it whole.
+//! A pipe is identified by its inode, which both ends share. All state is in atomics, so that a
+//! child of a fork inherits it intact.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -19,26 +20,26 @@ use rustix::io::Errno;
 
 use crate::settings::settings;
 
-/// Places for pipes.
+/// Number of places for pipes.
 const PIPES: usize = 4096;
 
-/// A pipe is in one of so many places.
+/// Number of places in which a pipe may be.
 const PROBES: usize = 16;
 
-/// Connections are joined when so many bytes have gone both ways: a short exchange is over before.
+/// Bytes in each direction after which connections are joined: shorter exchanges end before.
 const COPIED_BYTES_MIN: u64 = 64 << 10;
 
 /// See the [module documentation](self).
 #[derive(Debug)]
 struct Pipe {
-    /// 0: it is free.
+    /// Inode of the pipe; 0 if the place is free.
     inode: AtomicU64,
-    /// The end that is written to.
+    /// Descriptor of the pipe's write end.
     end: AtomicI32,
-    /// The socket that it was last filled from, and its name there.
+    /// Socket that last filled the pipe, and its name.
     source: AtomicI32,
     source_id: AtomicU64,
-    /// Bytes that it is said to hold, and a NIC stack has moved.
+    /// Bytes that count as the pipe's content, and that a NIC stack has moved.
     noted: AtomicU64,
 }
 
@@ -52,13 +53,13 @@ static TABLE: [Pipe; PIPES] = [const {
     }
 }; PIPES];
 
-/// Whether connections of the program are joined at all.
+/// Reports whether the program's connections may be joined.
 pub(crate) fn are_watched() -> bool {
     settings().is_some_and(|told| !told.splice.is_empty())
 }
 
 fn inode(fd: RawFd) -> Option<u64> {
-    // SAFETY: the number is the program's; the kernel says if it is not open.
+    // SAFETY: the number is the program's and not -1; the kernel reports a closed one.
     let fd = (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })?;
     fstat(fd)
         .ok()
@@ -76,13 +77,14 @@ fn find(inode: u64) -> Option<&'static Pipe> {
 }
 
 impl Pipe {
-    /// The pipe of this inode is gone.
+    /// Reports whether the pipe of this inode is gone.
     fn is_gone(&self, inode: u64) -> bool {
         inode != self::inode(self.end.load(Ordering::Relaxed)).unwrap_or(0)
     }
 }
 
-/// The place of a pipe, which gets one if there is any: that of a pipe that is gone, or a free one.
+/// Returns the place of a pipe, which may be taken from a pipe that is gone; `None` if all are in
+/// use.
 fn find_or_insert(inode: u64, end: RawFd) -> Option<&'static Pipe> {
     if let Some(pipe) = find(inode) {
         pipe.end.store(end, Ordering::Relaxed);
@@ -107,8 +109,8 @@ fn find_or_insert(inode: u64, end: RawFd) -> Option<&'static Pipe> {
     None
 }
 
-/// Takes note of what a NIC stack has moved of a socket, so many bytes at most, and says that a
-/// pipe holds them now; returns how many. `None` if the socket's bytes are to be copied.
+/// Takes up to `bytes_max` bytes that a NIC stack has moved from a socket, and counts them as the
+/// pipe's content; returns their number. `None` if the socket's bytes are to be copied.
 pub(crate) fn take_passed(
     client: &Client,
     from: BorrowedFd<'_>,
@@ -116,7 +118,7 @@ pub(crate) fn take_passed(
     bytes_max: usize,
 ) -> Result<Option<usize>, Errno> {
     let Some(place) = inode(pipe).and_then(|inode| find_or_insert(inode, pipe)) else {
-        // There is no place for it: the program counts less, and gets its connections back.
+        // All places are in use: discount all moved bytes, and take the connections back.
         return match client.take_spliced(from, usize::MAX)? {
             None => Ok(None),
             Some(_) => client.give_back(from).map(|()| Some(0)),
@@ -129,7 +131,7 @@ pub(crate) fn take_passed(
     Ok(taken)
 }
 
-/// Bytes that a pipe is said to hold go, so many at most; returns how many.
+/// Takes up to `bytes_max` bytes from a pipe's counted content; returns their number.
 pub(crate) fn take_noted(pipe: RawFd, bytes_max: usize) -> usize {
     let Some(pipe) = inode(pipe).and_then(find) else {
         return 0;
@@ -143,7 +145,7 @@ pub(crate) fn take_noted(pipe: RawFd, bytes_max: usize) -> usize {
     taken as usize
 }
 
-/// Bytes of a socket have gone into a pipe.
+/// Notes that bytes of a socket were copied into a pipe.
 pub(crate) fn on_filled(client: &Client, from: BorrowedFd<'_>, pipe: RawFd) {
     let source = from.as_raw_fd();
     if let (Some(inode), Ok(id)) = (inode(pipe), client.socket_name(from))
@@ -154,8 +156,8 @@ pub(crate) fn on_filled(client: &Client, from: BorrowedFd<'_>, pipe: RawFd) {
     }
 }
 
-/// Bytes of a pipe have gone to a socket: the connection that they come from is joined with it, if
-/// it is time.
+/// Notes that bytes of a pipe were sent to a socket, and joins the source connection with it if the
+/// conditions are met.
 pub(crate) fn on_emptied(client: &Client, pipe: RawFd, to: BorrowedFd<'_>) {
     let Some(pipe) = inode(pipe).and_then(find) else {
         return;
@@ -164,7 +166,7 @@ pub(crate) fn on_emptied(client: &Client, pipe: RawFd, to: BorrowedFd<'_>) {
     if source < 0 {
         return;
     }
-    // SAFETY: it is not -1; whether it is still the same socket is looked at.
+    // SAFETY: the number is not -1; its identity is checked next.
     let from = unsafe { BorrowedFd::borrow_raw(source) };
     let is_same = client.socket_name(from) == Ok(pipe.source_id.load(Ordering::Relaxed));
     let Some(told) = settings().filter(|_| is_same) else {
@@ -175,6 +177,6 @@ pub(crate) fn on_emptied(client: &Client, pipe: RawFd, to: BorrowedFd<'_>) {
             .into_iter()
             .any(|address| told.splice.hold(address))
     };
-    // It copies on if they are not joined.
+    // If they are not joined, the program continues to copy.
     let _ = client.splice_copied(from, to, COPIED_BYTES_MIN, is_wanted);
 }

@@ -1,11 +1,12 @@
-//! Which addresses are those of split sockets.
+//! Rules that select the addresses of split sockets.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-/// Addresses and ports: `any`, `PORTS`, `ADDRESS` or `ADDRESS/BITS`, and `:PORTS` behind an address
-/// if not all are meant. PORTS is `80` or `8000-8999`. An IPv6 address with ports is in brackets.
+/// A set of addresses and ports: `any`, `PORTS`, `ADDRESS` or `ADDRESS/BITS`; after an address,
+/// `:PORTS` restricts the ports. PORTS is `80` or `8000-8999`. An IPv6 address with ports is in
+/// brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Prefix of the addresses; `None`: all, of both families.
@@ -14,7 +15,7 @@ pub struct Rule {
     last_port: u16,
 }
 
-/// A rule that is none.
+/// An invalid rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRule(String);
 
@@ -32,14 +33,14 @@ impl fmt::Display for BadRule {
 impl std::error::Error for BadRule {}
 
 impl Rule {
-    /// Every address, and every port.
+    /// All addresses and all ports.
     pub const ANY: Rule = Rule {
         prefix: None,
         first_port: 0,
         last_port: u16::MAX,
     };
 
-    /// Whether an address is among them.
+    /// Reports whether the rule covers an address.
     pub fn holds(&self, address: SocketAddr) -> bool {
         let ports = self.first_port..=self.last_port;
         let is_within = match self.prefix {
@@ -49,7 +50,7 @@ impl Rule {
         is_within && ports.contains(&address.port())
     }
 
-    /// Whether all of its addresses are those of the loopback interface: it names them on purpose.
+    /// Reports whether the rule covers loopback addresses only, and so intends them.
     fn names_loopback(&self) -> bool {
         match self.prefix {
             Some((ip @ IpAddr::V4(_), bits)) => ip.is_loopback() && bits >= 8,
@@ -59,24 +60,24 @@ impl Rule {
     }
 }
 
-/// Rules of one direction. Addresses of the loopback interface are the kernel's unless a rule names
-/// these alone, such as `127.0.0.0/8` or `::1`: `any` is not about them.
+/// Rules of one direction. Loopback addresses are the kernel's unless a rule covers loopback
+/// addresses only, such as `127.0.0.0/8` or `::1`; `any` does not include them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules(Vec<Rule>);
 
 impl Rules {
-    /// Those that are listed, with commas between them; an empty list is none.
+    /// Parses a comma-separated list of rules, which may be empty.
     pub fn parse(list: &str) -> Result<Rules, BadRule> {
         let named = list.split(',').filter(|rule| !rule.is_empty());
         named.map(str::parse).collect::<Result<_, _>>().map(Rules)
     }
 
-    /// Whether there is none.
+    /// Reports whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether an address is that of a split socket.
+    /// Reports whether an address is that of a split socket.
     pub fn hold(&self, address: SocketAddr) -> bool {
         let is_loopback = unmapped(address.ip()).is_loopback();
         let mut about_it = self
@@ -172,7 +173,7 @@ fn ports(text: &str) -> Option<(u16, u16)> {
     (first <= last).then_some((first, last))
 }
 
-/// The IPv4 address of an IPv4-mapped one (RFC 4291 §2.5.5.2).
+/// Returns the IPv4 address of an IPv4-mapped one (RFC 4291 §2.5.5.2).
 fn unmapped(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
 }

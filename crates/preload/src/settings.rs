@@ -16,12 +16,12 @@ pub(crate) struct Settings {
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
-/// Sets them, once.
+/// Sets the settings, once.
 pub(crate) fn init(settings: Settings) {
     let _ = SETTINGS.set(settings);
 }
 
-/// The settings; `None` before the constructor has run.
+/// Returns the settings; `None` before the constructor has run.
 pub(crate) fn settings() -> Option<&'static Settings> {
     SETTINGS.get()
 }

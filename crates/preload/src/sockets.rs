@@ -1,4 +1,4 @@
-//! Sockets by their addresses.
+//! Calls on sockets and their addresses.
 
 use std::os::fd::BorrowedFd;
 
@@ -21,13 +21,13 @@ use crate::pending;
 use crate::settings::settings;
 use crate::streams;
 
-/// An error, as the C library reports it.
+/// Sets `errno`, and returns -1.
 fn fail(errno: Errno) -> c_int {
     set_errno(errno);
     -1
 }
 
-/// Whether the socket is split, or becomes that since a rule holds the address.
+/// Reports whether the socket is split, after converting it if a rule holds the address.
 unsafe fn ensure_split(
     fd: c_int,
     at: *const sockaddr,
@@ -37,18 +37,18 @@ unsafe fn ensure_split(
     if is_split(fd) {
         return Ok(true);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` has `len` readable bytes, by the caller's contract.
     let Some(address) = (unsafe { address_of(at, len) }) else {
         return Ok(false);
     };
     if fd < 0 {
         return Ok(false);
     }
-    // SAFETY: it is not -1; the kernel says if it is not open.
+    // SAFETY: the number is not -1; the kernel reports a closed one.
     convert(unsafe { BorrowedFd::borrow_raw(fd) }, address, purpose)
 }
 
-/// socket(2). It is the kernel's, until an address says more.
+/// socket(2). Creates a kernel socket, which an address may later convert.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn splitway_preload_socket(
     domain: c_int,
@@ -74,7 +74,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_bind(
     at: *const sockaddr,
     len: socklen_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for bind(2), by the caller's contract.
     unsafe {
         match ensure_split(fd, at, len, Purpose::Listen) {
             Ok(true) => sw_bind(fd, at, len),
@@ -87,10 +87,10 @@ pub unsafe extern "C-unwind" fn splitway_preload_bind(
 /// listen(2).
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn splitway_preload_listen(fd: c_int, backlog: c_int) -> c_int {
-    // A socket without an address is to get one of the split stack if `0.0.0.0` is one.
+    // A socket without an address becomes split if a rule holds the unspecified address.
     let becomes_split = match is_split(fd) {
         false if fd >= 0 => {
-            // SAFETY: it is not -1; the kernel says if it is not open.
+            // SAFETY: the number is not -1; the kernel reports a closed one.
             convert_unbound(unsafe { BorrowedFd::borrow_raw(fd) })
         }
         is_split => Ok(is_split),
@@ -117,7 +117,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_connect(
     at: *const sockaddr,
     len: socklen_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for connect(2), by the caller's contract.
     unsafe {
         if is_split(fd) {
             return match revert_for(fd, at, len) {
@@ -126,7 +126,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_connect(
                 Err(errno) => fail(errno),
             };
         }
-        // Where the program has bound it, for its connection to come from there.
+        // The program's bound address, which the split socket takes over as its source.
         let from = (fd >= 0)
             .then(|| bound(BorrowedFd::borrow_raw(fd)))
             .flatten();
@@ -145,26 +145,26 @@ pub unsafe extern "C-unwind" fn splitway_preload_connect(
     }
 }
 
-/// Whether a socket of the kernel's is a listener, where that counts.
+/// Reports whether a kernel socket is a listener, if listeners are counted.
 fn listens(fd: c_int) -> bool {
     if fd < 0 || !tally::is_counting() {
         return false;
     }
-    // SAFETY: it is not -1; the kernel says if it is not open.
+    // SAFETY: the number is not -1; the kernel reports a closed one.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     rustix::net::sockopt::socket_acceptconn(fd) == Ok(true)
 }
 
-/// Counts a TCP socket that stays the kernel's, which a call has just succeeded on.
+/// Counts a TCP socket that remains the kernel's after a successful call on it.
 fn note_kernels(fd: c_int, what: Counted) {
     if tally::is_counting() {
-        // SAFETY: it is open, for the call has succeeded.
+        // SAFETY: the descriptor is open, since the call has succeeded.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         tally::count(what, usize::from(tcp_family(fd).is_some()));
     }
 }
 
-/// Counts a connection of the kernel's if it was begun; returns what the call has.
+/// Counts a kernel connection if the call has started it; returns the call's result.
 fn noted_connect(fd: c_int, done: c_int) -> c_int {
     if done == 0 || last_error() == Errno::INPROGRESS {
         note_kernels(fd, Counted::KernelConnections);
@@ -172,9 +172,9 @@ fn noted_connect(fd: c_int, done: c_int) -> c_int {
     done
 }
 
-/// Whether a split socket is the kernel's from now on, for where it connects to.
+/// Converts a split socket back to a kernel socket if the peer's address requires it; true if done.
 unsafe fn revert_for(fd: c_int, at: *const sockaddr, len: socklen_t) -> Result<bool, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` has `len` readable bytes, by the caller's contract.
     let peer = unsafe { address_of(at, len) };
     // SAFETY: the number of a split socket is not -1.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -185,7 +185,7 @@ unsafe fn revert_for(fd: c_int, at: *const sockaddr, len: socklen_t) -> Result<b
 }
 
 unsafe fn accept_split(fd: c_int, at: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for accept4(2), by the caller's contract.
     let accepted = to_standard(unsafe { point(|| sw_accept4(fd, at, len, flags)) });
     streams::note_split(accepted);
     accepted
@@ -198,7 +198,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_accept(
     at: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for accept(2), by the caller's contract.
     unsafe {
         if is_split(fd) {
             accept_split(fd, at, len, 0)
@@ -216,7 +216,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for accept4(2), by the caller's contract.
     unsafe {
         if is_split(fd) {
             accept_split(fd, at, len, flags)
@@ -233,7 +233,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_getsockname(
     at: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for getsockname(2), by the caller's contract.
     unsafe {
         if is_split(fd) {
             sw_getsockname(fd, at, len)
@@ -250,7 +250,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_getpeername(
     at: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are valid for getpeername(2), by the caller's contract.
     unsafe {
         if is_split(fd) {
             sw_getpeername(fd, at, len)

@@ -1,4 +1,4 @@
-//! The constructor: what is known before the program begins.
+//! The constructor: reads the environment before `main`.
 
 use std::os::fd::BorrowedFd;
 
@@ -18,7 +18,8 @@ use crate::rules::Rules;
 use crate::settings::{self, Settings};
 use crate::streams;
 
-/// The loader calls it before `main`: the linker has its name (`scripts/library.sh`).
+/// Initializes the library. The loader calls it before `main`: `scripts/library.sh` passes its name
+/// to the linker.
 #[unsafe(no_mangle)]
 pub extern "C" fn splitway_preload_start() {
     let rules = |name: &str| {
@@ -29,7 +30,7 @@ pub extern "C" fn splitway_preload_start() {
         })
     };
     receive_notices(|notice| complain(&notice.to_string()));
-    // What fails is tried again, and reported, when the process attaches.
+    // A failure is retried, and reported, when the process attaches.
     watch_for_forks();
     exec::find();
     library::find();
@@ -45,7 +46,7 @@ pub extern "C" fn splitway_preload_start() {
         let number = std::env::var(name).ok()?.parse::<libc::c_int>();
         number.ok().filter(|fd| *fd >= 0)
     };
-    // SAFETY: it is not -1. A number that is no such file, or is not open, is refused.
+    // SAFETY: the number is not -1. The callee refuses a number that is closed or no such file.
     let file = |name: &str| number(name).map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
     if let Some(file) = file(TALLY) {
         let _ = tally::count_in(file);
@@ -58,8 +59,8 @@ pub extern "C" fn splitway_preload_start() {
             let joins = options.application.is_some();
             set_default_options(options);
             if joins {
-                // A secret, and of no use to the program.
-                // SAFETY: no other thread is there.
+                // The key is secret, and of no use to the program.
+                // SAFETY: there is no other thread yet.
                 unsafe { libc::unsetenv(c"SPLITWAY_APPLICATION".as_ptr()) };
             }
             if joins || application_file::is_known() {
@@ -69,12 +70,11 @@ pub extern "C" fn splitway_preload_start() {
         Err(error) => complain(&error.to_string()),
     }
     if let Some(fd) = number(LOADED) {
-        // SAFETY: the pointer is that of a byte. A number that is no descriptor is an error of the
-        // kernel's.
+        // SAFETY: the pointer is that of a byte. The kernel rejects a number that is no descriptor.
         unsafe {
             kernel!(SYS_write, fd, [1u8].as_ptr(), 1usize);
             kernel!(SYS_close, fd);
-            // No child takes another descriptor for it.
+            // So that no child mistakes another descriptor for this one.
             libc::unsetenv(c"SPLITWAY_LOADED".as_ptr());
         }
     }

@@ -1,7 +1,7 @@
-//! Streams of the C library (stdio(3)) on split sockets: those that fdopen(3) makes would read and
-//! write by system calls within the C library. Here they do by functions of this one. So do the
-//! standard streams once a split socket has had their descriptor. `read`, `write` and `close` of
-//! the C library are named here, and lead to those of this one.
+//! Streams of the C library (stdio(3)) on split sockets. Streams of fdopen(3) would read and write
+//! by system calls within the C library; those made here call functions of this library instead. So
+//! do the standard streams once a split socket gets their descriptor. `read`, `write` and `close`
+//! of the C library are called by name here, and resolve to those of this library.
 
 use std::mem::transmute;
 use std::ptr;
@@ -41,7 +41,7 @@ const UNBUFFERED: c_int = 2;
 type FdOpen = unsafe extern "C" fn(c_int, *const c_char) -> *mut FILE;
 type FileNo = unsafe extern "C" fn(*mut FILE) -> c_int;
 
-/// The functions of the C library.
+/// Functions of the C library.
 #[derive(Debug)]
 struct Library {
     fdopen: Option<FdOpen>,
@@ -50,14 +50,14 @@ struct Library {
 
 static LIBRARY: OnceLock<Library> = OnceLock::new();
 
-/// Finds them: not after a fork, where a lock of the loader's may be taken for ever.
+/// Finds the functions; not after a fork, where a lock of the loader may be held forever.
 pub(crate) fn find() {
     library();
 }
 
 fn library() -> &'static Library {
     LIBRARY.get_or_init(|| {
-        // SAFETY: the functions of these names have these types.
+        // SAFETY: the C library's functions have the types given here.
         unsafe {
             Library {
                 fdopen: transmute::<*mut c_void, Option<FdOpen>>(next(c"fdopen")),
@@ -67,8 +67,8 @@ fn library() -> &'static Library {
     })
 }
 
-/// A stream of a split socket. Streams are in a list that only grows, and take places that others
-/// have left: a child of a fork finds no lock taken.
+/// A stream of a split socket. The list of streams only grows, and closed streams' places are
+/// reused: so a child of a fork meets no locked mutex.
 #[derive(Debug)]
 struct Stream {
     file: AtomicPtr<FILE>,
@@ -79,7 +79,7 @@ struct Stream {
 static STREAMS: AtomicPtr<Stream> = AtomicPtr::new(ptr::null_mut());
 
 fn streams() -> impl Iterator<Item = &'static Stream> {
-    // SAFETY: what is in the list is never freed.
+    // SAFETY: list items are never freed.
     let get = |at: *mut Stream| unsafe { at.as_ref() };
     let first = get(STREAMS.load(Ordering::Acquire));
     std::iter::successors(first, move |stream| {
@@ -87,7 +87,7 @@ fn streams() -> impl Iterator<Item = &'static Stream> {
     })
 }
 
-/// A place for a stream; a stream that is being made has it.
+/// Takes a place for a stream, and reserves it until the stream is made.
 fn take_place(fd: c_int) -> &'static Stream {
     let reserved = ptr::without_provenance_mut(1);
     let free = streams().find(|stream| {
@@ -115,7 +115,7 @@ fn take_place(fd: c_int) -> &'static Stream {
 /// fdopen(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn splitway_preload_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-    // SAFETY: the caller's promise.
+    // SAFETY: `mode` is a string, by the contract of fdopen(3).
     unsafe {
         if !is_split(fd) {
             return library().fdopen.map_or_else(
@@ -140,18 +140,18 @@ unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
         seek,
         close,
     };
-    // SAFETY: the caller's promise; the functions are those for such a cookie.
+    // SAFETY: `mode` is a string, by the caller's contract; the functions accept this cookie.
     let file = unsafe { fopencookie(cookie, mode, functions) };
     stream.file.store(file, Ordering::Release);
     file
 }
 
-/// Standard streams that read and write by this library: they do so until the program ends, for
-/// what they read and write may as well be a file.
+/// Standard streams that use this library: they do so until the program ends, since this library
+/// handles files as well.
 static REPLACED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
-/// Has the standard stream of a descriptor that is a split socket now, if there is one, read or
-/// write there. What was printed and not written before goes nowhere.
+/// Redirects the standard stream of a descriptor to this library if the descriptor now is a split
+/// socket. Output that is still buffered is lost.
 pub(crate) fn note_split(fd: c_int) {
     let of = |place: usize| REPLACED.get(place);
     let Some(replaced) = usize::try_from(fd).ok().and_then(of) else {
@@ -160,7 +160,7 @@ pub(crate) fn note_split(fd: c_int) {
     if !is_split(fd) || replaced.load(Ordering::Relaxed) {
         return;
     }
-    // SAFETY: these are the C library's variables, which a program may assign to as well.
+    // SAFETY: these are variables of the C library, to which programs may assign too.
     unsafe {
         let (variable, mode) = match fd {
             0 => (&raw mut stdin, c"r"),
@@ -195,36 +195,38 @@ pub unsafe extern "C" fn splitway_preload_fileno(file: *mut FILE) -> c_int {
         set_errno(Errno::NOSYS);
         return -1;
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `file` is an open stream, by the contract of fileno(3).
     unsafe { fileno(file) }
 }
 
-/// `fileno` of who has the stream's lock.
+/// `fileno` for a caller that holds the stream's lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn splitway_preload_fileno_unlocked(file: *mut FILE) -> c_int {
-    // SAFETY: the caller's promise. The C library's two are one function.
+    // SAFETY: `file` is an open stream, by the caller's contract. In the C library both names are
+    // one function.
     unsafe { splitway_preload_fileno(file) }
 }
 
-/// The stream of a cookie.
+/// Returns the stream of a cookie.
 unsafe fn stream(cookie: *mut c_void) -> &'static Stream {
-    // SAFETY: it is what `fopencookie` was given; streams are never freed.
+    // SAFETY: the cookie is the pointer that `fopencookie` was given; streams are never freed.
     unsafe { &*cookie.cast::<Stream>() }
 }
 
 unsafe extern "C-unwind" fn read(cookie: *mut c_void, to: *mut c_char, len: size_t) -> ssize_t {
-    // SAFETY: the C library's promise.
+    // SAFETY: `to` has `len` writable bytes, by the contract of fopencookie(3).
     unsafe { libc::read(stream(cookie).fd.load(Ordering::Acquire), to.cast(), len) }
 }
 
-/// Writes all of it, as streams do; less if that fails.
+/// Writes all bytes, as streams require; fewer if a write fails.
 unsafe extern "C-unwind" fn write(
     cookie: *mut c_void,
     from: *const c_char,
     len: size_t,
 ) -> ssize_t {
     let mut done = 0;
-    // SAFETY: the C library's promise; what was written is at most what there is.
+    // SAFETY: `from` has `len` readable bytes, by the contract of fopencookie(3), and `done` is at
+    // most `len`.
     unsafe {
         let fd = stream(cookie).fd.load(Ordering::Acquire);
         while done < len {
@@ -243,10 +245,10 @@ unsafe extern "C-unwind" fn seek(_: *mut c_void, _: *mut off64_t, _: c_int) -> c
 }
 
 unsafe extern "C-unwind" fn close(cookie: *mut c_void) -> c_int {
-    // SAFETY: the C library's promise.
+    // SAFETY: the cookie is that of an open stream, by the contract of fopencookie(3).
     let stream = unsafe { stream(cookie) };
     let fd = stream.fd.load(Ordering::Acquire);
     stream.file.store(ptr::null_mut(), Ordering::Release);
-    // SAFETY: it takes a number, which is the stream's.
+    // SAFETY: close takes a number, which is the stream's.
     unsafe { libc::close(fd) }
 }

@@ -1,18 +1,18 @@
 //! The broker: applications connect to it, and attach to the host stack. It decides which users may
-//! attach, and makes the memory and the descriptors that an application shares with the host
-//! process, which so never gets a descriptor of an application. Bytes and commands do not pass
+//! attach, and creates the memory and descriptors that an application shares with the host process,
+//! which therefore never receives an application's descriptor. Bytes and commands do not pass
 //! through the broker: attached applications go on without it.
 //!
-//! | Module | What it does |
+//! | Module | Purpose |
 //! |---|---|
 //! | `service` | clients and their requests |
 //! | `connection` | packets of a client |
 //! | `doors` | files that applications have passed, and NIC processes that take them |
-//! | `host_link` | the socket that leads to the host process |
+//! | `host_link` | the socket to the host process |
 //! | `absent` | processes that earlier brokers attached |
 //! | `applications` | applications and users, their bounds and numbers |
 //! | `rules` | rights of users and groups |
-//! | `shares` | what users hold of descriptors |
+//! | `shares` | descriptors held by each user |
 //! | `token_bucket` | rates |
 
 mod absent;
@@ -53,16 +53,16 @@ use crate::ipc::log_lines;
 use crate::ipc::messages::{FromBroker, SocketLimits, ToBroker};
 use crate::ipc::signals::Signals;
 
-/// What the broker starts with.
+/// Settings of the broker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BrokerSettings {
-    /// Applications and channels are numbered from here, away from those of earlier brokers.
+    /// First number of applications and channels, away from those of earlier brokers.
     pub first_number: u32,
-    /// Bounds on their number.
+    /// Limits on their numbers.
     pub applications: ApplicationLimits,
-    /// Bounds of each application.
+    /// Limits of each application.
     pub limits: SocketLimits,
-    /// Rights of users and groups; the first rule that is about a user counts.
+    /// Rights of users and groups; the first rule that matches a user applies.
     pub rules: Vec<Rule>,
 }
 
@@ -83,7 +83,7 @@ pub fn run() -> Result<(), Failure> {
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
     let stop = std::os::fd::AsFd::as_fd(&signals);
-    // One for each process of an application.
+    // A descriptor for each process of an application.
     descriptors::raise();
     let descriptors = u32::try_from(descriptors::for_applications()).unwrap_or(u32::MAX);
     lockdown::keep_capabilities(CapabilitySet::empty())?;
@@ -120,7 +120,7 @@ fn service(
         .map_err(|errno| Failure::broken("watching applications", errno))
 }
 
-/// Waits for the listener; `None` if `stop` becomes readable before.
+/// Waits for the listener; returns `None` if `stop` becomes readable before.
 fn listener(control: &OwnedFd, stop: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Failure> {
     loop {
         let mut fds = [
@@ -141,19 +141,19 @@ fn listener(control: &OwnedFd, stop: BorrowedFd<'_>) -> Result<Option<OwnedFd>, 
     }
 }
 
-/// Reports the counters when they have changed, and not more often than this.
+/// Shortest time between reports of counters.
 const REPORT_PERIOD: Duration = Duration::from_secs(1);
 
-/// Tells the supervisor what was counted.
+/// Reports counters to the supervisor.
 #[derive(Debug, Default)]
 struct Reporter {
     told: BrokerCounters,
-    /// When it may be told again.
+    /// Earliest time of the next report.
     next: Option<Instant>,
 }
 
 impl Reporter {
-    /// Reports counters that have changed if it is time; returns when it is, if they wait.
+    /// Reports changed counters if that is due; returns when it is, if they wait.
     fn on_turn(&mut self, counters: BrokerCounters, now: Instant) -> Option<Instant> {
         if counters == self.told {
             return None;

@@ -1,7 +1,7 @@
 //! Closes descriptors of other processes.
 //!
-//! close(2) may wait as long as another process likes: a file system in user space answers FLUSH
-//! when it wants to. So a thread of its own closes what was passed, and nothing waits for it.
+//! close(2) may block as long as another process likes: a file system in user space may delay its
+//! answer to FLUSH. So a separate thread closes passed descriptors, and nothing waits for it.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::{io, thread};
 
-/// So many descriptors wait at most before no more are to be taken from others.
+/// Most descriptors that wait to be closed before no more are taken from others.
 const PENDING_MAX: usize = 256;
 
 /// See the [module documentation](self).
@@ -20,7 +20,7 @@ pub(crate) struct Closer {
 }
 
 impl Closer {
-    /// Starts the thread, which keeps the rights that the process has now.
+    /// Starts the thread, which keeps the current rights of the process.
     pub(crate) fn start() -> io::Result<Closer> {
         let (to_thread, from_process) = channel::<OwnedFd>();
         let pending = Arc::new(AtomicUsize::new(0));
@@ -37,14 +37,14 @@ impl Closer {
         Ok(Closer { to_thread, pending })
     }
 
-    /// Closes a descriptor, some time.
+    /// Closes a descriptor in the thread.
     pub(crate) fn close(&self, descriptor: OwnedFd) {
         self.pending.fetch_add(1, Ordering::Relaxed);
-        // The thread lives as long as there is a sender.
+        // The thread lives as long as a sender does.
         let _ = self.to_thread.send(descriptor);
     }
 
-    /// True if so many descriptors wait that no more are to be taken.
+    /// Returns whether no more descriptors may be taken until some are closed.
     pub(crate) fn is_behind(&self) -> bool {
         self.pending.load(Ordering::Relaxed) >= PENDING_MAX
     }

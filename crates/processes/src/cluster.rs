@@ -1,10 +1,10 @@
-//! The cluster form: programs on an application node, whose sockets are on a stack node.
+//! The cluster form: programs on an application node use sockets on a stack node.
 //!
-//! | Module | What it does |
+//! | Module | Purpose |
 //! |---|---|
 //! | `node_side` | on the application node, in the place of the host process |
 //! | `stack_side` | on the stack node, in the place of applications |
-//! | `attachments` | on the stack node: the way to its broker |
+//! | `attachments` | on the stack node: attaching to its broker |
 //! | `rounds` | rounds of work of either side, until there is a message |
 //! | `clock` | the time of this machine |
 

@@ -1,5 +1,4 @@
-//! The fetcher: fetches what comes from origins into the cache directory, and may write nowhere
-//! else.
+//! The fetcher: fetches responses of origins into the cache directory, and may write nowhere else.
 
 mod reporter;
 
@@ -25,23 +24,23 @@ use config::Text;
 use config::origin_place::SEGMENT_BYTES;
 use observer::counter_names;
 
-/// What the fetcher starts with. More origins may follow as messages.
+/// Settings at the start of the fetcher. More origins may follow as messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FetcherSettings {
-    /// The directory that it writes to.
+    /// The cache directory.
     #[serde(with = "launch::path")]
     pub cache_dir: PathBuf,
-    /// Most content that is kept there, in bytes.
+    /// Largest size of its content, in bytes.
     pub bytes_max: u64,
     /// Most variants of a target.
     pub variants_max: u16,
-    /// Most header fields of an origin's answer, in bytes.
+    /// Most bytes in the header fields of a response.
     pub head_bytes_max: u64,
-    /// The same as a count.
+    /// Most header fields of a response.
     pub fields_max: u16,
-    /// The origins that it may connect to.
+    /// Origins that it may connect to.
     pub origins: Vec<Text<OriginUrl>>,
-    /// File with the certificates of the authorities that it trusts; `None`: those of this machine.
+    /// File with certificates of trusted authorities; `None`: those of this machine.
     #[serde(with = "launch::path::option")]
     pub ca: Option<PathBuf>,
 }
@@ -76,7 +75,7 @@ pub fn run() -> Result<(), Failure> {
         .try_clone_to_owned()
         .map_err(|error| Failure::broken("watching signals", error))?;
     let ready = || {
-        // Without its supervisor, this process ends as well.
+        // If the supervisor has ended, this process ends as well.
         if let Err(failure) = child::tell(FromFetcher::Ready) {
             tracing::error!("{failure}");
         }
@@ -118,7 +117,7 @@ fn config(settings: &FetcherSettings) -> Result<origin::Config, Failure> {
     })
 }
 
-/// Whose certificates are believed, if any are needed.
+/// Returns the certificates of trusted authorities, if any are needed.
 pub fn trust<'a>(
     urls: impl IntoIterator<Item = &'a OriginUrl>,
     file: Option<&Path>,
@@ -136,16 +135,16 @@ pub fn trust<'a>(
     })
 }
 
-/// The kernel's identifier of this boot (proc(5)); empty if it has none.
+/// Returns the kernel's identifier of this boot (proc(5)); empty if there is none.
 fn boot_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
-/// Has the C library load whatever it resolves names by (nsswitch.conf(5)) while memory may still
-/// become code.
+/// Has the C library load its name service modules (nsswitch.conf(5)) while memory may still become
+/// executable.
 fn load_name_service() {
-    // Longer than any name (RFC 1035 §2.3.4): each module is loaded, and none sends a query.
+    // Longer than any valid name (RFC 1035 §2.3.4): each module is loaded, and none sends a query.
     let name = "x".repeat(64);
     let found = (name.as_str(), 0).to_socket_addrs();
     tracing::debug!(

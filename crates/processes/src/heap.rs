@@ -1,24 +1,24 @@
-//! Free heap memory goes back to the kernel once a load is over.
+//! Returns free heap memory to the kernel after a load.
 //!
-//! The C library gives back what is free at the end of its heap, and keeps what is free in the
-//! midst of it: after thousands of connections, in any order, most of it. Looking for it takes
-//! milliseconds, so that is done while the process is idle.
+//! The C library returns free memory at the end of its heap, and keeps free memory in the middle:
+//! after thousands of connections, freed in any order, most of the heap. The search for such memory
+//! takes milliseconds, so it runs while the process is idle.
 
 use std::thread;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How often the process is looked at.
+/// Interval between checks of the process.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// A process that uses less of a core than one part in so many is idle.
+/// Inverse of the largest share of a core that counts as idle.
 const IDLE_PART: u32 = 20;
 
-/// Work that may have left memory behind, in time of a core.
+/// CPU time after which memory may have been left behind.
 const WORK: Duration = Duration::from_millis(50);
 
-/// Starts a thread that gives free memory back while the process is idle.
+/// Starts a thread that returns free memory while the process is idle.
 pub(crate) fn give_back_when_idle() {
     let started = thread::Builder::new()
         .name("heap".into())
@@ -41,7 +41,7 @@ pub(crate) fn give_back_when_idle() {
     }
 }
 
-/// What the process has used of all cores.
+/// Returns the CPU time of the process on all cores.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)

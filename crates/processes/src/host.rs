@@ -1,5 +1,5 @@
-//! The host process: the host stack and the HTTP server, locked out of the file system. NIC
-//! processes come and go; the supervisor brings each.
+//! The host process: the host stack and the HTTP server, locked out of the file system. The
+//! supervisor passes each NIC process to it.
 
 pub mod apps;
 pub mod broker_link;
@@ -50,17 +50,17 @@ use config::socket_values::OffloadOption;
 use config::{Quic, Text, TlsSettings};
 use observer::SocketSink;
 
-/// What the host process starts with. What a reload may change comes as a
+/// Settings at the start of the host process. Settings that a reload may change come as a
 /// [`HostConfiguration`](crate::ipc::host_configuration::HostConfiguration).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostSettings {
     /// Interface to the clients.
     pub device: String,
-    /// The stack's own addresses there.
+    /// Own addresses of the stack on it.
     pub addresses: Vec<Text<Cidr>>,
     /// Gateways of the addresses.
     pub gateways: Vec<IpAddr>,
-    /// Ask the link whether another machine has the addresses.
+    /// Whether to check the link for duplicates of the addresses.
     pub dad: bool,
     /// TCP ports without TLS.
     pub ports: Vec<u16>,
@@ -74,24 +74,24 @@ pub struct HostSettings {
     pub tls: TlsSettings,
     /// Settings of QUIC.
     pub quic: Quic,
-    /// NIC stacks.
+    /// Number of NIC stacks.
     pub nics: usize,
-    /// Those of them, by number, that are on other machines.
+    /// Numbers of NIC stacks on other machines.
     pub remote_nics: Vec<usize>,
-    /// Their roots are copies of each other.
+    /// Whether their roots are copies of each other.
     pub replicas: bool,
-    /// Fewest workers in use of each.
+    /// Fewest workers in use of each NIC stack.
     pub workers_min: u16,
     /// Whether NIC workers answer SYNs. A steering map may come as a further descriptor.
     pub setup_offload: OffloadOption,
     /// Whether NIC stacks run the end of connections.
     pub teardown_offload: OffloadOption,
-    /// How long a NIC worker may give no heartbeat; zero: forever.
+    /// Longest time without a heartbeat of a NIC worker; zero: forever.
     pub heartbeat: Duration,
-    /// Directory that must be out of reach once the process is locked out of the file system.
+    /// Directory that must be inaccessible once the process is locked out of the file system.
     #[serde(with = "launch::path")]
     pub probe: PathBuf,
-    /// The observer gets the secrets of each connection, for its key log.
+    /// Whether the observer gets the secrets of each connection, for its key log.
     #[serde(default)]
     pub key_log: bool,
     /// Switches for measurements.
@@ -104,19 +104,19 @@ impl Settings for HostSettings {
     const TASK_NAME: &'static CStr = c"splitway-host";
 }
 
-/// Longest time that the shard looks for work before it sleeps, in microseconds, if there are cores
-/// enough that looking takes none from those who bring the work.
+/// Longest time that the shard polls for work before it sleeps, in microseconds, if there are
+/// enough cores that polling does not slow the producers of work.
 const SPIN_US_MAX: u64 = 20;
 
-/// Cores enough: one for either stack, and some for the rest of the machine.
+/// Fewest cores for polling: one for either stack, and some for the rest of the machine.
 const SPIN_CORES_MIN: usize = 4;
 
-/// Longest pause in which work gathers while the NIC stack is busy, in microseconds: short beside
-/// the round-trip times of the Internet, and only taken while what waits in the NIC stack takes
-/// twice as long.
+/// Longest pause in which work accumulates while the NIC stack is busy, in microseconds: short
+/// compared to Internet round-trip times, and taken only while the work queued in the NIC stack
+/// takes twice as long.
 const PAUSE_US_MAX: u64 = 4_000;
 
-/// The same with several NIC stacks, of which one may have little to do while others have much.
+/// Same limit with several NIC stacks, since one may be almost idle while others are busy.
 const SHARED_PAUSE_US_MAX: u64 = 1_000;
 
 /// Runs until the supervisor ends it.
@@ -144,7 +144,7 @@ pub fn run() -> Result<(), Failure> {
         return Ok(());
     };
 
-    // Two event descriptors for each worker of each NIC stack, also of those that come later.
+    // Two event descriptors for each worker of each NIC stack, including later processes.
     descriptors::raise();
 
     // Everything that needs a privilege or a file is open now.
@@ -185,7 +185,7 @@ pub fn run() -> Result<(), Failure> {
     shard.set_frame_delay(settings.ablation.frame_delay_us());
     shard.set_heartbeat(u64::try_from(settings.heartbeat.as_micros()).unwrap_or(u64::MAX));
 
-    // Threads cannot be started afterwards.
+    // Threads cannot be started later.
     heap::give_back_when_idle();
     seccomp::allow_only(seccomp::Kind::Host)?;
     // Before the process reports that it is ready: clients reach it then, also where another
@@ -200,7 +200,7 @@ pub fn run() -> Result<(), Failure> {
     ended.map_err(|error| Failure::broken("host process", error))
 }
 
-/// The key log, if there is to be one.
+/// Returns the key log, if it is enabled.
 fn key_log(
     settings: &HostSettings,
     observer: &OwnedFd,
@@ -230,7 +230,7 @@ fn serve_http3(
     quic: &QuicSettings,
     certificates: &Arc<tls::Certificates>,
 ) -> Result<(), Failure> {
-    // By which the endpoints tell how old tokens are.
+    // The endpoints compute the age of tokens with it.
     stack.set_unix_time(certificates::unix_time());
     for port in ports {
         let listener = QuicListener {
@@ -246,7 +246,7 @@ fn serve_http3(
     Ok(())
 }
 
-/// The proxy, which listens on these ports.
+/// Starts the proxy, which listens on these ports.
 fn proxy(
     config: proxy::Config,
     ports: &[u16],
@@ -275,8 +275,8 @@ fn listen(stack: &mut Stack, port: u16) -> Result<BindingId, Failure> {
     listens.map_err(|error| Failure::broken(format!("listening on port {port}"), error))
 }
 
-/// The port for all frames of the stack's addresses, which no other machine has, but those that a
-/// steering map gives to NIC workers, if there is one.
+/// Opens the port for all frames to the stack's addresses, which belong to this machine alone,
+/// except those that a steering map, if any, assigns to NIC workers.
 fn open_port(
     settings: &HostSettings,
     map: Option<OwnedFd>,
@@ -307,7 +307,7 @@ fn open_port(
     Ok((port, map))
 }
 
-/// The same with a steering map; the error says why there is none.
+/// Opens the port with a steering map; the error is the reason for having none.
 fn steered_port(
     device: &str,
     own: &[IpAddr],
@@ -320,7 +320,7 @@ fn steered_port(
     Ok((port, map.map_err(|error| error.to_string())?))
 }
 
-/// All but what a reload may change, which [`Stack::change`] sets.
+/// Returns the settings that no reload changes; [`Stack::change`] sets the others.
 fn stack_config(settings: &HostSettings, secret: [u8; 16]) -> StackConfig {
     let addresses = settings.addresses.iter();
     let addresses = addresses.map(|cidr| (cidr.0.address, cidr.0.prefix_len));
@@ -366,8 +366,8 @@ fn check_duplicates(port: &mut PacketPort, device: &str, own: &[IpAddr]) -> Resu
     ))
 }
 
-/// What the connections of all TLS listeners have in common: a session of one may be resumed at
-/// another.
+/// Returns the configuration that all TLS listeners share, so that a session of one can be resumed
+/// at another.
 fn tls_config(
     settings: &TlsSettings,
     certificates: Arc<tls::Certificates>,
@@ -382,7 +382,7 @@ fn tls_config(
 
 fn random<const N: usize>() -> Result<[u8; N], Failure> {
     let mut bytes = [0; N];
-    // Up to 256 bytes come whole or not at all.
+    // Up to 256 bytes are never returned in part.
     getrandom(&mut bytes, GetRandomFlags::empty())
         .map_err(|errno| Failure::broken("asking the kernel for random bytes", errno))?;
     Ok(bytes)

@@ -1,22 +1,22 @@
-//! What the supervisor and its processes share: how a process starts, what both sides say, how it
-//! ends.
+//! The link between the supervisor and its processes: how a process starts, the messages of both
+//! sides, how it ends.
 //!
-//! | Module | What it does |
+//! | Module | Purpose |
 //! |---|---|
 //! | `launch` | starting a process with its settings |
 //! | `child` | a process, seen by its supervisor and by itself |
 //! | `messages` | the messages of each pair of processes |
 //! | `nic_control` | messages to a NIC process |
 //! | `fd_passing` | messages with descriptors |
-//! | `sealed` | sealed files of memory |
+//! | `sealed` | sealed memory files |
 //! | `host_configuration` | the configuration of the host process, at its start and on reload |
 //! | `stat_report` | the document of `splitway stat` |
-//! | `ablation` | switches for measurements, which no file has |
-//! | `capture_request` | what `splitway capture` asks for, and gets |
-//! | `qlog_request` | what `splitway qlog` asks for, and gets |
-//! | `timeouts` | times that both sides agree on |
+//! | `ablation` | switches for measurements, absent from configuration files |
+//! | `capture_request` | request and answer of `splitway capture` |
+//! | `qlog_request` | request and answer of `splitway qlog` |
+//! | `timeouts` | timeouts of both sides |
 //! | `signals` | signals as descriptors |
-//! | `log_lines` | how lines reach standard error |
+//! | `log_lines` | writing lines to standard error |
 
 pub mod ablation;
 pub mod capture_request;

@@ -1,9 +1,8 @@
-//! The processes that do the work, each started by a supervisor with [settings](ipc::launch) of its
-//! own.
+//! The processes of Splitway, each started by a supervisor with its own [settings](ipc::launch).
 //!
-//! | Module | What it does |
+//! | Module | Purpose |
 //! |---|---|
-//! | [`ipc`] | what the supervisor and the processes share: starting, messages, descriptors |
+//! | [`ipc`] | links between the supervisor and processes: starting, messages, descriptors |
 //! | [`host`] | the host process: connections and HTTP |
 //! | [`nic`] | the NIC process: files and packets |
 //! | [`relay`] | the two ends of a control link between machines |
@@ -12,7 +11,7 @@
 //! | [`fetcher`] | fetches from origins into the cache directory |
 //! | [`observer`] | logs, metrics, dashboard |
 //! | `closer` | closes descriptors of other processes |
-//! | `heap` | memory that goes back to the kernel |
+//! | `heap` | returns memory to the kernel |
 //!
 //! Each process confines itself before it takes anything from outside. It may touch the stacks'
 //! entry points, descriptors that the supervisor passes, and the clock. Only [`ipc::child`] starts

@@ -37,15 +37,15 @@ use config::size::{Size, cache_bytes};
 use observer::Report;
 use observer::counter_names;
 
-/// What the process may keep: reading files that only root may read, if it is root that serves
-/// them, and buffers that stay in memory (io_uring registers them).
+/// Capabilities that the process keeps: reading files that only root may read, if root serves them,
+/// and locking buffers in memory (io_uring registers them).
 const CAPABILITIES: CapabilitySet = CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::IPC_LOCK);
 
-/// How long it may take the broker to pass the files of all applications. Longer than that, and
-/// connections that send of them are reset when the host stack goes on.
+/// Longest wait for the broker to pass the files of all applications. After that, connections that
+/// send from missing files are reset when the host stack goes on.
 const FILES_WAIT: Duration = Duration::from_secs(2);
 
-/// What a NIC process starts with.
+/// Settings of a NIC process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NicSettings {
     /// Interface to send packets on.
@@ -53,25 +53,25 @@ pub struct NicSettings {
     /// Directory below which files are opened, and never outside.
     #[serde(with = "launch::path")]
     pub root: PathBuf,
-    /// Workers, each a thread with a port of its own.
+    /// Number of workers, each a thread with a port of its own.
     pub workers: u16,
-    /// Memory for content, of all workers together.
+    /// Memory for content of all workers together.
     #[serde(default)]
     pub cache: Option<Text<Size>>,
-    /// The same where none was asked for: what was free when the server started.
+    /// Default of `cache`, from the memory free when the server started.
     #[serde(default)]
     pub cache_default: Option<Text<Size>>,
-    /// Report to the supervisor what the workers count.
+    /// Whether to report the workers' counters to the supervisor.
     #[serde(default)]
     pub reports_counters: bool,
-    /// The broker has files that applications have passed: the host stack may ask for them at once.
+    /// Whether the broker holds files of applications, which the host stack may ask for at once.
     #[serde(default)]
     pub awaits_files: bool,
-    /// Workers receive what a steering map gives to them of what is sent to these addresses; the
-    /// map is the last of the further descriptors. Empty: there is none.
+    /// Addresses whose frames a steering map assigns to the workers; the map is the last of the
+    /// further descriptors. Empty: no steering.
     #[serde(default)]
     pub steered_to: Vec<IpAddr>,
-    /// No other NIC process has memory that this one takes the place of.
+    /// Whether no predecessor holds memory that this process is to take over.
     #[serde(default)]
     pub is_first: bool,
     /// Switches for measurements.
@@ -127,7 +127,7 @@ pub fn run() -> Result<(), Failure> {
 
     let session = match nic_hello(host, workers) {
         Ok(session) => session,
-        // The host stack has closed the connection before it began.
+        // The host stack has closed the connection before the start.
         Err(HelloError::Closed) => return Ok(()),
         Err(error) => return Err(Failure::broken("connecting to the host process", error)),
     };
@@ -165,7 +165,7 @@ pub fn run() -> Result<(), Failure> {
     child::report(counter_names::nic(&counters))
 }
 
-/// Gets the workers their memory.
+/// Reserves the workers' memory.
 fn reserve(
     settings: &NicSettings,
     config: &nic::Config,
@@ -177,7 +177,7 @@ fn reserve(
         .map(|port| WorkerResources::reserve(config, port));
     let reserved: Result<Vec<_>, _> = reserved.collect();
     let reserved = reserved.map_err(|error| memory::refused(cache, settings.is_first, &error))?;
-    // Huge pages are there. The default was within all limits when the server started.
+    // Huge pages are allocated already. The default was within all limits when the server started.
     let ordinary = reserved.iter().filter(|worker| !worker.has_huge_pages());
     let (ordinary, workers) = (ordinary.count() as u64, reserved.len() as u64);
     if let Some(cache) = cache {
@@ -187,7 +187,8 @@ fn reserve(
     Ok(reserved)
 }
 
-/// The port of a worker. It receives what a steering map gives to it, if that can be.
+/// Opens the port of a worker, which receives the frames that a steering map assigns to it, if
+/// possible.
 fn open_port(device: &str, map: Option<&OwnedFd>, own: &[IpAddr]) -> Result<PacketPort, OpenError> {
     let mut port = PacketPort::send_only(device)?;
     if let Some(map) = map {
@@ -199,11 +200,12 @@ fn open_port(device: &str, map: Option<&OwnedFd>, own: &[IpAddr]) -> Result<Pack
     Ok(port)
 }
 
-/// A name for a worker's port that no other has.
+/// Returns a unique name for a worker's port.
 fn random_target() -> Target {
     let mut bytes = [0; size_of::<u32>()];
     loop {
-        // So few come whole or not at all, and at once when the kernel has begun to give any.
+        // Four bytes are returned at once or not at all, and without blocking once the kernel's
+        // generator is ready.
         let filled = getrandom(&mut bytes, GetRandomFlags::empty());
         if let (Ok(_), Some(target)) = (filled, Target::new(u32::from_ne_bytes(bytes))) {
             return target;
@@ -223,8 +225,7 @@ fn config(settings: &NicSettings) -> nic::Config {
     config
 }
 
-/// In a NIC process: reports the counters of a worker to the supervisor, unless that would have to
-/// wait.
+/// In a NIC process: reports the counters of a worker to the supervisor, unless that would block.
 fn report_worker(worker: usize, counters: Vec<(String, u64)>) {
     let report = Report::now(counters);
     tell_if_writable(FromNic::Counters { worker, report });

@@ -1,6 +1,6 @@
 //! The observer process: it keeps logs and metrics, so that neither a slow disk nor a slow scraper
-//! ever holds up the processes that serve. It has no rights but to use what the supervisor has
-//! opened for it.
+//! ever holds up the processes that serve. It may only use descriptors that the supervisor has
+//! opened.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -25,16 +25,16 @@ use observer::{
 use sandbox::lockdown;
 use sandbox::seccomp;
 
-/// What the observer starts with.
+/// Settings at the start of the observer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObserverSettings {
-    /// The access log, for messages.
+    /// Path of the access log, for messages.
     pub access_log: Option<String>,
-    /// Form of its lines.
+    /// Format of its lines.
     pub access_log_format: Text<AccessFormat>,
-    /// The error log, for messages.
+    /// Path of the error log, for messages.
     pub error_log: Option<String>,
-    /// The key log, for messages.
+    /// Path of the key log, for messages.
     pub key_log: Option<String>,
 }
 
@@ -44,7 +44,8 @@ impl Settings for ObserverSettings {
     const TASK_NAME: &'static CStr = c"splitway-observ";
 }
 
-/// Runs until the supervisor ends it, or ends; then it takes in the last reports of the others.
+/// Runs until the supervisor ends it, or ends itself; then it still takes the last reports of the
+/// other processes.
 pub fn run() -> Result<(), Failure> {
     let Launched {
         settings, control, ..
@@ -105,7 +106,7 @@ pub fn run() -> Result<(), Failure> {
     })
 }
 
-/// Does what the supervisor asks for, until `stop` is readable or the supervisor is gone.
+/// Handles the supervisor's messages until `stop` is readable or the supervisor is gone.
 fn take_messages(
     control: &OwnedFd,
     stop: BorrowedFd<'_>,
@@ -115,7 +116,7 @@ fn take_messages(
 ) -> Result<(), Failure> {
     while wait(control, stop)? {
         let received = match fd_passing::receive(control, buffer) {
-            // The supervisor was killed: all that was reported before is still written.
+            // The supervisor was killed: everything reported before is still written.
             Err(_) if fd_passing::has_hung_up(control) => break,
             received => received?,
         };
@@ -130,7 +131,7 @@ fn take_messages(
             ToObserver::Broker(report) => metrics.on_broker(report),
             ToObserver::Health(health) => metrics.on_health(health),
             ToObserver::Ping => child::tell(FromObserver::Pong)?,
-            // What a process starts with stays.
+            // Initial descriptors are never replaced.
             ToObserver::Records
             | ToObserver::Errors
             | ToObserver::KeyLog
@@ -141,11 +142,11 @@ fn take_messages(
     Ok(())
 }
 
-/// The log goes on in another file.
+/// Continues the log in another file.
 fn change(log: Option<&LogFile>, file: Option<OwnedFd>) {
     if let (Some(log), Some(file)) = (log, file) {
         log.change(file.into(), || {
-            // Without its supervisor, this process ends as well.
+            // If the supervisor has ended, this process ends as well.
             let _ = child::tell(FromObserver::LogChanged);
         });
     }
@@ -176,7 +177,7 @@ fn spawn<'scope>(
     Ok(())
 }
 
-/// What the supervisor has opened.
+/// Descriptors that the supervisor has opened.
 #[derive(Debug, Default)]
 struct InheritedFds {
     records: Option<OwnedFd>,
@@ -188,7 +189,7 @@ struct InheritedFds {
 }
 
 impl InheritedFds {
-    /// Waits until all is there; `None` if `stop` becomes readable before.
+    /// Waits until all have arrived; returns `None` if `stop` becomes readable before.
     fn wait(
         control: &OwnedFd,
         buffer: &mut [u8],
@@ -207,7 +208,7 @@ impl InheritedFds {
                 ToObserver::KeyLog => &mut inherited.key_log,
                 ToObserver::Admin => &mut inherited.admin,
                 ToObserver::Start => return Ok(Some(inherited)),
-                // The supervisor sends them later only.
+                // The supervisor sends these only later.
                 ToObserver::Worker(_)
                 | ToObserver::Fetcher(_)
                 | ToObserver::Broker(_)
@@ -220,7 +221,7 @@ impl InheritedFds {
     }
 }
 
-/// Waits for a message of the supervisor; false if `stop` is readable, and nothing else.
+/// Waits for a message of the supervisor; returns false if only `stop` is readable.
 fn wait(control: &OwnedFd, stop: BorrowedFd<'_>) -> Result<bool, Failure> {
     observer::wait(control, stop).map_err(|errno| Failure::broken("waiting", errno))
 }

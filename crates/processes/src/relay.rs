@@ -1,6 +1,6 @@
-//! The relay: on each of two machines, the process that stands for the stack of the other.
+//! The relay: a process on each of two machines that acts as the stack on the other.
 //!
-//! | Module | What it does |
+//! | Module | Purpose |
 //! |---|---|
 //! | `host_side` | on the host's machine, in the place of a NIC process |
 //! | `nic_side` | on the NIC stack's machine, in the place of the host process |

@@ -1,37 +1,37 @@
-//! Answers of the proxy's own.
+//! Responses that the proxy itself makes.
 
 use std::io::Write as _;
 
 use http::StatusCode;
 
-/// Why a request is not answered by a backend.
+/// Why no backend answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The request itself is no good.
+    /// The request is invalid.
     Request(StatusCode),
-    /// The head, or the body, has not come in time.
+    /// The head, or the body, has not arrived in time.
     RequestTimeout,
-    /// The body is not framed as it says.
+    /// The body's framing is malformed.
     BrokenBody,
-    /// No rule is about it.
+    /// No rule matches the request.
     NoPool,
-    /// No backend of the pool can be used.
+    /// No backend of the pool is usable.
     NoBackend,
-    /// Too many requests wait for one, or this one has waited for too long.
+    /// Too many requests wait for a backend, or this one has waited too long.
     QueueFull,
     QueueTimeout,
-    /// Others wait for the connection that it has to a backend, and its client delays it.
+    /// Other requests wait for the connection to a backend, and the client delays this one.
     Evicted,
-    /// No port is left for a connection to a backend.
+    /// No local port is left for a connection to a backend.
     NoPort,
     /// No connection to a backend could be established.
     ConnectFailed,
     ConnectTimeout,
-    /// The backend has closed the connection before a response.
+    /// The backend closed the connection before a response.
     NoResponse,
-    /// What the backend has said is no response, or one whose end is in doubt.
+    /// The backend's bytes are no response, or one whose end is in doubt.
     BadResponse,
-    /// No response has come in time.
+    /// No response has arrived in time.
     ResponseTimeout,
 }
 
@@ -82,7 +82,7 @@ impl Refusal {
     }
 }
 
-/// Appends the whole answer.
+/// Appends the complete response.
 pub(crate) fn write(refusal: Refusal, is_head: bool, closes: bool, out: &mut Vec<u8>) {
     let status = refusal.status();
     let reason = status.canonical_reason().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! How a session comes to a connection to a backend: one after the other is tried, and where none
-//! has room it waits.
+//! A session's attempt to get a connection to a backend: backends are tried one after the other,
+//! and if none has room the session waits.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::shares::{Holder, Queued, Waiting};
 /// requests may use it.
 const RECENT_US: u64 = 1_000_000;
 
-/// Which connections that wait to be used again will do.
+/// Idle connections that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reuse {
     Any,
-    /// Those whose last response has ended within a second.
+    /// Connections whose last response ended within a second.
     Recent,
     None,
 }
@@ -29,13 +29,13 @@ pub(crate) enum Reuse {
 pub(crate) struct Link {
     pub(crate) stream: StreamId,
     pub(crate) backend: BackendId,
-    /// It has carried other requests before.
+    /// The connection has carried other requests before.
     pub(crate) is_reused: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// A backend is to be chosen.
+    /// A backend has to be chosen.
     Choosing,
     Queued,
     Connecting(Link),
@@ -46,28 +46,28 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Attempt {
     holder: Holder,
-    /// The pool, by number; `None` if no configuration has it any more.
+    /// Number of the pool; `None` if no configuration has it any more.
     pool: Option<usize>,
     key: u64,
     tried: Vec<BackendId>,
     state: State,
-    /// How often it was tried once more.
+    /// Number of retries.
     retries: u8,
     reuse: Reuse,
-    /// It has waited, and is next.
+    /// The session has waited, and is next.
     is_next: bool,
-    /// Why the last one has failed.
+    /// Why the last connection failed.
     failure: Option<Refusal>,
-    /// Since when it waits for a backend, in microseconds.
+    /// Time since which the session waits for a backend, in microseconds.
     queued_since_us: Option<u64>,
 }
 
-/// What an attempt has come to.
+/// The result of an advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
-    /// It waits for so long at most.
+    /// The attempt waits for at most this time.
     Waits(Duration),
-    /// It waits as before.
+    /// The attempt waits as before.
     Still,
     Established(Link),
 }
@@ -111,28 +111,28 @@ impl Attempt {
         matches!(self.state, State::Connecting(_))
     }
 
-    /// Pools have other numbers from now on.
+    /// Updates the number of the pool.
     pub(crate) fn renumber(&mut self, pools: &[Option<usize>]) {
         self.pool = self
             .pool
             .and_then(|pool| pools.get(pool).copied().flatten());
     }
 
-    /// It waits no more: a backend may have room, or none ever will.
+    /// Ends the wait: a backend may have room, or none ever will.
     pub(crate) fn on_woken(&mut self) {
         if self.state == State::Queued {
             (self.state, self.is_next) = (State::Choosing, true);
         }
     }
 
-    /// Its place in the queue is that of another.
+    /// Ends the wait, since another session has the place in the queue.
     pub(crate) fn on_displaced(&mut self) {
         if self.state == State::Queued {
             self.state = State::Choosing;
         }
     }
 
-    /// The connection is established.
+    /// Handles the establishment of the connection.
     pub(crate) fn on_connected(&mut self, shared: &mut Shared) {
         if let State::Connecting(link) = self.state {
             shared.pools.on_request(link.backend);
@@ -140,7 +140,7 @@ impl Attempt {
         }
     }
 
-    /// Goes on as far as it can.
+    /// Advances as far as possible.
     pub(crate) fn advance(
         &mut self,
         io: &mut dyn Io,
@@ -173,7 +173,7 @@ impl Attempt {
         }
     }
 
-    /// Waits for a backend. Being woken in vain gives it no more time.
+    /// Waits for a backend. A wake-up in vain does not extend the time.
     fn enqueue(
         &mut self,
         io: &mut dyn Io,
@@ -201,7 +201,7 @@ impl Attempt {
         Ok(Opening::Waits(timeout.saturating_sub(waited)))
     }
 
-    /// `None` if the stack cannot open a connection.
+    /// Gets a connection to a backend; `None` if the stack cannot open one.
     fn connect(
         &mut self,
         io: &mut dyn Io,
@@ -244,7 +244,7 @@ impl Attempt {
         shared.counters.backend_connects += 1;
         let opened = address.map(|address| io.connect(Owner::PROXY, None, address));
         let Some(Ok(stream)) = opened else {
-            // It says nothing about the backend.
+            // A local failure, not the backend's.
             shared.counters.backend_connect_failures += 1;
             self.failure = Some(match opened {
                 Some(Err(ConnectError::NoPort)) => {
@@ -270,8 +270,8 @@ impl Attempt {
         Some(link)
     }
 
-    /// The connection has failed, for this reason, before there was a response. The next one is
-    /// tried, if `may_retry` and there is another; otherwise the reason is returned.
+    /// Handles the failure of the connection, for this reason, before there was a response. Another
+    /// one follows, if `may_retry` and retries are left; otherwise returns the reason.
     pub(crate) fn fail(
         &mut self,
         io: &mut dyn Io,
@@ -289,7 +289,7 @@ impl Attempt {
         if was_connecting {
             shared.counters.backend_connect_failures += 1;
         }
-        // A backend may close a connection that waits, at any time.
+        // A backend may close an idle connection at any time.
         if link.is_reused && may_retry {
             shared.counters.retries += 1;
             self.reuse = Reuse::None;
@@ -310,7 +310,7 @@ impl Attempt {
         Ok(())
     }
 
-    /// The session does not need it any more.
+    /// Releases the connection, or the place in the queue.
     pub(crate) fn leave(&mut self, io: &mut dyn Io, shared: &mut Shared, how: Leave) {
         match (self.state, self.pool) {
             (State::Connecting(link) | State::Established(link), _) => {

@@ -1,4 +1,4 @@
-//! Which backend of a pool a request goes to.
+//! The choice of a backend of a pool for a request.
 
 pub(crate) mod maglev;
 
@@ -7,26 +7,26 @@ use std::str::FromStr;
 
 use maglev::Table;
 
-/// How a pool spreads what it gets.
+/// How a pool distributes its requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// One after the other.
+    /// Each backend in turn.
     #[default]
     RoundRobin,
-    /// The backend with the fewest connections in use; among equals one after the other.
+    /// The backend with the fewest connections in use; among equals, each in turn.
     LeastConnections,
-    /// Consistent hashing by Maglev's table: the same key goes to the same backend while that can
-    /// be used, and few keys move when a backend comes or goes.
+    /// Consistent hashing by Maglev's table: the same key goes to the same backend while that
+    /// backend is usable, and few keys move when a backend comes or goes.
     Maglev(HashOn),
 }
 
-/// What a key is hashed from.
+/// The value that a key is hashed from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HashOn {
     /// The client's address, without the port.
     #[default]
     Source,
-    /// The value of a request's field of this name, in small letters; the address where there is no
+    /// The value of the request field with this name, in lower case; the address if there is no
     /// such field.
     Header(String),
 }
@@ -83,32 +83,32 @@ fn is_field_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(is_token)
 }
 
-/// A backend, as far as a choice goes.
+/// A backend as a candidate for a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
-    /// It may be chosen.
+    /// The backend may be chosen.
     pub(crate) is_eligible: bool,
     /// Connections in use.
     pub(crate) active: u32,
 }
 
-/// What a pool keeps of its choices.
+/// State kept between the choices of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct Balancer {
     /// Where the next turn begins.
     next: usize,
-    /// Maglev's table, and for which backends it was made.
+    /// Maglev's table for the current backends, once it is needed.
     table: Option<Table>,
 }
 
 impl Balancer {
-    /// Another set of backends has come.
+    /// Discards the table, since the set of backends has changed.
     pub(crate) fn reset(&mut self) {
         self.table = None;
     }
 
-    /// The number of the backend that comes next; `None` if none is eligible. `names` are those of
-    /// all candidates; those of `up` stand in Maglev's table.
+    /// Returns the number of the next backend; `None` if none is eligible. `table` makes Maglev's
+    /// table of the backends that are up.
     pub(crate) fn choose(
         &mut self,
         balance: &Balance,

@@ -1,5 +1,5 @@
-//! A message's body on its way from one stream to another, its framing taken off and put on again:
-//! what a receiver sees as framing is the proxy's own, whatever the sender has written.
+//! A message's body on its way from one stream to another, its framing removed and written again: a
+//! receiver sees only the proxy's own framing.
 
 use host::app::{Io, StreamId};
 use http_message::chunked::{self, Decoder};
@@ -9,9 +9,9 @@ use crate::buffer::{Buffer, COPY_BYTES};
 /// Where a body ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decode {
-    /// After so many bytes more.
+    /// After this number of further bytes.
     Length(u64),
-    /// Where its coding says so.
+    /// At the end of its chunked coding.
     Chunked(Decoder),
     /// With the stream.
     UntilEnd,
@@ -32,30 +32,30 @@ pub(crate) struct Relay {
     decode: Decode,
     encode: Encode,
     is_done: bool,
-    /// Some of it was taken from the sender.
+    /// Bytes have been taken from the sender.
     has_begun: bool,
-    /// Bytes taken from the sender, of framing as well.
+    /// Bytes taken from the sender, including framing.
     taken_bytes: u64,
-    /// Bytes taken from the sender or by the receiver's stream, of framing as well.
+    /// Bytes taken from the sender or by the receiver's stream, including framing.
     progress: u64,
-    /// Bytes of content that the receiver's stream has taken, or will.
+    /// Bytes of content that the receiver's stream has taken, or will take.
     content_bytes: u64,
 }
 
-/// Why a relay does not go on.
+/// Why a relay has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// All is handed over.
+    /// The body is completely handed over.
     Done,
     /// The receiver has no room.
     Blocked,
     /// The sender has sent no more yet.
     Starved,
-    /// The sender has ended before the body did, or it is not framed as it says.
+    /// The sender has ended before the body did, or the framing is malformed.
     Broken,
 }
 
-/// A stream, and what was read of it or is to be written to it.
+/// A stream, with bytes read from it or to be written to it.
 pub(crate) struct End<'a> {
     pub(crate) stream: StreamId,
     pub(crate) buffer: &'a mut Buffer,
@@ -74,22 +74,22 @@ impl Relay {
         }
     }
 
-    /// Nothing at all.
+    /// Creates an empty body.
     pub(crate) fn none() -> Self {
         Relay::new(Decode::Length(0), Encode::Plain)
     }
 
-    /// All of it is handed over.
+    /// True if the body is completely handed over.
     pub(crate) fn is_done(&self) -> bool {
         self.is_done
     }
 
-    /// Some of it was taken from the sender, which cannot be had again.
+    /// True if bytes have been taken from the sender, which cannot be read again.
     pub(crate) fn has_begun(&self) -> bool {
         self.has_begun
     }
 
-    /// All that is missing is in the sender's buffer. `has_ended`: the sender has sent FIN.
+    /// True if the sender's buffer has the rest of the body. `has_ended`: the sender has sent FIN.
     pub(crate) fn is_fed(&self, from: &Buffer, has_ended: bool) -> bool {
         match &self.decode {
             Decode::Length(left) => *left <= from.len() as u64,
@@ -111,8 +111,8 @@ impl Relay {
         self.progress
     }
 
-    /// Moves what there is. `has_ended`: the sender has sent FIN. What waits in the receiver's
-    /// buffer goes first.
+    /// Moves available bytes. `has_ended`: the sender has sent FIN. Bytes that wait in the
+    /// receiver's buffer go first.
     pub(crate) fn advance(
         &mut self,
         io: &mut dyn Io,
@@ -152,7 +152,7 @@ impl Relay {
         }
     }
 
-    /// Takes some bytes of the sender's over; false if they are not framed as they should be.
+    /// Moves some of the sender's bytes; false if their framing is malformed.
     fn step(
         &mut self,
         io: &mut dyn Io,
@@ -212,7 +212,7 @@ impl Relay {
     }
 }
 
-/// A chunked body ends in these bytes.
+/// True if a chunked body ends in these bytes.
 fn ends_within(mut decoder: Decoder, mut bytes: &[u8]) -> bool {
     while !decoder.is_done() && !bytes.is_empty() {
         match decoder.step(bytes) {

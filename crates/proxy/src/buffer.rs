@@ -1,13 +1,12 @@
-//! Bytes on their way from one stream to another: what has come and is not done with, and what a
-//! stream has not taken yet. Both are bounded where they are filled: a full one lets its stream's
-//! window close.
+//! Bytes on their way from one stream to another: received and not consumed, or not taken yet by a
+//! stream. Both are bounded where they are filled: a full buffer lets its stream's window close.
 
 use host::app::{Io, StreamId};
 
 /// Most bytes read at once, and so the most that wait in one direction of a body or a tunnel.
 pub(crate) const COPY_BYTES: usize = 64 << 10;
 
-/// Bytes of which the first may be taken away.
+/// Bytes that are consumed from the front.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
@@ -31,7 +30,7 @@ impl Buffer {
         self.consume(self.len());
     }
 
-    /// Forgets the first `count` bytes. An empty buffer has no memory.
+    /// Discards the first `count` bytes. An empty buffer has no memory.
     pub(crate) fn consume(&mut self, count: usize) {
         self.start += count;
         debug_assert!(self.start <= self.bytes.len());
@@ -40,7 +39,7 @@ impl Buffer {
         }
     }
 
-    /// Where bytes are appended.
+    /// Returns the vector to append bytes to.
     pub(crate) fn tail(&mut self) -> &mut Vec<u8> {
         if self.start > 0 {
             self.bytes.drain(..self.start);
@@ -54,7 +53,8 @@ impl Buffer {
         self.bytes.capacity()
     }
 
-    /// Takes what the stream has, up to `bytes_max` in all; returns how many bytes.
+    /// Reads from the stream until the buffer has `bytes_max` bytes; returns the number of bytes
+    /// read.
     pub(crate) fn fill(
         &mut self,
         io: &mut dyn Io,
@@ -75,7 +75,7 @@ impl Buffer {
         filled
     }
 
-    /// Hands over what the stream takes; true if that was all.
+    /// Writes to the stream; true if it took all bytes.
     pub(crate) fn flush(&mut self, io: &mut dyn Io, stream: StreamId) -> bool {
         if !self.is_empty() {
             let count = io.write(stream, self.bytes()).min(self.len());

@@ -11,7 +11,7 @@ use crate::pools::BackendId;
 use crate::proxy_protocol;
 use crate::shared::{Shared, Use};
 
-/// Most of an answer that is read behind its head, in bytes.
+/// Most bytes of an answer that are read behind its head.
 const REST_BYTES_MAX: usize = 1 << 20;
 
 /// A check under way.
@@ -28,14 +28,14 @@ struct Running {
 /// Why a backend failed a check; `Ok` if it did not.
 type Verdict = Result<(), String>;
 
-/// All of them.
+/// All checks under way.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
     running: HashMap<StreamId, Running>,
 }
 
 impl Checks {
-    /// Begins those that are due; true if there are any.
+    /// Begins the checks that are due; true if there are any.
     pub(crate) fn begin_due(&mut self, io: &mut dyn Io, shared: &mut Shared) -> bool {
         let due = shared.pools.begin_checks(&shared.config, io.now_us());
         for backend in &due {
@@ -57,7 +57,7 @@ impl Checks {
                     };
                     self.running.insert(stream, running);
                 }
-                // It says nothing about the backend.
+                // A local failure, not the backend's.
                 Err(ConnectError::NoPort) => {
                     shared.on_no_port(io.now_us(), *backend);
                     shared.pools.on_check_failed_here(*backend);
@@ -68,7 +68,7 @@ impl Checks {
         !due.is_empty()
     }
 
-    /// Ends all of them without a verdict.
+    /// Ends all checks without a verdict.
     pub(crate) fn abort(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         for (stream, _) in self.running.drain() {
             shared.streams.remove(&stream);
@@ -185,7 +185,7 @@ fn finish(shared: &mut Shared, backend: BackendId, verdict: &Verdict) {
 }
 
 impl Running {
-    /// The verdict, if a connection was all that was asked for.
+    /// Returns the verdict, if the check is for a connection only.
     fn on_connected(&self, io: &mut dyn Io, shared: &Shared, stream: StreamId) -> Option<Verdict> {
         let Some(check) = check_of(shared, self.backend) else {
             return Some(Ok(()));
@@ -211,7 +211,7 @@ impl Running {
              User-Agent: splitway-check\r\n\r\n"
         );
         request.extend_from_slice(text.as_bytes());
-        // A new stream takes so little whole.
+        // A new stream takes a request of this size at once.
         let is_taken = io.write(stream, &request) == request.len();
         (!is_taken).then(|| Err("the request could not be sent".to_owned()))
     }

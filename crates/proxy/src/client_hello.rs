@@ -1,17 +1,17 @@
 //! The server name of a TLS connection (RFC 6066 §3), read from its ClientHello (RFC 8446 §4.1.2)
-//! without ending TLS here.
+//! without terminating TLS.
 
 /// Longest ClientHello that is read, in bytes, with the heads of its records.
 pub(crate) const HELLO_BYTES_MAX: usize = 16 << 10;
 
-/// What a connection begins with.
+/// The beginning of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Hello {
-    /// More must come first.
+    /// More bytes must arrive first.
     Partial,
-    /// No ClientHello, or none that makes sense.
+    /// No ClientHello, or a malformed one.
     Other,
-    /// A ClientHello, and the name in it, in small letters.
+    /// A ClientHello, and its server name in lower case.
     Tls(Option<String>),
 }
 
@@ -23,7 +23,7 @@ const HOST_NAME: u8 = 0;
 /// Longest record, in bytes (RFC 8446 §5.1).
 const RECORD_BYTES_MAX: usize = 1 << 14;
 
-/// Reads what a connection begins with.
+/// Parses the beginning of a connection.
 pub(crate) fn parse(bytes: &[u8]) -> Hello {
     let (message, is_whole) = match handshake(bytes) {
         Ok(found) => found,
@@ -52,8 +52,8 @@ fn partial(bytes: &[u8], is_whole: bool) -> Hello {
 
 struct NotTls;
 
-/// What the records of a handshake carry, as far as they have come: several may carry one message.
-/// False if something else follows them.
+/// Returns the handshake bytes in the records received so far: several records may carry one
+/// message. False if other bytes follow the records.
 fn handshake(mut bytes: &[u8]) -> Result<(Vec<u8>, bool), NotTls> {
     let mut message = Vec::new();
     let mut is_first = true;
@@ -80,7 +80,7 @@ fn handshake(mut bytes: &[u8]) -> Result<(Vec<u8>, bool), NotTls> {
     Ok((message, true))
 }
 
-/// Bytes that are taken from the front.
+/// Bytes that are consumed from the front.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -99,14 +99,14 @@ impl<'a> Reader<'a> {
         )
     }
 
-    /// What stands behind its length.
+    /// Takes a vector behind its length.
     fn vector(&mut self, length_bytes: usize) -> Option<Reader<'a>> {
         let length = self.number(length_bytes)?;
         self.take(length).map(Reader)
     }
 }
 
-/// The name that a ClientHello has; the outer `None` for one that makes no sense.
+/// Returns the server name of a ClientHello; the outer `None` for a malformed one.
 fn client_hello(body: &[u8]) -> Option<Option<String>> {
     let mut body = Reader(body);
     // legacy_version, random, legacy_session_id, cipher_suites, legacy_compression_methods.
@@ -144,7 +144,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A ClientHello with this name, in records of at most so many bytes.
+    /// A ClientHello with this name, in records of at most `record_bytes`.
     pub(crate) fn hello(name: Option<&str>, record_bytes: usize) -> Vec<u8> {
         let vector = |length_bytes: usize, bytes: &[u8]| {
             let length = (bytes.len() as u32).to_be_bytes();

@@ -1,4 +1,4 @@
-//! What a proxy forwards, and where to; limits, times, and their defaults.
+//! Configuration of a proxy: listeners, pools, limits, timeouts, and their defaults.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -11,19 +11,18 @@ use crate::balance::Balance;
 use crate::proxy_protocol::Version;
 use crate::route::Rule;
 
-/// What a proxy does. [`Config::default`] has no listener.
+/// Configuration of a proxy. [`Config::default`] has no listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Ports, each with what becomes of its connections.
+    /// Ports, and the handling of their connections.
     pub listeners: Vec<Listener>,
     /// Pools of backends, which rules and listeners name by number.
     pub pools: Vec<Pool>,
-    /// Longest request head, beyond which 431, and longest response head, beyond which 502.
-    /// Default: 16 KiB.
+    /// Longest request head; beyond: 431. Longest response head; beyond: 502. Default: 16 KiB.
     pub head_bytes_max: usize,
     /// Longest request line; beyond: 414. Default: 8 KiB.
     pub request_line_bytes_max: usize,
-    /// How long a connection to a backend may take to be established. Default: 5 s.
+    /// Longest time for a connection to a backend to be established. Default: 5 s.
     pub connect_timeout: Duration,
     /// From a connection's start, or a request's first byte, to the end of the head; beyond: 408.
     /// In TCP mode, to the end of the ClientHello. Default: 15 s.
@@ -32,22 +31,23 @@ pub struct Config {
     pub keepalive_timeout: Duration,
     /// From a request's end to the end of the response's head; beyond: 504. Default: 60 s.
     pub response_timeout: Duration,
-    /// How long no byte of a body may move. Default: 60 s.
+    /// Longest time in which no byte of a body moves. Default: 60 s.
     pub idle_timeout: Duration,
-    /// Bytes per second that a client must send of a body, or acknowledge, while it alone delays
-    /// that; a slower one gets 408, or a reset once its response has begun. Default: 500.
+    /// Bytes per second that a client must send of a body, or acknowledge, while only the client
+    /// delays the body; a slower one gets 408, or a reset once its response has begun. Default:
+    /// 500.
     pub bytes_per_second_min: Option<NonZeroU64>,
-    /// The period over which that is averaged. Default: 30 s.
+    /// Period over which `bytes_per_second_min` is averaged. Default: 30 s.
     pub rate_period: Duration,
-    /// The same of connections in TCP mode and after an upgrade. Default: 1 h.
+    /// Longest time in which no byte moves in TCP mode or after an upgrade. Default: 1 h.
     pub tunnel_timeout: Duration,
-    /// Tunnels that have moved 64 KiB are joined in the NIC stack. Default: no.
+    /// Whether tunnels that have moved 64 KiB are joined in the NIC stack. Default: no.
     pub splice: bool,
-    /// How long a connection to a backend may wait to be used again. Default: 30 s.
+    /// Longest time that an idle connection to a backend is kept for reuse. Default: 30 s.
     pub backend_idle_timeout: Duration,
-    /// Which fields say from where a request came. Default: `X-Forwarded-For`.
+    /// Fields that identify a request's client to the backend. Default: `X-Forwarded-For`.
     pub forwarded: Forwarded,
-    /// The name in `Via`; without, there is no such field. Default: none.
+    /// Name in `Via`; `None`: no such field. Default: none.
     pub via: Option<String>,
 }
 
@@ -75,33 +75,33 @@ impl Default for Config {
     }
 }
 
-/// A port, and what becomes of its connections.
+/// A port, and the handling of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
     /// TCP port, on all addresses of the stack.
     pub port: u16,
-    /// What is spoken there.
+    /// Protocol on the port.
     pub mode: Mode,
-    /// The first rule that is about a request counts.
+    /// Rules, of which the first match applies.
     pub rules: Vec<Rule>,
-    /// The pool for what no rule is about; without, 404 or, in TCP mode, the end.
+    /// Pool for connections and requests that match no rule; `None`: 404 or, in TCP mode, a reset.
     pub pool: Option<usize>,
-    /// From these addresses connections begin with a header of the PROXY protocol; from others they
-    /// do not.
+    /// Addresses whose connections begin with a header of the PROXY protocol; connections from
+    /// others do not.
     pub proxy_from: Vec<Prefix>,
 }
 
-/// What is spoken on a port.
+/// Protocol on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// HTTP/1.1: each request finds its pool.
+    /// HTTP/1.1: each request is assigned to a pool.
     Http,
-    /// Anything: each connection finds its pool, by the server name of a TLS ClientHello if there
-    /// are rules.
+    /// Any protocol: each connection is assigned to a pool, by the server name of a TLS ClientHello
+    /// if there are rules.
     Tcp,
 }
 
-/// A text that names none of the values that there are.
+/// A text that names no known value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameError {
     text: String,
@@ -172,17 +172,18 @@ impl fmt::Display for Forwarded {
     }
 }
 
-/// Addresses that begin alike.
+/// A network: addresses with a common prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
-    /// One of them.
+    /// An address in the network.
     pub address: IpAddr,
-    /// In how many bits they are alike.
+    /// Length of the common prefix, in bits.
     pub bits: u8,
 }
 
 impl Prefix {
-    /// The address is one of them. An IPv4 address mapped into IPv6 is an IPv4 address.
+    /// True if the network contains the address. An IPv4 address mapped into IPv6 is an IPv4
+    /// address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let bits = u32::from(self.bits);
         match (self.address, address.to_canonical()) {
@@ -199,12 +200,12 @@ impl Prefix {
     }
 }
 
-/// Backends of which each can answer.
+/// Backends, each of which can answer any of the pool's requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
-    /// How requests are spread.
+    /// Distribution of requests.
     pub balance: Balance,
     /// The backends.
     pub backends: Vec<Backend>,
@@ -212,28 +213,29 @@ pub struct Pool {
     pub check: Option<Check>,
     /// Passive health checks.
     pub ejection: Option<Ejection>,
-    /// What connections to the backends begin with.
+    /// Version of the PROXY protocol header that connections to the backends begin with; `None`: no
+    /// header.
     pub send_proxy: Option<Version>,
     /// Most connections in use to a backend. Default: 1024.
     pub connections_max: NonZeroU32,
-    /// Most connections to a backend that wait to be used again; 0: none is. Default: 64.
+    /// Most idle connections to a backend that are kept for reuse; 0: none. Default: 64.
     pub idle_max: u32,
     /// Most requests that wait for a backend; beyond: 503. Default: 1024.
     pub queue_max: u32,
     /// How long a request may wait for a backend; beyond: 503. Default: 10 s.
     pub queue_timeout: Duration,
-    /// A request with a body gets a connection when the body is there, or so many bytes of it; 0:
-    /// with its head. Default: 64 KiB.
+    /// Bytes of a request's body that must have arrived before the request gets a connection,
+    /// unless the body is shorter; 0: only its head. Default: 64 KiB.
     pub request_buffer_bytes: usize,
-    /// For a request that has waited for so long, a session gives up its connection, if it waits
-    /// for its client; `None`: none does. Default: 50 ms.
+    /// Time that a request waits until a session that waits for its client gives up its connection
+    /// for the request; `None`: no session does. Default: 50 ms.
     pub evict_after: Option<Duration>,
-    /// How many more backends a request may try. Default: 2.
+    /// Most further backends that a request may try. Default: 2.
     pub retries: u8,
 }
 
 impl Pool {
-    /// A pool without backends, and with defaults.
+    /// Creates a pool without backends, and with defaults.
     pub fn new(name: impl Into<String>) -> Self {
         Pool {
             name: name.into(),
@@ -256,30 +258,30 @@ impl Pool {
 /// A server that requests are forwarded to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
-    /// As it is called, in logs and in Maglev's table.
+    /// Name in logs and in Maglev's table.
     pub name: String,
-    /// Where it listens.
+    /// Address on which the backend listens.
     pub address: SocketAddr,
-    /// It gets nothing new; what it has goes on.
+    /// The backend gets no new requests; those in hand continue.
     pub drains: bool,
-    /// Its name has no address, and `address` only the port: it is down.
+    /// The backend's name has no address, and `address` only the port: the backend is down.
     pub is_unresolved: bool,
-    /// Why the last lookup of its name failed; the addresses from before may still be in use.
+    /// Why the last lookup of the name failed; earlier addresses may still be in use.
     pub lookup_failure: Option<String>,
 }
 
-/// How a backend is asked whether it works.
+/// Active health check of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What is asked.
+    /// Kind of the check.
     pub kind: CheckKind,
-    /// From one check's beginning to the next one's. Default: 5 s.
+    /// From the beginning of one check to that of the next. Default: 5 s.
     pub interval: Duration,
-    /// How long a check may take. Default: 2 s.
+    /// Longest time of a check. Default: 2 s.
     pub timeout: Duration,
-    /// So many good ones in a row bring a backend back. Default: 2.
+    /// Consecutive passed checks that bring a backend back. Default: 2.
     pub rise: u32,
-    /// So many bad ones in a row take a backend out. Default: 3.
+    /// Consecutive failed checks that take a backend out. Default: 3.
     pub fall: u32,
 }
 
@@ -295,28 +297,28 @@ impl Default for Check {
     }
 }
 
-/// What a check asks.
+/// Kind of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckKind {
-    /// For a connection.
+    /// A connection.
     Tcp,
-    /// For a path, by GET.
+    /// A GET for a path.
     Http {
         /// The target.
         path: String,
         /// The value of `Host`; empty for the backend's address.
         host: String,
-        /// The statuses of a backend that works.
+        /// The statuses of a working backend.
         statuses: RangeInclusive<u16>,
     },
 }
 
-/// When a backend is taken out because requests fail there.
+/// Passive health check: the ejection of a backend whose requests fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ejection {
-    /// So many failures in a row. Default: 5.
+    /// Consecutive failures before an ejection. Default: 5.
     pub failures: u32,
-    /// For so long. Default: 10 s.
+    /// Duration of an ejection. Default: 10 s.
     pub time: Duration,
 }
 
@@ -329,10 +331,10 @@ impl Default for Ejection {
     }
 }
 
-/// Which fields say from where a request came.
+/// Fields that identify the client of a forwarded request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Forwarded {
-    /// None is added.
+    /// No field is added.
     Off,
     /// `X-Forwarded-For`: the client's address is appended.
     #[default]

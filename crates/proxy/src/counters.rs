@@ -1,4 +1,4 @@
-//! What has happened so far.
+//! Event counts of a proxy, and of its backends.
 
 counters::counters! {
     /// Counts since the proxy's start.

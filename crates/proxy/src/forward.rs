@@ -1,4 +1,4 @@
-//! What of a message goes on, and in which words (RFC 9110 §7.6, RFC 9112).
+//! The parts of a message that are forwarded, and their form (RFC 9110 §7.6, RFC 9112).
 //!
 //! Heads are written again, field by field. The framing that a receiver sees is the proxy's own, so
 //! that two parties cannot find two ends of one message.
@@ -17,27 +17,27 @@ use crate::body::{Decode, Encode};
 use crate::config::{Config, Forwarded, Listener};
 use crate::route;
 
-/// A request, and what a backend gets of it.
+/// A request, and its form for the backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Length of the head as it came, in bytes.
+    /// Length of the received head, in bytes.
     pub(crate) head_bytes: usize,
     pub(crate) is_head: bool,
     pub(crate) is_http_1_0: bool,
-    /// It may be sent twice (RFC 9110 §9.2.2).
+    /// The request may be sent twice (RFC 9110 §9.2.2).
     pub(crate) is_idempotent: bool,
-    /// The client's connection may carry another one.
+    /// The client's connection may carry another request.
     pub(crate) persists: bool,
-    /// It asks for another protocol.
+    /// The request asks for another protocol.
     pub(crate) upgrades: bool,
-    /// The client sends the body when it has got 100 (Continue), or after a while.
+    /// The client sends the body after 100 (Continue), or after a while.
     pub(crate) expects_continue: bool,
     pub(crate) body: Body,
-    /// The pool that it is for, by number.
+    /// Number of the request's pool.
     pub(crate) pool: Option<usize>,
-    /// What Maglev's table is asked with.
+    /// Key in Maglev's table.
     pub(crate) key: u64,
-    /// The head that the backend gets.
+    /// Head for the backend.
     pub(crate) head: Vec<u8>,
 }
 
@@ -46,7 +46,7 @@ impl Request {
         self.body != Body::Bytes(0)
     }
 
-    /// The body as it comes, and as it goes on.
+    /// Returns the coding of the body, as received and as forwarded.
     pub(crate) fn coding(&self) -> (Decode, Encode) {
         match self.body {
             Body::Bytes(count) => (Decode::Length(count), Encode::Plain),
@@ -55,7 +55,7 @@ impl Request {
     }
 }
 
-/// Where a request came from and where it came to.
+/// Configuration and addresses of a request's connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
     pub(crate) config: &'a Config,
@@ -64,14 +64,14 @@ pub(crate) struct Context<'a> {
     pub(crate) local: SocketAddr,
 }
 
-/// Parses what has arrived of a request.
+/// Parses a request from the bytes received so far.
 pub(crate) fn parse_request(bytes: &[u8], context: &Context<'_>) -> Parsed<Request> {
     let limits = Limits {
         head_bytes_max: context.config.head_bytes_max,
         line_bytes_max: context.config.request_line_bytes_max,
     };
     request::parse(bytes, limits, |head| {
-        // To one party it ends a line, to another it is part of a value (RFC 9112 §2.2).
+        // A bare LF ends a line for one party, and is part of a value for another (RFC 9112 §2.2).
         if has_bare_lf(&bytes[..head.head_bytes]) {
             return Err(StatusCode::BAD_REQUEST);
         }
@@ -160,7 +160,7 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
     })
 }
 
-/// A protocol that carries requests, at which nothing here would look.
+/// True for a protocol that carries requests, which the proxy would not inspect.
 fn is_http(protocol: &[u8]) -> bool {
     let protocol = protocol.to_ascii_lowercase();
     [&b"h2"[..], b"h3", b"http"]
@@ -170,7 +170,7 @@ fn is_http(protocol: &[u8]) -> bool {
 
 const IDEMPOTENT: [&str; 6] = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"];
 
-/// The target as a backend gets it, and the host that it names itself (RFC 9112 §3.2).
+/// Returns the target for the backend, and the host that the target names (RFC 9112 §3.2).
 fn target<'a>(head: &request::Head<'a>) -> Result<(&'a str, Option<&'a str>), StatusCode> {
     let target = head.target;
     if head.method == "CONNECT" {
@@ -193,7 +193,7 @@ fn target<'a>(head: &request::Head<'a>) -> Result<(&'a str, Option<&'a str>), St
     Ok((if path.is_empty() { "/" } else { path }, Some(host)))
 }
 
-/// What Maglev's table is asked with.
+/// Returns the key in Maglev's table.
 fn key(balance: &Balance, headers: &[Header<'_>], context: &Context<'_>) -> u64 {
     if let Balance::Maglev(HashOn::Header(name)) = balance
         && let Some(header) = headers.iter().find(|header| is(header, name))
@@ -203,7 +203,7 @@ fn key(balance: &Balance, headers: &[Header<'_>], context: &Context<'_>) -> u64 
     source_key(context.peer)
 }
 
-/// The same of a client's address.
+/// Returns the key of a client's address.
 pub(crate) fn source_key(peer: SocketAddr) -> u64 {
     match peer.ip().to_canonical() {
         std::net::IpAddr::V4(ip) => maglev::hash(0, &ip.octets()),
@@ -229,7 +229,7 @@ fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Fields that are about one connection, or about framing (RFC 9110 §7.6.1).
+/// Fields that concern one connection, or framing (RFC 9110 §7.6.1).
 const HOP_BY_HOP: [&str; 8] = [
     "connection",
     "keep-alive",
@@ -241,10 +241,10 @@ const HOP_BY_HOP: [&str; 8] = [
     "content-length",
 ];
 
-/// Fields that a `Connection` field cannot take away: they say what a message is about.
+/// Fields that a `Connection` field cannot remove: they concern the message itself.
 const END_TO_END: [&str; 2] = ["host", "cache-control"];
 
-/// Appends the fields that go on, and with `upgrades` those that ask for another protocol.
+/// Appends the forwarded fields, and with `upgrades` those that ask for another protocol.
 fn pass_on(
     out: &mut Vec<u8>,
     headers: &[Header<'_>],
@@ -270,10 +270,10 @@ fn pass_on(
     }
 }
 
-/// All values of a field, as one list, with one more.
+/// Appends all values of a field as one list, followed by `last`.
 fn append(out: &mut Vec<u8>, headers: &[Header<'_>], name: &'static str, last: Option<&str>) {
     let values = headers.iter().filter(|it| is(it, name)).map(|it| it.value);
-    // What comes behind an open quote would be part of it.
+    // Values behind an open quote would be part of the quoted string.
     let values = values.filter(|value| name != "Forwarded" || closes_its_quotes(value));
     let values = values.chain(last.map(str::as_bytes));
     let all: Vec<&[u8]> = values.filter(|value| !value.is_empty()).collect();
@@ -282,7 +282,7 @@ fn append(out: &mut Vec<u8>, headers: &[Header<'_>], name: &'static str, last: O
     }
 }
 
-/// True if each quoted string (RFC 9110 §5.6.4) has its end.
+/// True if each quoted string (RFC 9110 §5.6.4) is closed.
 fn closes_its_quotes(value: &[u8]) -> bool {
     let (mut is_quoted, mut bytes) = (false, value.iter());
     while let Some(byte) = bytes.next() {
@@ -297,7 +297,7 @@ fn closes_its_quotes(value: &[u8]) -> bool {
     !is_quoted
 }
 
-/// Says from where the request came.
+/// Appends the fields that identify the client.
 fn add_origin(out: &mut Vec<u8>, headers: &[Header<'_>], context: &Context<'_>) {
     let ip = context.peer.ip().to_canonical();
     let (for_field, forwarded) = match context.config.forwarded {
@@ -327,35 +327,35 @@ fn add_via(out: &mut Vec<u8>, headers: &[Header<'_>], config: &Config, is_http_1
     append(out, headers, "Via", own.as_deref());
 }
 
-/// What a response is.
+/// Kind of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// 1xx: another follows.
+    /// 1xx: another response follows.
     Interim,
-    /// 101: what follows is another protocol.
+    /// 101: another protocol follows.
     Switching,
     Final,
 }
 
-/// A response, and what the client gets of it.
+/// A response, and its form for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Response {
-    /// Length of the head as it came, in bytes.
+    /// Length of the received head, in bytes.
     pub(crate) head_bytes: usize,
     pub(crate) status: u16,
     pub(crate) kind: Kind,
-    /// The body as it comes, and as it goes on.
+    /// Coding of the body, as received and as forwarded.
     pub(crate) coding: (Decode, Encode),
-    /// The backend's connection may be used again.
+    /// The connection to the backend may be used again.
     pub(crate) persists: bool,
     /// The client's connection ends with this response.
     pub(crate) closes: bool,
-    /// The head that the client gets; it may be empty for one of [`Kind::Interim`].
+    /// Head for the client; may be empty for [`Kind::Interim`].
     pub(crate) head: Vec<u8>,
 }
 
-/// Parses what has arrived of a response; `None` if more must come first. `closes`: the client's
-/// connection ends in any case.
+/// Parses a response from the bytes received so far; `None` if more must arrive first. `closes`:
+/// the client's connection ends in any case.
 pub(crate) fn parse_response(
     bytes: &[u8],
     config: &Config,
@@ -374,13 +374,13 @@ fn judge_response(
     closes: bool,
 ) -> Result<Response, ResponseError> {
     let kind = match head.status {
-        // What was not asked for cannot be followed.
+        // A protocol that the client did not ask for cannot be forwarded.
         101 if !request.upgrades => return Err(ResponseError::Malformed),
         101 => Kind::Switching,
         100..=199 => Kind::Interim,
         _ => Kind::Final,
     };
-    // Such a response ends at its head, whatever its fields are (RFC 9112 §6.3).
+    // Such a response ends at its head, regardless of its fields (RFC 9112 §6.3).
     let has_body = kind == Kind::Final && !request.is_head && ![204, 304].contains(&head.status);
     let mut framing = Framing::default();
     let mut is_sound = true;
@@ -413,7 +413,7 @@ fn judge_response(
             is(header, "via")
         });
         add_via(&mut out, head.headers, config, head.is_http_1_0);
-        // Of HEAD and 304 it is the length of what would have come (RFC 9110 §8.6).
+        // For HEAD and 304, the length that the body would have (RFC 9110 §8.6).
         let length = match kind {
             Kind::Final if head.status != 204 && is_sound => framing.content_length,
             _ => None,

@@ -1,28 +1,28 @@
-//! Whether a backend can be used: what its checks have said, and what has become of requests there.
+//! The usability of a backend, by the results of its checks and of its requests.
 //!
 //! ```text
 //!   Up ──fall bad checks──▶ Down        Up ──failures in a row──▶ Ejected
 //!      ◀──rise good ones──                 ◀──time is over, or a request succeeds──
 //! ```
 //!
-//! The first check of a backend decides alone, so that neither a dead one is used for long at a
-//! start nor a good one waits.
+//! The first check of a backend decides alone, so that at a start neither a dead backend is used
+//! for long nor a working one waits.
 
 use crate::config::{Check, Ejection};
 
-/// What is known of one backend.
+/// State of one backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Health {
     is_down: bool,
     was_checked: bool,
-    /// Checks in a row that speak against the state.
+    /// Consecutive checks that contradict the state.
     streak: u32,
-    /// Requests in a row that have failed.
+    /// Consecutive requests that have failed.
     failures: u32,
     ejected_until_us: Option<u64>,
 }
 
-/// What has changed.
+/// A change of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Up,
@@ -31,17 +31,17 @@ pub(crate) enum Change {
 }
 
 impl Health {
-    /// Checks say that it works, or there are none.
+    /// True if checks pass, or there are none.
     pub(crate) fn is_up(&self) -> bool {
         !self.is_down
     }
 
-    /// Requests have failed there lately.
+    /// True if requests have failed recently.
     pub(crate) fn is_ejected(&self, now_us: u64) -> bool {
         self.ejected_until_us.is_some_and(|until| now_us < until)
     }
 
-    /// A check has ended.
+    /// Handles the result of a check.
     pub(crate) fn on_check(&mut self, is_good: bool, check: &Check) -> Option<Change> {
         let is_first = !std::mem::replace(&mut self.was_checked, true);
         if is_good != self.is_down {
@@ -58,18 +58,18 @@ impl Health {
         Some(if is_good { Change::Up } else { Change::Down })
     }
 
-    /// There are no checks any more.
+    /// Resets the results of checks, since there are none any more.
     pub(crate) fn forget_checks(&mut self) {
         (self.is_down, self.was_checked, self.streak) = (false, false, 0);
     }
 
-    /// A request was answered.
+    /// Handles an answered request.
     pub(crate) fn on_success(&mut self) {
         self.failures = 0;
         self.ejected_until_us = None;
     }
 
-    /// A request has failed.
+    /// Handles a failed request.
     pub(crate) fn on_failure(&mut self, now_us: u64, ejection: &Ejection) -> Option<Change> {
         if self.is_ejected(now_us) {
             return None;
@@ -78,7 +78,7 @@ impl Health {
         if self.failures < ejection.failures {
             return None;
         }
-        // The first failure after that time ejects it again.
+        // After the ejection, the first failure ejects the backend again.
         self.failures = ejection.failures.saturating_sub(1);
         let time_us = ejection.time.as_micros() as u64;
         self.ejected_until_us = Some(now_us.saturating_add(time_us));

@@ -1,11 +1,11 @@
-//! Two established streams, joined: what comes from one goes to the other, ends included.
+//! Two established streams, joined: bytes from one go to the other, and so does its end.
 //!
-//! Where that is asked for, a NIC stack moves them in the host's place, as soon as so many have
-//! gone that it is worth it: a splice. It takes both streams and reports bytes and the end, as
-//! [`Joint::advance`] does. What is not spliced, or comes back, is copied.
+//! If requested, a NIC stack moves the bytes in the host's place, once enough have moved for that
+//! to be worth it: a splice. It takes both streams and reports bytes and the end, as
+//! [`Joint::advance`] does. Bytes that are not spliced, or are returned, are copied.
 //!
-//! Where one peer is faster than the other, something of its bytes always waits here. So that the
-//! moment for a splice comes, nothing more is read when enough has gone, until nothing waits.
+//! If one peer is faster than the other, some of its bytes always wait here, and a splice requires
+//! that none do. So once enough bytes have moved, nothing more is read until none wait.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use crate::buffer::{Buffer, COPY_BYTES};
 /// moves, and a short exchange is over before.
 const COPIED_BYTES_MIN: u64 = 64 << 10;
 
-/// Who moves the bytes.
+/// The side that moves the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mover {
-    /// This side, to the end.
+    /// The host, to the end.
     Host,
-    /// This side, until so many bytes have moved. Both peers may be silent for so long.
+    /// The host, until `bytes_min` bytes have moved. Both peers may be silent for `idle`.
     HostAtFirst { idle: Duration, bytes_min: u64 },
-    /// A NIC stack, or it is about to. So many bytes it has said to have moved.
+    /// A NIC stack, now or soon. It has reported `bytes` as moved.
     Nic { idle: Duration, bytes: [u64; 2] },
 }
 
@@ -41,12 +41,12 @@ struct Flow {
 }
 
 impl Flow {
-    /// Neither end of the direction has seen its end.
+    /// True if neither the sender's nor the receiver's end of the direction has ended.
     fn is_open(&self) -> bool {
         !self.has_ended && !self.is_over
     }
 
-    /// Moves what there is, of which it reads `bytes_max` at most; returns how many bytes the
+    /// Moves available bytes, reading `bytes_max` at most; returns the number of bytes that the
     /// receiver took.
     fn advance(
         &mut self,
@@ -89,7 +89,7 @@ pub(crate) struct Joint {
     mover: Mover,
 }
 
-/// What has come of an advance.
+/// The result of an advance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
     /// Bytes that went to the backend.
@@ -101,7 +101,8 @@ pub(crate) struct Moved {
 }
 
 impl Joint {
-    /// Joins two streams. What has been read of them and belongs to the other goes first.
+    /// Joins two streams. The bytes in a buffer have been read from its stream, and go to the other
+    /// one first.
     pub(crate) fn new(
         (client, from_client): (StreamId, Buffer),
         (backend, from_backend): (StreamId, Buffer),
@@ -119,7 +120,7 @@ impl Joint {
         }
     }
 
-    /// Lets a NIC stack move the bytes, if it can. Both peers may be silent for so long.
+    /// Permits a splice. Both peers may be silent for `idle`.
     pub(crate) fn may_splice(&mut self, idle: Duration) {
         let bytes_min = COPIED_BYTES_MIN;
         self.mover = Mover::HostAtFirst { idle, bytes_min };
@@ -130,8 +131,8 @@ impl Joint {
         matches!(self.mover, Mover::Nic { .. })
     }
 
-    /// Has a NIC stack move the bytes, if it is time: nothing is left here, and both directions are
-    /// open. `Some` if it was asked to.
+    /// Requests a splice if it is due: no bytes wait here, and both directions are open. `Some` if
+    /// it was requested.
     pub(crate) fn splice(&mut self, io: &mut dyn Io) -> Option<Result<(), SpliceError>> {
         let Mover::HostAtFirst { idle, bytes_min } = self.mover else {
             return None;
@@ -155,7 +156,7 @@ impl Joint {
         Some(asked)
     }
 
-    /// A NIC stack has something to say of the two streams: what has moved since it last did.
+    /// Handles an event of the splice; returns the bytes moved since the last event.
     pub(crate) fn on_splice(&mut self, event: &SpliceEvent) -> Moved {
         let mut moved = [0; 2];
         let Mover::Nic {
@@ -174,8 +175,8 @@ impl Joint {
         self.up.bytes += up;
         self.down.bytes += down;
         match event {
-            // What has not been quiet may be so later, and a path whose MTU has changed is known
-            // when as much has gone again.
+            // Streams that were not quiet may be so later, and a changed path MTU is known by the
+            // time that as many bytes have moved again.
             SpliceEvent::Returned {
                 error: None | Some(SpliceError::NotQuiet),
                 ..
@@ -193,12 +194,12 @@ impl Joint {
         }
     }
 
-    /// Memory of the direction to the backend, and of that to the client, in bytes.
+    /// Memory of the direction to the backend, and of the one to the client, in bytes.
     pub(crate) fn memory_bytes(&self) -> [usize; 2] {
         [&self.up, &self.down].map(|flow| flow.buffer.memory_bytes())
     }
 
-    /// One of the two has sent FIN.
+    /// Handles FIN from one of the two streams.
     pub(crate) fn on_peer_finished(&mut self, stream: StreamId) {
         let flow = match stream == self.client {
             true => &mut self.up,
@@ -207,8 +208,8 @@ impl Joint {
         flow.has_ended = true;
     }
 
-    /// One of the two is over, in order: both of its directions have ended. What had come from it
-    /// and was not read, which may be a window full, is taken here, and not later.
+    /// Handles the orderly close of one stream: both of its directions have ended. Its unread
+    /// bytes, up to a full window, must be taken now.
     pub(crate) fn on_closed(&mut self, io: &mut dyn Io, stream: StreamId) {
         let (from, to) = match stream == self.client {
             true => (&mut self.up, &mut self.down),
@@ -220,7 +221,7 @@ impl Joint {
         to.is_over = true;
     }
 
-    /// Moves what there is, as far as each side takes it.
+    /// Moves available bytes, as far as each side takes them.
     pub(crate) fn advance(&mut self, io: &mut dyn Io, scratch: &mut [u8]) -> Moved {
         if self.is_spliced() {
             return Moved::default();
@@ -236,9 +237,9 @@ impl Joint {
         }
     }
 
-    /// Bytes that may be read of one direction before the moment for a splice. Where the other one
-    /// waits for its receiver there is none, and no end to what may be read: the receiver may wait
-    /// for this direction.
+    /// Returns the number of bytes that may be read from one direction before a splice is due.
+    /// While the other direction waits for its receiver, no splice is possible and reads are
+    /// unlimited: the receiver may wait for this direction.
     fn room_behind(&self, other: &Flow) -> u64 {
         if !other.buffer.is_empty() {
             return u64::MAX;
@@ -253,23 +254,23 @@ impl Joint {
         }
     }
 
-    /// Bytes that have gone either way.
+    /// Bytes moved in both directions.
     pub(crate) fn copied_bytes(&self) -> u64 {
         self.up.bytes + self.down.bytes
     }
 
-    /// The backend.
+    /// The backend's stream.
     pub(crate) fn backend(&self) -> StreamId {
         self.backend
     }
 
-    /// Bytes that have gone to the client.
+    /// Bytes moved to the client.
     pub(crate) fn down_bytes(&self) -> u64 {
         self.down.bytes
     }
 }
 
-/// How many bytes of each stream an event of a splice tells of.
+/// Returns the bytes of each stream that an event of a splice reports.
 fn bytes_in(event: &SpliceEvent) -> Option<[u64; 2]> {
     match *event {
         SpliceEvent::Joined => None,

@@ -1,38 +1,39 @@
 //! HTTP/1.1 and TCP load balancer on the host stack's in-process stream interface.
 //!
-//! [`Proxy`] is an [`Application`](host::app::Application), as the content server is one. A request
-//! lives through
+//! [`Proxy`] is an [`Application`](host::app::Application), as the content server is. A request
+//! passes through
 //!
-//! 1. `session` reads its head, `forward` writes the head again that a backend gets, and `route`
-//!    finds its pool;
-//! 2. `attempt` comes to a connection to one of the pool's backends, which `pools` and `balance`
-//!    choose, and to another one if that fails;
-//! 3. `body` moves the request's and the response's body, each framed by the proxy;
-//! 4. the connection to the backend waits in `pools` to be used again.
+//! 1. `session`, which reads its head, `forward`, which writes the head for a backend, and `route`,
+//!    which finds its pool;
+//! 2. `attempt`, which gets a connection to one of the pool's backends, chosen by `pools` and
+//!    `balance`, and to another one if that fails;
+//! 3. `body`, which moves the request's and the response's body, each framed by the proxy;
+//! 4. `pools`, where the connection to the backend waits for reuse.
 //!
 //! In TCP mode, and after an upgrade, `joint` moves bytes between two streams instead.
 //!
 //! | Module | Its one idea |
 //! |---|---|
-//! | `proxy` | the table of sessions, and what leads events to them |
+//! | `proxy` | the table of sessions, and the dispatch of events |
 //! | `session` | the life of a client's connection |
-//! | `shared` | what all sessions have in common |
-//! | `attempt` | how a session comes to a connection to a backend |
+//! | `shared` | state shared by all sessions |
+//! | `attempt` | how a session gets a connection to a backend |
 //! | `joint` | two streams, joined: the seam for splicing |
-//! | `shares` | who holds the connections of a pool and who waits for one, by source |
+//! | `shares` | holders of and waiters for the connections of a pool, by source |
 //! | `pace` | whether a client sends or takes a body fast enough |
-//! | `body`, `buffer` | a message's body on its way; bytes that wait |
-//! | `forward` | which fields of a message go on, and in which words |
-//! | `answer` | answers of the proxy's own |
-//! | `route` | which pool a request is for |
+//! | `body`, `buffer` | a message's body on its way; buffered bytes |
+//! | `forward` | the forwarded parts of a message, and their form |
+//! | `answer` | responses that the proxy itself makes |
+//! | `route` | the choice of a pool for a request |
 //! | `pools` | pools and their backends at run time |
-//! | `balance` | which backend of a pool is next: round robin, least connections, Maglev |
-//! | `health`, `checks` | whether a backend can be used; asking it |
+//! | `balance` | the choice of a backend: round robin, least connections, Maglev |
+//! | `health`, `checks` | the usability of a backend; active health checks |
 //! | `proxy_protocol` | the PROXY protocol, versions 1 and 2 |
 //! | `client_hello` | the server name of a TLS connection |
-//! | `config`, `counters`, `note` | what is forwarded where to; what has happened; what is logged |
+//! | `config`, `counters`, `note` | configuration; event counts; access log notes |
 //!
-//! It may touch streams, heads and bytes on their way. It never opens a file or looks up a name.
+//! The proxy handles streams, heads and bytes on their way. It never opens a file or looks up a
+//! name.
 
 #![forbid(unsafe_code)]
 

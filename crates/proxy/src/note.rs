@@ -1,4 +1,4 @@
-//! What is noted of an exchange for the access log.
+//! Access log notes of an exchange.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use http_message::access::{AccessRecord, RequestText};
 
 use crate::shared::Shared;
 
-/// An exchange that is not over.
+/// An exchange that is not complete.
 #[derive(Debug)]
 pub(crate) struct Note {
     text: Option<RequestText>,
@@ -14,7 +14,7 @@ pub(crate) struct Note {
     first_byte_us: Option<u64>,
 }
 
-/// Whose exchange it is, and what has become of it.
+/// The parties and the result of an exchange.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome<'a> {
     pub(crate) peer: SocketAddr,
@@ -29,7 +29,8 @@ pub(crate) struct Outcome<'a> {
 }
 
 impl Note {
-    /// An exchange begins with this head, or another text; `pool` is the name of its pool.
+    /// Begins the note of an exchange with this head, or other bytes; `pool` is the name of its
+    /// pool.
     pub(crate) fn new(shared: &mut Shared, now_us: u64, head: &[u8], pool: Option<&str>) -> Self {
         let log = shared.access_log.as_mut();
         let pool = pool.as_ref().map(|name| name as &dyn std::fmt::Display);
@@ -40,7 +41,7 @@ impl Note {
         }
     }
 
-    /// The same of a connection in TCP mode, with the server name of TLS if it has one.
+    /// Begins the note of a connection in TCP mode, with the server name of TLS if there is one.
     pub(crate) fn of_host(
         shared: &mut Shared,
         now_us: u64,
@@ -56,12 +57,12 @@ impl Note {
         }
     }
 
-    /// The first byte for the client is on its way.
+    /// Notes the first byte for the client.
     pub(crate) fn on_first_byte(&mut self, now_us: u64) {
         self.first_byte_us.get_or_insert(now_us);
     }
 
-    /// It is over.
+    /// Writes the record of the completed exchange.
     pub(crate) fn end(self, shared: &mut Shared, now_us: u64, outcome: &Outcome<'_>) {
         let (Some(log), Some(text)) = (shared.access_log.as_mut(), self.text) else {
             return;

@@ -1,33 +1,33 @@
-//! Whether a client sends or takes a body fast enough: the least rate.
+//! The minimum rate at which a client must send or take a body.
 //!
-//! A client is looked at from time to time. A period is judged only if the client alone delayed the
-//! body at each look in it. One that moves nothing at all has the idle timeout instead: it may have
+//! A client is examined from time to time. A period is judged only if the client alone delayed the
+//! body at each look. A client that moves nothing at all has the idle timeout instead: it may have
 //! lost its network for a moment.
 
 use std::time::Duration;
 
 use crate::config::Config;
 
-/// A client at one look.
+/// The state of a client at one look.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
-    /// Bytes that it has sent, or acknowledged, so far.
+    /// Bytes that the client has sent, or acknowledged, so far.
     pub(crate) moved_bytes: u64,
-    /// Bytes that it could acknowledge; of a body that it sends, any number.
+    /// Bytes that the client could acknowledge; no bound for a body that it sends.
     pub(crate) left_bytes: u64,
-    /// It alone delays the body.
+    /// The client alone delays the body.
     pub(crate) is_awaited: bool,
 }
 
 /// The period in which a client is measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
-    /// When it began, in microseconds, and how the client was then.
+    /// Start of the period, in microseconds, and the client's state then.
     begun: Option<(u64, Look)>,
 }
 
 impl Pace {
-    /// True if a period has ended in which the client moved less than the least rate asks for.
+    /// True if a period has ended in which the client moved less than the minimum rate requires.
     pub(crate) fn is_too_slow(&mut self, now_us: u64, look: Look, config: &Config) -> bool {
         let Some(rate) = config.bytes_per_second_min else {
             return false;
@@ -48,14 +48,14 @@ impl Pace {
     }
 }
 
-/// When a session got its connection to a backend, and what had moved by then.
+/// Time at which a session got its connection to a backend, and bytes moved by then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Since {
     pub(crate) at_us: u64,
     pub(crate) moved_bytes: u64,
 }
 
-/// How long a client is left alone between two looks.
+/// Interval between two looks at a client.
 pub(crate) fn look_interval(config: &Config) -> Duration {
     match config.bytes_per_second_min {
         Some(_) => config.rate_period / 2,

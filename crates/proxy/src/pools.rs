@@ -1,5 +1,5 @@
-//! Pools and their backends at run time: which of them can be used, what each has in hand, and who
-//! waits for one.
+//! Pools and their backends at run time: usability, connections in use, idle connections, and
+//! waiting sessions.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -16,11 +16,11 @@ use crate::health::{Change, Health};
 pub(crate) use crate::shares::BackendId;
 use crate::shares::{Holder, Queued, Shares, Waiting};
 
-/// A connection that waits to be used again.
+/// An idle connection to a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Idle {
     stream: StreamId,
-    /// When its last response ended, in microseconds.
+    /// Time at which its last response ended, in microseconds.
     since_us: u64,
 }
 
@@ -29,7 +29,7 @@ struct Idle {
 pub(crate) struct BackendState {
     pub(crate) name: Arc<str>,
     pub(crate) address: SocketAddr,
-    /// Its pool, by number; `None` if no configuration names it any more.
+    /// Number of its pool; `None` if no configuration names the backend any more.
     pub(crate) pool: Option<usize>,
     drains: bool,
     is_unresolved: bool,
@@ -39,11 +39,11 @@ pub(crate) struct BackendState {
     check_failure: Option<String>,
     /// Connections in use.
     active: u32,
-    /// Connections that wait to be used again; the last one has waited for the shortest time.
+    /// Idle connections; the last one has been idle for the shortest time.
     idle: Vec<Idle>,
     next_check_us: u64,
     is_checking: bool,
-    /// What only grows.
+    /// Counters that only grow.
     counters: BackendCounters,
 }
 
@@ -53,7 +53,7 @@ struct PoolState {
     backends: Vec<BackendId>,
     balancer: Balancer,
     shares: Shares,
-    /// When to look next for a session that gives up its slot, in microseconds.
+    /// Time of the next look for a session that gives up its slot, in microseconds.
     relief_us: Option<u64>,
 }
 
@@ -63,29 +63,29 @@ pub(crate) struct Pools {
     pools: Vec<PoolState>,
     backends: HashMap<BackendId, BackendState>,
     last: u64,
-    /// Pools in which sessions wait that may find room.
+    /// Pools whose waiting sessions may find room.
     changed: BTreeSet<usize>,
 }
 
-/// What a request gets.
+/// The result of a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// A backend with room for one more.
+    /// A backend with room for one more connection.
     Backend(BackendId),
-    /// All that could be used have as much as they may have.
+    /// All usable backends have as many connections as permitted.
     Busy,
-    /// None can be used.
+    /// No backend is usable.
     None,
 }
 
-/// What a configuration has changed.
+/// Effects of a new configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// The number of each pool that there was, now.
+    /// New number of each earlier pool; `None` if the pool is gone.
     pub(crate) pools: Vec<Option<usize>>,
-    /// Connections that are of no use any more.
+    /// Connections that are no longer needed.
     pub(crate) idle: Vec<StreamId>,
-    /// Sessions that have waited for a backend, and may have one now, or never.
+    /// Sessions that have waited for a backend, and may get one now, or never.
     pub(crate) waiting: Vec<u64>,
 }
 
@@ -94,8 +94,8 @@ impl Pools {
         self.backends.get(&id)
     }
 
-    /// Puts a configuration in the place of another. Backends of the same pool, name and address
-    /// stay what they are.
+    /// Replaces a configuration by another. Backends of the same pool, name and address keep their
+    /// state.
     pub(crate) fn reconfigure(&mut self, old: &Config, new: &Config) -> Changes {
         let mut changes = Changes::default();
         let mut before = std::mem::take(&mut self.pools);
@@ -178,7 +178,7 @@ impl Pools {
         id
     }
 
-    /// Chooses a backend of a pool, but for those that were tried already.
+    /// Chooses a backend of a pool, except for those that were tried already.
     pub(crate) fn choose(
         &mut self,
         config: &Config,
@@ -195,8 +195,7 @@ impl Pools {
         let states: Vec<&BackendState> =
             ids.iter().filter_map(|id| self.backends.get(id)).collect();
         debug_assert_eq!(states.len(), ids.len());
-        // Where all that are up have been taken out because requests failed there, trying is better
-        // than refusing.
+        // If all backends that are up are ejected, trying one is better than refusing.
         let is_any_whole = states.iter().any(|state| state.is_usable(now_us));
         let could_be_used = |state: &BackendState| state.could_be_used(is_any_whole, now_us);
         let connections_max = settings.connections_max.get();
@@ -222,7 +221,7 @@ impl Pools {
         }
     }
 
-    /// A session uses a connection to a backend from now on.
+    /// Notes that a session uses a connection to a backend.
     pub(crate) fn take(&mut self, pool: usize, holder: Holder, id: BackendId) {
         if let Some(state) = self.backends.get_mut(&id) {
             state.active += 1;
@@ -232,8 +231,8 @@ impl Pools {
         }
     }
 
-    /// A connection to the backend that waits to be used again waits no more. With `since_us`, its
-    /// last response must not have ended before.
+    /// Takes an idle connection to the backend. With `since_us`, its last response must not have
+    /// ended before.
     pub(crate) fn pop_idle(&mut self, id: BackendId, since_us: Option<u64>) -> Option<StreamId> {
         let idle = &mut self.backends.get_mut(&id)?.idle;
         let last = idle.last()?;
@@ -243,9 +242,9 @@ impl Pools {
         idle.pop().map(|idle| idle.stream)
     }
 
-    /// A session uses a connection to a backend no more; `pool` is that of its request, if there is
-    /// still one. The connection waits to be used again, if it is given and may; otherwise it is
-    /// given back.
+    /// Ends a session's use of a connection to a backend; `pool` is that of its request, if the
+    /// pool still exists. A `reusable` connection becomes idle, if permitted; otherwise it is
+    /// returned.
     pub(crate) fn release(
         &mut self,
         config: &Config,
@@ -279,20 +278,20 @@ impl Pools {
         }
     }
 
-    /// A connection that waited to be used again is gone.
+    /// Removes an idle connection that has ended.
     pub(crate) fn forget_idle(&mut self, id: BackendId, stream: StreamId) {
         if let Some(state) = self.backends.get_mut(&id) {
             state.idle.retain(|known| known.stream != stream);
         }
     }
 
-    /// All connections that wait to be used again.
+    /// Takes all idle connections.
     pub(crate) fn take_idle(&mut self) -> Vec<StreamId> {
         let states = self.backends.values_mut();
         states.flat_map(BackendState::take_idle).collect()
     }
 
-    /// A session waits for a connection to a backend of a pool.
+    /// Queues a session for a connection to a backend of a pool.
     pub(crate) fn enqueue(&mut self, config: &Config, pool: usize, waiting: Waiting) -> Queued {
         let settings = &config.pools[pool];
         let state = &mut self.pools[pool];
@@ -306,19 +305,19 @@ impl Pools {
         queued
     }
 
-    /// A session does not wait any more.
+    /// Removes a session from the queue.
     pub(crate) fn dequeue(&mut self, pool: usize, holder: Holder) {
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.shares.dequeue(holder);
         }
     }
 
-    /// True if another request waits that a newcomer would overtake.
+    /// True if a newcomer would overtake a waiting request that can use any backend.
     pub(crate) fn is_queue_ahead(&self, pool: usize) -> bool {
         self.pools[pool].shares.has_unchoosy()
     }
 
-    /// Sessions that wait may find room.
+    /// True if waiting sessions may find room.
     pub(crate) fn has_changed(&self) -> bool {
         !self.changed.is_empty()
     }
@@ -355,7 +354,7 @@ impl Pools {
         None
     }
 
-    /// Backends of a pool that can be used and have room.
+    /// Usable backends of a pool that have room.
     fn open_backends(
         &self,
         pool: usize,
@@ -375,7 +374,7 @@ impl Pools {
         ids.iter().copied().filter(could_be_used)
     }
 
-    /// When [`Pools::relief`] is due next.
+    /// Time at which [`Pools::relief`] is due next.
     pub(crate) fn next_relief_us(&self) -> Option<u64> {
         self.pools.iter().filter_map(|pool| pool.relief_us).min()
     }
@@ -395,9 +394,9 @@ impl Pools {
         due
     }
 
-    /// Who may have to give up a slot for a session of a pool that has waited for long: a list of
-    /// sessions for each source with too many, and one of all; the slowest of the first list that
-    /// has any goes. `None` if no session has waited for so long.
+    /// Returns the sessions that may have to give up a slot for a session of a pool that has waited
+    /// too long: a list for each source with too many slots, and one of all sessions; the slowest
+    /// of the first non-empty list goes. `None` if no session has waited too long.
     pub(crate) fn relief(&self, config: &Config, pool: usize, now_us: u64) -> Option<Relief> {
         let after_us = config.pools[pool].evict_after?.as_micros() as u64;
         let shares = &self.pools[pool].shares;
@@ -416,14 +415,14 @@ impl Pools {
         })
     }
 
-    /// A request has a connection to the backend.
+    /// Counts a request that has a connection to the backend.
     pub(crate) fn on_request(&mut self, id: BackendId) {
         if let Some(state) = self.backends.get_mut(&id) {
             state.counters.requests += 1;
         }
     }
 
-    /// A request was answered there.
+    /// Counts an answered request.
     pub(crate) fn on_success(&mut self, id: BackendId) {
         if let Some(state) = self.backends.get_mut(&id) {
             state.counters.responses += 1;
@@ -431,7 +430,7 @@ impl Pools {
         }
     }
 
-    /// A request has failed there; true if the backend was taken out for it.
+    /// Counts a failed request; true if it ejects the backend.
     pub(crate) fn on_failure(&mut self, config: &Config, id: BackendId, now_us: u64) -> bool {
         let Some(state) = self.backends.get_mut(&id) else {
             return false;
@@ -450,7 +449,7 @@ impl Pools {
         is_ejected
     }
 
-    /// When the next check is due.
+    /// Time of the next check.
     pub(crate) fn next_check_us(&self, config: &Config) -> Option<u64> {
         let checked = self
             .backends
@@ -459,7 +458,7 @@ impl Pools {
         checked.map(|state| state.next_check_us).min()
     }
 
-    /// Backends whose check is due; it begins.
+    /// Begins the checks that are due; returns their backends.
     pub(crate) fn begin_checks(&mut self, config: &Config, now_us: u64) -> Vec<BackendId> {
         let mut due = Vec::new();
         for (id, state) in &mut self.backends {
@@ -477,7 +476,7 @@ impl Pools {
         due
     }
 
-    /// A check has ended; sessions that may have a backend by that are returned.
+    /// Handles the result of a check; returns sessions that have to choose a backend again.
     pub(crate) fn on_check(
         &mut self,
         config: &Config,
@@ -517,11 +516,11 @@ impl Pools {
             self.changed.insert(pool);
             return Vec::new();
         }
-        // If none is up any more, waiting is in vain.
+        // If no backend is up any more, waiting is in vain.
         self.pools[pool].shares.take_waiting()
     }
 
-    /// A check has ended without a verdict.
+    /// Handles the end of a check without a verdict.
     pub(crate) fn on_check_failed_here(&mut self, id: BackendId) {
         let Some(state) = self.backends.get_mut(&id) else {
             return;
@@ -532,7 +531,7 @@ impl Pools {
         }
     }
 
-    /// The backends of each pool, by the pool's number, and what was counted of each.
+    /// Returns the backends of each pool, with the pool's number and their counters.
     pub(crate) fn all(
         &self,
         now_us: u64,
@@ -563,11 +562,12 @@ impl Pools {
     }
 }
 
-/// Sources, and sessions of all sources, that are looked at for one that gives up its slot.
+/// Most sources, and most sessions of all sources, that are examined for one that gives up its
+/// slot.
 const SOURCES_MAX: usize = 64;
 const HOLDERS_MAX: usize = 4096;
 
-/// How long after a look for sessions that give up slots the next one comes.
+/// Interval between looks for sessions that give up slots, in microseconds.
 fn relief_interval_us(after: Duration) -> u64 {
     (after.as_micros() as u64 / 2).max(1000)
 }
@@ -580,12 +580,12 @@ pub(crate) struct Relief {
 }
 
 impl BackendState {
-    /// It has an address, and checks say that it works, or there are none.
+    /// True if the backend has an address, and its checks pass or there are none.
     fn is_up(&self) -> bool {
         self.health.is_up() && !self.is_unresolved
     }
 
-    /// What was wrong at the last lookup of its name, and at the last check.
+    /// Failures of the last lookup of its name, and of the last check.
     pub(crate) fn failures(&self) -> Vec<String> {
         let lookup = self.lookup_failure.as_ref();
         let lookup = lookup.map(|why| format!("looking up its name: {why}"));
@@ -598,7 +598,7 @@ impl BackendState {
         self.is_up() && !self.health.is_ejected(now_us) && !self.drains
     }
 
-    /// Where all that are up have been taken out because requests failed there, they are used.
+    /// True if the backend is usable, or if none is and this one is only ejected.
     fn could_be_used(&self, is_any_whole: bool, now_us: u64) -> bool {
         self.is_usable(now_us) || (!is_any_whole && self.is_up() && !self.drains)
     }
@@ -615,7 +615,7 @@ impl BackendState {
         has_check && !self.is_checking && !self.is_unresolved
     }
 
-    /// Nothing refers to it any more.
+    /// True if nothing refers to the backend any more.
     fn is_forgotten(&self) -> bool {
         self.pool.is_none() && self.active == 0 && !self.is_checking
     }

@@ -1,4 +1,4 @@
-//! The table of sessions, and what leads events to them.
+//! The table of sessions, and the dispatch of events.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,37 +21,37 @@ pub struct Proxy {
     sessions: HashMap<u64, Box<Session>>,
     shared: Shared,
     checks: Checks,
-    /// Bound addresses, and the number of the listener of each.
+    /// Number of the listener of each bound address.
     listeners: HashMap<BindingId, usize>,
     last: u64,
     sink: Option<AccessLog>,
     drain: Drain,
 }
 
-/// A backend of a pool, and what was counted of it.
+/// A backend of a pool, and its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendView<'a> {
     /// The pool's name.
     pub pool: &'a str,
     /// The backend's name.
     pub name: &'a str,
-    /// Where it listens; only the port if its name has no address.
+    /// Address on which it listens; only the port if its name has no address.
     pub address: SocketAddr,
-    /// What was counted.
+    /// Counters of the backend.
     pub counters: BackendCounters,
-    /// What was wrong at the last lookup of its name, and at the last check.
+    /// Failures of the last lookup of its name, and of the last check.
     pub failures: Vec<String>,
 }
 
-/// Whether the proxy ends.
+/// State of the graceful shutdown.
 enum Drain {
     No,
     Yes {
-        /// Called when no session is left.
+        /// Called repeatedly while no session is left.
         on_empty: Box<dyn FnMut() + Send>,
-        /// Connections that wait for nothing are still to be closed.
+        /// Idle connections have yet to be closed.
         begins: bool,
-        /// When that was said last, in microseconds.
+        /// Time of the last call, in microseconds.
         told_us: u64,
     },
 }
@@ -59,14 +59,14 @@ enum Drain {
 /// Most sessions that give up their connection to a backend of a pool in one turn.
 const RELIEVED_AT_ONCE_MAX: usize = 32;
 
-/// How often it says that no session is left, in microseconds: others may be on their way.
+/// Interval between calls of `on_empty`, in microseconds: connections in flight may still arrive.
 const EMPTY_EVERY_US: u64 = 100_000;
 
 impl Proxy {
-    /// A proxy that does what `config` says.
+    /// Creates a proxy with this configuration.
     ///
     /// # Panics
-    /// If a rule or a listener names a pool that is not there.
+    /// If a rule or a listener names a pool that does not exist.
     pub fn new(config: Config) -> Self {
         let mut proxy = Proxy {
             sessions: HashMap::new(),
@@ -81,12 +81,12 @@ impl Proxy {
         proxy
     }
 
-    /// Connections that come to this binding are those of a listener, by number.
+    /// Assigns the connections of this binding to a listener, by number.
     pub fn add_listener(&mut self, binding: BindingId, number: usize) {
         self.listeners.insert(binding, number);
     }
 
-    /// Another configuration, for requests that begin from now on. Ports stay as they are: the
+    /// Replaces the configuration, for requests that begin from now on. Ports stay as they are: the
     /// listeners must be as many as before, in the same order.
     ///
     /// # Panics
@@ -112,10 +112,9 @@ impl Proxy {
         self.shared.pools.count(&mut self.shared.counters);
     }
 
-    /// Ends all connections, none of them amid a response: those that wait for another request at
-    /// once, the others after the response that is under way, or the next one, which says
-    /// `Connection: close`. Connections in TCP mode go on until they end. Calls `on_empty` when
-    /// none is left.
+    /// Closes all connections, none amid a response: idle ones at once, others after the current
+    /// response, or the next one, which has `Connection: close`. Connections in TCP mode continue
+    /// until they end. Calls `on_empty` when no connection is left.
     pub fn drain(&mut self, on_empty: impl FnMut() + Send + 'static) {
         self.shared.is_draining = true;
         self.drain = Drain::Yes {
@@ -125,12 +124,12 @@ impl Proxy {
         };
     }
 
-    /// Connections of clients that there are.
+    /// Number of client connections.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Notes each response in an access log that `sink` keeps, while that is on.
+    /// Logs each response in an access log that `sink` keeps, while the log is on.
     pub fn log_accesses(&mut self, sink: Box<dyn AccessSink>) {
         self.sink = Some(AccessLog::new(sink));
     }
@@ -146,19 +145,19 @@ impl Proxy {
         }
     }
 
-    /// Records of the access log that were dropped.
+    /// Number of access log records that were dropped.
     pub fn access_records_lost(&self) -> u64 {
         let logs = [&self.sink, &self.shared.access_log];
         logs.into_iter().flatten().map(AccessLog::lost).sum()
     }
 
-    /// What has happened so far.
+    /// Event counts since the proxy's creation.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
 
-    /// The backends of all pools, in the order of the configuration, and what was counted of each.
-    /// One that a pool has twice comes once.
+    /// Returns the backends of all pools, in the order of the configuration, with their counters. A
+    /// backend that a pool has twice appears once.
     pub fn backends(&self, now_us: u64) -> Vec<BackendView<'_>> {
         let config = &self.shared.config;
         let mut views: Vec<BackendView<'_>> = Vec::new();
@@ -180,7 +179,7 @@ impl Proxy {
         views
     }
 
-    /// There are pools.
+    /// True if there are pools.
     pub fn has_pools(&self) -> bool {
         !self.shared.config.pools.is_empty()
     }
@@ -200,13 +199,13 @@ impl Proxy {
         self.sessions.insert(key, Box::new(session));
     }
 
-    /// A connection that waits to be used again has an event.
+    /// Handles an event of an idle connection to a backend.
     fn on_idle(&mut self, io: &mut dyn Io, stream: StreamId, backend: BackendId, event: &AppEvent) {
         match event {
             // The last request, and the last bytes of its response.
             AppEvent::Drained | AppEvent::Writable => return,
             AppEvent::Readable if io.unread(stream) == 0 => return,
-            // Nothing was asked for, or the time is over.
+            // Unrequested bytes, the backend's end, or the idle timeout.
             AppEvent::Closed { .. } => {}
             AppEvent::PeerFinished => io.close(stream),
             _ => Shared::end(io, stream),
@@ -215,7 +214,7 @@ impl Proxy {
         self.shared.streams.remove(&stream);
     }
 
-    /// Has a session act, and forgets it if it is over.
+    /// Runs `act` on a session, and removes the session if it is over.
     fn with(&mut self, key: u64, act: impl FnOnce(&mut Session, &mut Shared)) {
         let Some(session) = self.sessions.get_mut(&key) else {
             return;
@@ -228,12 +227,12 @@ impl Proxy {
         }
     }
 
-    /// Sessions that have waited go on, one after the other.
+    /// Resumes sessions that have waited, one after the other.
     fn wake(&mut self, io: &mut dyn Io) {
         if !self.shared.has_work() {
             return;
         }
-        // A session that waits in vain again does not come twice.
+        // A session that waits again, in vain, is not resumed twice.
         let ends = self.shared.pools.queue_ends();
         loop {
             if let Some(key) = self.shared.displaced.pop_front() {
@@ -250,7 +249,7 @@ impl Proxy {
         }
     }
 
-    /// Sessions that delay others give up their connections, where those have waited for long.
+    /// Evicts sessions that delay others, in pools whose requests have waited too long.
     fn relieve(&mut self, io: &mut dyn Io) {
         let now_us = io.now_us();
         let due = self
@@ -269,7 +268,7 @@ impl Proxy {
         }
     }
 
-    /// The session that has to give up its connection to a backend of a pool, if one has to.
+    /// Returns the session that must give up its connection to a backend of a pool, if any.
     fn slowest(&self, io: &dyn Io, pool: usize) -> Option<u64> {
         let config = &self.shared.config;
         let relief = self.shared.pools.relief(config, pool, io.now_us())?;
@@ -388,7 +387,7 @@ impl Application for Proxy {
         let relief_us = self.shared.pools.next_relief_us();
         let log = self.shared.access_log.as_ref();
         let log_us = log.and_then(AccessLog::next_timeout_us);
-        // Sessions that have begun to wait beside room while others were woken.
+        // Sessions that began to wait, beside room, while others were woken.
         let wake_us = self.shared.has_work().then_some(0);
         let times = empty_us.into_iter().chain(check_us).chain(relief_us);
         times.chain(log_us).chain(wake_us).min()

@@ -1,11 +1,11 @@
-//! The PROXY protocol, versions 1 and 2 (HAProxy's `doc/proxy-protocol.txt`): who is behind a
-//! connection, said at its beginning.
+//! The PROXY protocol, versions 1 and 2 (HAProxy's `doc/proxy-protocol.txt`): a header that
+//! identifies the client at the beginning of a connection.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// Which form a header has.
+/// Version of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// A line of text.
@@ -50,33 +50,33 @@ impl fmt::Display for Version {
 /// Longest header of version 1, with its line end (§2.1).
 const V1_BYTES_MAX: usize = 107;
 
-/// What version 2 begins with (§2.2).
+/// First bytes of a header of version 2 (§2.2).
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
 /// Length of a header of version 2 before its addresses.
 const V2_FIXED_BYTES: usize = 16;
 
-/// Longest addresses and extensions of version 2 that are taken, in bytes.
+/// Longest addresses and extensions of version 2 that are accepted, in bytes.
 const V2_REST_BYTES_MAX: usize = 4096;
 
-/// The longest header that [`parse`] takes.
+/// Longest header that [`parse`] accepts, in bytes.
 pub(crate) const HEADER_BYTES_MAX: usize = V2_FIXED_BYTES + V2_REST_BYTES_MAX;
 
-/// What a connection begins with.
+/// The header of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Length of the header.
+    /// Length of the header, in bytes.
     pub(crate) bytes: usize,
-    /// Source and destination of the connection; `None` if it is the sender's own, or of a kind
-    /// that is not known.
+    /// Source and destination of the connection; `None` if it is the sender's own, or of an unknown
+    /// kind.
     pub(crate) addresses: Option<(SocketAddr, SocketAddr)>,
 }
 
-/// A connection begins with no header, and has to.
+/// The required header is missing or malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeaderError;
 
-/// Parses what a connection begins with; `None` if more must come first.
+/// Parses the header of a connection; `None` if more bytes must arrive first.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
     let known = bytes.len().min(SIGNATURE.len());
     if bytes[..known] == SIGNATURE[..known] {
@@ -102,7 +102,7 @@ fn parse_v1(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
     let line = std::str::from_utf8(line).map_err(|_| HeaderError)?;
     let mut words = line.split(' ').skip(1);
     let addresses = match words.next() {
-        // Whatever else stands there is to be ignored.
+        // The rest of the line is ignored.
         Some("UNKNOWN") => None,
         Some(family @ ("TCP4" | "TCP6")) => {
             let mut word = || words.next().ok_or(HeaderError);
@@ -157,7 +157,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
     let port = |at: usize| Some(u16::from_be_bytes([*rest.get(at)?, *rest.get(at + 1)?]));
     let addresses = match family {
         _ if is_local => None,
-        // TCP over IPv4, over IPv6; all else has no addresses that can be used here.
+        // TCP over IPv4, over IPv6; other kinds have no usable addresses.
         0x11 => {
             let ip = |at: usize| rest.get(at..at + 4)?.first_chunk::<4>().copied();
             let ip = |at| ip(at).map(|it| IpAddr::V4(Ipv4Addr::from(it)));
@@ -184,8 +184,8 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
     }))
 }
 
-/// Appends a header that names source and destination of a connection, or, without, says that it is
-/// the proxy's own.
+/// Appends a header with source and destination of a connection; without addresses, the header of
+/// the proxy's own connections.
 pub(crate) fn build(
     version: Version,
     addresses: Option<(SocketAddr, SocketAddr)>,
@@ -198,7 +198,7 @@ pub(crate) fn build(
     }
 }
 
-/// Both of IPv4, or both of IPv6.
+/// Converts the addresses to one family, IPv4 or IPv6.
 fn same_family(source: SocketAddr, destination: SocketAddr) -> (SocketAddr, SocketAddr) {
     let canonical = |it: SocketAddr| SocketAddr::new(it.ip().to_canonical(), it.port());
     let (source, destination) = (canonical(source), canonical(destination));
@@ -232,7 +232,7 @@ fn build_v1(addresses: Option<(SocketAddr, SocketAddr)>, out: &mut Vec<u8>) {
 fn build_v2(addresses: Option<(SocketAddr, SocketAddr)>, out: &mut Vec<u8>) {
     out.extend_from_slice(SIGNATURE);
     let Some((source, destination)) = addresses else {
-        // LOCAL, and nothing of a family.
+        // LOCAL, with an unspecified family.
         out.extend_from_slice(&[0x20, 0, 0, 0]);
         return;
     };

@@ -1,4 +1,4 @@
-//! Which pool a request or a connection is for.
+//! The choice of a pool for a request or a connection.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,21 +6,22 @@ use std::str::FromStr;
 /// Longest name of a host in bytes, with a dot at its end (RFC 1035 §2.3.4).
 const HOST_BYTES_MAX: usize = 254;
 
-/// What some requests go to. What a rule does not name may be anything.
+/// Assigns requests to a pool. An empty criterion matches any request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// The request's host, or the server name of a TLS connection, is one of these.
+    /// Patterns, one of which must match the request's host, or the server name of a TLS
+    /// connection.
     pub hosts: Vec<HostPattern>,
-    /// The path begins with one of these, as both are written.
+    /// Prefixes, one of which the path must begin with, as both are written.
     pub path_prefixes: Vec<String>,
-    /// The pool, by number.
+    /// Number of the pool.
     pub pool: usize,
 }
 
-/// `example.org`, or `*.example.org` for all names below that.
+/// `example.org`, or `*.example.org` for all names below `example.org`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPattern {
-    /// In small letters, without the star and the dot.
+    /// In lower case, without the star and its dot.
     name: String,
     is_wildcard: bool,
 }
@@ -50,7 +51,7 @@ impl FromStr for HostPattern {
             None => (text, false),
         };
         let may_stand = |byte: u8| byte.is_ascii_alphanumeric() || b"-._[]:".contains(&byte);
-        // Addresses of IPv6 stand in brackets, as they do in `Host`.
+        // IPv6 addresses are in brackets, as in `Host`.
         let has_port = !name.ends_with(']') && name.contains(':');
         let is_good = !name.is_empty() && name.len() < HOST_BYTES_MAX;
         if !is_good || has_port || !name.bytes().all(may_stand) {
@@ -71,7 +72,8 @@ impl fmt::Display for HostPattern {
 }
 
 impl HostPattern {
-    /// `host` is in small letters, without a port or a dot at its end.
+    /// True if the pattern matches `host`, which is in lower case, without a port or a dot at its
+    /// end.
     fn matches(&self, host: &str) -> bool {
         if !self.is_wildcard {
             return host == self.name;
@@ -81,10 +83,10 @@ impl HostPattern {
     }
 }
 
-/// A host as it is compared: in small letters, without a port or a dot at its end.
+/// Returns a host as it is compared: in lower case, without a port or a dot at its end.
 pub(crate) fn canonical(host: &str) -> String {
     let host = match host.rfind(':') {
-        // The colons of an IPv6 address stand before its bracket.
+        // The colons of an IPv6 address precede its closing bracket.
         Some(colon) if !host[colon..].contains(']') => &host[..colon],
         _ => host,
     };
@@ -92,7 +94,7 @@ pub(crate) fn canonical(host: &str) -> String {
     host.to_ascii_lowercase()
 }
 
-/// The pool that the first rule about this names.
+/// Returns the pool of the first rule that matches.
 pub(crate) fn find(rules: &[Rule], host: Option<&str>, path: Option<&str>) -> Option<usize> {
     let is_about = |rule: &&Rule| {
         let hosts = &rule.hosts;

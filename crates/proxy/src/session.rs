@@ -6,8 +6,8 @@
 //!        └───────▶ Hello ─▶ Opening ─▶ Tunnel                           TCP
 //! ```
 //!
-//! Every event leads to [`Session::advance`], which goes as far as it can and may be called at any
-//! time; so no event is lost, and none must come in an order.
+//! Every event leads to [`Session::advance`], which advances as far as possible and may be called
+//! at any time; so no event is lost, and their order does not matter.
 
 mod eviction;
 mod gather;
@@ -32,10 +32,10 @@ use crate::proxy_protocol;
 use crate::shared::{Leave, Shared};
 use crate::shares::Holder;
 
-/// After the last response, the client has so long to end its side.
+/// Time that the client has after the last response to end its side.
 const LINGER: Duration = Duration::from_secs(30);
 
-/// Most bytes read and thrown away after the last response.
+/// Most bytes read and discarded after the last response.
 const LINGER_BYTES_MAX: u64 = 4 << 20;
 
 /// See the [module documentation](self).
@@ -45,23 +45,23 @@ pub(crate) struct Session {
     client: StreamId,
     /// The stream whose timer is the session's: the client's, while there is one.
     timer: StreamId,
-    /// Number of its listener.
+    /// Number of the client's listener.
     listener: usize,
-    /// The client's address, and the one that it has connected to, as far as they are known.
+    /// The client's address, and the local one of its connection, as far as they are known.
     peer: SocketAddr,
     local: SocketAddr,
-    /// What has come from the client and is not done with.
+    /// Bytes from the client, not consumed.
     input: Buffer,
-    /// What the client's stream has not taken yet.
+    /// Bytes that the client's stream has not taken.
     output: Buffer,
     /// The client has sent FIN.
     has_ended: bool,
     phase: Phase,
     /// Requests so far.
     requests: u32,
-    /// When a byte has moved last, in microseconds.
+    /// Time at which a byte moved last, in microseconds.
     moved_us: u64,
-    /// Bytes that peers had acknowledged when that was looked at last.
+    /// Bytes that the peers had acknowledged at the last look.
     acknowledged: u64,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Session {
 enum Phase {
     /// Waits for a header of the PROXY protocol.
     ProxyHeader,
-    /// Waits for the head of a request; part of it may be there.
+    /// Waits for the head of a request, which may have arrived in part.
     Head {
         has_begun: bool,
     },
@@ -79,26 +79,26 @@ enum Phase {
     /// Waits for a connection to a backend, in TCP mode.
     Opening(Box<Opened>),
     Tunnel(Box<Tunnel>),
-    /// An answer of the proxy's own is on its way.
+    /// A response of the proxy itself is on its way.
     Answer {
         closes: bool,
     },
-    /// All is said; what the client still sends is thrown away.
+    /// Everything is sent; further bytes from the client are discarded.
     Linger {
         left: u64,
     },
-    /// Nothing is left to be done.
+    /// The session is over.
     Over,
 }
 
-/// The next phase, and whether it may go on at once.
+/// The next phase, and whether it can advance at once.
 type Step = (Phase, bool);
 
 /// The session is over: the client's connection is reset.
 const RESET: Step = (Phase::Over, false);
 
 impl Session {
-    /// A client has connected.
+    /// Begins a session for a client that has connected.
     pub(crate) fn new(
         io: &mut dyn Io,
         shared: &Shared,
@@ -143,7 +143,7 @@ impl Session {
         self.client
     }
 
-    /// Who takes a connection to a backend.
+    /// Describes the session as a holder of a connection to a backend.
     fn holder(&self) -> Holder {
         Holder {
             session: self.key,
@@ -151,12 +151,12 @@ impl Session {
         }
     }
 
-    /// Nothing is left to be done: the session can be forgotten.
+    /// True if the session is over, and can be removed.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Over)
     }
 
-    /// The client's stream has an event.
+    /// Handles an event of the client's stream.
     pub(crate) fn on_client(&mut self, io: &mut dyn Io, shared: &mut Shared, event: &AppEvent) {
         match event {
             AppEvent::PeerFinished => {
@@ -177,7 +177,7 @@ impl Session {
 
     fn on_client_closed(&mut self, io: &mut dyn Io, shared: &mut Shared, reason: CloseReason) {
         match &mut self.phase {
-            // What it has sent may still be on its way to the backend.
+            // Bytes from the client may still be on their way to the backend.
             Phase::Tunnel(tunnel) if reason == CloseReason::Finished => {
                 tunnel.on_closed(io, self.client);
                 self.timer = tunnel.backend();
@@ -189,7 +189,7 @@ impl Session {
         }
     }
 
-    /// The stream to the backend has an event.
+    /// Handles an event of the stream to the backend.
     pub(crate) fn on_backend(
         &mut self,
         io: &mut dyn Io,
@@ -236,7 +236,7 @@ impl Session {
                     Err(why) => self.refuse_opening(io, shared, *opened, why),
                 }
             }
-            // What it has sent may still be on its way to the client.
+            // Bytes from the backend may still be on their way to the client.
             Phase::Tunnel(mut tunnel) if reason == CloseReason::Finished => {
                 tunnel.on_closed(io, stream);
                 tunnel.attempt.leave(io, shared, Leave::Gone);
@@ -252,7 +252,7 @@ impl Session {
         self.go_on(io, shared, step);
     }
 
-    /// A backend may have room, or none ever will.
+    /// Ends a wait: a backend may have room, or none ever will.
     pub(crate) fn on_woken(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         match &mut self.phase {
             Phase::Exchange(exchange) => exchange.attempt.on_woken(),
@@ -262,7 +262,7 @@ impl Session {
         self.advance(io, shared);
     }
 
-    /// Pools have other numbers from now on.
+    /// Updates the number of the pool.
     pub(crate) fn renumber(&mut self, pools: &[Option<usize>]) {
         match &mut self.phase {
             Phase::Exchange(exchange) => exchange.attempt.renumber(pools),
@@ -272,7 +272,7 @@ impl Session {
         }
     }
 
-    /// Memory that counts with the client's stream, or with the backend's, whose events fill it.
+    /// Memory charged to the client's stream, or to the backend's, whose events fill it.
     pub(crate) fn memory(&self, stream: StreamId) -> StreamMemory {
         let [up, down] = match &self.phase {
             Phase::Exchange(exchange) => exchange.memory_bytes(),
@@ -290,7 +290,7 @@ impl Session {
         }
     }
 
-    /// Goes as far as it can.
+    /// Advances as far as possible.
     pub(crate) fn advance(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         let phase = std::mem::replace(&mut self.phase, Phase::Over);
         self.go_on(io, shared, (phase, true));
@@ -313,7 +313,7 @@ impl Session {
         self.phase = step.0;
     }
 
-    /// What is noted of a request or a tunnel in any case.
+    /// Returns the common part of the outcome of a request or a tunnel.
     fn outcome(&self, io: &dyn Io, status: u16) -> Outcome<'static> {
         Outcome {
             peer: self.peer,
@@ -332,14 +332,14 @@ impl Session {
         io.set_timer(self.timer, Some(after));
     }
 
-    /// The same, from the last byte that has moved.
+    /// Sets the timer for an idle timeout that begins now.
     fn arm_idle(&mut self, io: &mut dyn Io, timeout: Duration, backend: Option<StreamId>) {
         self.moved_us = io.now_us();
         self.acknowledged = self.acknowledged_by(io, backend);
         self.arm(io, timeout);
     }
 
-    /// The same where a body moves, at which there are looks in between.
+    /// Sets the timer for a body that moves, which is examined at intervals.
     fn arm_body(&mut self, io: &mut dyn Io, shared: &Shared, backend: Option<StreamId>) {
         let timeout = shared.config.idle_timeout;
         let look = pace::look_interval(&shared.config);
@@ -352,8 +352,8 @@ impl Session {
         streams.map(|stream| io.acknowledged(stream)).sum()
     }
 
-    /// True if the client, or a backend, has taken some of what is queued for it since this was
-    /// asked last, and has not taken all: what is queued may be a minute's work for a slow one.
+    /// True if the client, or a backend, has acknowledged queued bytes since the last call, and
+    /// some are still unacknowledged: a slow peer may need a minute for them.
     fn is_taking(&mut self, io: &dyn Io, backend: Option<StreamId>) -> bool {
         let acknowledged = self.acknowledged_by(io, backend);
         let has_moved = std::mem::replace(&mut self.acknowledged, acknowledged) != acknowledged;
@@ -361,8 +361,8 @@ impl Session {
         has_moved && streams.any(|stream| io.unacknowledged(stream) > 0)
     }
 
-    /// True if no byte has moved for so long; otherwise the timer is set to when that would be so.
-    /// No later than `look` from now.
+    /// True if no byte has moved for `timeout`; otherwise sets the timer for that time, but no
+    /// later than `look` from now.
     fn is_idle_for(
         &mut self,
         io: &mut dyn Io,
@@ -428,7 +428,8 @@ impl Session {
                 self.arm(io, LINGER);
                 (Phase::Linger { left }, false)
             }
-            // The client has it all, if not read yet: a reset might take that away.
+            // The client has acknowledged everything, but may not have read it: a reset might
+            // discard it.
             Phase::Linger { .. } if io.unacknowledged(self.client) == 0 => {
                 io.close(self.client);
                 (Phase::Over, false)
@@ -441,7 +442,7 @@ impl Session {
         self.go_on(io, shared, step);
     }
 
-    /// The client's stream is over, or is to be: what it had to do with backends ends.
+    /// Ends the use of backends, since the client's stream is over, or about to be.
     fn drop_all(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Exchange(mut exchange) => {
@@ -481,7 +482,7 @@ impl Session {
         }
     }
 
-    /// Ends the client's connection after all that is queued.
+    /// Ends the client's connection after all queued bytes.
     fn close(&mut self, io: &mut dyn Io) -> Step {
         io.shutdown(self.client);
         self.arm_idle(io, LINGER, None);
@@ -520,5 +521,5 @@ impl Session {
     }
 }
 
-/// The status of a session in TCP mode whose client has left before a backend was there.
+/// Status of a session in TCP mode whose client left before a backend was connected.
 const NO_SESSION: u16 = http_message::access::NO_RESPONSE;

@@ -1,4 +1,4 @@
-//! What all sessions of a proxy have in common.
+//! State shared by all sessions of a proxy.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::counters::Counters;
 use crate::pools::{BackendId, Pools};
 use crate::shares::Holder;
 
-/// What a stream is there for.
+/// The purpose of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// A client's, of the session with this number.
+    /// The client of the session with this number.
     Client(u64),
-    /// A backend's, for the session with this number.
+    /// The backend of the session with this number.
     Backend(u64),
-    /// It waits to be used again.
+    /// An idle connection to a backend, kept for reuse.
     Idle(BackendId),
     /// A health check.
     Check,
@@ -35,20 +35,20 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) access_log: Option<AccessLog>,
     pub(crate) streams: HashMap<StreamId, Use>,
-    /// Sessions that have waited for a backend, and may try again, in their order.
+    /// Sessions that have waited for a backend and may try again, in order.
     pub(crate) woken: VecDeque<u64>,
     /// Sessions that have lost their place in a queue.
     pub(crate) displaced: VecDeque<u64>,
     episodes: Episodes,
-    /// Connections to backends that are of no use any more.
+    /// Connections to backends that are no longer needed.
     pub(crate) unwanted: Vec<StreamId>,
     /// Connections end after the response in hand.
     pub(crate) is_draining: bool,
-    /// Where bytes are on their way from one stream to another.
+    /// Buffer for bytes on their way between streams.
     pub(crate) scratch: Vec<u8>,
 }
 
-/// Bounds that act, each worth a line in the log when it begins to.
+/// Limits, whose first effect in each episode is logged.
 #[derive(Debug, Default)]
 struct Episodes {
     queue_evictions: Episode,
@@ -57,18 +57,18 @@ struct Episodes {
     no_port: Episode,
 }
 
-/// What becomes of a connection to a backend.
+/// The end of a session's use of a connection to a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
-    /// It may be used again.
+    /// The connection may be used again.
     Reuse,
-    /// All is said, and only this side closes.
+    /// The exchange is complete, and only this side closes.
     End,
-    /// It ends in order: the backend has closed.
+    /// The backend has closed: the connection ends in order.
     Close,
-    /// What is on its way is not wanted.
+    /// Bytes in flight are not wanted.
     Abort,
-    /// It is over already.
+    /// The connection is over already.
     Gone,
 }
 
@@ -89,13 +89,13 @@ impl Shared {
         }
     }
 
-    /// Sessions may go on that have waited.
+    /// True if sessions that have waited may continue.
     pub(crate) fn has_work(&self) -> bool {
         let is_any_woken = !self.woken.is_empty() || !self.displaced.is_empty();
         is_any_woken || self.pools.has_changed()
     }
 
-    /// A client gets an answer of the proxy's own, or none.
+    /// Counts a response of the proxy itself, or a connection closed without one.
     pub(crate) fn count_refusal(&mut self, why: Refusal) {
         match why.status().as_u16() {
             ..500 => self.counters.refused_4xx += 1,
@@ -103,7 +103,7 @@ impl Shared {
         }
     }
 
-    /// The place in the queue of a pool that this session had is another's.
+    /// Handles the loss of a session's place in the queue of a pool to another session.
     pub(crate) fn on_queue_eviction(&mut self, now_us: u64, pool: usize, session: u64) {
         self.counters.queue_evictions += 1;
         self.displaced.push_back(session);
@@ -118,7 +118,7 @@ impl Shared {
         }
     }
 
-    /// A session gives up its connection to a backend of a pool, for others.
+    /// Counts a session that gives up its connection to a backend of a pool.
     pub(crate) fn on_eviction(&mut self, now_us: u64, pool: usize) {
         self.counters.evictions += 1;
         if self.episodes.evictions.begins(now_us) {
@@ -132,7 +132,7 @@ impl Shared {
         }
     }
 
-    /// A client has sent or taken less than the least rate.
+    /// Counts a client that has sent or taken less than the minimum rate.
     pub(crate) fn on_slow_client(&mut self, now_us: u64, stream: StreamId) {
         self.counters.rate_timeouts += 1;
         if self.episodes.slow_clients.begins(now_us) {
@@ -144,7 +144,8 @@ impl Shared {
         }
     }
 
-    /// All local ports have a connection to this backend, or had one a moment ago.
+    /// Counts a failure to connect because all local ports have a connection to the backend, or had
+    /// one a moment ago.
     pub(crate) fn on_no_port(&mut self, now_us: u64, backend: BackendId) {
         self.counters.backend_ports_exhausted += 1;
         let Some(state) = self.pools.get(backend) else {
@@ -161,8 +162,8 @@ impl Shared {
         }
     }
 
-    /// A connection to the backend that waits to be used again, and on which nothing was said.
-    /// With `since_us`, its last response ended then or later.
+    /// Takes an idle connection to the backend without unread bytes. With `since_us`, its last
+    /// response ended then or later.
     pub(crate) fn take_idle(
         &mut self,
         io: &mut dyn Io,
@@ -179,8 +180,9 @@ impl Shared {
         None
     }
 
-    /// Ends a connection to a backend that has not closed. If neither side has anything under way,
-    /// by a reset: after a FIN, this side would be in TIME-WAIT for a minute and keep its port.
+    /// Ends a connection to a backend that has not closed. If this side has nothing unacknowledged,
+    /// or the backend's bytes are unread, by a reset: after a FIN, this side would be in TIME-WAIT
+    /// for a minute and keep its port.
     pub(crate) fn end(io: &mut dyn Io, stream: StreamId) {
         match io.unacknowledged(stream) == 0 || io.unread(stream) > 0 {
             true => io.abort(stream),
@@ -188,7 +190,7 @@ impl Shared {
         }
     }
 
-    /// A session does not use its connection to a backend any more.
+    /// Ends a session's use of its connection to a backend.
     pub(crate) fn leave(
         &mut self,
         io: &mut dyn Io,
@@ -197,7 +199,7 @@ impl Shared {
         how: Leave,
     ) {
         self.streams.remove(&stream);
-        // What was said beyond the response would be taken for the next one.
+        // Bytes beyond the response would be taken for the next one.
         let may_reuse = how == Leave::Reuse && !self.is_draining && io.unread(stream) == 0;
         let reusable = may_reuse.then_some((stream, io.now_us()));
         let given_back = self.pools.release(&self.config, slot, reusable);
@@ -212,7 +214,7 @@ impl Shared {
             Leave::Reuse | Leave::End => Shared::end(io, stream),
             Leave::Close => io.close(stream),
             Leave::Abort => {
-                // No event of it is wanted any more.
+                // No further event of the stream is wanted.
                 io.abort(stream);
             }
             Leave::Gone => {}

@@ -1,11 +1,11 @@
 //! Holders of and waiters for the connections of a pool, by source: an IPv4 address, or an IPv6
 //! network of 64 bits.
 //!
-//! A slot is a connection that `connections_max` of a backend permits. A request takes one
-//! when its body is there, or `request_buffer` of it; with `Expect: 100-continue`, which the
-//! backend has to answer, or without a body, at once. It holds the slot until its response is
-//! handed to the client's stream, whose buffer takes a small one whole; a tunnel holds it to its
-//! end. While a client holds one, it has to send or take at least `rate_min`.
+//! A slot is a connection that `connections_max` of a backend permits. A request takes one when its
+//! body, or `request_buffer` bytes, have arrived; with `Expect: 100-continue`, which the backend
+//! has to answer, or without a body, at once. It holds the slot until its response is handed to the
+//! client's stream, whose buffer takes a small one whole; a tunnel holds it to its end. While a
+//! client holds one, it has to send or take at least `rate_min`.
 //!
 //! Where all slots are taken, requests wait, and sources share:
 //!
@@ -42,17 +42,17 @@ pub(crate) struct Holder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) holder: Holder,
-    /// It has tried some of the backends already: room at one of these is none to it.
+    /// The session has tried some backends already: room at one it has tried does not help.
     pub(crate) is_choosy: bool,
-    /// Since when its request waits, in microseconds.
+    /// Time since which the request waits, in microseconds.
     pub(crate) since_us: u64,
 }
 
-/// What became of a session that was to wait.
+/// The result of queueing a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queued {
     Yes,
-    /// It has the place of this session, which waits no more.
+    /// The session has the place of this other one, which waits no more.
     InsteadOf(u64),
     No,
 }
@@ -61,7 +61,7 @@ pub(crate) enum Queued {
 #[derive(Debug, Default)]
 struct OfSource {
     slots: BTreeMap<u64, BackendId>,
-    /// With the number of each: those with lower ones came earlier.
+    /// Each with its number: lower numbers arrived earlier.
     waiting: VecDeque<(u64, Waiting)>,
 }
 
@@ -69,33 +69,33 @@ struct OfSource {
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     sources: BTreeMap<Source, OfSource>,
-    /// Sources that wait, by their slots and the number of their first request.
+    /// Waiting sources, by their slots and the number of their first request.
     by_need: BTreeSet<(usize, u64, Source)>,
     by_slots: BTreeSet<(usize, Source)>,
     by_waiting: BTreeSet<(usize, Source)>,
     waiting: usize,
-    /// Waiting sessions to which any room will do.
+    /// Waiting sessions that can use any room.
     unchoosy: usize,
-    /// The number that comes next.
+    /// The next number.
     next: u64,
 }
 
 impl Shares {
-    /// A session has a connection to a backend.
+    /// Notes that a session has a connection to a backend.
     pub(crate) fn take(&mut self, holder: Holder, backend: BackendId) {
         self.change(holder.source, |of| {
             of.slots.insert(holder.session, backend);
         });
     }
 
-    /// A session has none any more.
+    /// Notes that a session has no connection any more.
     pub(crate) fn release(&mut self, holder: Holder) {
         self.change(holder.source, |of| {
             of.slots.remove(&holder.session);
         });
     }
 
-    /// A session waits, behind the others of its source.
+    /// Queues a session behind the others of its source.
     pub(crate) fn enqueue(&mut self, waiting: Waiting, queue_max: usize) -> Queued {
         let source = waiting.holder.source;
         let mut queued = Queued::Yes;
@@ -122,7 +122,7 @@ impl Shares {
         queued
     }
 
-    /// A session does not wait any more.
+    /// Removes a session from the queue.
     pub(crate) fn dequeue(&mut self, holder: Holder) {
         let taken = self.change(holder.source, |of| {
             let mut waiting = of.waiting.iter();
@@ -134,12 +134,12 @@ impl Shares {
         }
     }
 
-    /// Sessions that begin to wait from now on have this number or a higher one.
+    /// Returns the number of the next session that begins to wait; later ones have higher numbers.
     pub(crate) fn next_number(&self) -> u64 {
         self.next
     }
 
-    /// The session that is next to have a slot, of those with a number below `end`.
+    /// Takes the session that gets the next slot, among sessions with a number below `end`.
     pub(crate) fn take_next(&mut self, end: u64) -> Option<u64> {
         let mut sources = self.by_need.iter();
         let &(_, _, source) = sources.find(|(_, first, _)| *first < end)?;
@@ -148,7 +148,7 @@ impl Shares {
         Some(taken.holder.session)
     }
 
-    /// All sessions that wait, in the order in which they came; none does any more.
+    /// Takes all waiting sessions, in the order in which they arrived.
     pub(crate) fn take_waiting(&mut self) -> Vec<u64> {
         let mut all = Vec::with_capacity(self.waiting);
         for of in self.sources.values_mut() {
@@ -169,13 +169,13 @@ impl Shares {
         self.waiting > 0
     }
 
-    /// A session waits that could use any room.
+    /// True if a session waits that can use any room.
     pub(crate) fn has_unchoosy(&self) -> bool {
         self.unchoosy > 0
     }
 
-    /// The source that is to have a slot before others, with the number of its slots, among those
-    /// of which a request has waited since `until_us` or longer.
+    /// Returns the source that gets a slot before others, and the number of its slots, among
+    /// sources with a request that has waited since `until_us` or longer.
     pub(crate) fn neediest(&self, until_us: u64) -> Option<(usize, Source)> {
         let mut sources = self.by_need.iter();
         let &(slots, _, source) = sources.find(|(_, _, source)| {
@@ -186,14 +186,14 @@ impl Shares {
         Some((slots, source))
     }
 
-    /// Sources with at least so many slots, those with most first.
+    /// Returns the sources with at least `slots_min` slots, those with most first.
     pub(crate) fn largest(&self, slots_min: usize) -> impl Iterator<Item = Source> {
         let sources = self.by_slots.iter().rev();
         let sources = sources.take_while(move |(slots, _)| *slots >= slots_min);
         sources.map(|(_, source)| *source)
     }
 
-    /// The sessions of a source that hold slots, and where.
+    /// Returns the sessions of a source that hold slots, with their backends.
     pub(crate) fn holders(&self, source: Source) -> impl Iterator<Item = (u64, BackendId)> {
         let of = self.sources.get(&source).into_iter();
         let slots = of.flat_map(|of| &of.slots);
@@ -205,7 +205,7 @@ impl Shares {
         self.unchoosy -= usize::from(!waiting.is_choosy);
     }
 
-    /// Changes what is known of a source, and where it stands in the orders.
+    /// Changes the state of a source, and its place in the orders.
     fn change<T>(&mut self, source: Source, change: impl FnOnce(&mut OfSource) -> T) -> T {
         let of = self.sources.entry(source).or_default();
         let first = |of: &OfSource| of.waiting.front().map(|(number, _)| *number);

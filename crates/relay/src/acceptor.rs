@@ -1,4 +1,4 @@
-//! On the NIC stack's machine: hosts knock, and those who have the key are let in, one at a time.
+//! On the NIC stack's machine: accepts hosts that have the key, one at a time.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,21 +10,21 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::{Mac, frame_bytes, monotonic_us, seed};
 
-/// A host that may come in.
+/// A host that proved to have the key.
 #[derive(Debug)]
 pub struct AcceptedHost {
-    /// Where it is.
+    /// Address of the host.
     pub mac: Mac,
-    /// What was begun with it.
+    /// The new session with the host.
     pub session: Session,
-    /// What both have agreed on.
+    /// The agreed terms.
     pub terms: Terms,
 }
 
-/// What [`SessionAcceptor::look`] has found.
+/// The result of [`SessionAcceptor::look`].
 #[derive(Debug)]
 pub struct Found {
-    /// Frames that had come.
+    /// Number of received frames.
     pub frames: usize,
     /// The next host that has the key.
     pub accepted: Option<AcceptedHost>,
@@ -38,23 +38,23 @@ pub struct SessionAcceptor {
     complaints: Complaints,
 }
 
-/// What the log says of hosts that are refused.
+/// Rate limit of log lines about refused hosts.
 ///
-/// Anyone on the link can send HELLOs, from any address and with any versions: whatever they say,
-/// there is at most one line in [`COMPLAINT_US`].
+/// Any machine on the link can send HELLOs, from any address and with any versions; regardless of
+/// their content, there is at most one line in [`COMPLAINT_US`].
 #[derive(Debug, Default)]
 struct Complaints {
-    /// When the last line was.
+    /// Time of the last line.
     said_us: Option<u64>,
-    /// Of whom it was, and what; `None` once a host has been let in.
+    /// Host and error of the last line; `None` once a host has been accepted.
     said: Option<(Mac, HandshakeError)>,
 }
 
-/// Time between two lines of the log, in microseconds.
+/// Least time between two lines, in microseconds.
 const COMPLAINT_US: u64 = 1_000_000;
 
 impl SessionAcceptor {
-    /// A door that opens to this key. `None` if the port's frames are too small.
+    /// Accepts hosts with this key. `None` if the port's frames are too small.
     pub fn new(
         key: &PreSharedKey,
         port: &ControlPort,
@@ -103,10 +103,10 @@ impl SessionAcceptor {
         }
     }
 
-    /// Takes frames that have come, and waits for none: for those who wait for other things too.
+    /// Handles received frames without blocking, for callers that wait for other events as well.
     ///
     /// # Errors
-    /// If the kernel does not hand them over.
+    /// If the kernel fails to deliver the frames.
     pub fn look(&mut self, port: &mut ControlPort) -> io::Result<Found> {
         let mut accepted = None;
         let mut answers = Vec::new();
@@ -119,14 +119,14 @@ impl SessionAcceptor {
             }
         })?;
         for (to, answer) in answers {
-            // Lost, it will be asked for again.
+            // If the answer is lost, the host repeats its HELLO.
             let _ = port.send(to, &answer);
         }
         Ok(Found { frames, accepted })
     }
 
-    /// A frame has come that belongs to no session. The same host may begin another session at any
-    /// time; while it is served, others may not. [`SessionAcceptor::answer`] is to be sent back.
+    /// Handles a frame of no session. The same host may begin another session at any time; while it
+    /// is served, others are refused. The caller must send [`SessionAcceptor::answer`] back.
     pub fn on_frame(
         &mut self,
         from: Mac,
@@ -164,15 +164,14 @@ impl SessionAcceptor {
         }
     }
 
-    /// What is to be sent back to where the last frame came from; empty if nothing.
+    /// The answer to the last frame's sender; empty if none.
     pub fn answer(&self) -> &[u8] {
         &self.answer
     }
 }
 
 impl Complaints {
-    /// True if there should be a line now. A host that is refused keeps trying; once is enough to
-    /// say so.
+    /// Whether a line is due. A refused host keeps trying; one line suffices.
     fn is_due(&mut self, now_us: u64, from: Mac, error: HandshakeError) -> bool {
         let is_early = |said_us| now_us.saturating_sub(said_us) < COMPLAINT_US;
         if self.said == Some((from, error)) || self.said_us.is_some_and(is_early) {
@@ -184,7 +183,7 @@ impl Complaints {
     }
 }
 
-/// An address as people write it.
+/// An address in its usual notation.
 struct Written(Mac);
 
 impl std::fmt::Display for Written {

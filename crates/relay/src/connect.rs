@@ -1,4 +1,4 @@
-//! On the host's machine: HELLOs to the NIC stack's machine, until it answers.
+//! On the host's machine: HELLOs to the NIC stack's machine, until it responds.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -11,29 +11,29 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{Mac, frame_bytes, monotonic_us, seed, unix_us};
 
-/// A HELLO that is not answered is repeated after this time.
+/// Time until an unanswered HELLO is repeated.
 const REPEAT: Duration = Duration::from_millis(100);
 
-/// After so many, smaller frames are offered: there may be a switch on the way that does not take
-/// large ones.
+/// HELLOs of one frame size before a smaller one is offered: a switch on the path may drop large
+/// frames.
 const REPEATS_MAX: usize = 3;
 
-/// What every Ethernet carries, in bytes after the header.
+/// The payload that every Ethernet carries, in bytes after the header.
 const USUAL_FRAME_BYTES: u16 = 1500;
 
-/// Why no session has begun.
+/// Why no session began.
 #[derive(Debug)]
 pub enum ConnectError {
-    /// Nothing that counts has come.
+    /// No valid response arrived.
     NoAnswer {
-        /// How long it was waited for.
+        /// The time waited.
         waited: Duration,
     },
-    /// The NIC stack's machine refuses, as it seems: nothing authenticates a refusal.
+    /// Apparently the NIC stack's machine refused: refusals are not authenticated.
     Refused(HandshakeError),
     /// The link's frames are too small.
     SmallFrames,
-    /// It was asked to end.
+    /// `stop` became readable.
     Stopped,
     /// A system call failed.
     Io(io::Error),
@@ -63,7 +63,7 @@ pub fn connect(
         let mut initiator = Initiator::new(key, size, unix_us(), seed);
         initiator.hello(&mut frame);
         for _ in 0..REPEATS_MAX {
-            // One that cannot be sent now is repeated like one that was lost.
+            // A HELLO that cannot be sent now is repeated like a lost one.
             let _ = port.send(peer, &frame);
             let repeat = Instant::now() + REPEAT;
             while Instant::now() < repeat {

@@ -1,5 +1,5 @@
-//! What a relay does between two sleeps: records from the rings into the session, and back. No
-//! clock, no socket: the same code carries in the simulator.
+//! A relay's work between two sleeps: records from the rings into the session, and back. No clock
+//! and no socket, so that the simulator runs the same code.
 
 use contract::Event;
 use contract::channel::Corrupt;
@@ -9,90 +9,89 @@ use contract::ethernet::{End, Leaving, Session, translate};
 use crate::Mac;
 use crate::ring::Ring;
 
-/// Records taken from a worker's ring in a turn.
+/// Most records taken from a worker's ring in a turn.
 const RECORDS_MAX: usize = 128;
 
-/// Patience with what a NIC stack has said before it ended, in microseconds: connections are reset
-/// that speak TLS if the host does not hear of its end. A session that is silent is over soon
-/// after.
+/// Time limit for delivering a NIC stack's events after its end, in microseconds: without its
+/// [`Event::Ended`], the host must reset connections with TLS. A silent session ends soon after.
 pub const NIC_PARTING_US_MAX: u64 = 2_500_000;
 
-/// What a session that is over has brought waits so long for room in the host's rings, in
+/// Longest wait for room in the host's rings for the last records of an ended session, in
 /// microseconds.
 const LINGER_US_MAX: u64 = 500_000;
 
-/// Nothing acknowledges that a side has left, so it says so several times.
+/// Repeats of the unacknowledged frame that ends a session.
 const FAREWELLS: usize = 3;
 
-/// Why there is nothing more to carry.
+/// Why the exchange ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// The session has ended.
     Session(End),
-    /// The stack on this machine has broken its ring.
+    /// The stack on this machine has corrupted its ring.
     StackCorrupt,
-    /// All is said that the stack on this machine had to say before it ended, or it has taken too
-    /// long.
+    /// The stack on this machine ended, and its last records are acknowledged, or their time limit
+    /// has passed.
     Parted,
 }
 
-/// What differs from machine to machine.
+/// Roles of the machine.
 #[derive(Debug)]
 enum Side {
     Host,
     Nic {
         source_mac: Option<Mac>,
-        /// Workers in whose place it was said that they have ended.
+        /// Workers whose end was sent.
         ended: u16,
     },
-    /// There are no stacks: records are those of socket channels, and mean the same everywhere.
+    /// No stacks: records of socket channels need no translation.
     Sockets,
 }
 
 /// The stack on this machine is gone.
 #[derive(Clone, Copy, Debug)]
 struct Parting {
-    /// All must be said by then.
+    /// Time limit of its last records.
     until_us: u64,
 }
 
-/// What was taken from the rings.
+/// Result of emptying the rings.
 #[derive(Clone, Copy, Debug)]
 struct Collected {
     worked: bool,
-    /// Nothing is left in any.
+    /// All rings are empty.
     is_all: bool,
 }
 
-/// A session, and what passes between it and the rings of a machine.
+/// A session, and its exchange with the rings of a machine.
 ///
-/// When frames have come, each goes through [`Exchange::on_frame`]; then, and when the rings or
-/// [`Exchange::next_timeout_us`] say so, [`Exchange::turn`]. When that says that it is over,
-/// [`Exchange::leave`].
+/// Pass each received frame to [`Exchange::on_frame`]; then, and when the rings or
+/// [`Exchange::next_timeout_us`] require it, call [`Exchange::turn`]. After an error of the latter,
+/// call [`Exchange::leave`].
 #[derive(Debug)]
 pub struct Exchange {
     session: Session,
     side: Side,
     parting: Option<Parting>,
-    /// When the session was found to be over.
+    /// Time at which the session was found to be over.
     ended_us: Option<u64>,
     frame: Vec<u8>,
 }
 
 impl Exchange {
-    /// On the host's machine.
+    /// An exchange on the host's machine.
     pub fn for_host(session: Session) -> Exchange {
         Exchange::new(session, Side::Host)
     }
 
-    /// On the NIC stack's machine. Records are translated: times, and the address that packets come
-    /// from if there is a `source_mac`.
+    /// An exchange on the NIC stack's machine. Translates the times in records, and the source
+    /// address of packets if there is a `source_mac`.
     pub fn for_nic(session: Session, source_mac: Option<Mac>) -> Exchange {
         let ended = 0;
         Exchange::new(session, Side::Nic { source_mac, ended })
     }
 
-    /// On either of two nodes that carry socket channels: records stay as they are.
+    /// An exchange on either of two nodes with socket channels: records stay unchanged.
     pub fn for_sockets(session: Session) -> Exchange {
         Exchange::new(session, Side::Sockets)
     }
@@ -107,23 +106,23 @@ impl Exchange {
         }
     }
 
-    /// What has happened in the session.
+    /// Counters of the session.
     pub fn counters(&self) -> Counters {
         self.session.counters()
     }
 
-    /// True if all that was sent has been acknowledged, and neither side is about to leave.
+    /// Whether all sent records are acknowledged, and neither side is about to leave.
     pub fn is_quiet(&self) -> bool {
         self.session.is_quiet() && self.parting.is_none() && self.ended_us.is_none()
     }
 
-    /// True if a record can be taken from a ring. If not, records stay there until an
-    /// acknowledgment comes.
+    /// Whether records can be taken from the rings. If not, they stay there until an acknowledgment
+    /// comes.
     pub fn takes_records(&self) -> bool {
         self.session.has_room()
     }
 
-    /// When the next turn is due, at the latest.
+    /// Time of the next turn, at the latest.
     pub fn next_timeout_us(&self) -> u64 {
         let session_us = match self.ended_us {
             Some(ended_us) => ended_us + LINGER_US_MAX,
@@ -133,20 +132,20 @@ impl Exchange {
         parting.map_or(session_us, |parting| parting.until_us.min(session_us))
     }
 
-    /// A frame has come from the other machine.
+    /// Handles a frame from the other machine.
     pub fn on_frame(&mut self, now_us: u64, frame: &mut [u8]) -> Result<(), Dropped> {
         self.session.on_frame(now_us, frame)
     }
 
-    /// The stack on this machine is gone, all of it: only what it has said before is still to be
-    /// carried, until then at the latest. Behind the last event of a NIC stack, the host gets its
-    /// end.
+    /// Starts the end after the whole stack on this machine is gone: its earlier records are
+    /// forwarded, until then at the latest. The host gets [`Event::Ended`] after the last event of
+    /// a NIC stack.
     pub fn part(&mut self, until_us: u64) {
         let parting = self.parting.get_or_insert(Parting { until_us });
         parting.until_us = parting.until_us.min(until_us);
     }
 
-    /// A round of work; true if there was any. Frames leave through `send`.
+    /// Does a round of work; true if there was any. Frames leave through `send`.
     pub fn turn<R: Ring>(
         &mut self,
         now_us: u64,
@@ -174,7 +173,7 @@ impl Exchange {
         let Some(Parting { until_us }) = self.parting else {
             return ended.map_or(Ok(worked), Err);
         };
-        // The stack went first, and that is what is to be said.
+        // The stack ended first: report that.
         let has_said_all = has_said_last && !worked && self.session.is_quiet();
         if ended.is_some() || has_said_all || now_us >= until_us {
             return Err(Over::Parted);
@@ -182,7 +181,7 @@ impl Exchange {
         Ok(worked)
     }
 
-    /// It is over, and the other side hears of it, unless it knows.
+    /// Ends the session, and notifies the other side unless it ended the session itself.
     pub fn leave(&mut self, now_us: u64, why: Option<Leaving>, send: &mut dyn FnMut(&[u8])) {
         if let Some(why) = why {
             self.session.leave(why);
@@ -194,15 +193,14 @@ impl Exchange {
         }
     }
 
-    /// True if the host has still to be told what the session had brought before it was over.
+    /// Whether records that the session received before its end still wait for the host's rings.
     fn lingers(&mut self, now_us: u64) -> bool {
         let since_us = *self.ended_us.get_or_insert(now_us);
         let is_in_time = now_us.saturating_sub(since_us) < LINGER_US_MAX;
         matches!(self.side, Side::Host) && is_in_time && self.session.record().is_some()
     }
 
-    /// Says behind the last records of all workers that they have ended. False if there is no room
-    /// for all of that now.
+    /// Sends [`Event::Ended`] after the last records of all workers. False while there is no room.
     fn say_last(&mut self, workers: usize) -> bool {
         let Side::Nic { ended, .. } = &mut self.side else {
             return true;
@@ -218,13 +216,13 @@ impl Exchange {
         true
     }
 
-    /// Records from the session into the rings.
+    /// Moves records from the session into the rings.
     fn deliver<R: Ring>(&mut self, channels: &mut [R]) -> bool {
-        // A host that has left asks for nothing more.
+        // The commands of a host that has left are obsolete.
         if matches!(self.side, Side::Nic { .. }) && self.session.end().is_some() {
             return false;
         }
-        // Without the time on the other machine, nothing can be translated.
+        // Translation needs the offset to the other machine's clock.
         let Some(ahead_us) = self.session.peer_clock_ahead_us() else {
             return false;
         };
@@ -232,8 +230,8 @@ impl Exchange {
         while let Some((worker, record)) = self.session.record() {
             let channel = channels.get_mut(usize::from(worker));
             let Some(channel) = channel.filter(|_| record.len() <= R::RECORD_BYTES_MAX) else {
-                // Who has the key and says this is of another release; the stacks would not
-                // understand it.
+                // A peer that has the key but sends such records is of another release, which the
+                // stacks would not understand.
                 tracing::warn!(worker, bytes = record.len(), "a record for no worker here");
                 self.session.consume();
                 continue;
@@ -252,7 +250,7 @@ impl Exchange {
         worked
     }
 
-    /// Records from the rings into the session.
+    /// Moves records from the rings into the session.
     fn collect<R: Ring>(&mut self, channels: &mut [R]) -> Result<Collected, Corrupt> {
         let mut collected = Collected {
             worked: false,
@@ -278,8 +276,7 @@ impl Exchange {
                 };
                 collected.worked = true;
                 match self.side {
-                    // Nonsense may have been a tag; and whether it has ended is not for the stack
-                    // to say.
+                    // An invalid record may have been a tag, and only the relay may report the end.
                     Side::Nic { .. } if record.is_empty() || Event::is_ended(record) => {
                         return Err(Corrupt);
                     }
@@ -318,7 +315,7 @@ mod tests {
     struct Machines {
         now_us: u64,
         host: Exchange,
-        /// Of the host: rings that hold little.
+        /// Rings of the host, of the least capacity.
         host_rings: Vec<NicChannel>,
         hosts: Vec<HostChannel>,
         nic: Exchange,
@@ -373,7 +370,7 @@ mod tests {
             machines
         }
 
-        /// Each relay has a turn, and the host reads what it finds.
+        /// Gives each relay a turn, and reads the host's events.
         fn step(&mut self) {
             self.now_us += 1_000;
             let now_us = self.now_us;
@@ -486,7 +483,7 @@ mod tests {
         assert_eq!(machines.heard, [vec![], vec![]]);
     }
 
-    /// Records of a node, and those that have come to it.
+    /// The records that a node sends, and those that it received.
     #[derive(Default)]
     struct Records {
         said: std::collections::VecDeque<Vec<u8>>,
@@ -542,7 +539,7 @@ mod tests {
         }
     }
 
-    /// A ring that makes no sense.
+    /// A corrupt ring.
     struct Broken;
 
     impl Ring for Broken {

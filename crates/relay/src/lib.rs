@@ -1,22 +1,20 @@
-//! Relays: they take the place of the stack that is on another machine.
+//! Relays: each stands in for a stack on another machine.
 //!
 //! To the host stack a relay is a NIC stack, and to a NIC stack it is a host stack: it speaks the
-//! hello of [`contract::control`], holds the other end of the rings, and carries what comes through
-//! them over the link in a [`contract::ethernet::Session`]. So neither stack knows that the other
-//! is elsewhere, what happens on one machine costs what it costs without all this, and keys and raw
-//! sockets stay out of both stacks.
+//! hello of [`contract::control`], holds the other end of the rings, and forwards their records
+//! over the link in a [`contract::ethernet::Session`]. So neither stack knows that the other one is
+//! remote, local operation costs nothing extra, and keys and raw sockets stay out of both stacks.
 //!
 //! | Module | What it does |
 //! |---|---|
-//! | [`connect`] | on the host's machine: finds the NIC stack's machine and begins a session |
-//! | [`acceptor`] | on the NIC stack's machine: waits for hosts, lets in those who have the key |
-//! | [`exchange`] | on both: records between rings and session; what needs neither clock nor socket |
-//! | [`session`] | on both: clock, socket and sleep around that, until one side is gone |
+//! | [`connect`] | on the host's machine: reaches the NIC stack's machine and begins a session |
+//! | [`acceptor`] | on the NIC stack's machine: accepts hosts that have the key |
+//! | [`exchange`] | on both: records between rings and session, without clock or socket |
+//! | [`session`] | on both: clock, socket and sleep around the exchange, until one side is gone |
 //! | [`ring`] | the rings' ends, of either machine |
 //!
 //! This room may touch a clock, the rings' ends, a port for control frames. It knows no connections
-//! and no files, and of records only that they are some, but for one of its own: that a NIC stack
-//! has ended.
+//! and no files, and treats records as opaque, but for its own [`contract::Event::Ended`].
 
 #![forbid(unsafe_code)]
 
@@ -35,13 +33,13 @@ pub use session::{EndReason, Relay, RelaySession};
 /// The address of a network interface.
 pub type Mac = [u8; 6];
 
-/// Microseconds of `CLOCK_MONOTONIC`, by which the stacks of this machine go.
+/// Microseconds of `CLOCK_MONOTONIC`, the clock of this machine's stacks.
 fn monotonic_us() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
-/// Microseconds since 1970, which tell HELLOs from recorded ones.
+/// Microseconds since 1970, which distinguish HELLOs from replayed ones.
 fn unix_us() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
     now.tv_sec.max(0) as u64 * 1_000_000 + now.tv_nsec as u64 / 1000

@@ -1,52 +1,53 @@
-//! A ring's end, from which records are passed on as they are.
+//! A ring's end, from which records are forwarded unchanged.
 
 use std::os::fd::BorrowedFd;
 
 use contract::channel::{Channel, Corrupt, Full, HostChannel, HostSide, NicChannel, NicSide, Side};
 
-/// The end of a worker's channel that the stack on this machine does not have. What it does by
-/// default is what a ring does whose stack has not come yet.
+/// The end of a worker's channel in place of the remote stack. The default methods are those of a
+/// ring whose stack is not attached yet.
 pub trait Ring {
-    /// The longest record that it takes, in bytes.
+    /// The longest record that the stack accepts, in bytes.
     const RECORD_BYTES_MAX: usize = usize::MAX;
-    /// The next record from the stack; an empty one means nothing.
+    /// Receives the next record from the stack; an empty one is ignored.
     fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
         Ok(None)
     }
-    /// True if the stack can be sent a record of any length now.
+    /// Whether a record of any length can be sent to the stack now.
     fn has_room(&mut self) -> bool {
         false
     }
-    /// Sends the stack a record.
+    /// Sends a record to the stack.
     fn send_record(&mut self, _record: &[u8]) -> Result<(), Full> {
         Err(Full)
     }
-    /// Lets the stack know.
+    /// Publishes sent records, and wakes the stack.
     fn flush(&mut self) {}
-    /// Arms the wake-ups: for room, and if so, for records. False if there is something to do.
+    /// Arms the wake-up for room and, if `for_records`, for records. False if there is work
+    /// already.
     fn prepare_sleep(&mut self, _for_records: bool) -> bool {
         true
     }
-    /// Disarms them.
+    /// Disarms the wake-ups.
     fn finish_sleep(&mut self) {}
-    /// Answers the stack's heartbeat, or, if `is_due`, asks it for one. Returns how many it has
-    /// missed in a row.
+    /// Answers the stack's heartbeat or, if `is_due`, requests one from the stack. Returns the
+    /// number of missed heartbeats in a row.
     fn heartbeat(&mut self, _is_due: bool) -> u32 {
         0
     }
-    /// Readable when there is something to do.
+    /// A descriptor that is readable when there is work.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
 
-/// A ring whose stack has not come yet.
+/// A ring whose stack is not attached yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoStack;
 
 impl Ring for NoStack {}
 
-/// The side of a channel that a relay stands on.
+/// The side of a channel that a relay takes.
 pub trait RelaySide: Side + Sized {
     /// See [`Ring::heartbeat`].
     fn heartbeat(channel: &mut Channel<Self>, is_due: bool) -> u32;

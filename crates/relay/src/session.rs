@@ -1,4 +1,4 @@
-//! Between rings and link, until one side is gone.
+//! Runs a relay between rings and link, until one side is gone.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,36 +18,35 @@ use crate::exchange::{Exchange, NIC_PARTING_US_MAX, Over};
 use crate::ring::{NoStack, Ring};
 use crate::{Mac, monotonic_us};
 
-/// Frames taken in a turn.
+/// Most frames taken in a turn.
 const FRAMES_MAX: usize = 128;
 
-/// A relay that is never idle looks this often, in microseconds, whether it is to end.
+/// Interval at which a busy relay checks for its end, in microseconds.
 const END_CHECK_US: u64 = 10_000;
 
-/// Taking leave, for so long at most the relay of a host stack carries on what that has said, in
-/// microseconds.
+/// Longest time for the last records of a host stack after its end, in microseconds.
 const HOST_PARTING_US_MAX: u64 = 200_000;
 
-/// A NIC stack that is asked to end may take so long, in microseconds, and what it has said then so
-/// long to get to the host.
+/// Longest time for a NIC stack to end on request, in microseconds, and for its last records to
+/// reach the host after that.
 const NIC_END_US_MAX: u64 = 1_000_000;
 const HURRIED_PARTING_US_MAX: u64 = 500_000;
 
-/// How often the NIC stack is asked whether it lives, in microseconds.
+/// Interval of heartbeat requests to the NIC stack, in microseconds.
 const HEARTBEAT_US: u64 = HEARTBEAT_SECONDS * 1_000_000 / HEARTBEATS_MISSED_MAX as u64;
 
-/// How a session has ended.
+/// Why a session ended.
 #[derive(Debug)]
 pub enum EndReason {
-    /// In the session itself.
+    /// The session ended.
     Session(End),
     /// The stack on this machine has hung up.
     StackGone,
-    /// The stack on this machine has broken its ring.
+    /// The stack on this machine has corrupted its ring.
     StackCorrupt,
-    /// The NIC stack on this machine stands still: a worker has missed its heartbeats.
+    /// A worker of the NIC stack on this machine has missed its heartbeats.
     StackSilent,
-    /// It was asked to end.
+    /// `stop` became readable.
     Stopped,
     /// The host has begun another session.
     Superseded(Box<AcceptedHost>),
@@ -65,7 +64,7 @@ impl From<Over> for EndReason {
     }
 }
 
-/// A session with the rings that it stands for.
+/// A session, before its role is chosen.
 #[derive(Debug)]
 pub struct Relay<'a> {
     port: &'a mut ControlPort,
@@ -73,17 +72,17 @@ pub struct Relay<'a> {
     session: Session,
 }
 
-/// A session that is being carried.
+/// A running session.
 #[derive(Debug)]
 pub struct RelaySession<'a, 'd> {
     port: &'a mut ControlPort,
     peer: Mac,
     exchange: Exchange,
-    /// On the NIC stack's machine.
+    /// Present on the NIC stack's machine.
     acceptor: Option<&'d mut SessionAcceptor>,
-    /// The host has begun another session, which is kept up until this one has ended.
+    /// Another session that the host has begun; kept alive until this one has ended.
     next: Option<Box<AcceptedHost>>,
-    /// On the host's machine: the host process has not ended in order.
+    /// On the host's machine: the host process died without a farewell.
     has_host_died: bool,
 }
 
@@ -97,7 +96,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// On the host's machine.
+    /// Runs on the host's machine.
     pub fn for_host(self) -> RelaySession<'a, 'static> {
         RelaySession {
             port: self.port,
@@ -109,8 +108,8 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// On the NIC stack's machine: the door is answered meanwhile. Records are translated: times,
-    /// and the address that packets come from if there is a `source_mac`.
+    /// Runs on the NIC stack's machine, and answers HELLOs meanwhile. Translates the times in
+    /// records, and the source address of packets if there is a `source_mac`.
     pub fn for_nic<'d>(
         self,
         source_mac: Option<Mac>,
@@ -126,8 +125,8 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// On either of two nodes that carry socket channels. The door, if there is one, is answered
-    /// meanwhile.
+    /// Runs on either of two nodes with socket channels. Answers HELLOs meanwhile, if there is an
+    /// acceptor.
     pub fn for_sockets<'d>(
         self,
         acceptor: Option<&'d mut SessionAcceptor>,
@@ -144,10 +143,10 @@ impl<'a> Relay<'a> {
 }
 
 impl RelaySession<'_, '_> {
-    /// Keeps the session up while the stack on this machine, of so many workers, is being started:
-    /// until it has said something on `stack`, or hung up, or this time has passed. What the other
-    /// one says waits. If the session ends before, or `stop` becomes readable, it is to be left in
-    /// this way ([`RelaySession::leave_unmet`]).
+    /// Keeps the session alive while the stack on this machine, with this many workers, starts:
+    /// until `stack` is readable or hung up, or `patience` has passed. Records from the other side
+    /// wait. If the session ends first, or `stop` becomes readable, returns the reason for
+    /// [`RelaySession::leave_unmet`].
     pub fn await_stack(
         &mut self,
         workers: usize,
@@ -163,19 +162,20 @@ impl RelaySession<'_, '_> {
         }
     }
 
-    /// Carries until the stack hangs up `stack`, `stop` becomes readable, or the session ends.
-    /// Tells how it ended, and what the session has counted.
+    /// Forwards records until the stack hangs up `stack`, `stop` becomes readable, or the session
+    /// ends. Returns the reason, and the session's counters.
     ///
-    /// A NIC stack that is not wanted any more is asked to end by closing half of `stack`; it says
-    /// on until it has, and the host hears all of it, and that it was all. A host stack that closes
-    /// half of it awaits just that. If the host process has died, the other side gets word of it.
+    /// To end a NIC stack, the relay closes its writing half of `stack`; it forwards the stack's
+    /// events until that hangs up, and then [`contract::Event::Ended`]. A host stack that closes
+    /// its writing half waits for the same. If the host process has died, the other side is
+    /// notified.
     pub fn run<R: Ring>(
         mut self,
         channels: &mut [R],
         stack: BorrowedFd<'_>,
         stop: BorrowedFd<'_>,
     ) -> (EndReason, Counters) {
-        // Whatever is asked of poll(2), it tells of both halves being closed.
+        // poll(2) reports the close of both halves regardless of the requested events.
         let gone = (stack, PollFlags::empty());
         let is_nic = self.acceptor.is_some();
         let mut ending = if is_nic {
@@ -202,8 +202,8 @@ impl RelaySession<'_, '_> {
         self.leave(ending)
     }
 
-    /// Carries for a ring whose other end is in this process, until `stop` becomes readable or the
-    /// session ends. Tells how it ended, and what the session has counted.
+    /// Forwards records of a ring whose other end is in this process, until `stop` becomes readable
+    /// or the session ends. Returns the reason, and the session's counters.
     pub fn run_alone<R: Ring>(
         mut self,
         channel: &mut R,
@@ -216,8 +216,8 @@ impl RelaySession<'_, '_> {
         self.leave(ending)
     }
 
-    /// Ends the session in this way. The stack on this machine, of so many workers, was never met:
-    /// it has said nothing, and nothing has left it.
+    /// Ends the session before the stack on this machine, with this many workers, was attached: the
+    /// stack received no records and sent none.
     pub fn leave_unmet(mut self, workers: usize, mut ending: EndReason) -> (EndReason, Counters) {
         if let EndReason::Superseded(accepted) = ending {
             self.next = Some(accepted);
@@ -229,7 +229,7 @@ impl RelaySession<'_, '_> {
         self.leave(ending)
     }
 
-    /// Ends the session in this way, and tells the other side, if it does not know.
+    /// Ends the session, and notifies the other side unless it ended the session itself.
     fn leave(mut self, mut ending: EndReason) -> (EndReason, Counters) {
         if let Some(accepted) = self.next.take() {
             ending = EndReason::Superseded(accepted);
@@ -251,7 +251,8 @@ impl RelaySession<'_, '_> {
         (ending, self.exchange.counters())
     }
 
-    /// `until_us`: as if the stack had gone then. `stack`: what shows that it has.
+    /// `until_us`: time limit, treated as the stack's end. `stack`: socket and events that show its
+    /// end.
     fn carry<R: Ring>(
         &mut self,
         channels: &mut [R],
@@ -305,12 +306,12 @@ impl RelaySession<'_, '_> {
         }
     }
 
-    /// A round of work; true if there was any.
+    /// Does a round of work; true if there was any.
     fn turn<R: Ring>(&mut self, channels: &mut [R], now_us: u64) -> Result<bool, EndReason> {
         let received = self.receive(now_us)?;
         let (port, peer) = (&*self.port, self.peer);
         let worked = self.exchange.turn(now_us, channels, &mut |frame| {
-            // What the link does not take now is lost, and repeated.
+            // A frame that the link drops is repeated.
             let _ = port.send(peer, frame);
         })?;
         if let Some(next) = &mut self.next {
@@ -323,7 +324,7 @@ impl RelaySession<'_, '_> {
         Ok(received || worked)
     }
 
-    /// Frames from the link.
+    /// Handles frames from the link.
     fn receive(&mut self, now_us: u64) -> Result<bool, EndReason> {
         let RelaySession {
             port,
@@ -353,13 +354,13 @@ impl RelaySession<'_, '_> {
             }
         });
         for (to, answer) in answers {
-            // Lost, it will be asked for again.
+            // If the answer is lost, the host repeats its HELLO.
             let _ = port.send(to, &answer);
         }
         Ok(taken.map_err(EndReason::Io)? > 0)
     }
 
-    /// How long the stack's last words may take, in microseconds.
+    /// Time limit of the stack's last records, in microseconds.
     fn patience_us(&self) -> u64 {
         match self.acceptor {
             Some(_) => NIC_PARTING_US_MAX,
@@ -367,7 +368,7 @@ impl RelaySession<'_, '_> {
         }
     }
 
-    /// Carries on what the stack has said before it hung up. The host may begin another session
+    /// Forwards the last records of a stack that hung up. The host may begin another session
     /// meanwhile.
     fn part<R: Ring>(&mut self, channels: &mut [R], patience_us: u64) {
         self.exchange.part(monotonic_us() + patience_us);
@@ -379,16 +380,16 @@ impl RelaySession<'_, '_> {
             match self.turn(channels, now_us) {
                 Ok(true) => {}
                 Ok(false) => self.nap(),
-                // The stack went first, and that is what is to be said.
+                // The stack ended first: report that.
                 Err(_) => return,
             }
         }
     }
 
-    /// Asks the NIC stack on this machine to end, and carries on what it says until it has. If that
-    /// takes too long, the host is not told that it has ended.
+    /// Requests the end of the NIC stack on this machine, and forwards its events until then. After
+    /// the time limit, the host gets no [`contract::Event::Ended`].
     fn dismiss<R: Ring>(&mut self, channels: &mut [R], stack: BorrowedFd<'_>) {
-        // The host process may live.
+        // The host process may be alive.
         send_farewell(stack);
         if shutdown(stack, Shutdown::Write).is_err() {
             return;
@@ -408,7 +409,7 @@ impl RelaySession<'_, '_> {
         self.part(channels, HURRIED_PARTING_US_MAX);
     }
 
-    /// Waits a little for a frame.
+    /// Waits briefly for a frame.
     fn nap(&self) {
         let port = self.port.as_fd();
         let brief = Timespec {
@@ -418,7 +419,7 @@ impl RelaySession<'_, '_> {
         let _ = poll(&mut [PollFd::new(&port, PollFlags::IN)], Some(&brief));
     }
 
-    /// Arms the rings' wake-ups; false if there is something to do.
+    /// Arms the rings' wake-ups; false if there is work.
     fn prepare_sleep<R: Ring>(&self, channels: &mut [R]) -> bool {
         let takes_records = self.exchange.takes_records();
         let mut quiet = true;
@@ -461,7 +462,7 @@ impl RelaySession<'_, '_> {
     }
 }
 
-/// True if the other end of a socket is closed, and not only half of it.
+/// Whether the other end of a socket is fully closed, not only one half.
 fn has_hung_up(stack: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(stack, PollFlags::empty())];
     let now = Timespec {
@@ -487,8 +488,8 @@ mod tests {
 
     const KEY: PreSharedKey = PreSharedKey::new([7; 32]);
 
-    /// A stack that has said nothing, and is found to be gone when the relay has slept. The host's
-    /// frame arrives right then.
+    /// A stack without records that is found to be gone after the relay's sleep. The host's frame
+    /// arrives at that moment.
     struct Gone<'a> {
         host: &'a ControlPort,
         to: Mac,
@@ -535,7 +536,7 @@ mod tests {
             let mut accepted = acceptor.on_frame(far.mac(), &mut first, None).unwrap();
             let (_, second) = knock(&mut acceptor, far.mac(), 2);
 
-            // It stays unacknowledged, so there is something to part with.
+            // The record stays unacknowledged, so parting has work.
             accepted.session.send(0, b"the last record").unwrap();
             let gone = Gone {
                 host: &far,
@@ -560,7 +561,7 @@ mod tests {
         });
     }
 
-    /// What a NIC stack says, and its relay takes from the ring.
+    /// Records of a NIC stack in a ring.
     struct Says<'a>(&'a Mutex<VecDeque<Vec<u8>>>, Vec<u8>);
 
     impl Ring for Says<'_> {
@@ -588,8 +589,8 @@ mod tests {
         }
     }
 
-    /// The host's machine, until its session is over: what it has heard, and how it ended.
-    /// Meanwhile it begins another one, with this frame.
+    /// Runs the host's machine until its session is over; returns its records and the end.
+    /// Meanwhile it begins another session, with this frame.
     fn host_machine(
         far: &mut ControlPort,
         to: Mac,
@@ -717,7 +718,7 @@ mod tests {
         });
     }
 
-    /// A stack that notes what it receives.
+    /// A stack that keeps received records.
     struct Told<'a>(&'a std::cell::RefCell<Vec<Vec<u8>>>);
 
     impl Ring for Told<'_> {

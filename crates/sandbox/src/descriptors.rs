@@ -1,18 +1,18 @@
-//! How many descriptors a process may have open, and which it inherits.
+//! The limit on a process's open descriptors, and the descriptors that it inherits.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use failure::Failure;
 
-/// What every process of a server has open in any case, generously.
+/// Descriptors of each process in any case, generously.
 const EACH: u64 = 32;
 
-/// What each NIC stack takes of the supervisor and of the host process besides its workers' event
-/// descriptors.
+/// Descriptors of each NIC stack in the supervisor and in the host process, without its workers'
+/// event descriptors.
 const NIC_STACK: u64 = 8;
 
-/// The usual soft limit of 1024 is that of programs that use `select`. A NIC stack for which there
-/// is no room is refused.
+/// Raises the soft limit to the hard limit: the usual 1024 is for programs that use `select`. A NIC
+/// stack without room is refused.
 pub fn raise() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -24,15 +24,15 @@ pub fn raise() {
     }
 }
 
-/// How many applications may hold of this process's, all together; and a process of the same limit
-/// likewise. A sixteenth, and at least 256, is for the server itself.
+/// Most descriptors of this process that all applications together may hold; the same for another
+/// process with this limit. A sixteenth, and at least 256, is for the server itself.
 pub fn for_applications() -> u64 {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     limit - (limit / 16).max(256).min(limit / 2)
 }
 
-/// Closes every descriptor but standard input, output and error: Landlock governs opening, not what
-/// is open already. Call it before anything is opened.
+/// Closes every descriptor but standard input, output and error: Landlock governs opening, not open
+/// descriptors. Call it before anything is opened.
 pub fn close_inherited() {
     let names = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
     let numbers: Vec<i32> = names
@@ -44,8 +44,8 @@ pub fn close_inherited() {
     }
 }
 
-/// Fails unless a server with so many NIC stacks, of so many workers each, may have as many open as
-/// it needs.
+/// Fails if the limit is too low for a server with this many NIC stacks, of this many workers each;
+/// else raises the soft limit.
 pub fn require(nic_stacks: usize, workers: u16) -> Result<(), Failure> {
     let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     check(limit, nic_stacks, workers)?;

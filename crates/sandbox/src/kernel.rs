@@ -1,4 +1,4 @@
-//! What the kernel must be able to do, found out before anything is set up.
+//! Required kernel features, checked before any setup.
 
 use landlock::{ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr};
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags, SealFlags};
@@ -7,16 +7,16 @@ use rustix::net::{AddressFamily, SocketType};
 
 use failure::Failure;
 
-/// The answers of the running kernel.
+/// Results of probing the running kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
     /// `openat2` with `RESOLVE_BENEATH`: files are opened strictly below the root.
     pub openat2: Result<(), Errno>,
     /// Landlock, first ABI: the host process locks itself out of the file system.
     pub landlock: Result<(), Errno>,
-    /// System call filters: no process can do more than it needs to.
+    /// System call filters: each process is limited to the calls that it needs.
     pub seccomp: Result<(), Errno>,
-    /// Sealed memory files: the rings between the stacks cannot be pulled away.
+    /// Sealed memory files: a ring between the stacks cannot be truncated.
     pub memfd_seals: Result<(), Errno>,
     /// Packet sockets.
     pub packet_sockets: Result<(), Errno>,
@@ -98,7 +98,7 @@ fn probe_openat2() -> Result<(), Errno> {
 }
 
 fn probe_landlock() -> Result<(), Errno> {
-    // The crate tells only that the hard requirement is not met; both causes read the same.
+    // The crate reports only that the hard requirement is unmet, the same for both causes.
     let unsupported = |_| Errno::OPNOTSUPP;
     Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -125,8 +125,8 @@ fn probe_memfd_seals() -> Result<(), Errno> {
 
 fn probe_packet_sockets() -> Result<(), Errno> {
     match rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, None) {
-        // Without the privilege the question stays open; the privilege is asked for by its own
-        // name.
+        // Without the privilege, the probe is inconclusive; a missing privilege is reported by
+        // [`crate::privileges`].
         Ok(_) | Err(Errno::PERM | Errno::ACCESS) => Ok(()),
         Err(errno) => Err(errno),
     }
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn this_kernel_is_asked() {
-        // Splitway's tests run where Splitway runs.
+        // Splitway's tests run on supported kernels only.
         assert_eq!(Features::probe(), ALL);
     }
 }

@@ -1,14 +1,13 @@
-//! What processes give up for good before they deal with strangers, what they need, and what they
-//! may have.
+//! Confinement of processes before they handle untrusted input, and their requirements and limits.
 //!
 //! | Module | Its one idea |
 //! |---|---|
-//! | [`lockdown`] | Landlock rulesets and capabilities: no process can open what it does not serve |
+//! | [`lockdown`] | Landlock rulesets and capabilities: access to unserved files is denied |
 //! | [`seccomp`] | the system calls that a process may still make |
-//! | [`privileges`] | capabilities that a command needs, and what to say when one is missing |
+//! | [`privileges`] | capabilities that a command needs, and the error when one is missing |
 //! | [`kernel`] | features that the kernel must have |
-//! | [`descriptors`] | the limit on open descriptors, and those that are inherited |
-//! | [`memory_limit`] | memory that the control group may use |
+//! | [`descriptors`] | the limit on open descriptors, and inherited ones |
+//! | [`memory_limit`] | memory available to the control group |
 //!
 //! A process calls them in this order, and serves only after the last:
 //!

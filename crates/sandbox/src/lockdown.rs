@@ -1,4 +1,5 @@
-//! What processes give up for good, before they deal with a stranger.
+//! Landlock rulesets and capabilities: privileges that processes drop before they handle untrusted
+//! input.
 //!
 //! The host process locks itself out of the whole file system: it could not read content even if an
 //! attacker ran in it. The NIC process keeps read access below its root and nothing else. Both keep
@@ -30,17 +31,17 @@ const ABI_NEWEST: ABI = ABI::V7;
 pub struct LockedOut {
     /// Version of Landlock's interface that enforces it.
     pub landlock_abi: u32,
-    /// What could be opened before and cannot be opened any more.
+    /// A directory that could be opened before, and cannot be opened any more.
     pub probe: PathBuf,
-    /// The kernel's answer to the attempt.
+    /// The kernel's error for that attempt.
     pub probe_errno: i32,
 }
 
-/// Locks the calling thread, and all it will spawn, out of the file system, and proves it: `probe`,
-/// a directory that could be opened so far, cannot be opened any more. Call it before there are
-/// threads.
+/// Locks the calling thread, and all its later threads and children, out of the file system, and
+/// proves it: `probe`, a directory that could be opened so far, cannot be opened any more. Call it
+/// before there are threads.
 pub fn lock_out(probe: &Path) -> Result<LockedOut, Failure> {
-    // Without this, a directory closed to this user anyway would pass for a proof.
+    // Otherwise, a directory closed to this user anyway would pass for a proof.
     open_directory(probe)
         .map_err(|errno| Failure::input(format!("root {}", probe.display()), errno))?;
     check_inherited(probe)?;
@@ -61,8 +62,8 @@ pub fn lock_out(probe: &Path) -> Result<LockedOut, Failure> {
     }
 }
 
-/// Confines the calling thread, and all it will spawn, to reading below `root`. Returns the version
-/// of Landlock's interface that enforces it.
+/// Confines the calling thread, and all its later threads and children, to reading below `root`.
+/// Returns the version of Landlock's interface that enforces it.
 pub fn confine_to(root: BorrowedFd<'_>) -> Result<u32, Failure> {
     confine(|ruleset| {
         ruleset.add_rule(PathBeneath::new(
@@ -72,7 +73,7 @@ pub fn confine_to(root: BorrowedFd<'_>) -> Result<u32, Failure> {
     })
 }
 
-/// Where the C library finds out how names are resolved, and what it takes for that.
+/// Files of the C library's name resolution: its configuration and its modules.
 const NAME_SERVICE: [&str; 12] = [
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -91,9 +92,9 @@ const NAME_SERVICE: [&str; 12] = [
 /// The port of DNS over TCP.
 const DNS_PORT: u16 = 53;
 
-/// Confines the calling thread, and all it will spawn, to writing below `directory`, to resolving
-/// names and to connecting to these ports. Returns the version of Landlock's interface that
-/// enforces it.
+/// Confines the calling thread, and all its later threads and children, to writing below
+/// `directory`, to resolving names and to connecting to these ports. Returns the version of
+/// Landlock's interface that enforces it.
 pub fn confine_to_writing(directory: BorrowedFd<'_>, ports: &[u16]) -> Result<u32, Failure> {
     let write = AccessFs::ReadFile
         | AccessFs::ReadDir
@@ -127,13 +128,14 @@ pub fn confine_to_writing(directory: BorrowedFd<'_>, ports: &[u16]) -> Result<u3
     })
 }
 
-/// Confines the calling thread, and all it will spawn, to what is open already. Returns the version
-/// of Landlock's interface that enforces it.
+/// Confines the calling thread, and all its later threads and children, to open descriptors.
+/// Returns the version of Landlock's interface that enforces it.
 pub fn confine_to_nothing() -> Result<u32, Failure> {
     confine(Ok)
 }
 
-/// Keeps no capability but those in `keep`, in the calling thread and all it will spawn, for good.
+/// Drops all capabilities but those in `keep` for good, in the calling thread and all its later
+/// threads and children.
 pub fn keep_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
     let drop = || -> rustix::io::Result<()> {
         rustix::thread::set_no_new_privs(true)?;
@@ -152,8 +154,8 @@ pub fn keep_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
     drop().map_err(|errno| Failure::broken("dropping capabilities", errno))
 }
 
-/// Keys that the process holds, of connections and of certificates, are to be in no file, whatever
-/// it dies of. A debugger of root's can still look at it, and no other process.
+/// Prevents core dumps: the process's keys, of connections and of certificates, must never be
+/// written to a file. Only root can still debug the process.
 pub fn forbid_core_dumps() -> Result<(), Failure> {
     let forbid = || -> rustix::io::Result<()> {
         let nothing = Rlimit {
@@ -161,14 +163,14 @@ pub fn forbid_core_dumps() -> Result<(), Failure> {
             maximum: Some(0),
         };
         rustix::process::setrlimit(Resource::Core, nothing)?;
-        // The limit does not bind a program that core dumps are piped into (core(5)).
+        // The limit does not bind a program that receives core dumps by a pipe (core(5)).
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
     };
     forbid().map_err(|errno| Failure::broken("forbidding core dumps", errno))
 }
 
-/// Landlock governs opening, not what is open already. Fails if the parent process has handed
-/// down a descriptor through which a file below `root` could be read.
+/// Fails if the parent process has passed on a descriptor that could read a file below `root`:
+/// Landlock governs opening, not open descriptors.
 fn check_inherited(root: &Path) -> Result<(), Failure> {
     let what = "looking at the descriptors of the host process";
     let failed = |error: std::io::Error| Failure::broken(what, error);
@@ -201,7 +203,7 @@ fn check_inherited(root: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// proc(5): the flags with which a descriptor was opened, in octal. When in doubt, readable.
+/// Whether a descriptor is readable, by the octal flags in its proc(5) entry. When in doubt, true.
 fn is_readable(descriptor: &OsStr) -> bool {
     let info =
         fs::read_to_string(Path::new("/proc/self/fdinfo").join(descriptor)).unwrap_or_default();
@@ -214,7 +216,7 @@ fn is_readable(descriptor: &OsStr) -> bool {
 }
 
 fn open_directory(path: &Path) -> rustix::io::Result<()> {
-    // Not O_PATH: Landlock lets that pass, since nothing can be read through it.
+    // Landlock allows O_PATH, which cannot read, so the probe uses O_RDONLY.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty())?;
     Ok(())
@@ -252,7 +254,7 @@ mod tests {
 
     use super::*;
 
-    /// Restrictions are the thread's own: give each test one to lose.
+    /// Restrictions bind one thread: each test runs in a thread of its own.
     fn in_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         std::thread::spawn(work).join().unwrap()
     }
@@ -359,7 +361,7 @@ mod tests {
             assert!(fs::write("/etc/hosts", "changed").is_err());
             fs::read("/etc/hosts").unwrap();
             TcpStream::connect(known_to).unwrap();
-            // Landlock knows of ports since Linux 6.7.
+            // Landlock restricts ports since Linux 6.7.
             assert!(abi < 4 || TcpStream::connect(unknown_to).is_err());
         });
     }

@@ -1,18 +1,17 @@
-//! How much memory there is: what the control group of this process may use (cgroup v2,
-//! `memory.max`), what of that and of the machine's memory is left, and what is set aside as huge
-//! pages.
+//! Available memory: the limit of this process's control group (cgroup v2, `memory.max`), the rest
+//! of that limit and of the machine's memory, and reserved huge pages.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// The least of the limits of the process's own group and of those around it, in bytes; `None` if
-/// there is none. Ask before the process is locked out of the file system.
+/// The lowest limit of the process's own group and of its ancestors, in bytes; `None` if there is
+/// none. Call it before the process is locked out of the file system.
 pub fn limit_bytes() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     limit_below(Path::new("/sys/fs/cgroup"), &groups)
 }
 
-/// Memory of the machine that is set aside as huge pages of 2 MiB, free or not, in bytes.
+/// Memory of the machine that is reserved as huge pages of 2 MiB, free or not, in bytes.
 pub fn huge_bytes_set_aside() -> u64 {
     let count = fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
     let count = count.ok().and_then(|count| count.trim().parse().ok());
@@ -22,13 +21,13 @@ pub fn huge_bytes_set_aside() -> u64 {
 /// Memory of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineMemory {
-    /// All of it with swap space, in bytes.
+    /// Memory with swap space, in bytes.
     pub total_bytes: u64,
-    /// Free, or to be had by dropping caches or swapping, in bytes.
+    /// Memory that is free, or would be after dropping caches or swapping, in bytes.
     pub available_bytes: u64,
 }
 
-/// That of this machine; `None` where the kernel does not say.
+/// Reads the memory of this machine; `None` if the kernel does not report it.
 pub fn machine() -> Option<MachineMemory> {
     parse_machine(&fs::read_to_string("/proc/meminfo").ok()?)
 }
@@ -45,8 +44,8 @@ fn parse_machine(meminfo: &str) -> Option<MachineMemory> {
     })
 }
 
-/// What is left of the limits of the process's own group and of those around it, in bytes, as
-/// [`limit_bytes`]. Cached files count as left.
+/// The rest of the limits of the process's own group and of its ancestors, in bytes, as
+/// [`limit_bytes`]. Cached files count as free.
 pub fn left_bytes() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let mount = Path::new("/sys/fs/cgroup");
@@ -72,15 +71,15 @@ fn left_in(group: &Path) -> Option<u64> {
 fn limit_below(mount: &Path, groups: &str) -> Option<u64> {
     groups_below(mount, groups)
         .filter_map(|group| fs::read_to_string(group.join("memory.max")).ok())
-        // Without a limit it says `max`.
+        // `max` is no limit.
         .filter_map(|limit| limit.trim().parse().ok())
         .min()
 }
 
-/// The directories of the process's own group and of those around it.
+/// The directories of the process's own group and of its ancestors.
 fn groups_below(mount: &Path, groups: &str) -> impl Iterator<Item = PathBuf> {
     let own = groups.lines().find_map(|line| line.strip_prefix("0::/"));
-    // Within a namespace of its own, the group may lie outside of what is mounted: `/../other`.
+    // In a cgroup namespace, the group may lie outside of the mount: `/../other`.
     let own = own.map(|own| {
         let names = Path::new(own).components();
         let names = names.filter(|name| matches!(name, Component::Normal(_)));

@@ -1,18 +1,19 @@
-//! Which capabilities an undertaking needs, and what to say when one is missing.
+//! Capabilities that a command needs, and the error when one is missing.
 
 use rustix::thread::{CapabilitySet, capabilities};
 
 use failure::Failure;
 
-/// To create the veth pair, put one end into a namespace of its own, and send packets there.
+/// Capabilities for creating the veth pair, moving one end into a namespace, and sending packets
+/// there.
 pub const FOR_VETH_PAIR: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::NET_RAW)
     .union(CapabilitySet::SYS_ADMIN);
 
-/// To send and receive packets on an interface that exists.
+/// Capabilities for sending and receiving packets on an existing interface.
 pub const FOR_DEVICE: CapabilitySet = CapabilitySet::NET_RAW;
 
-/// Capabilities that Splitway asks for, as `setcap` and manual pages spell them.
+/// Names of the capabilities that Splitway needs, as in `setcap` and manual pages.
 const NAMES: [(CapabilitySet, &str); 3] = [
     (CapabilitySet::NET_ADMIN, "cap_net_admin"),
     (CapabilitySet::NET_RAW, "cap_net_raw"),

@@ -1,13 +1,13 @@
-//! Which system calls a process may still make once it serves; see `docs/confinement.md`.
+//! The system calls that a process may still make once it serves; see `docs/confinement.md`.
 //!
-//! What is on its list is allowed. Calls that name a file, and are not on the list, are refused
-//! with `EPERM`: the C library and the runtime try some of them and live without. Everything else
-//! ends the process at once, with `SIGSYS`. A call that is missing here is found by `strace -f` on
-//! the process, or by the kernel's log.
+//! Each process has a list of allowed calls. Calls that name a file, and are not on the list, fail
+//! with `EPERM`: the C library and the runtime try some of these calls and work without. Any other
+//! call kills the process at once, with `SIGSYS`. To find a call missing from a list, use `strace
+//! -f` on the process, or the kernel's log.
 //!
-//! The fetcher is an exception: names are resolved by modules of the machine's own
-//! (nsswitch.conf(5)), and it is unknown what all of them do. It is refused what is not on its
-//! list, and ended by what no module has a reason for.
+//! The fetcher is an exception: names are resolved by modules of the machine (nsswitch.conf(5)),
+//! whose calls are unknown. Calls that are not on its list fail, and those that no module has a
+//! reason for kill it.
 
 use std::collections::BTreeMap;
 
@@ -19,41 +19,41 @@ use seccompiler::{
 
 use failure::Failure;
 
-/// Which process is to be confined.
+/// The process to confine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The host stack: a packet socket, rings, and new ones when a NIC process follows another.
+    /// The host stack: a packet socket, rings, and new ones for each further NIC process.
     Host,
-    /// The NIC stack, when its workers have all that they need: files below its root, rings, a
+    /// The NIC stack, once its workers have all their resources: files below its root, rings, a
     /// packet socket.
     Nic,
-    /// A relay: a packet socket, and the rings that it is about to get.
+    /// A relay on the host's machine: a packet socket, and the rings that it is about to receive.
     HostRelay,
     /// A relay on the NIC stack's machine: a packet socket, and new rings for each NIC process.
     NicRelay,
-    /// The observer process: files and a listener that are open, and threads.
+    /// The observer process: open files and an open listener, and threads.
     Observer,
-    /// The broker: a listener that is open, the sockets of those who connect, and what it makes for
-    /// them: memory files, eventfds and pairs of Unix sockets.
+    /// The broker: an open listener, the sockets of its clients, and the objects that it makes for
+    /// clients: memory files, eventfds and pairs of Unix sockets.
     Broker,
     /// The gate of a stack node: a packet socket, connections to the broker, and the memory of
     /// applications.
     Gate,
-    /// The fetcher: files in the cache directory, connections to origins, whatever resolves names,
-    /// and threads.
+    /// The fetcher: files in the cache directory, connections to origins, name resolution, and
+    /// threads.
     Fetcher,
 }
 
-/// A call, and what its arguments must be: one of these rules, or anything if there is none.
+/// A call, and the rules for its arguments, one of which must match; without rules, any arguments.
 type Call = (c_long, Vec<SeccompRule>);
 
-/// `prctl(PR_GET_AUXV)`, Linux 6.4: how libraries ask where the vDSO is.
+/// `prctl(PR_GET_AUXV)`, Linux 6.4: libraries find the vDSO with it.
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
 /// `IORING_REGISTER_BUFFERS_UPDATE` of `linux/io_uring.h`.
 const IORING_REGISTER_BUFFERS_UPDATE: u64 = 16;
 
-/// Takes all other system calls from all threads of the calling process, for good.
+/// Forbids all other system calls to all threads of the calling process, for good.
 pub fn allow_only(kind: Kind) -> Result<(), Failure> {
     install(kind, seccompiler::apply_filter_all_threads)
 }
@@ -64,7 +64,7 @@ fn install(
 ) -> Result<(), Failure> {
     let what = "confining the process with seccomp";
     let filters = filters(kind).map_err(|error| Failure::broken(what, error))?;
-    // The last one is the one that also forbids to install any.
+    // The last filter forbids further ones.
     for filter in filters {
         apply(&filter).map_err(|error| {
             Failure::input(what, error).remedy(
@@ -76,14 +76,13 @@ fn install(
     Ok(())
 }
 
-/// A call is decided by the strictest answer of these, in the order in which they are to be
-/// installed.
+/// The filters in order of installation; for each call, the strictest verdict counts.
 fn filters(kind: Kind) -> Result<Vec<BpfProgram>, BackendError> {
     let allowed = allowed(kind)?;
     let refused = NAMES_A_FILE
         .iter()
         .filter(|call| !allowed.contains_key(call));
-    // The C library falls back on clone(2), whose flags can be looked at.
+    // The C library falls back to clone(2), whose flags a filter can inspect.
     let missing = [libc::SYS_clone3];
     let filter = |calls, (answer, otherwise)| -> Result<BpfProgram, BackendError> {
         let architecture = std::env::consts::ARCH.try_into()?;
@@ -111,7 +110,8 @@ fn filters(kind: Kind) -> Result<Vec<BpfProgram>, BackendError> {
     Ok(filters)
 }
 
-/// What ends the fetcher: running something, looking into others, serving, and ways around filters.
+/// Calls that kill the fetcher: executing programs, inspecting other processes, serving, and
+/// bypassing filters.
 const DEADLY: &[c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -140,7 +140,7 @@ const NAMES_A_FILE: &[c_long] = &[
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
     libc::SYS_getcwd,
-    // Arm has only those that begin at a directory.
+    // Arm has only the calls relative to a directory.
     #[cfg(target_arch = "x86_64")]
     libc::SYS_open,
     #[cfg(target_arch = "x86_64")]
@@ -160,7 +160,7 @@ fn allowed(kind: Kind) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendErro
         Kind::Nic => (
             NIC,
             vec![
-                // Another thread to read in.
+                // A further thread for reading.
                 (libc::SYS_clone, vec![is_a_thread()?]),
                 (
                     libc::SYS_io_uring_register,
@@ -211,8 +211,7 @@ fn allowed(kind: Kind) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendErro
     Ok(calls)
 }
 
-/// What any process does: memory, threads that there are, descriptors that are open, signals, and
-/// its end.
+/// Calls of every process: memory, existing threads, open descriptors, signals, and exiting.
 const COMMON: &[c_long] = &[
     libc::SYS_brk,
     libc::SYS_munmap,
@@ -231,9 +230,9 @@ const COMMON: &[c_long] = &[
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
     libc::SYS_sigaltstack,
-    // What a system call that a stop has interrupted goes on as.
+    // Resumes a system call that a stop interrupted.
     libc::SYS_restart_syscall,
-    // Mostly answered without the kernel, but not with every clock.
+    // Usually served by the vDSO, but not for every clock.
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
@@ -255,28 +254,28 @@ const HOST: &[c_long] = &[
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
-    // Rings for a NIC process that follows another.
+    // Rings for a further NIC process.
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
     libc::SYS_fstat,
     libc::SYS_mlock2,
     libc::SYS_eventfd2,
-    // Asks a NIC process to end whose last words are needed.
+    // Requests the end of a NIC process whose last events are needed.
     libc::SYS_shutdown,
 ];
 
 const NIC: &[c_long] = &[
-    // Landlock says where.
+    // Landlock restricts the paths.
     libc::SYS_openat2,
     libc::SYS_fstat,
-    // What a file system is: a disk's, or one that may hang.
+    // Distinguishes a disk's file system from one that may hang.
     libc::SYS_fstatfs,
     libc::SYS_statx,
-    // What is in a directory.
+    // Reads a directory.
     libc::SYS_getdents64,
     libc::SYS_lseek,
     libc::SYS_pread64,
-    // The ring takes reads only.
+    // The ring is restricted to reads.
     libc::SYS_io_uring_enter,
 ];
 
@@ -288,11 +287,11 @@ const DOOR: &[c_long] = &[
     libc::SYS_fstat,
     libc::SYS_mlock2,
     libc::SYS_eventfd2,
-    // Asks a NIC process to end whose last words are needed.
+    // Requests the end of a NIC process whose last events are needed.
     libc::SYS_shutdown,
 ];
 
-/// Clients of the admin listener each have a thread.
+/// Each client of the admin listener has a thread.
 const OBSERVER: &[c_long] = &[
     libc::SYS_accept4,
     libc::SYS_setsockopt,
@@ -301,7 +300,7 @@ const OBSERVER: &[c_long] = &[
     libc::SYS_fstat,
 ];
 
-/// It makes what others share, and opens and connects nothing.
+/// Makes shared objects; opens and connects nothing.
 const BROKER: &[c_long] = &[
     libc::SYS_accept4,
     libc::SYS_epoll_create1,
@@ -312,24 +311,24 @@ const BROKER: &[c_long] = &[
     libc::SYS_ftruncate,
     libc::SYS_fstat,
     libc::SYS_eventfd2,
-    // Nothing is read from a handle, or written to it; its name is bound.
+    // A handle is never read or written; its name is bound.
     libc::SYS_shutdown,
     libc::SYS_bind,
 ];
 
-/// It attaches applications of another node to the broker of this one.
+/// Attaches applications of another node to the broker of this one.
 const GATE: &[c_long] = &[
     libc::SYS_connect,
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
-    // Segments and channels are mapped.
+    // Maps segments and channels.
     libc::SYS_fstat,
     libc::SYS_mlock2,
 ];
 
-/// To origins, and to resolvers: DNS, and services of the machine's own; the kernel says which
-/// addresses this machine has.
+/// Origins, and resolvers: DNS, and services of the machine; the kernel reports the addresses of
+/// this machine.
 const ADDRESS_FAMILIES: [u64; 4] = [
     libc::AF_UNIX.unsigned_abs() as u64,
     libc::AF_INET.unsigned_abs() as u64,
@@ -342,16 +341,16 @@ const FETCHER: &[c_long] = &[
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
     libc::SYS_eventfd2,
-    // Landlock says where, and to which ports.
+    // Landlock restricts the paths and the ports.
     libc::SYS_openat,
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_fstat,
-    // How much room there is.
+    // Reads the free space.
     libc::SYS_statfs,
     libc::SYS_lseek,
     libc::SYS_pread64,
-    // Checksums of segments, and in which run of the kernel they were written.
+    // Checksums of segments, and the boot ID of their writing.
     libc::SYS_pwrite64,
     libc::SYS_fsync,
     libc::SYS_getdents64,
@@ -363,20 +362,20 @@ const FETCHER: &[c_long] = &[
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
     libc::SYS_connect,
-    // UDP to this machine's own resolver, and what the kernel is asked for addresses by.
+    // UDP to this machine's own resolver, and netlink requests for addresses.
     libc::SYS_bind,
     libc::SYS_getsockname,
     libc::SYS_getpeername,
     libc::SYS_setsockopt,
     libc::SYS_shutdown,
     libc::SYS_sendmmsg,
-    // A resolver without a domain asks for the machine's name.
+    // A resolver without a domain reads the machine's name.
     libc::SYS_uname,
     libc::SYS_getuid,
     libc::SYS_geteuid,
     libc::SYS_getgid,
     libc::SYS_getegid,
-    // Arm has only those that begin at a directory, or that take a mask.
+    // Arm has only the calls relative to a directory, or with a mask.
     #[cfg(target_arch = "x86_64")]
     libc::SYS_poll,
     #[cfg(target_arch = "x86_64")]
@@ -414,14 +413,14 @@ fn common() -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
     ];
     let own = u64::from(std::process::id());
     calls.extend([
-        // Never code.
+        // Never executable memory.
         (libc::SYS_mmap, vec![is_without(2, libc::PROT_EXEC)?]),
         (libc::SYS_mprotect, vec![is_without(2, libc::PROT_EXEC)?]),
         (
             libc::SYS_fcntl,
             one_of(1, &descriptor_flags.map(|flag| flag.unsigned_abs().into()))?,
         ),
-        // Is the interface still there?
+        // Checks that the interface still exists.
         (libc::SYS_ioctl, one_of(1, &[SIOCGIFNAME])?),
         (
             libc::SYS_prctl,
@@ -435,20 +434,20 @@ fn common() -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
                 ],
             )?,
         ),
-        // A panic that aborts.
+        // Aborts after a panic.
         (libc::SYS_tgkill, one_of(0, &[own])?),
     ]);
     Ok(calls)
 }
 
-/// Of `linux/sockios.h`.
+/// From `linux/sockios.h`.
 const SIOCGIFNAME: u64 = 0x8910;
 
-/// Of `asm-generic/ioctls.h`.
+/// From `asm-generic/ioctls.h`.
 const FIONREAD: u64 = 0x541b;
 const FIONBIO: u64 = 0x5421;
 
-/// The argument, 32 bits wide, is one of these.
+/// The argument, 32 bits wide, is one of `values`.
 fn one_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
     values
         .iter()
@@ -456,13 +455,13 @@ fn one_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, BackendError
         .collect()
 }
 
-/// The argument, 32 bits wide, has none of these bits.
+/// The argument, 32 bits wide, has none of `bits`.
 fn is_without(argument: u8, bits: i32) -> Result<SeccompRule, BackendError> {
     let mask = u64::from(bits.unsigned_abs());
     rule(argument, SeccompCmpOp::MaskedEq(mask), 0)
 }
 
-/// clone(2) for a thread of this process, in the namespaces there are.
+/// clone(2) for a thread of this process, in its current namespaces.
 fn is_a_thread() -> Result<SeccompRule, BackendError> {
     let must = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
     let must_not = libc::CLONE_NEWNS
@@ -504,7 +503,7 @@ mod tests {
         Kind::Fetcher,
     ];
 
-    /// Does something in a thread of its own, to which the lists apply alone.
+    /// Runs `work` in a thread of its own, to which alone the lists apply.
     fn confined<T: Send + 'static>(kind: Kind, work: impl FnOnce() -> T + Send + 'static) -> T {
         let confined = move || {
             install(kind, seccompiler::apply_filter).unwrap();
@@ -518,7 +517,7 @@ mod tests {
         for kind in KINDS {
             let opened = confined(kind, || File::open("/proc/self/status").map(drop));
             match kind {
-                // Landlock says what.
+                // Landlock restricts the paths.
                 Kind::Fetcher => opened.unwrap(),
                 _ => assert_eq!(opened.unwrap_err().raw_os_error(), Some(libc::EPERM)),
             }
@@ -612,7 +611,7 @@ mod tests {
             rustix::net::socket(rustix::net::AddressFamily::UNIX, kind, None).err()
         });
         assert_eq!(made, None);
-        // Those of other families end it.
+        // Sockets of other families kill the process.
         let rules = &allowed(Kind::Gate).unwrap()[&libc::SYS_socket];
         assert_eq!(rules.len(), 1, "one family");
     }

@@ -1,4 +1,4 @@
-//! The access log, as far as a server goes: a record of each response that is over.
+//! The access log of a server: a record of each completed response.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,25 +10,25 @@ use http_message::access::{AccessLog, AccessRecord, AccessTls, RequestText};
 use crate::semantics::encoding::Coding;
 use crate::semantics::pull::CacheStatus;
 
-/// What is noted of a connection while there is a log.
+/// Access log state of one connection.
 #[derive(Debug)]
 pub(crate) struct Accesses {
     peer: SocketAddr,
     connection: u64,
     tls: Option<AccessTls<'static>>,
-    /// The number of the request on its connection that is in hand.
+    /// Number of the request in hand on its connection.
     request: u32,
-    /// How the file is coded of which the response in hand will be.
+    /// Content coding of the file for the response in hand.
     coding: Option<Coding>,
-    /// How the answer of an origin to it has come.
+    /// Role of the cache in an origin's answer to the request in hand.
     how: Option<CacheStatus>,
     /// When the head of the request in hand was complete, in microseconds.
     begun_us: u64,
-    /// Responses that are not over, in their order.
+    /// Responses that are not complete, in order.
     responses: VecDeque<Response>,
 }
 
-/// A response that is not over.
+/// A response that is not complete.
 #[derive(Debug)]
 struct Response {
     request: u32,
@@ -37,23 +37,23 @@ struct Response {
     status: u16,
     coding: Option<&'static str>,
     cache: Option<&'static str>,
-    /// Where it begins in the stream, and where its body does.
+    /// Offsets of the response and of its body in the stream.
     start: u64,
     body_start: u64,
-    /// Where it ends, once it is queued.
+    /// Offset of its end in the stream, once the response is queued.
     end: Option<u64>,
     file_bytes: u64,
     /// Site and request.
     text: RequestText,
 }
 
-/// What a response is like that begins.
+/// A response that begins.
 pub(crate) struct Begun<'a> {
     /// The head of the request.
     pub(crate) request: &'a [u8],
     pub(crate) site: Option<&'a dyn fmt::Display>,
     pub(crate) status: u16,
-    /// Where it begins in the stream.
+    /// Offset of the response in the stream.
     pub(crate) start: u64,
     pub(crate) head_bytes: usize,
     pub(crate) file_bytes: u64,
@@ -77,24 +77,24 @@ impl Accesses {
         }
     }
 
-    /// A request has come.
+    /// Notes a request.
     pub(crate) fn on_request(&mut self, now_us: u64, number: u32) {
         self.request = number;
         self.begun_us = now_us;
         self.how = None;
     }
 
-    /// An origin has answered it so.
+    /// Notes the role of the cache in an origin's answer.
     pub(crate) fn on_how(&mut self, how: CacheStatus) {
         self.how = Some(how);
     }
 
-    /// The response to it will be of a file that is coded so.
+    /// Notes the content coding of the file for the response.
     pub(crate) fn on_coding(&mut self, coding: Option<Coding>) {
         self.coding = coding;
     }
 
-    /// The response to it begins.
+    /// Notes the beginning of a response.
     pub(crate) fn on_response(&mut self, log: &mut AccessLog, begun: &Begun<'_>) {
         let Some(text) = RequestText::new(log, begun.request, begun.site) else {
             return;
@@ -114,9 +114,9 @@ impl Accesses {
         });
     }
 
-    /// So many bytes of the stream are queued; if `is_all`, that was the rest of the response.
+    /// Notes the number of queued bytes of the stream; `is_all`: the response is queued completely.
     pub(crate) fn on_queued(&mut self, now_us: u64, queued_bytes: u64, is_all: bool) {
-        // Those before it are queued already.
+        // Earlier responses are queued completely.
         let Some(response) = self.responses.back_mut().filter(|last| last.end.is_none()) else {
             return;
         };
@@ -126,7 +126,7 @@ impl Accesses {
         response.end = is_all.then_some(queued_bytes);
     }
 
-    /// The client has acknowledged so many bytes of the stream.
+    /// Notes the number of acknowledged bytes of the stream.
     pub(crate) fn on_acknowledged(
         &mut self,
         log: &mut AccessLog,
@@ -140,7 +140,7 @@ impl Accesses {
         }
     }
 
-    /// The connection is over.
+    /// Handles the end of the connection.
     pub(crate) fn on_closed(
         mut self,
         log: &mut AccessLog,
@@ -196,7 +196,7 @@ impl Accesses {
     }
 }
 
-/// Versions and ciphers as operators know them.
+/// Names of versions and ciphers as operators know them.
 fn version_name(version: TlsVersion) -> &'static str {
     match version {
         TlsVersion::Tls12 => "TLSv1.2",

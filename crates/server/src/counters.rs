@@ -1,4 +1,4 @@
-//! What has happened so far.
+//! Event counts of a server.
 
 use http::StatusCode;
 

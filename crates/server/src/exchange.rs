@@ -1,5 +1,5 @@
-//! From a request to its response, whatever the version of HTTP: what all codecs have in common.
-//! It never imports one of them.
+//! From a request to its response, in any version of HTTP: the common part of all codecs. It never
+//! imports a codec.
 
 pub(crate) mod budget;
 pub(crate) mod field_section;

@@ -1,28 +1,27 @@
 //! HTTP content server on the host stack's in-process stream interface.
 //!
-//! [`Server`] is an [`Application`](host::app::Application): the shard tells it of streams and
-//! bytes, it answers with response headers (real bytes) and file ranges (virtual bytes). A request
-//! lives through
+//! [`Server`] is an [`Application`](host::app::Application): the shard reports streams and bytes,
+//! and the server answers with response headers (real bytes) and file ranges (virtual bytes). A
+//! request passes through
 //!
 //! 1. a codec, `http1`, `http2` or `http3`, which takes received bytes and judges the request's
 //!    head;
 //! 2. `exchange::lifecycle`: `semantics::target` turns the target into a path below its site's
-//!    root, and the NIC stack opens that path, or one of those that `semantics::attempt` names in
-//!    its place;
-//! 3. `semantics::answer`, which decides what of it the client gets, `exchange::response`, which
-//!    writes status and header fields, and `exchange::output`, which queues these and the file's
-//!    ranges;
-//! 4. the codec again, which goes on with the connection or ends the stream as soon as that is
+//!    root, and the NIC stack opens that path, or another one that `semantics::attempt` names;
+//! 3. `semantics::answer`, which decides which part of the file the client gets,
+//!    `exchange::response`, which writes status and header fields, and `exchange::output`, which
+//!    queues these and the file's ranges;
+//! 4. the codec again, which continues the connection or ends the stream as soon as the response is
 //!    queued.
 //!
-//! `semantics` (RFC 9110) and `exchange` never import a codec. What the codecs differ in is
-//! `exchange::version`.
+//! `semantics` (RFC 9110) and `exchange` never import a codec. `exchange::version` abstracts the
+//! differences between codecs.
 //!
 //! | Module | Its one idea |
 //! |---|---|
-//! | `server` | the table of connections, and what they share |
-//! | `config`, `counters` | limits and their defaults; what has happened so far |
-//! | `access` | what is noted of each response |
+//! | `server` | the table of connections, and their shared state |
+//! | `config`, `counters` | limits and their defaults; event counts |
+//! | `access` | the access log's record of each response |
 //! | **`http1/`** (RFC 9112) | |
 //! | `connection` | the life of one connection |
 //! | `request` | from bytes to a request, or to a refusal |
@@ -43,40 +42,40 @@
 //! | `unidirectional` | the control stream of a peer, and those of its QPACK |
 //! | `request` | from a field section to a request, or to a refusal |
 //! | `head` | HEADERS of a response, and DATA around its body |
-//! | `frame`, `varint`, `settings` | frames; integers; what peers tell each other first |
-//! | `qpack/` | field sections (RFC 9204): `decode`, `encode`, `static_table` |
+//! | `frame`, `varint`, `settings` | frames; integers; the limits that peers announce |
+//! | `qpack/` | QPACK (RFC 9204): `decode`, `encode`, `static_table` |
 //! | `code` | error codes |
 //! | **`exchange/`** | |
 //! | `lifecycle` | the life of one exchange: `resolve`, `answer`, `listing` |
-//! | `shared` | what exchanges of a server share |
-//! | `request` | a request that has been read |
-//! | `input` | received bytes that are not consumed yet |
-//! | `version` | what versions of HTTP differ in |
+//! | `shared` | state shared by the exchanges of a server |
+//! | `request` | a parsed request |
+//! | `input` | received bytes, not consumed |
+//! | `version` | the differences between versions of HTTP |
 //! | `response`, `lines` | statuses, header fields, error pages; fields as lines of text |
 //! | `field_section` | from the fields of HTTP/2 and HTTP/3 to a request, or to a refusal |
 //! | `priority` | which response comes first (RFC 9218) |
-//! | `budget` | what a peer may ask for beside responses |
+//! | `budget` | a bound on work beyond responses |
 //! | `multipart` | several ranges as one body |
-//! | `output` | what the stream has not taken yet |
-//! | `watch` | what a stream waits for, and for how long |
+//! | `output` | the unqueued part of a response |
+//! | `watch` | the event that a stream waits for, and its deadline |
 //! | **`primitives/`** (RFC 7541 §5) | `integer`, `huffman` |
 //! | **`semantics/`** | |
-//! | `site` | what is served under which names |
+//! | `site` | virtual hosts: content and rules of host names |
 //! | `target`, `relative_path` | from a request target to a path; paths that an operator writes |
-//! | `rule`, `pattern` | what is special about some paths; which paths those are |
-//! | `redirect`, `signed`, `rate`, `cors` | redirections; signed URLs; pacing; what pages of other origins may do |
-//! | `fields` | header fields that are looked for when they matter |
-//! | `attempt`, `encoding` | which files may answer a request; which codings a client takes |
-//! | `answer` | what of a file a request gets |
-//! | `conditional`, `etag`, `range` | preconditions; which version of a file it is; which bytes are asked for |
-//! | `listing` | what a directory without an index is answered with |
-//! | `pull` | what comes from an origin elsewhere |
-//! | `passed` | which fields of an origin's answer a client gets |
+//! | `rule`, `pattern` | rules for some paths; patterns of paths |
+//! | `redirect`, `signed`, `rate`, `cors` | redirections; signed URLs; rates; cross-origin access |
+//! | `fields` | header fields that are looked up on demand |
+//! | `attempt`, `encoding` | files that may answer a request; accepted codings |
+//! | `answer` | the part of a file that a request gets |
+//! | `conditional`, `etag`, `range` | preconditions; entity tags; byte ranges |
+//! | `listing` | listings of directories without an index |
+//! | `pull` | content from origins |
+//! | `passed` | fields of an origin's answer that a client gets |
 //! | `content` | files and objects in segments |
 //! | `open_failure` | from an `errno` of OPEN to a status |
 //! | `mime`, `date` | media types; `Date` and `Last-Modified` |
 //!
-//! It may touch streams, requests and metadata. It never sees packets, sequence numbers or a
+//! The server handles streams, requests and metadata. It never sees packets, sequence numbers or a
 //! byte of content.
 
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! From a request to a response, whatever the version of HTTP (RFC 9110): sites and rules,
-//! conditions, ranges, variants, listings, origins. It never imports a codec, nor `exchange`.
+//! From a request to a response, in any version of HTTP (RFC 9110): sites and rules, conditions,
+//! ranges, variants, listings, origins. It never imports a codec, nor `exchange`.
 
 pub(crate) mod answer;
 pub(crate) mod attempt;

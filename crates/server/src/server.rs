@@ -1,4 +1,4 @@
-//! The table of connections, and what they share.
+//! The table of connections, and their shared state.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,6 +14,7 @@ use http_message::access::{AccessLog, AccessSink};
 use crate::access::Accesses;
 use crate::config::Config;
 use crate::counters::Counters;
+use crate::exchange::field_section::Scratch;
 use crate::exchange::input::{Input, Pool};
 use crate::exchange::lifecycle::ConnectionInfo;
 use crate::exchange::shared::Shared;
@@ -22,7 +23,6 @@ use crate::http1::plain;
 use crate::http2;
 use crate::http3;
 use crate::http3::connection::Handshake;
-use crate::exchange::field_section::Scratch;
 use crate::semantics::date::DateCache;
 use crate::semantics::pull::Origins;
 use crate::semantics::rate::Rates;
@@ -30,44 +30,43 @@ use crate::semantics::site::Names;
 
 /// A server of files over HTTP/1.1, HTTP/2 and HTTP/3: one per shard.
 pub struct Server {
-    /// Those of HTTP/1.1. Each in a place of its own: half of the table may be empty.
+    /// HTTP/1.1 connections, boxed since half of the table may be empty.
     connections: HashMap<StreamId, Box<Connection>>,
-    /// Those of HTTP/2.
+    /// HTTP/2 connections.
     http2_connections: HashMap<StreamId, Box<http2::connection::Connection>>,
-    /// Those of HTTP/3.
+    /// HTTP/3 connections.
     http3_connections: HashMap<QuicConnection, Box<http3::connection::Connection>>,
     scratch: Scratch,
     shared: Shared,
-    /// Streams are still to be told of other rates.
+    /// Streams have yet to get their new rate limits.
     new_rates: bool,
-    /// Connections that are accepted are logged.
+    /// Accepted connections are logged.
     logs_accesses: bool,
     drain: Drain,
 }
 
-/// Whether the server takes its leave.
+/// State of the graceful shutdown.
 enum Drain {
     No,
-    /// Who is to be told when no connection is left, again and again: others may come that are on
-    /// their way.
+    /// Called repeatedly while no connection is left: connections in flight may still arrive.
     Yes {
         on_empty: Box<dyn FnMut() + Send>,
-        /// Connections that wait for nothing are still to be closed.
+        /// Idle connections have yet to be closed.
         begins: bool,
-        /// When that was told last, in microseconds.
+        /// Time of the last call, in microseconds.
         told_us: u64,
     },
 }
 
-/// How often it says that no connection is left, in microseconds.
+/// Interval between calls of `on_empty`, in microseconds.
 const EMPTY_EVERY_US: u64 = 100_000;
 
 impl Server {
-    /// A server with these limits.
+    /// Creates a server with this configuration.
     ///
     /// # Panics
-    /// If a limit is zero that leaves no room for any request: `head_bytes_max` or
-    /// `responses_in_flight_max`; or if there is no site.
+    /// If `head_bytes_max` or `responses_in_flight_max` is zero, which permits no request, or if
+    /// there is no site.
     pub fn new(mut config: Config) -> Self {
         config.check();
         Server {
@@ -107,8 +106,8 @@ impl Server {
         }
     }
 
-    /// Another configuration for requests that begin from now on. Those in hand go on with their
-    /// sites and rules; limits and times hold for what begins next.
+    /// Replaces the configuration for requests that begin from now on. Requests in hand keep their
+    /// sites and rules; limits and timeouts apply from the next use on.
     ///
     /// # Panics
     /// As [`Server::new`].
@@ -122,10 +121,9 @@ impl Server {
         self.new_rates = true;
     }
 
-    /// Takes leave of all connections, none lost: those that wait for another request are closed in
-    /// order, the others after the response that is under way, or the next one, which says
-    /// `Connection: close`. Those of HTTP/2 and HTTP/3 send GOAWAY, twice, and close when their
-    /// requests are answered. Calls `on_empty` when none is left.
+    /// Closes all connections gracefully: idle ones at once, others after the current response, or
+    /// the next one, which has `Connection: close`. Connections of HTTP/2 and HTTP/3 send GOAWAY twice and close
+    /// when their requests are answered. Calls `on_empty` when no connection is left.
     pub fn drain(&mut self, on_empty: impl FnMut() + Send + 'static) {
         self.shared.is_draining = true;
         self.drain = Drain::Yes {
@@ -135,13 +133,13 @@ impl Server {
         };
     }
 
-    /// Connections that there are.
+    /// Number of connections.
     pub fn connections(&self) -> usize {
         self.connections.len() + self.http2_connections.len() + self.http3_connections.len()
     }
 
-    /// What a connection, or a stream of HTTP/3, is like at the moment; `None` if there is none
-    /// that carries requests.
+    /// Describes the state of a connection, or of an HTTP/3 stream; `None` if it does not exist or
+    /// carries no requests.
     pub fn connection_info(&self, stream: StreamId) -> Option<ConnectionInfo> {
         if let Some(connection) = self.http2_connections.get(&stream) {
             return Some(connection.info());
@@ -166,7 +164,9 @@ impl Server {
     ) {
         let shared = &mut self.shared;
         shared.counters.connections_accepted += 1;
-        let is_http2 = tls.as_ref().is_some_and(|tls| tls.alpn.as_deref() == Some(b"h2"));
+        let is_http2 = tls
+            .as_ref()
+            .is_some_and(|tls| tls.alpn.as_deref() == Some(b"h2"));
         let is_undecided = tls.is_none() && shared.config.http2_prior_knowledge;
         if is_http2 || is_undecided {
             let accepted = http2::connection::Accepted {
@@ -199,7 +199,7 @@ impl Server {
         self.connections.insert(stream, Box::new(connection));
     }
 
-    /// Takes an event of a stream of QUIC; false if it is of none.
+    /// Handles an event of a QUIC stream; false if the stream is not one.
     fn on_quic_stream(&mut self, io: &mut dyn Io, stream: StreamId, event: &AppEvent) -> bool {
         let Some(quic) = io.quic_stream(stream) else {
             return false;
@@ -211,7 +211,7 @@ impl Server {
         true
     }
 
-    /// The same, with a fetcher of what comes from origins.
+    /// Creates a server with a fetcher of content from origins.
     ///
     /// # Panics
     /// As [`Server::new`].
@@ -221,24 +221,23 @@ impl Server {
         server
     }
 
-    /// From now on, notes each response of connections that begin, in an access log that `sink`
-    /// keeps.
+    /// Logs each response of connections accepted from now on in an access log that `sink` keeps.
     pub fn log_accesses(&mut self, sink: Box<dyn AccessSink>) {
         self.shared.access_log = Some(AccessLog::new(sink));
         self.logs_accesses = true;
     }
 
-    /// Connections that are accepted from now on are logged, or not, if there is a sink.
+    /// Enables or disables the access log for connections accepted from now on, if there is a sink.
     pub fn set_access_log(&mut self, is_on: bool) {
         self.logs_accesses = is_on;
     }
 
-    /// Records of the access log that were dropped.
+    /// Number of access log records that were dropped.
     pub fn access_records_lost(&self) -> u64 {
         self.shared.access_log.as_ref().map_or(0, AccessLog::lost)
     }
 
-    /// What has happened so far.
+    /// Event counts since the server's creation.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
@@ -313,7 +312,7 @@ impl Application for Server {
                     http3::connection::Connection::open(io, shared, id, handshake, is_logged);
                 match opened {
                     Some(mut connection) => {
-                        // Its handshake was under way.
+                        // The shutdown began during the handshake.
                         if shared.is_draining {
                             connection.drain(io, shared);
                         }

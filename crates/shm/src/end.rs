@@ -1,4 +1,4 @@
-//! One end of a pair of rings, one out and one in, with what wakes the two sides.
+//! One end of a pair of rings, one out and one in, with the wake-ups of the two sides.
 //!
 //! Each end is woken by an event descriptor of its own, for messages as for room. An end works in
 //! rounds: it receives, sends, flushes once, and sleeps after a few rounds that bring nothing.
@@ -14,9 +14,9 @@ use crate::ring::{Consumer, Corrupt, Producer};
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub struct End {
-    /// What this end writes.
+    /// Ring that this end writes.
     pub out: Producer,
-    /// What the peer writes.
+    /// Ring that the peer writes.
     pub incoming: Consumer,
     bells: Option<Bells>,
     /// The peer has passed its alarm and has not been woken.
@@ -24,7 +24,7 @@ pub struct End {
 }
 
 impl End {
-    /// An end of two rings. Without bells, no side wakes the other: both are polled.
+    /// Makes an end of two rings. Without bells, no side wakes the other: both are polled.
     pub fn new(out: Producer, incoming: Consumer, bells: Option<Bells>) -> Self {
         End {
             out,
@@ -34,12 +34,12 @@ impl End {
         }
     }
 
-    /// Makes what was written visible. A peer that sleeps is woken by the next [`End::flush`].
+    /// Publishes the messages written. A peer that sleeps is woken by the next [`End::flush`].
     pub fn publish(&mut self) {
         self.wake_is_due |= self.out.publish();
     }
 
-    /// Makes what was written visible, and wakes the peer if it sleeps.
+    /// Publishes the messages written, and wakes the peer if it sleeps.
     #[inline]
     pub fn flush(&mut self) {
         if self.out.publish() | mem::take(&mut self.wake_is_due) {
@@ -47,14 +47,14 @@ impl End {
         }
     }
 
-    /// Makes what was written visible, and wakes the peer, whatever its alarm says.
+    /// Publishes the messages written, and wakes the peer, even if its alarm does not require it.
     pub fn hurry(&mut self) {
         let _ = self.out.publish();
         self.wake_is_due = false;
         self.wake_peer();
     }
 
-    /// The next message, if there is one; gives room back in batches.
+    /// Returns the next message, if there is one; gives room back in batches.
     #[inline]
     pub fn receive(&mut self) -> Result<Option<&[u8]>, Corrupt> {
         if self.out.is_corrupt() {
@@ -92,17 +92,18 @@ impl End {
         self.out.disarm();
     }
 
-    /// The bells of both ends, if there are any.
+    /// Returns the bells of both ends, if there are any.
     pub fn bells(&self) -> Option<&Bells> {
         self.bells.as_ref()
     }
 
-    /// Readable when the peer has woken this end. `None` if there are no bells.
+    /// Returns a descriptor that is readable when the peer has woken this end. `None` if there are
+    /// no bells.
     pub fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         self.bells.as_ref().map(|bells| bells.own.as_fd())
     }
 
-    /// Wakes the peer, whatever its alarm says.
+    /// Wakes the peer, even if its alarm does not require it.
     pub fn wake_peer(&self) {
         if let Some(bells) = &self.bells {
             bells.ring_peer();
@@ -129,7 +130,8 @@ pub struct Bells {
 }
 
 impl Bells {
-    /// Bells that a peer has passed: reading and writing them must not hang this side.
+    /// Takes bells that a peer has passed, and makes them non-blocking: reading and writing them
+    /// must not hang this side.
     pub fn never_blocking(own: OwnedFd, peer: OwnedFd) -> rustix::io::Result<Self> {
         for bell in [&own, &peer] {
             let flags = rustix::fs::fcntl_getfl(bell)?;
@@ -150,11 +152,12 @@ impl Bells {
     }
 }
 
-/// A bell for a peer that is not trusted: what rings it, and what the peer gets instead.
+/// Makes a bell for a peer that is not trusted. Returns the descriptor that rings the bell, and the
+/// one for the peer.
 ///
-/// Whether an event descriptor blocks, and how full it is, is up to all that have it. So the peer
-/// gets an epoll set that watches it: readable at each ring for those who watch the set by its
-/// edges (`EPOLLET`, epoll(7)), and nothing to write to. The set watches as long as the first is
+/// Any holder of an event descriptor can make it block, or fill it. So the peer gets an epoll set
+/// that watches the bell: readable at each ring for processes that watch the set by its edges
+/// (`EPOLLET`, epoll(7)), and without anything to write to. The set watches as long as the bell is
 /// open.
 pub fn new_guarded_bell() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let bell = new_bell()?;
@@ -164,7 +167,7 @@ pub fn new_guarded_bell() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     Ok((bell, set))
 }
 
-/// A new event descriptor that does not block.
+/// Makes an event descriptor that does not block.
 pub fn new_bell() -> rustix::io::Result<OwnedFd> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
 }

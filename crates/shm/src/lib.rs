@@ -1,9 +1,9 @@
 //! Memory that two processes share, and the rings that live in it.
 //!
-//! The peer may write at any time, whatever the protocol says. All that this crate gives is atomic
-//! words, and rings that check what they read.
+//! The peer may write at any time, even against the protocol. So this crate gives only atomic
+//! words, and rings that check all that they read.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
 //! | [`memory`] | sealed memory files, and their mappings as atomic words |
 //! | [`ring`] | single-producer single-consumer ring of messages |

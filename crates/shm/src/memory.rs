@@ -1,8 +1,8 @@
 //! Memory that two sides share, as a slice of atomic words.
 //!
-//! The peer may write at any time, whatever the protocol says. So nothing here ever hands out a
+//! The peer may write at any time, even against the protocol. So nothing here ever hands out a
 //! reference to plain bytes: every access is an atomic access to an aligned word, which is sound
-//! whatever the other process writes, and compiles to an ordinary load or store.
+//! under any writes of the other process, and compiles to an ordinary load or store.
 
 use crate::sync::AtomicU64;
 
@@ -20,12 +20,12 @@ pub enum Memory {
 }
 
 impl Memory {
-    /// Zeroed memory of this process.
+    /// Returns zeroed memory of this process.
     pub fn heap(words: usize) -> Self {
         Memory::Heap((0..words).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// All of it.
+    /// Returns all words.
     #[inline]
     pub fn words(&self) -> &[AtomicU64] {
         match self {
@@ -66,7 +66,7 @@ mod mapped {
         Ok(file)
     }
 
-    /// A mapped memory file. A picture of a process that crashes leaves it out.
+    /// A mapped memory file. A core dump of the process leaves it out.
     #[derive(Debug)]
     pub struct Mapping {
         start: NonNull<AtomicU64>,
@@ -80,7 +80,7 @@ mod mapped {
             Mapping::part(file, words, 0..words)
         }
 
-        /// The same of some words of a file of `words` words: the first begins a page.
+        /// As [`Mapping::new`] for some words of a file of `words` words: the first begins a page.
         pub fn part(file: impl AsFd, words: usize, part: Range<usize>) -> io::Result<Self> {
             let bytes = words * WORD_BYTES;
             let refused = |why| Err(io::Error::new(io::ErrorKind::InvalidData, why));
@@ -114,18 +114,18 @@ mod mapped {
             Ok(Mapping { start, words })
         }
 
-        /// The same for what keys pass through: no page of it goes to a swap device. A process that
-        /// may lock no memory, or no more of it, goes on without.
+        /// As [`Mapping::new`] for memory that keys pass through: none of its pages goes to a swap
+        /// device. If the process may not lock so large a memory, its pages stay unlocked.
         pub fn secret(file: impl AsFd, words: usize) -> io::Result<Self> {
             let mapping = Mapping::new(file, words)?;
             let (start, bytes) = (mapping.start.as_ptr().cast(), words * WORD_BYTES);
             // SAFETY: a whole mapping of this process, of which the call changes no content. Pages
-            // are locked as they come, for rings are larger than what is in them.
+            // are locked at first use, for rings are larger than their usual content.
             let _ = unsafe { rustix::mm::mlock_with(start, bytes, MlockFlags::ONFAULT) };
             Ok(mapping)
         }
 
-        /// All of it.
+        /// Returns all words.
         #[inline]
         pub fn words(&self) -> &[AtomicU64] {
             // SAFETY: `start` is page-aligned and maps `words` words until `self` is dropped; the
@@ -137,8 +137,8 @@ mod mapped {
 
     impl Drop for Mapping {
         fn drop(&mut self) {
-            // SAFETY: the mapping is ours alone, and no borrow of `words` outlives `self`. It can
-            // only fail for arguments that `new` did not choose.
+            // SAFETY: the mapping belongs to `self` alone, and no borrow of `words` outlives
+            // `self`. The call can only fail for arguments that `new` did not choose.
             let _ =
                 unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.words * WORD_BYTES) };
         }
@@ -146,6 +146,6 @@ mod mapped {
 
     // SAFETY: the mapping belongs to the process, not to a thread.
     unsafe impl Send for Mapping {}
-    // SAFETY: all that a shared reference gives is atomic words.
+    // SAFETY: a shared reference gives access only to atomic words.
     unsafe impl Sync for Mapping {}
 }

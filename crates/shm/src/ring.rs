@@ -75,19 +75,19 @@ const NEVER: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// The ring's indices or lengths make no sense: the peer is broken, the ring is unusable.
+/// The ring's indices or lengths are invalid: the peer is broken, the ring is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
-/// Words that a ring with the given capacity in bytes takes.
+/// Returns the words of a ring with the given capacity in bytes.
 pub const fn ring_words(capacity_bytes: usize) -> usize {
     DATA + capacity_bytes / WORD_BYTES
 }
 
-/// Both ends of a ring that lies at word `base` of a memory.
+/// Returns both ends of a ring that lies at word `base` of a memory.
 ///
 /// `capacity_bytes` must be a power of two and hold two of the longest messages: both are constants
-/// of the caller, never something read.
+/// of the caller, never values read.
 pub fn ring(
     memory: &Arc<Memory>,
     base: usize,
@@ -129,12 +129,12 @@ pub fn ring(
     (producer, consumer)
 }
 
-/// The least capacity, in bytes, of a ring for messages of that length: two of them fit.
+/// Returns the least capacity, in bytes, of a ring for messages up to that length: room for two.
 pub const fn capacity_bytes_min(message_bytes_max: usize) -> usize {
     (2 * frame_words(message_bytes_max) as usize * WORD_BYTES).next_power_of_two()
 }
 
-/// Words that a message takes, with its length.
+/// Returns the words of a message, including its length.
 const fn frame_words(message_bytes: usize) -> u64 {
     1 + message_bytes.div_ceil(WORD_BYTES) as u64
 }
@@ -171,7 +171,7 @@ impl<'a> Data<'a> {
         &self.0[position as usize & (self.0.len() - 1)]
     }
 
-    /// So many words from `position` on, unless the end of the ring lies between them.
+    /// Returns `words` words from `position` on, unless the end of the ring lies between.
     fn run(self, position: u64, words: u64) -> Option<&'a [AtomicU64]> {
         let start = position as usize & (self.0.len() - 1);
         self.0.get(start..start + words as usize)
@@ -182,8 +182,7 @@ fn put(to: &AtomicU64, word: u64) {
     to.store(word, Ordering::Relaxed);
 }
 
-/// Puts as many words as there are, several in a step: a compiler leaves loops over atomics as they
-/// are.
+/// Stores all words, four in a step: a compiler does not unroll loops over atomics.
 #[inline]
 fn put_all(to: &[AtomicU64], words: &[[u8; WORD_BYTES]]) {
     let (to, to_rest) = to.as_chunks::<4>();
@@ -200,11 +199,11 @@ fn put_all(to: &[AtomicU64], words: &[[u8; WORD_BYTES]]) {
     }
 }
 
-/// The end of a message, `rest`, which does not fill a word, padded with zeros.
+/// Returns the end of a message, `rest`, which does not fill a word, padded with zeros.
 #[inline]
 fn last_word(message: &[u8], rest: &[u8]) -> u64 {
     let word = match message.last_chunk() {
-        // What is before it is shifted out.
+        // The bytes before `rest` are shifted out.
         Some(last) => u64::from_le_bytes(*last) >> (8 * (WORD_BYTES - rest.len())),
         None => {
             let mut word = [0; WORD_BYTES];
@@ -219,11 +218,11 @@ fn last_word(message: &[u8], rest: &[u8]) -> u64 {
 pub struct Producer {
     shared: Shared,
     frame_words_max: u64,
-    /// Written up to here.
+    /// Words written so far.
     tail: u64,
-    /// The peer knows up to here.
+    /// Words that the peer knows of.
     published: u64,
-    /// Where the peer's head was when last looked at.
+    /// The peer's head when last looked at.
     head: u64,
     /// The producer waits for room for a message of any length.
     starved: bool,
@@ -232,7 +231,7 @@ pub struct Producer {
     heartbeat: u64,
     /// Heartbeats missed in a row.
     missed: u32,
-    /// The consumer has answered one.
+    /// The consumer has answered a heartbeat.
     has_answered: bool,
 }
 
@@ -250,7 +249,7 @@ impl Producer {
         self.starved
     }
 
-    /// True if the peer's index was found to make no sense. The ring is full for ever then.
+    /// True if the peer's index was found to be invalid. The ring is full for ever then.
     #[inline]
     pub fn is_corrupt(&self) -> bool {
         self.corrupt
@@ -314,7 +313,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Makes what was written visible. True if the peer must be woken.
+    /// Makes the messages written visible. True if the peer must be woken.
     #[must_use]
     #[inline]
     pub fn publish(&mut self) -> bool {
@@ -334,7 +333,7 @@ impl Producer {
         if self.corrupt || !self.starved {
             return !self.corrupt;
         }
-        // All that the peer may consume is what was published; room beyond that never comes.
+        // The peer can consume only published messages; room beyond that never comes.
         debug_assert_eq!(self.tail, self.published, "publish before sleep");
         let head_wanted = (self.tail + self.frame_words_max).saturating_sub(self.shared.capacity);
         self.shared
@@ -348,8 +347,8 @@ impl Producer {
         still_starved
     }
 
-    /// Asks for a heartbeat. Returns how many in a row the consumer has not answered before the
-    /// next was asked for; of those before its first answer, only what exceeds
+    /// Asks for a heartbeat. Returns the number of successive heartbeats that the consumer has not
+    /// answered before the next one; before its first answer, only the number beyond
     /// [`HEARTBEATS_STARTING_MAX`]. The consumer must be woken.
     pub fn heartbeat(&mut self) -> u32 {
         let answered = self.shared.word(ANSWERED).load(Ordering::Relaxed);
@@ -383,7 +382,7 @@ impl Producer {
         let room = |tail: u64, head: u64| self.shared.capacity - (tail - head);
         if room(self.tail, self.head) < words {
             let head = self.shared.word(HEAD).load(Ordering::Acquire);
-            // The consumer cannot go back, nor past what was published.
+            // The consumer cannot go back, nor past the published messages.
             if self.corrupt || head < self.head || head > self.published {
                 self.corrupt = true;
                 return false;
@@ -401,16 +400,16 @@ impl Producer {
 /// The reading end.
 pub struct Consumer {
     shared: Shared,
-    /// Read up to here.
+    /// Words read so far.
     head: u64,
-    /// The peer knows up to here.
+    /// Words that the peer knows to be read.
     released: u64,
-    /// Where the peer's tail was when last looked at.
+    /// The peer's tail when last looked at.
     tail: u64,
     copy: Box<[u8]>,
     /// Length of the message in `copy`.
     copied: usize,
-    /// It is to be overwritten before the next comes.
+    /// The copy is to be overwritten before the next message comes.
     erase_copy: bool,
     message_bytes_max: usize,
     /// The last heartbeat answered.
@@ -418,7 +417,8 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// The next message, if there is one. It is a private copy: the peer cannot change it any more.
+    /// Returns the next message, if there is one. It is a private copy: the peer cannot change it
+    /// any more.
     #[inline]
     pub fn read(&mut self) -> Result<Option<&[u8]>, Corrupt> {
         if std::mem::take(&mut self.erase_copy) {
@@ -464,8 +464,8 @@ impl Consumer {
         Ok(Some(&self.copy[..message_bytes]))
     }
 
-    /// Where the messages end that the producer has published, for [`Consumer::has_read_to`].
-    /// Not checked: it may lie where no message ever ends.
+    /// Returns the end of the messages that the producer has published, for
+    /// [`Consumer::has_read_to`]. Not checked: it may lie where no message ever ends.
     pub fn published(&self) -> u64 {
         self.shared.word(TAIL).load(Ordering::Acquire)
     }
@@ -486,7 +486,7 @@ impl Consumer {
         }
     }
 
-    /// The message that was read last.
+    /// Returns the message that was read last.
     #[inline]
     pub fn last(&self) -> &[u8] {
         &self.copy[..self.copied]
@@ -506,14 +506,14 @@ impl Consumer {
     }
 
     /// True when it is time to [`Consumer::release`]: an eighth of the ring has been read, or all
-    /// of what was there when last looked at.
+    /// messages known to be there.
     #[inline]
     pub fn release_is_due(&self) -> bool {
         let read = self.head - self.released;
         read >= self.shared.capacity / 8 || (read > 0 && self.head == self.tail)
     }
 
-    /// Gives the room of what was read back. True if the peer must be woken.
+    /// Gives the room of the messages read back. True if the peer must be woken.
     #[must_use]
     #[inline]
     pub fn release(&mut self) -> bool {

@@ -1,4 +1,4 @@
-//! The atomics of what is shared: the standard library's, or loom's when its model checker runs.
+//! Atomics for shared memory: the standard library's, or loom's when its model checker runs.
 
 #[cfg(not(loom))]
 pub use std::sync::{

@@ -6,19 +6,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(crate) const ADDRESS_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 pub(crate) const ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
-/// To which clients of QUIC may move, if the server prefers it.
+/// Address to which QUIC clients may migrate if the server prefers it.
 pub(crate) const PREFERRED_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 7);
 pub(crate) const PREFERRED_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 7);
 pub(crate) const PORT: u16 = 80;
-/// TLS.
+/// Port of the TLS listener.
 pub(crate) const TLS_PORT: u16 = 443;
-/// TLS 1.3 with keys that are soon used up.
+/// Port of a TLS 1.3 listener whose keys soon reach their record limit.
 pub(crate) const WEARING_PORT: u16 = 8443;
 
-/// HTTP/3, over UDP.
+/// Port of HTTP/3, over UDP.
 pub(crate) const QUIC_PORT: u16 = 443;
 
-/// The server's address of a family.
+/// Returns the server's address of a family.
 pub(crate) fn address(ipv6: bool) -> IpAddr {
     if ipv6 {
         ADDRESS_V6.into()
@@ -27,7 +27,7 @@ pub(crate) fn address(ipv6: bool) -> IpAddr {
     }
 }
 
-/// The preferred address of a family.
+/// Returns the preferred address of a family.
 pub(crate) fn preferred(ipv6: bool) -> IpAddr {
     if ipv6 {
         PREFERRED_V6.into()

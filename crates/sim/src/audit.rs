@@ -1,5 +1,4 @@
-//! An eye on the wire: what each end sends must make sense to an observer that has seen everything
-//! before it.
+//! Audits the wire: every segment of either end must be consistent with all segments before it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -10,10 +9,10 @@ use wire::tcp::{Flags, Header};
 use crate::random::Random;
 use crate::violation::{Check, ensure};
 
-/// All conversations, by the peer's end; the server's is known.
+/// All conversations, by the peer's address and port; the server's are known.
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
-    /// What was handed to the NIC stack may be lost there: later bytes leave without it.
+    /// Bytes handed to the NIC stack may be lost there, so the server may send later bytes first.
     allows_gaps: bool,
     conversations: HashMap<SocketAddr, Conversation>,
 }
@@ -26,39 +25,40 @@ struct Conversation {
     peer: Half,
 }
 
-/// What one end has sent. Positions count from its initial sequence number, without wrap.
+/// Sequence space of one end. Positions count from its initial sequence number, without wrap.
 #[derive(Debug, Default)]
 struct Half {
     isn: Option<u32>,
-    /// Initial sequence number and window scale of each SYN, and whether the other end has chosen.
+    /// Initial sequence number and window scale of each SYN; `is_chosen` once the other end has
+    /// acknowledged one of the SYNs.
     proposals: Vec<(u32, Option<u8>)>,
     is_chosen: bool,
-    /// Behind the highest position sent.
+    /// One past the highest position sent.
     end: u64,
-    /// Behind the highest position that the other end has allowed, by what has reached this one.
+    /// One past the highest position allowed by the other end's windows that have arrived here.
     allowed: u64,
     has_reset: bool,
     /// Position of FIN.
     fin: Option<u64>,
-    /// The shift of the windows that it offers, once both have agreed to shift.
+    /// Shift of the windows that it offers, once both ends have agreed on window scaling.
     shift: u8,
     sent: SentBytes,
 }
 
-/// A connection of another peer, as a scan shows it.
+/// Another peer's connection, as a network scan shows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Victim {
-    /// Its end.
+    /// The peer's address and port.
     pub(crate) peer: SocketAddr,
     /// The server's port.
     pub(crate) port: u16,
-    /// Behind the last that it has sent.
+    /// One past the last sequence number sent by the peer.
     pub(crate) peer_end: u32,
-    /// Behind the last that the server has sent.
+    /// One past the last sequence number sent by the server.
     pub(crate) server_end: u32,
 }
 
-/// The payload that was sent, with gaps where none was.
+/// The payload sent so far; `known` is false in gaps.
 #[derive(Debug, Default)]
 pub(crate) struct SentBytes {
     bytes: Vec<u8>,
@@ -66,7 +66,7 @@ pub(crate) struct SentBytes {
 }
 
 impl SentBytes {
-    /// Whether bytes are what was sent at their place before, if anything was; remembers them.
+    /// Reports whether `payload` agrees with all bytes sent at its place before, and remembers it.
     pub(crate) fn is_the_same(&mut self, offset: u64, payload: &[u8]) -> bool {
         let place = offset as usize..offset as usize + payload.len();
         if self.bytes.len() < place.end {
@@ -90,7 +90,7 @@ impl Half {
         self.allowed = 1;
     }
 
-    /// The position of a sequence number near the end of what was sent.
+    /// Returns the position of a sequence number near the end of the sent bytes.
     fn position(&self, seq: u32) -> Option<u64> {
         let near = self.isn?.wrapping_add(self.end as u32);
         self.end
@@ -98,7 +98,7 @@ impl Half {
     }
 }
 
-/// A segment, for reports.
+/// Describes a segment for reports.
 fn describe(who: &str, peer: SocketAddr, header: &Header) -> String {
     format!(
         "{who} towards {peer}: seq {}, ack {}, flags {:02x}",
@@ -114,7 +114,7 @@ impl Audit {
         }
     }
 
-    /// A peer has opened a new connection from an end that it had used before.
+    /// Starts a new conversation if the peer reuses its address and port for a new connection.
     fn begin(&mut self, peer: SocketAddr, header: &Header) -> &mut Conversation {
         let conversation = self.conversations.entry(peer).or_default();
         let opens = header.flags.contains(Flags::SYN) && !header.flags.contains(Flags::ACK);
@@ -127,9 +127,10 @@ impl Audit {
         conversation
     }
 
-    /// A connection in which both ends have sent something and none has ended. `is_there` says
-    /// whether the server still has a connection with a peer: it may have forgotten it, and its RST
-    /// been dropped; it then answers segments in the peer's name like a stranger's.
+    /// Picks a connection in which both ends have sent bytes and neither has ended. `is_there`
+    /// reports whether the server still has a connection with a peer: it may have dropped it and
+    /// its RST may have been lost; the server then answers segments in the peer's name as a
+    /// stranger's.
     pub(crate) fn victim(
         &self,
         random: &mut Random,
@@ -157,7 +158,7 @@ impl Audit {
         })
     }
 
-    /// A well-behaved peer sends a packet.
+    /// Checks a packet that a well-behaved peer sends.
     pub(crate) fn peer_sends(&mut self, packet: &TcpPacket<'_>) -> Check {
         let header = &packet.segment.header;
         let peer = SocketAddr::new(packet.source, header.source_port);
@@ -166,7 +167,7 @@ impl Audit {
         check_sent("client", peer, packet, own, other, false)
     }
 
-    /// A packet of a peer has reached the server: its window counts from now on.
+    /// Counts the window of a peer's packet that has reached the server.
     pub(crate) fn server_hears(&mut self, packet: &TcpPacket<'_>) {
         let header = &packet.segment.header;
         let peer = SocketAddr::new(packet.source, header.source_port);
@@ -175,7 +176,7 @@ impl Audit {
         }
     }
 
-    /// The server sends a packet.
+    /// Checks a packet that the server sends.
     pub(crate) fn server_sends(&mut self, packet: &TcpPacket<'_>) -> Check {
         let header = &packet.segment.header;
         let peer = SocketAddr::new(packet.destination, header.destination_port);
@@ -193,7 +194,7 @@ impl Audit {
         check_sent("server", peer, packet, own, other, allows_gaps)
     }
 
-    /// A packet of the server has reached a peer.
+    /// Counts the window of a server's packet that has reached a peer.
     pub(crate) fn peer_hears(&mut self, packet: &TcpPacket<'_>) {
         let header = &packet.segment.header;
         let peer = SocketAddr::new(packet.destination, header.destination_port);
@@ -203,7 +204,7 @@ impl Audit {
     }
 }
 
-/// `from` has offered a window to `to`, which has heard it.
+/// Notes a window that `from` has offered and `to` has received.
 fn note_window(header: &Header, from: &Half, to: &mut Half) {
     if !header.flags.contains(Flags::ACK) || header.flags.contains(Flags::RST) {
         return;
@@ -242,9 +243,9 @@ fn check_sent(
         }
         return Ok(());
     }
-    // Without a memory of its first answer a server may give another one to the same SYN (RFC 4987
-    // §3.6). The other end's first acknowledgment says which of them counts, and with it whether
-    // windows are scaled.
+    // A server without a memory of its first answer may give a different one to the same SYN (RFC
+    // 4987 §3.6). The other end's first acknowledgment decides which one counts, and with it
+    // whether windows are scaled.
     if !other.is_chosen && flags.contains(Flags::ACK) {
         other.is_chosen = true;
         let isn = header.ack.wrapping_sub(1);

@@ -1,5 +1,5 @@
-//! Between the host stack and a worker: every command and event passes here, is looked at, and may
-//! be lost or late.
+//! Sits between the host stack and a worker: every command and event passes here, is checked, and
+//! may be lost or delayed.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,29 +22,30 @@ use crate::wire_watch::WireWatch;
 pub(crate) struct ChannelTap {
     pub(crate) host: NicChannel,
     pub(crate) worker: Rc<RefCell<EventDrain>>,
-    /// Which worker of all that there have been.
+    /// Identity of the worker among all workers of the run.
     pub(crate) life: Life,
-    /// If any client speaks QUIC.
+    /// Present if any client speaks QUIC.
     pub(crate) watch: Option<Rc<RefCell<WireWatch>>>,
-    /// The worker is not told the tags of records that others have sealed.
+    /// Hides from the worker the tags of records that other workers have sealed.
     pub(crate) forgets_tags: bool,
     pub(crate) loss_ppm: u32,
     pub(crate) cramped: Option<Cramped>,
-    /// When more commands may pass.
+    /// Time at which more commands may pass.
     pub(crate) opens_us: Option<u64>,
-    /// No more events than these pass.
+    /// Number of events that may still pass.
     pub(crate) events_max: u32,
-    /// OPENs that the host has not been answered.
+    /// OPENs that have not been answered to the host.
     pub(crate) opens_unanswered: u32,
-    /// It follows another worker, and nothing has left it yet.
+    /// The worker replaced another one and has sent nothing yet.
     pub(crate) replays: bool,
     pub(crate) random: Random,
-    /// For a crowd it would take too long: it looks at every flow whenever one sends.
+    /// `None` in a crowd, where the check would take too long: it looks at every flow at each
+    /// departure.
     pub(crate) fairness: Option<FairnessCheck>,
 }
 
 impl ChannelTap {
-    /// Returns how many commands have been taken from the host.
+    /// Passes commands; returns how many it has taken from the host.
     pub(crate) fn commands(
         &mut self,
         now_us: u64,
@@ -119,7 +120,7 @@ impl ChannelTap {
         Ok(taken)
     }
 
-    /// Returns how many events have passed.
+    /// Passes events to the host; returns how many.
     pub(crate) fn events(
         &mut self,
         now_us: u64,
@@ -167,9 +168,8 @@ impl ChannelTap {
         Ok(passed)
     }
 
-    /// The worker ends. Of what it has said, at least all is passed that it has said of records: to
-    /// those that follow it the host tells what it has heard of that. Returns how many events are
-    /// left to pass for that.
+    /// Ends the worker. Passes on at least every event up to the worker's last tag: the host gives
+    /// a successor the tags that it knows. Returns the number of events left to pass for that.
     pub(crate) fn end(&mut self) -> u32 {
         let mut feed = self.worker.borrow_mut();
         feed.end();

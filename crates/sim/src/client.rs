@@ -27,26 +27,26 @@ pub(crate) struct Client {
     versions: FileVersions,
     random: Random,
     config: tcp::Config,
-    /// When it begins, or begins its next connection.
+    /// Time at which it opens its first or next connection.
     begins_us: Option<u64>,
     begun: usize,
-    /// Handshakes, counting those that came to nothing.
+    /// Handshakes, including failed ones.
     attempts: u16,
-    /// A reset instead of the first byte is a reason to try again.
+    /// Retries after a reset that comes before the first byte.
     tries_again: bool,
-    /// What it wants of TLS, if it speaks it.
+    /// TLS configuration, if it speaks TLS.
     wanted: Option<ClientTlsConfig>,
-    /// A connection that speaks TLS may be reset with a NIC process.
+    /// A TLS connection may be reset because a NIC process died.
     loses_tags: bool,
-    /// The last one is the one in use; those before are about to be forgotten.
+    /// Connections; the last one is in use, the others are about to be dropped.
     connections: Vec<Open>,
-    /// What has arrived and may be merged with what follows.
+    /// Received segment that may be merged with those that follow.
     merged: Option<Merged>,
     pub(crate) vanished: bool,
     pub(crate) bytes_received: u64,
-    /// Connections that have ended before they should have.
+    /// Connections that ended early.
     pub(crate) connections_lost: u64,
-    /// Connections that may have ended with a NIC process, of which not all was heard.
+    /// Connections that ended early where tags may be lost with a NIC process.
     pub(crate) connections_unproven: u64,
     pub(crate) finished_us: Option<u64>,
 }
@@ -59,7 +59,7 @@ struct Open {
     /// Requests not sent yet, the next one last.
     requests: Vec<usize>,
     responses: Responses,
-    /// Something on it may break it.
+    /// A request or response on it may make the server abort it.
     broken: bool,
     asked: Vec<RequestTime>,
     received: u64,
@@ -70,14 +70,14 @@ struct Open {
     heard_us: u64,
 }
 
-/// Who is never told of a failure, because the reset was lost, notices it after so much silence.
+/// Silence after which a client gives up if the reset that reports a failure may be lost, in µs.
 const SILENCE_US_MAX: u64 = 30_000_000;
 
-/// The same where a failure is rare, and silence mostly has other reasons.
+/// The same where a failure is rare and silence mostly has other reasons, in µs.
 const LONG_SILENCE_US_MAX: u64 = 150_000_000;
 
 impl Open {
-    /// Sends this, as soon as it can.
+    /// Queues bytes for sending.
     fn write(&mut self, bytes: &[u8]) -> Check {
         match &mut self.tls {
             None => {
@@ -89,7 +89,7 @@ impl Open {
         Ok(())
     }
 
-    /// Sends nothing more, once all is sent.
+    /// Closes the sending direction once all queued bytes are sent.
     fn shut_down(&mut self) -> Check {
         self.shut_down = true;
         match &mut self.tls {
@@ -100,7 +100,7 @@ impl Open {
         Ok(())
     }
 
-    /// Hands to TCP what TLS has to say.
+    /// Hands outgoing TLS records to TCP.
     fn speak(&mut self) {
         if let Some(tls) = &mut self.tls {
             let bytes = tls.take_outgoing();
@@ -113,7 +113,7 @@ impl Open {
         }
     }
 
-    /// Bytes of the stream have arrived.
+    /// Takes received bytes of the stream.
     fn take(&mut self, bytes: &[u8]) -> Check {
         let Some(tls) = &mut self.tls else {
             return self.responses.take(bytes);
@@ -128,13 +128,13 @@ impl Open {
         })
     }
 
-    /// It may be aborted: for a file that cannot be read, or not any more.
+    /// Reports whether the server may abort: a requested file cannot be read, or no longer can.
     fn may_break(&self, versions: &FileVersions) -> bool {
         let mut asked = self.asked.iter();
         self.broken || asked.any(|&asked| versions.may_be_out_of_reach(asked))
     }
 
-    /// When a connection that may be broken has been silent for too long.
+    /// Returns when a connection that may break has been silent for too long.
     fn gives_up_us(&self, versions: &FileVersions, loses_tags: bool) -> Option<u64> {
         let silence_us_max = if self.may_break(versions) {
             Some(SILENCE_US_MAX)
@@ -146,7 +146,7 @@ impl Open {
     }
 }
 
-/// The address of the client of this number.
+/// Returns the address of the client of this number.
 pub(crate) fn address_of(number: usize, plan: &ClientPlan) -> IpAddr {
     let (network, last) = ((number / HOSTS) as u8, (number % HOSTS) as u8 + 1);
     match (plan.ipv6, plan.on_link) {
@@ -157,7 +157,7 @@ pub(crate) fn address_of(number: usize, plan: &ClientPlan) -> IpAddr {
     }
 }
 
-/// So often a client tries in all.
+/// Handshakes that a client tries in all.
 const ATTEMPTS_MAX: u16 = 20;
 
 /// Clients of one network behind the router.
@@ -187,7 +187,8 @@ impl Client {
             ipv6: plan.ipv6,
             window_scaling: plan.window_scaling,
             time_wait: Duration::from_micros(plan.time_wait_us),
-            // Who has half-closed waits for its responses, however long a crowded path takes.
+            // A client that has half-closed waits for its responses, however long a crowded path
+            // takes.
             fin_wait_2: None,
             ..tcp::Config::default()
         };
@@ -214,13 +215,13 @@ impl Client {
         }
     }
 
-    /// The number of the client behind the router that has an address.
+    /// Returns the number of the client behind the router that has this address.
     pub(crate) fn number_at(address: Ipv4Addr) -> usize {
         let [_, _, network, last] = address.octets().map(usize::from);
         (network * HOSTS + last).saturating_sub(1)
     }
 
-    /// When it wants to do something on its own, in microseconds.
+    /// Returns the time of its next timer, in microseconds.
     pub(crate) fn next_us(&self) -> Option<u64> {
         if self.vanished {
             return None;
@@ -236,17 +237,17 @@ impl Client {
         timers.chain(merges_us).min()
     }
 
-    /// It has got all it wanted, or has gone.
+    /// Reports whether all responses have arrived, or the client has vanished.
     pub(crate) fn is_finished(&self) -> bool {
         self.vanished || self.finished_us.is_some()
     }
 
-    /// Nothing is left of its connections either.
+    /// Reports whether the client is finished and its connections are closed.
     pub(crate) fn is_gone(&self) -> bool {
         self.vanished || (self.is_finished() && self.connections.is_empty())
     }
 
-    /// Where it stands, for people.
+    /// Describes the client's progress, for people.
     pub(crate) fn describe(&self) -> String {
         let open: Vec<String> = self
             .connections
@@ -273,7 +274,7 @@ impl Client {
         )
     }
 
-    /// Time has passed.
+    /// Runs the timers that are due.
     pub(crate) fn on_time(&mut self, now_us: u64, frames: &mut Vec<Vec<u8>>) -> Check {
         if self.vanished {
             return Ok(());
@@ -308,14 +309,14 @@ impl Client {
         Ok(())
     }
 
-    /// A frame has arrived.
+    /// Takes a received frame.
     pub(crate) fn on_frame(
         &mut self,
         now_us: u64,
         bytes: &[u8],
         frames: &mut Vec<Vec<u8>>,
     ) -> Check {
-        // What is damaged is thrown away; ICMP does not concern clients.
+        // Damaged frames are dropped; clients ignore ICMP.
         let Ok(Received::Tcp(packet)) = parse(bytes, false) else {
             return Ok(());
         };
@@ -325,7 +326,7 @@ impl Client {
         self.merge(now_us, &packet.segment, frames)
     }
 
-    /// Hands up what cannot be merged any more, and keeps what can.
+    /// Merges a segment with those before it, and hands up segments that are complete.
     fn merge(&mut self, now_us: u64, segment: &Segment<'_>, frames: &mut Vec<Vec<u8>>) -> Check {
         let Some(merges_us) = self.plan.merges_us else {
             return self.on_segment(now_us, segment, frames);
@@ -348,7 +349,7 @@ impl Client {
         }
     }
 
-    /// A segment has reached TCP.
+    /// Hands a segment to TCP.
     fn on_segment(
         &mut self,
         now_us: u64,
@@ -412,7 +413,7 @@ impl Client {
         Ok(())
     }
 
-    /// Takes the bytes that its manner takes now.
+    /// Reads as many bytes as its manner allows now.
     fn read(&mut self, index: usize, now_us: u64) -> Check {
         let open = &mut self.connections[index];
         if open.reads_at_us.is_some() {
@@ -455,7 +456,7 @@ impl Client {
         Ok(())
     }
 
-    /// Lets a connection say and send what there is.
+    /// Handles a connection's events and transmits its segments.
     fn settle(&mut self, index: usize, now_us: u64, frames: &mut Vec<Vec<u8>>) -> Check {
         while let Some(event) = self.connections[index].tcp.poll_event() {
             match event {
@@ -473,7 +474,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends the next request, or all of them, or FIN after the last one.
+    /// Sends the next request, or all requests if it pipelines, or FIN after the last one.
     fn ask(&mut self, index: usize) -> Check {
         let open = &mut self.connections[index];
         while let Some(number) = open.requests.pop() {
@@ -508,7 +509,7 @@ impl Client {
     fn on_closed(&mut self, index: usize, now_us: u64, reason: CloseReason) -> Check {
         let open = &mut self.connections[index];
         open.over = true;
-        // What had arrived before the end can still be read.
+        // Bytes that arrived before the end can still be read.
         let mut buffer = [0; 4096];
         loop {
             let count = open.tcp.read(&mut buffer);
@@ -586,7 +587,7 @@ impl Client {
 }
 
 impl ClientPlan {
-    /// To whom it speaks.
+    /// Returns the server's port that it connects to.
     fn server_port(&self) -> u16 {
         match self.tls {
             None => addresses::PORT,
@@ -596,9 +597,9 @@ impl ClientPlan {
     }
 }
 
-/// What a client's end has come to, for reports.
+/// Checks and reports at the end of a run.
 impl Client {
-    /// Checks that a client which stays has come to its end.
+    /// Checks that a client which stays has finished.
     pub(crate) fn check_finished(&self) -> Result<(), Violation> {
         if self.is_finished() || !self.plan.manner.stays() {
             Ok(())

@@ -27,10 +27,10 @@ const CANCELLED: u32 = 0x10c;
 /// The type of the control stream (RFC 9114 §6.2.1).
 const CONTROL: u8 = 0;
 
-/// What a client may say of the priority of a response (RFC 9218).
+/// Priorities that a client may request for a response (RFC 9218).
 const PRIORITIES: [Option<&str>; 4] = [None, None, Some("u=1"), Some("u=5, i")];
 
-/// Each client's ports, those that it moves to included, are so many.
+/// Ports of each client, including those that it migrates to.
 const PORTS: usize = 32;
 
 /// See the [module documentation](self).
@@ -43,16 +43,15 @@ pub(crate) struct QuicPeer {
     versions: FileVersions,
     random: Random,
     wanted: ClientTlsConfig,
-    /// By which it shows that it has its address.
+    /// Tokens that validate its address.
     tokens: Arc<TokenMemoryCache>,
-    /// When it begins, or begins its next connection.
+    /// Time at which it opens its first or next connection.
     begins_us: Option<u64>,
     begun: usize,
-    /// A handshake that comes to nothing is a reason to try again: a token of a Retry may be too
-    /// old.
+    /// Retries after a failed handshake: the token of a Retry may be too old.
     tries_again: bool,
     ports_used: usize,
-    /// The last one is the one in use; those before wait for stray packets.
+    /// Connections; the last one is in use, the others wait for stray packets.
     connections: Vec<Open>,
     vanished: bool,
     pub(crate) bytes_received: u64,
@@ -60,7 +59,7 @@ pub(crate) struct QuicPeer {
     /// Connections that were answered from the preferred address.
     pub(crate) moved_over: u64,
     finished_us: Option<u64>,
-    /// When it has something to do.
+    /// Time of its next timer.
     next_us: Option<u64>,
 }
 
@@ -77,15 +76,15 @@ struct Open {
     reads_at_us: Option<u64>,
     paused: bool,
     has_begun: bool,
-    /// It has begun with early data, of which nothing is known yet.
+    /// It has begun with early data, which the server has not accepted or rejected yet.
     is_early: bool,
     has_moved: bool,
-    /// It has moved to the preferred address, and something has come from there.
+    /// It has moved to the preferred address, and a packet has arrived from there.
     is_answered_there: bool,
     over: bool,
 }
 
-/// A request that was sent and has not been answered as a whole.
+/// A sent request whose response is not complete.
 #[derive(Debug)]
 struct Request {
     number: usize,
@@ -96,7 +95,7 @@ struct Request {
 }
 
 impl Open {
-    /// The early data was refused: its streams are gone.
+    /// Queues the requests again: early data was rejected, and its streams are gone.
     fn begin_again(&mut self) {
         self.has_begun = false;
         let requests = self.requests.drain(..).rev();
@@ -105,7 +104,7 @@ impl Open {
 }
 
 impl Request {
-    /// Its stream may be reset: for a file that cannot be read, or not any more.
+    /// Reports whether the server may reset the stream: the file cannot be read, or no longer can.
     fn may_break(&self, versions: &FileVersions) -> bool {
         !self.response.expected.is_sound() || versions.may_be_out_of_reach(self.asked)
     }
@@ -145,22 +144,22 @@ impl QuicPeer {
         }
     }
 
-    /// When something is to happen that nothing arrives for.
+    /// Returns the time of its next timer, in microseconds.
     pub(crate) fn next_us(&self) -> Option<u64> {
         self.next_us.filter(|_| !self.vanished)
     }
 
-    /// It has got all it wanted, or has gone.
+    /// Reports whether all responses have arrived, or the client has vanished.
     pub(crate) fn is_finished(&self) -> bool {
         self.vanished || self.finished_us.is_some()
     }
 
-    /// Nothing is left of its connections either.
+    /// Reports whether the client is finished and its connections are drained.
     pub(crate) fn is_gone(&self) -> bool {
         self.vanished || (self.is_finished() && self.connections.is_empty())
     }
 
-    /// Where it stands, for people.
+    /// Describes the client's progress, for people.
     pub(crate) fn describe(&self) -> String {
         let open: Vec<String> = self
             .connections
@@ -187,14 +186,14 @@ impl QuicPeer {
         )
     }
 
-    /// Checks that a client which stays has come to its end.
+    /// Checks that a client which stays has finished.
     pub(crate) fn check_finished(&self) -> Check {
         ensure(self.is_finished() || !self.plan.manner.stays(), || {
             format!("stuck: {}", self.describe())
         })
     }
 
-    /// Time has passed.
+    /// Runs the timers that are due.
     pub(crate) fn on_time(&mut self, now_us: u64, frames: &mut Vec<Vec<u8>>) -> Check {
         if self.begins_us.is_some_and(|at_us| at_us <= now_us) {
             self.begins_us = None;
@@ -215,14 +214,14 @@ impl QuicPeer {
         Ok(())
     }
 
-    /// A frame has arrived.
+    /// Takes a received frame.
     pub(crate) fn on_frame(
         &mut self,
         now_us: u64,
         bytes: &[u8],
         frames: &mut Vec<Vec<u8>>,
     ) -> Check {
-        // What is damaged is thrown away.
+        // Damaged frames are dropped.
         let Ok(Some(packet)) = datagram::parse(bytes, false) else {
             return Ok(());
         };
@@ -252,7 +251,7 @@ impl QuicPeer {
         SocketAddr::new(self.address, port as u16)
     }
 
-    /// Where the server is, or would rather be.
+    /// Returns the server's address, or its preferred address.
     fn server(&self, is_preferred: bool) -> SocketAddr {
         let ipv6 = self.address.is_ipv6();
         let server = match is_preferred {
@@ -298,7 +297,7 @@ impl QuicPeer {
         });
     }
 
-    /// Lets a connection do what there is to do.
+    /// Handles a connection's events and transmits its packets.
     fn settle(&mut self, index: usize, now_us: u64, frames: &mut Vec<Vec<u8>>) -> Check {
         let open = &mut self.connections[index];
         if open.is_early && open.client.is_connected {
@@ -342,7 +341,7 @@ impl QuicPeer {
         Ok(())
     }
 
-    /// Sends the next request, or all of them.
+    /// Sends the next request, or all requests if it pipelines.
     fn ask(&mut self, index: usize) {
         let open = &mut self.connections[index];
         while let Some(number) = open.unsent.pop() {
@@ -358,7 +357,7 @@ impl QuicPeer {
             fields.extend(self.random.pick(&PRIORITIES).map(|it| ("priority", it)));
             let request = http3::headers(&fields);
             let Some(stream) = open.client.request(&request) else {
-                // Not before another one is over.
+                // A new stream has to wait until another one ends.
                 open.unsent.push(number);
                 return;
             };
@@ -375,7 +374,7 @@ impl QuicPeer {
         }
     }
 
-    /// Takes the bytes that its manner takes now.
+    /// Reads as many bytes as its manner allows now.
     fn read(&mut self, index: usize, now_us: u64) -> Check {
         let open = &mut self.connections[index];
         if open.over || open.reads_at_us.is_some() {
@@ -456,7 +455,7 @@ impl QuicPeer {
         Ok(())
     }
 
-    /// Goes on from another port, or at the address that the server prefers.
+    /// Migrates to another port, or to the address that the server prefers.
     fn change_path(&mut self, index: usize) {
         let moves_over = self.quic.moves_over;
         let local = match moves_over {
@@ -469,7 +468,7 @@ impl QuicPeer {
         open.client.move_to(local);
     }
 
-    /// Ends a connection, and begins the next one soon.
+    /// Closes a connection and schedules the next one.
     fn close(&mut self, index: usize, now_us: u64, code: u32) {
         let open = &mut self.connections[index];
         open.over = true;
@@ -500,7 +499,7 @@ impl QuicPeer {
         }
     }
 
-    /// Forgets connections of which nothing is left, and notes when something is to happen.
+    /// Drops drained connections and computes the next timer.
     fn look_ahead(&mut self) {
         let says_close = self.quic.says_close;
         self.connections

@@ -1,5 +1,5 @@
-//! A client's TLS: rustls shakes hands and checks the certificate; what follows goes through the
-//! [oracle](crate::oracle), which knows every rule that the server's records must keep.
+//! A client's TLS: rustls performs the handshake and checks the certificate; the records that
+//! follow go through the [oracle](crate::oracle), which checks every rule for the server's records.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,10 +23,10 @@ const APPLICATION_DATA: u8 = 23;
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
 
-/// A level and a description.
+/// Level and description of the alert.
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 
-/// A server need not take more KeyUpdates than these from one client.
+/// KeyUpdates that a server must accept from one client; it may refuse more.
 const KEY_UPDATES_MAX: u32 = 20;
 
 /// One connection's TLS.
@@ -34,18 +34,18 @@ pub(crate) struct ClientTls {
     plan: TlsPlan,
     state: State,
     secrets: Arc<Secrets>,
-    /// Received, and not a whole record yet.
+    /// Received bytes that are not a whole record yet.
     incoming: Vec<u8>,
-    /// To be sent.
+    /// Bytes to be sent.
     outgoing: Vec<u8>,
-    /// To be sealed once there are keys.
+    /// Plaintext to be sealed once there are keys.
     waiting: Vec<u8>,
-    /// It has nothing more to say, and says so once all is said.
+    /// Sends close_notify, if planned, and FIN once all plaintext is sealed.
     closes: bool,
     has_closed: bool,
-    /// The server has said close_notify.
+    /// The server has sent close_notify.
     is_closed: bool,
-    /// Plaintext received since the last KeyUpdate of its own, in bytes.
+    /// Plaintext received since its own last KeyUpdate, in bytes.
     since_update: u64,
     updates: u32,
 }
@@ -53,7 +53,7 @@ pub(crate) struct ClientTls {
 enum State {
     Handshaking {
         connection: Box<UnbufferedClientConnection>,
-        /// A record of which rustls still needs something.
+        /// A record that rustls has not consumed as a whole.
         record: Vec<u8>,
     },
     Open(Box<Session>),
@@ -63,11 +63,11 @@ enum State {
 struct Session {
     rx: Records,
     tx: Records,
-    /// Takes tickets.
+    /// Processes session tickets.
     kernel: KernelConnection<ClientConnectionData>,
 }
 
-/// Traffic secrets of TLS 1.3, by label.
+/// Traffic secrets of TLS 1.3, by label of the key log.
 #[derive(Default)]
 struct Secrets(Mutex<HashMap<String, Vec<u8>>>);
 
@@ -92,7 +92,7 @@ impl fmt::Debug for Secrets {
 }
 
 impl ClientTls {
-    /// Begins: the hello is to be sent.
+    /// Starts the handshake: queues the ClientHello.
     pub(crate) fn new(
         plan: TlsPlan,
         wanted: &ClientTlsConfig,
@@ -123,34 +123,34 @@ impl ClientTls {
         Ok(secure)
     }
 
-    /// The server has said that it will say no more.
+    /// Reports whether the server has sent close_notify.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// All has been said; what is left is to send FIN.
+    /// Reports whether all records are queued, so that only FIN is left.
     pub(crate) fn has_closed(&self) -> bool {
         self.has_closed
     }
 
-    /// What is to be sent.
+    /// Takes the bytes to be sent.
     pub(crate) fn take_outgoing(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.outgoing)
     }
 
-    /// Sends this, as soon as it can.
+    /// Queues plaintext for sending.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Check {
         self.waiting.extend_from_slice(bytes);
         self.speak()
     }
 
-    /// Sends nothing more.
+    /// Closes the sending direction.
     pub(crate) fn close(&mut self) -> Check {
         self.closes = true;
         self.speak()
     }
 
-    /// Seals what is to be said.
+    /// Seals the queued plaintext, and close_notify if due.
     fn speak(&mut self) -> Check {
         let State::Open(session) = &mut self.state else {
             return Ok(());
@@ -170,7 +170,7 @@ impl ClientTls {
         Ok(())
     }
 
-    /// Takes what has arrived, and appends the plaintext.
+    /// Takes received bytes, and appends their plaintext.
     pub(crate) fn take(&mut self, bytes: &[u8], plaintext: &mut Vec<u8>) -> Check {
         self.incoming.extend_from_slice(bytes);
         let incoming = std::mem::take(&mut self.incoming);
@@ -205,7 +205,7 @@ impl ClientTls {
         ensure(is_right, || format!("no header of a record: {header:02x?}"))
     }
 
-    /// A record, or nothing at first, goes through the handshake.
+    /// Feeds a record to the handshake; nothing to start it.
     fn shake_hands(&mut self, arrived: &[u8]) -> Check {
         let State::Handshaking { connection, record } = &mut self.state else {
             return Ok(());
@@ -247,7 +247,7 @@ impl ClientTls {
         Ok(())
     }
 
-    /// The handshake is over.
+    /// Takes the keys from rustls once the handshake is over.
     fn open(&mut self) -> Check {
         let State::Handshaking { connection, record } =
             std::mem::replace(&mut self.state, State::Failed)
@@ -351,7 +351,7 @@ impl ClientTls {
                     let taken = session.kernel.handle_new_session_ticket(ticket);
                     taken.map_err(|error| Violation(format!("no ticket: {error}")))?;
                 }
-                // What follows is of another key (RFC 8446 §5.1).
+                // Records after a KeyUpdate are protected with another key (RFC 8446 §5.1).
                 (KEY_UPDATE, &[asks @ (0 | 1)]) if later.is_empty() => {
                     ensure(session.rx.update().is_some(), || "no next key".to_owned())?;
                     if asks == 1 {
@@ -370,7 +370,7 @@ impl ClientTls {
         })
     }
 
-    /// Changes the key, and asks the server to do so too.
+    /// Updates the sending key, and requests the same from the server if `asks`.
     fn update_key(&mut self, asks: bool) -> Check {
         let State::Open(session) = &mut self.state else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What is in the files: a function of the file's number and the offset, so that it need not be
+//! Content of the files: a function of the file's number and the offset, so that no content is
 //! stored.
 
 fn word(file: usize, index: u64) -> u64 {
@@ -21,7 +21,7 @@ pub(crate) fn fill(file: usize, offset: u64, buffer: &mut [u8]) {
     }
 }
 
-/// Where `bytes` first differs from the file, counted from `offset`; `None` if nowhere.
+/// Returns the offset in `bytes` at which they first differ from the file; `None` if they do not.
 pub(crate) fn first_difference(file: usize, offset: u64, bytes: &[u8]) -> Option<usize> {
     let mut expected = [0; 512];
     for (chunk, number) in bytes.chunks(expected.len()).zip(0..) {

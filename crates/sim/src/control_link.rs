@@ -1,9 +1,9 @@
 //! The stacks on two machines: real relays' code and real sessions over a control link that loses,
 //! repeats, reorders and damages frames.
 //!
-//! The host machine knocks until it is heard, carries until the session is over, waits, and knocks
-//! again, as the supervisor has it. The NIC machine lets it in, and each session has a NIC process
-//! of its own, which the machine around this starts and ends.
+//! The host machine sends HELLOs until one is answered, relays until the session ends, backs off,
+//! and starts again, as the supervisor does. The NIC machine accepts it; each session has a NIC
+//! process of its own, which the caller starts and ends.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,24 +21,25 @@ use crate::scenario::{CALM_US, ControlPlan, Faults, LinkPlan};
 
 const KEY: PreSharedKey = PreSharedKey::new([7; 32]);
 
-/// A HELLO that is not answered is repeated after this time, so often; then there is another one.
+/// An unanswered HELLO is repeated at this interval, at most `REPEATS_MAX` times; a new HELLO
+/// follows.
 const REPEAT_US: u64 = 100_000;
 const REPEATS_MAX: u32 = 3;
 
-/// The host's machine waits so long after a session that ended by itself.
+/// Back-off of the host machine after a session that ended by itself.
 const BACK_OFF_US: u64 = 50_000;
 
-/// Ethernet pads shorter frames.
+/// Shortest payload of an Ethernet frame; shorter ones are padded.
 const PAYLOAD_BYTES_MIN: usize = 46;
 
-/// Where a frame goes.
+/// Destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum To {
     Nic,
     Host,
 }
 
-/// A frame on its way, in the order of arrival.
+/// A frame in flight, ordered by time of arrival.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Frame {
     at_us: u64,
@@ -47,20 +48,20 @@ struct Frame {
     bytes: Vec<u8>,
 }
 
-/// What has happened on control links.
+/// Events on control links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ControlLinkCounters {
-    /// Sessions that the host's machine has begun.
+    /// Sessions started by the host machine.
     pub sessions: u64,
-    /// Frames that were sent.
+    /// Frames sent.
     pub frames: u64,
-    /// Those of them that never arrived.
+    /// Frames lost.
     pub frames_lost: u64,
-    /// Those that arrived with a bit flipped.
+    /// Frames that arrived with a bit flipped.
     pub frames_damaged: u64,
-    /// Parcels that left again, in sessions that are over.
+    /// Parcels retransmitted, in sessions that are over.
     pub parcels_repeated: u64,
-    /// Parcels that came more than once, in sessions that are over.
+    /// Parcels received more than once, in sessions that are over.
     pub parcels_duplicate: u64,
 }
 
@@ -80,14 +81,14 @@ pub(crate) struct ControlLink {
     plan: ControlPlan,
     to_nic: Link,
     to_host: Link,
-    /// The one that arrives next is at the top.
+    /// Frames in flight; the next to arrive is at the top.
     frames: BinaryHeap<Reverse<Frame>>,
     host: HostEnd,
     responder: Responder,
     nic: Option<(Exchange, Vec<HostChannel>)>,
-    /// When a relay looks whether the rings have something for it.
+    /// Time at which the relays next check the rings.
     wakes_us: Option<u64>,
-    /// How long the host's machine waits after this session.
+    /// Back-off of the host machine after this session.
     back_off_us: u64,
     random: Random,
     pub(crate) counters: ControlLinkCounters,
@@ -108,10 +109,10 @@ enum HostEnd {
     },
 }
 
-/// What frames have led to.
+/// Sessions that arrived frames have started.
 #[derive(Default)]
 pub(crate) struct Arrived {
-    /// The host has been answered, and begins an epoch.
+    /// The host's HELLO was answered: the host begins an epoch.
     pub(crate) met: Option<Session>,
     /// The NIC machine has accepted a host.
     pub(crate) guest: Option<(Session, Terms)>,
@@ -142,7 +143,7 @@ impl ControlLink {
         }
     }
 
-    /// When something happens next.
+    /// Returns the time of the next arrival or timer.
     pub(crate) fn next_us(&self) -> Option<u64> {
         let arrival = self.frames.peek().map(|Reverse(frame)| frame.at_us);
         let host_us = match &self.host {
@@ -155,12 +156,12 @@ impl ControlLink {
         times.into_iter().flatten().min()
     }
 
-    /// The rings may have something for the relays then.
+    /// Schedules a check of the rings at `at_us`.
     pub(crate) fn wake(&mut self, at_us: u64) {
         self.wakes_us = Some(self.wakes_us.map_or(at_us, |wakes_us| wakes_us.min(at_us)));
     }
 
-    /// Both machines are there, and all that was said has been heard.
+    /// Reports whether a session is up and every parcel in it is delivered.
     pub(crate) fn is_settled(&self) -> bool {
         let host_is_quiet = match &self.host {
             HostEnd::Carrying { exchange, .. } => exchange.is_quiet(),
@@ -170,8 +171,8 @@ impl ControlLink {
         host_is_quiet && nic_is_quiet && self.wakes_us.is_none()
     }
 
-    /// The NIC process is gone, and what it said is in the rings; the host's machine is slow to
-    /// come back.
+    /// Starts the end of the session: the NIC process is gone, its events are still in the rings,
+    /// and the host machine backs off for `back_off_us`.
     pub(crate) fn part(&mut self, now_us: u64, back_off_us: u64) {
         self.back_off_us = back_off_us;
         if let Some((nic, _)) = &mut self.nic {
@@ -180,7 +181,7 @@ impl ControlLink {
         self.wake(now_us);
     }
 
-    /// Frames arrive, and the host's machine knocks if it is time.
+    /// Delivers the frames that are due, and repeats HELLO if its time has come.
     pub(crate) fn arrive(&mut self, now_us: u64) -> Arrived {
         self.wakes_us = self.wakes_us.filter(|at_us| *at_us > now_us);
         let mut arrived = Arrived::default();
@@ -217,7 +218,7 @@ impl ControlLink {
         if !answer.is_empty() {
             self.post(now_us, To::Host, answer);
         }
-        // What is damaged is refused.
+        // Damaged frames are refused.
         heard.unwrap_or(None)
     }
 
@@ -269,7 +270,7 @@ impl ControlLink {
         self.post(now_us, To::Nic, hello);
     }
 
-    /// The host's machine carries between these rings and the session.
+    /// Starts the host machine's relay between these rings and the session.
     pub(crate) fn begin_host(&mut self, session: Session, channels: Vec<NicChannel>) {
         self.counters.sessions += 1;
         self.back_off_us = BACK_OFF_US;
@@ -279,7 +280,7 @@ impl ControlLink {
         };
     }
 
-    /// The NIC machine does, for a NIC process of this session's own.
+    /// Starts the NIC machine's relay, for the session's own NIC process.
     pub(crate) fn begin_nic(
         &mut self,
         now_us: u64,
@@ -293,7 +294,7 @@ impl ControlLink {
         }
     }
 
-    /// The host's relay does what there is to do.
+    /// Runs a turn of the host's relay.
     pub(crate) fn host_turn(&mut self, now_us: u64) -> HostTurn {
         let HostEnd::Carrying { exchange, channels } = &mut self.host else {
             return HostTurn::default();
@@ -325,8 +326,8 @@ impl ControlLink {
         }
     }
 
-    /// The NIC machine's relay does what there is to do; true if anything, an error if the session
-    /// is over.
+    /// Runs a turn of the NIC machine's relay; true if it did anything, an error if the session is
+    /// over.
     pub(crate) fn nic_turn(&mut self, now_us: u64) -> Result<bool, Over> {
         let Some((exchange, channels)) = &mut self.nic else {
             return Ok(false);
@@ -395,16 +396,16 @@ impl ControlLink {
     }
 }
 
-/// What the host's relay has done.
+/// Result of a turn of the host's relay.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HostTurn {
-    /// Anything.
+    /// The relay has moved anything.
     pub(crate) worked: bool,
-    /// Its session is over, and with it the NIC stack is gone for the host.
+    /// The session is over: to the host, the NIC stack is gone.
     pub(crate) is_over: bool,
 }
 
-/// What the other side receives.
+/// Returns the reason for the end that is sent to the other side.
 fn leaving(over: Over) -> Option<Leaving> {
     match over {
         Over::Session(_) => None,
@@ -413,13 +414,13 @@ fn leaving(over: Over) -> Option<Leaving> {
 }
 
 impl ControlPlan {
-    /// Sessions may be lost, and what NIC stacks have said last with them.
+    /// Reports whether the link may lose a session, and with it the last events of NIC stacks.
     pub(crate) fn falls_silent(&self) -> bool {
         !self.link.faults.black_holes.is_empty()
     }
 
-    /// One in a hundred frames is lost, repeated, and held back, each; sometimes nothing gets
-    /// through for some time.
+    /// Draws a link that loses, repeats and delays one frame in a hundred each, and sometimes
+    /// passes nothing for a while.
     pub(crate) fn draw(random: &mut Random) -> ControlPlan {
         let share_ppm = random.pick(&[10_000, 10_000, 10_000, 50_000]);
         let hole = |random: &mut Random| -> Range<u64> {

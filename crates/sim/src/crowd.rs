@@ -1,8 +1,8 @@
-//! A crowd: hundreds of clients that all want something at once, for what only numbers show.
+//! A crowd: hundreds of clients with simultaneous requests, for properties that only numbers show.
 //!
-//! The same stacks, clients and links as in the scenarios, without bad luck other than loss. What a
-//! scenario checks at every step is not checked here, which lets a thousand clients fit into some
-//! seconds; every byte is compared all the same.
+//! Uses the same stacks, clients and links as the scenarios, without faults other than loss. The
+//! checks that a scenario makes at every step are left out, so that a run of a thousand clients
+//! takes seconds; every byte is compared nevertheless.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -26,24 +26,23 @@ use crate::scenario::{
 use crate::trace::{Options, Trace};
 use crate::violation::{Check, Violation};
 
-/// The clients and what they want. Each has a path of its own, and fetches one file on one
+/// Parameters of a crowd. Each client has a path of its own, and fetches one file on one
 /// connection.
 #[derive(Clone, Debug)]
 pub struct Crowd {
-    /// Decides about loss and the disk.
+    /// Seed of loss and disk latencies.
     pub seed: u64,
-    /// How many there are, at most 1,000.
+    /// Number of clients, at most 1,000.
     pub clients: usize,
-    /// How many files there are; clients choose in turn.
+    /// Number of files; clients choose in turn.
     pub files: usize,
-    /// Size of each, in bytes.
+    /// Size of each file, in bytes.
     pub file_bytes: u64,
-    /// They begin within this time, one after the other, in microseconds.
+    /// Time within which the clients begin, one after the other, in microseconds.
     pub begin_within_us: u64,
     /// NIC workers.
     pub workers: usize,
-    /// What the port of each worker takes, in bytes per second, headers included; any number if
-    /// `None`.
+    /// Rate of each worker's port, in bytes per second, headers included; unlimited if `None`.
     pub port_bytes_per_second: Option<u64>,
     /// Memory of each worker for content, in bytes.
     pub cache_bytes: usize,
@@ -51,41 +50,41 @@ pub struct Crowd {
     pub round_trip_us: u64,
     /// Rate of each path, in bytes per second.
     pub bytes_per_second: u64,
-    /// How many packets out of a million are lost on the way to the clients.
+    /// Packets per million that are lost on the way to the clients.
     pub loss_ppm: u32,
-    /// How long the disk takes for a read at most, in microseconds.
+    /// Longest latency of a disk read, in microseconds.
     pub disk_us_max: u64,
-    /// No client waits longer than this, in microseconds.
+    /// Longest time until all clients have finished, in microseconds.
     pub within_us: u64,
 }
 
-/// What came of it.
+/// Result of a crowd's run.
 #[derive(Clone, Debug)]
 pub struct CrowdReport {
     /// Virtual time from the beginning to the last byte, in microseconds.
     pub elapsed_us: u64,
-    /// What each client had received when the first one had everything, in bytes.
+    /// Bytes received by each client when the first one finished.
     pub bytes_at_first_end: Vec<u64>,
-    /// SENDs and packets with which the server has repeated bytes.
+    /// SENDs and packets that repeat bytes.
     pub retransmissions: u64,
-    /// What the NIC workers have done, all together.
+    /// Sum of the NIC workers' counters.
     pub nic: nic::Counters,
-    /// Which part each of them has had.
+    /// Share of each worker.
     pub shares: Vec<WorkerShare>,
 }
 
-/// One worker's part.
+/// One worker's share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerShare {
-    /// Connections that it has sent for, each of them from beginning to end.
+    /// Connections served by this worker from beginning to end.
     pub connections: usize,
-    /// Bytes of files that it has sent.
+    /// File bytes sent by this worker.
     pub file_bytes: u64,
 }
 
 impl CrowdReport {
-    /// Jain's index of what clients had received when the first one had everything: 1 if all had
-    /// the same, one part in so many as there are if one had it all.
+    /// Returns Jain's index of the bytes that clients had received when the first one finished: 1
+    /// if all had the same number, 1/n if one of n clients had everything.
     pub fn jain_index(&self) -> f64 {
         let bytes = self.bytes_at_first_end.iter().map(|&bytes| bytes as f64);
         let (sum, squares) = bytes.fold((0.0, 0.0), |(sum, squares), bytes| {
@@ -95,7 +94,7 @@ impl CrowdReport {
     }
 }
 
-/// Lets the crowd in. An error if a client does not get every byte, or gets a wrong one.
+/// Runs a crowd. Fails if a client does not get every byte, or gets a wrong one.
 pub fn run_crowd(crowd: &Crowd) -> Result<CrowdReport, Violation> {
     let mut place = Place::new(crowd);
     place.run(BEGINNING_US + crowd.within_us)?;
@@ -119,16 +118,16 @@ pub fn run_crowd(crowd: &Crowd) -> Result<CrowdReport, Violation> {
     })
 }
 
-/// What happens at some time.
+/// A scheduled event.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Coming {
     ToServer(Vec<u8>),
     ToClient(usize, Vec<u8>),
-    /// A client may have something to do.
+    /// A client's timer.
     ClientTime(usize),
 }
 
-/// Where the crowd is.
+/// State of a crowd's run.
 struct Place {
     now_us: u64,
     clock_us: Rc<Cell<u64>>,
@@ -136,7 +135,7 @@ struct Place {
     machine: Machine,
     paths: Vec<(Link, Link)>,
     clients: Vec<Client>,
-    /// For when each client has been scheduled.
+    /// Time for which each client is scheduled.
     client_times_us: Vec<Option<u64>>,
     future: BinaryHeap<Reverse<(u64, u64, Coming)>>,
     scheduled: u64,
@@ -148,7 +147,7 @@ struct Place {
     frames: Vec<Vec<u8>>,
 }
 
-/// How long a process that is woken takes until it runs, in microseconds.
+/// Delay from a process's wake-up to its turn, in microseconds.
 const REACTION_US: u64 = 5;
 
 impl Place {
@@ -302,7 +301,7 @@ impl Place {
         place
     }
 
-    /// Until everybody has everything.
+    /// Runs until every client has finished.
     fn run(&mut self, deadline_us: u64) -> Check {
         while self.finished < self.clients.len() {
             let wakes_us = [
@@ -334,7 +333,7 @@ impl Place {
         Ok(())
     }
 
-    /// When a worker does its next turn, unless it is woken before.
+    /// Returns when a worker has its next turn unless it is woken earlier.
     fn worker_us(&self, number: usize) -> Option<u64> {
         let slot = self.machine.slots[number].as_ref()?;
         let wakes_us = [
@@ -418,7 +417,7 @@ impl Place {
         Ok(())
     }
 
-    /// A client may have finished.
+    /// Notes that a client has finished, if it has.
     fn look_at(&mut self, number: usize) {
         if self.clients[number].is_finished() && !self.has_finished[number] {
             self.has_finished[number] = true;
@@ -441,7 +440,7 @@ impl Place {
         self.future.push(Reverse((at_us, self.scheduled, what)));
     }
 
-    /// Unless it is scheduled for as early a time already.
+    /// Schedules a client, unless it is scheduled for as early a time already.
     fn schedule_client(&mut self, number: usize) {
         let scheduled_us = &mut self.client_times_us[number];
         if let Some(at_us) = self.clients[number].next_us()
@@ -462,13 +461,13 @@ impl Place {
         }
     }
 
-    /// A frame takes the path of a client, down or up.
+    /// Sends a frame over the path of a client, down or up.
     fn pass(&mut self, number: usize, frame: Vec<u8>, down: bool) {
         let Some((down_link, up_link)) = self.paths.get_mut(number) else {
             return;
         };
         let link = if down { down_link } else { up_link };
-        // Lost is lost.
+        // A lost frame leaves no trace here.
         let Ok(arrivals) = link.pass(self.now_us - BEGINNING_US, frame) else {
             return;
         };

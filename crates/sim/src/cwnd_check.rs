@@ -1,15 +1,15 @@
-//! The congestion window: who issues new data has room for it.
+//! Checks the congestion window: new data is issued only within it.
 
 use host::ConnectionView;
 use host::app::StreamId;
 
 use crate::violation::{Check, ensure};
 
-/// What is known of every connection, from the end of the host's last turn.
+/// State of every connection at the end of the host's last turn.
 #[derive(Debug, Default)]
 pub(crate) struct WindowCheck {
     seen: Vec<(StreamId, Seen)>,
-    /// Memory of the turn before.
+    /// Buffer of the turn before, for reuse.
     spare: Vec<(StreamId, Seen)>,
 }
 
@@ -18,13 +18,13 @@ struct Seen {
     /// Sequence numbers issued.
     nxt: u64,
     pipe: u64,
-    /// A probe went beyond the window, and nothing was delivered or lost since.
+    /// A probe exceeded the window, and nothing was delivered or lost since.
     probes: bool,
 }
 
 impl WindowCheck {
-    /// The host has had a turn. Within a turn, acknowledgments and timers come first and data is
-    /// issued last: the window that counted is the one that is there now.
+    /// Checks the connections after a turn of the host. Within a turn, acknowledgments and timers
+    /// come first and data is issued last, so the current window is the one that applied.
     pub(crate) fn on_host_turn<'a>(
         &mut self,
         views: impl Iterator<Item = ConnectionView<'a>>,
@@ -36,11 +36,11 @@ impl WindowCheck {
             let nxt = view.tcp.acknowledged_bytes() + view.tcp.flight_bytes();
             let issued = nxt.saturating_sub(before.nxt);
             let (pipe, window) = (view.tcp.pipe_bytes(), view.tcp.congestion_window());
-            // FIN takes a sequence number and no room, as Linux's `tcp_cwnd_test` had it: alone, it
-            // goes though a probe or a reduced window has left none.
+            // FIN takes a sequence number and no room, as in Linux's `tcp_cwnd_test`: alone, it may
+            // leave although a probe or a reduced window has left no room.
             let is_fin_alone = issued == 1 && view.tcp.has_sent_fin();
             let fits = issued == 0 || is_fin_alone || pipe <= window + 1;
-            // A tail loss probe goes in any case, and is one segment, once (RFC 8985 §7.3).
+            // A tail loss probe ignores the window, and is one segment, once (RFC 8985 §7.3).
             let probes = before.probes && before.pipe + issued <= pipe;
             let segment = issued <= u64::from(view.tcp.mss()) + 1;
             let is_probe = !probes && segment && view.tcp.has_tail_probe();

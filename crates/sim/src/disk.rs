@@ -19,7 +19,7 @@ const ENODATA: u16 = 61;
 const EBADF: u16 = 9;
 const ESTALE: u16 = 116;
 
-/// A disk; clones are the same one. One end belongs to the worker's reader, one to the simulation.
+/// A disk; clones share its state. One end belongs to the worker's reader, one to the simulation.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk(Rc<RefCell<State>>);
 
@@ -31,18 +31,18 @@ struct State {
     clock_us: Rc<Cell<u64>>,
     random: Random,
     open: HashMap<FileToken, Version>,
-    /// Taken and not started.
+    /// Accepted and not submitted.
     unsubmitted: VecDeque<DiskRequest>,
-    /// Started, and waiting for a place in the disk's queue.
+    /// Submitted, and waiting for a slot in the disk's queue.
     waiting: VecDeque<DiskRequest>,
-    /// In the disk's queue, with the time at which they will be done.
+    /// In the disk's queue, with the time of completion.
     active: Vec<(u64, DiskRequest)>,
-    /// What has been read, for the trace.
+    /// Completed reads, for the trace.
     log: Vec<String>,
     logs: bool,
 }
 
-/// What a descriptor stands for: a file as it was when it was opened.
+/// The file version that a descriptor refers to: the one that was there at open.
 #[derive(Clone, Copy, Debug)]
 struct Version {
     number: usize,
@@ -55,7 +55,7 @@ enum DiskRequest {
         file: FileToken,
         number: Option<usize>,
     },
-    /// The directory, if it is one.
+    /// Lists the directory; fails if the path is no directory.
     List {
         file: FileToken,
         is_directory: bool,
@@ -67,25 +67,25 @@ enum DiskRequest {
     },
 }
 
-/// Entries in a part of a listing: few, so that much can happen between two of them.
+/// Entries in a part of a listing: few, so that files change between two parts.
 const LISTED_MAX: usize = 2;
 
-/// When a version came about.
+/// Returns the time of a version's last change.
 fn changed_ns(version: u32) -> i64 {
     1_700_000_000_000_000_000 + i64::from(version)
 }
 
-/// The path of a file.
+/// Returns the path of a file.
 pub(crate) fn path_of(number: usize) -> String {
     format!("f{number}")
 }
 
-/// Which of the versions's files are below a NIC stack's root.
+/// The subset of `FileVersions` below a NIC stack's root.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Root {
-    /// Whose root it is.
+    /// Number of the NIC stack.
     pub(crate) nic: usize,
-    /// So many roots have the files between them, each some; with one, all are there.
+    /// Number of roots between which the files are divided; with one, it has all files.
     pub(crate) parts: usize,
 }
 
@@ -119,24 +119,24 @@ impl Disk {
         })))
     }
 
-    /// When the next open or read will be done, in microseconds.
+    /// Returns when the next operation completes, in microseconds.
     pub(crate) fn next_us(&self) -> Option<u64> {
         self.0.borrow().active.iter().map(|(at_us, _)| *at_us).min()
     }
 
-    /// Files that the worker has open.
+    /// Returns the number of files that the worker has open.
     pub(crate) fn open_files(&self) -> usize {
         self.0.borrow().open.len()
     }
 
-    /// What was done since the last call, for people.
+    /// Takes the log of operations since the last call.
     pub(crate) fn take_log(&self) -> Vec<String> {
         std::mem::take(&mut self.0.borrow_mut().log)
     }
 }
 
 impl State {
-    /// Gives waiting requests the places that are free.
+    /// Moves waiting requests into free slots of the disk's queue.
     fn start(&mut self) {
         while self.active.len() < self.plan.depth_max
             && let Some(asked) = self.waiting.pop_front()
@@ -195,7 +195,7 @@ impl State {
                     meta: FileMeta {
                         size: self.versions.size(number, version),
                         inode: number as u64 + 1,
-                        // Each machine's own.
+                        // Each machine has its own device number.
                         device: 1 + self.root.nic as u64,
                         mtime_ns: changed_ns,
                         ctime_ns: changed_ns + self.root.nic as i64,
@@ -210,7 +210,7 @@ impl State {
         Completion::Opened { file, result }
     }
 
-    /// Few of the files that are there: a place is the number of the next one.
+    /// Lists at most `LISTED_MAX` files; `from` is the number of the next file.
     fn list(&self, from: u64) -> Part {
         let mut part = Part::default();
         let mut number = from as usize;
@@ -224,7 +224,7 @@ impl State {
                     mtime_ns: changed_ns(version),
                     name: name.as_bytes(),
                 };
-                // So few always fit.
+                // At most `LISTED_MAX` entries always fit.
                 let _ = part.entries.push(&entry);
             }
             number += 1;
@@ -232,7 +232,7 @@ impl State {
         if number < self.versions.len() {
             part.next = number as u64;
         }
-        // Whatever happens in it happens to its own time.
+        // A change of any file changes the directory's time.
         let versions = (0..self.versions.len()).map(|number| self.versions.version(number));
         let changed_ns = changed_ns(versions.sum());
         part.directory = FileMeta {
@@ -269,7 +269,7 @@ impl State {
 }
 
 impl Reader for Disk {
-    /// Files here are replaced and never grow.
+    /// Opens a file. Files here are replaced and never grow.
     fn open(&mut self, file: FileToken, path: &[u8], _: Growth) {
         let state = &mut *self.0.borrow_mut();
         let number = (0..state.versions.len()).find(|&number| path_of(number).as_bytes() == path);
@@ -277,7 +277,7 @@ impl Reader for Disk {
         state.start();
     }
 
-    /// No descriptors are passed here.
+    /// Fails the open: no descriptors are passed in the simulation.
     fn open_passed(&mut self, file: FileToken, _: PassedId) {
         let state = &mut *self.0.borrow_mut();
         let number = None;
@@ -307,7 +307,7 @@ impl Reader for Disk {
 
     fn submit(&mut self) {
         let state = &mut *self.0.borrow_mut();
-        // The kernel may have no room for now; the reader asks again.
+        // The kernel may have no room for now; the reader submits again.
         if state.random.happens(state.plan.refuses_ppm) {
             return;
         }

@@ -1,20 +1,20 @@
-//! What has come of a load that rises and falls.
+//! Counters of worker load and of the number of workers in use.
 
 /// Counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DivisionCounters {
     /// Workers put in use.
     pub workers_added: u64,
-    /// Workers that were needed no more.
+    /// Workers taken out of use.
     pub workers_removed: u64,
-    /// Connections that went to another worker of their NIC stack.
+    /// Connections moved to another worker of their NIC stack.
     pub rebalanced: u64,
-    /// Connections that were to, and stayed.
+    /// Connections that should have moved, and stayed.
     pub failed: u64,
 }
 
 impl DivisionCounters {
-    /// Those of a host stack.
+    /// Extracts the counters of a host stack.
     pub(crate) fn of(counters: &host::Counters) -> DivisionCounters {
         DivisionCounters {
             workers_added: counters.nic_workers_added,
@@ -24,7 +24,7 @@ impl DivisionCounters {
         }
     }
 
-    /// Adds those of another run.
+    /// Adds the counters of another run.
     pub fn add(&mut self, other: &DivisionCounters) {
         self.workers_added += other.workers_added;
         self.workers_removed += other.workers_removed;

@@ -1,9 +1,8 @@
-//! Chance for cryptography: what a seed has led to once it leads to again, to the last byte of a
-//! handshake.
+//! Seeded randomness for cryptography: the same seed gives the same handshakes, to the last byte.
 //!
-//! rustls gets its random bytes and secrets of key exchanges from here, and the certificate's
-//! algorithm, Ed25519, signs without chance. Each thread has a source of its own, since rustls
-//! wants one that lives for ever.
+//! rustls takes its random bytes and the secrets of key exchanges from here; the certificate's
+//! algorithm, Ed25519, is deterministic. Each thread has a generator of its own, since rustls
+//! requires a `'static` provider.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ thread_local! {
     static RANDOM: RefCell<Random> = RefCell::new(Random::new(0));
 }
 
-/// What this thread's cryptography draws from now on.
+/// Sets this thread's generator.
 pub(crate) fn begin(random: Random) {
     RANDOM.set(random);
 }
@@ -37,7 +36,7 @@ fn fill(buffer: &mut [u8]) {
     });
 }
 
-/// What aws-lc does, without chance of its own.
+/// Returns the provider of aws-lc, with its randomness replaced.
 pub(crate) fn provider() -> CryptoProvider {
     CryptoProvider {
         secure_random: &Seeded,
@@ -46,7 +45,7 @@ pub(crate) fn provider() -> CryptoProvider {
     }
 }
 
-/// The source, as rustls wants it; and X25519 with secrets from it.
+/// The generator as a rustls `SecureRandom`, and X25519 with secrets from it.
 #[derive(Debug)]
 struct Seeded;
 
@@ -99,10 +98,10 @@ impl ActiveKeyExchange for Exchange {
     }
 }
 
-/// Makes tickets of sessions, with nonces from the same source.
+/// Seals session tickets, with nonces from the same generator.
 pub(crate) struct Tickets(ChaCha20Poly1305);
 
-/// Bytes of a nonce, with which a ticket begins.
+/// Bytes of the nonce at the start of a ticket.
 const NONCE_BYTES: usize = 12;
 
 impl Tickets {

@@ -1,4 +1,4 @@
-//! A channel to a worker, and what of its events is left to hear when the worker is no more.
+//! A channel to a worker that keeps the worker's unread events after its end.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use contract::channel::{HostChannel, ReceiveError};
 #[derive(Debug)]
 pub(crate) struct EventDrain {
     pub(crate) channel: HostChannel,
-    /// What it had said when it ended.
+    /// Events that were unread when the worker ended.
     last: Option<VecDeque<Result<Event, ReceiveError>>>,
 }
 
@@ -21,7 +21,7 @@ impl EventDrain {
         }
     }
 
-    /// The worker ends now: what it has published is in the ring, and nothing else ever will be.
+    /// Ends the worker: its published events are in the ring, and no others follow.
     pub(crate) fn end(&mut self) {
         if self.last.is_none() {
             let mut last = VecDeque::new();
@@ -36,7 +36,7 @@ impl EventDrain {
         }
     }
 
-    /// The next event.
+    /// Receives the next event.
     pub(crate) fn receive(&mut self) -> Result<Option<Event>, ReceiveError> {
         match &mut self.last {
             Some(last) => last.pop_front().transpose(),
@@ -44,8 +44,7 @@ impl EventDrain {
         }
     }
 
-    /// Of what it had said when it ended: as much as it takes to hear of all records that it has
-    /// sealed.
+    /// Counts the events, of those unread at the worker's end, up to its last report of tags.
     pub(crate) fn events_upto_last_tag(&self) -> usize {
         let is_tag = |said: &Result<Event, _>| matches!(said, Ok(Event::Sealed { .. }));
         let last = self

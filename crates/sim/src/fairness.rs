@@ -1,4 +1,4 @@
-//! Turns: a flow that may send sees no other leave twice.
+//! Checks turns: while a flow is ready to send, no other flow sends twice.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -9,12 +9,12 @@ use contract::{FlowId, Send};
 use crate::router;
 use crate::violation::{Check, violation};
 
-/// What one worker owes to its flows.
+/// Fairness state of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct FairnessCheck {
-    /// Where each flow goes: packets do not tell which flow they are of.
+    /// Destination of each flow: packets do not carry the flow's number.
     remotes: HashMap<FlowId, SocketAddr>,
-    /// Flows whose peers have changed their address: what leaves for them goes here or there.
+    /// Flows whose peers have changed address: their packets may go to either address.
     moved: HashSet<FlowId>,
     /// Flows that were ready when the last turn ended.
     waiting: Vec<Waiting>,
@@ -24,21 +24,21 @@ pub(crate) struct FairnessCheck {
 struct Waiting {
     flow: FlowId,
     remote: SocketAddr,
-    /// Who has left since.
+    /// Destinations served since the flow became ready.
     passed: Vec<SocketAddr>,
-    /// Who has left twice.
+    /// The destination that was served twice.
     overtaken_by: Option<SocketAddr>,
 }
 
 impl FairnessCheck {
-    /// The worker is about to get a SEND.
+    /// Records the destination of a SEND that is about to reach the worker.
     pub(crate) fn on_send(&mut self, send: &Send<'_>) {
         if let Some(remote) = router::tcp_destination(send.header) {
             self.remotes.insert(send.flow, remote);
         }
     }
 
-    /// The worker is about to get a QSEND.
+    /// Records the destination of a QSEND that is about to reach the worker.
     pub(crate) fn on_quic_send(&mut self, send: &QuicSend<'_>) {
         if let Some(remote) = router::udp_destination(send.header)
             && !self.moved.contains(&send.flow)
@@ -52,15 +52,15 @@ impl FairnessCheck {
         }
     }
 
-    /// The worker is about to be told that a flow is over: it may lose its place at any time, and
-    /// its peer may begin another one.
+    /// Drops a flow that is about to end at the worker: it may lose its place at any time, and its
+    /// peer may begin another flow.
     pub(crate) fn on_flow_over(&mut self, flow: FlowId) {
         self.remotes.remove(&flow);
         self.waiting.retain(|other| other.flow != flow);
     }
 
-    /// The worker has had a turn, in which superpackets have left for `departed`, in this order,
-    /// and after which the flows of `waiting` are ready to send.
+    /// Checks a turn of the worker. `departed` lists the destinations of its superpackets in order;
+    /// the flows of `waiting` are ready to send after the turn.
     pub(crate) fn on_turn(
         &mut self,
         departed: &[SocketAddr],
@@ -79,8 +79,8 @@ impl FairnessCheck {
                 other.passed.push(*remote);
             }
         }
-        // Who is not ready any more, because what comes next is paced or has failed, has lost its
-        // place, whenever in the turn that was.
+        // A flow that is no longer ready, because its next SEND is paced or failed, has lost its
+        // place at an unknown point of the turn.
         let mut before = std::mem::take(&mut self.waiting);
         let known = waiting.filter_map(|flow| Some((flow, *self.remotes.get(&flow)?)));
         self.waiting = known
@@ -99,7 +99,7 @@ impl FairnessCheck {
     }
 }
 
-/// None of these flows, which were ready all the while, has been overtaken.
+/// Checks that none of these flows, all of them ready throughout, was overtaken.
 fn check_order(flows: &[Waiting]) -> Check {
     flows.iter().try_for_each(|flow| match flow.overtaken_by {
         Some(remote) => violation(format!(
@@ -159,7 +159,7 @@ mod tests {
         let ready = || [FlowId(0), FlowId(1)].into_iter();
         assert_eq!(check.on_turn(&[], ready()), Ok(()));
         assert_eq!(check.on_turn(&[a, a, a], [FlowId(0)].into_iter()), Ok(()));
-        // One that leaves late has not failed.
+        // A flow that leaves late has not failed.
         assert_eq!(check.on_turn(&[], ready()), Ok(()));
         assert!(check.on_turn(&[a, a, b], ready()).is_err());
     }

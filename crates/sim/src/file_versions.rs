@@ -1,4 +1,4 @@
-//! The files, and which version of each is in its place.
+//! The files, and the current version of each.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,14 +8,14 @@ use crate::scenario::{File, Replacing, Trouble};
 /// More files than any scenario has.
 const FILES_MAX: usize = 1024;
 
-/// So many reads of a file that is being overwritten differ from each other.
+/// Number of distinct contents that reads of an overwritten file cycle through.
 const SCRIBBLES: u32 = 61;
 
-/// What the server may serve; clones are the same one.
+/// The files that the server may serve; clones share the state.
 #[derive(Clone, Debug)]
 pub(crate) struct FileVersions {
     places: Rc<[Place]>,
-    /// How often descriptors have died with their process.
+    /// Number of times that descriptors were lost with their process.
     descriptors_lost: Rc<Cell<u32>>,
     /// Reads of files that are being overwritten.
     scribbles: Rc<Cell<u32>>,
@@ -25,11 +25,11 @@ pub(crate) struct FileVersions {
 struct Place {
     file: File,
     version: Cell<u32>,
-    /// Versions of which nothing is left, even for those who have opened them.
+    /// Overwritten versions, which even earlier opens can no longer read.
     overwritten: RefCell<Vec<u32>>,
 }
 
-/// A moment at which a client has asked for a file.
+/// The moment of a client's request for a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestTime {
     number: usize,
@@ -55,7 +55,7 @@ impl FileVersions {
         }
     }
 
-    /// What is read now from a version of a file, for [`content`](crate::content).
+    /// Returns the content, for [`content`](crate::content), that a read of a version gives now.
     pub(crate) fn read(&self, number: usize, version: u32) -> usize {
         match self.file(number).map(|file| file.trouble) {
             Some(Trouble::Scribbled) => {
@@ -66,25 +66,25 @@ impl FileVersions {
         }
     }
 
-    /// Files.
+    /// Returns the number of files.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// A file, if there is one of this number.
+    /// Returns the file of this number, if there is one.
     pub(crate) fn file(&self, number: usize) -> Option<&File> {
         self.places.get(number).map(|place| &place.file)
     }
 
-    /// The version that is opened now.
+    /// Returns the version that an open gets now.
     pub(crate) fn version(&self, number: usize) -> u32 {
         self.places
             .get(number)
             .map_or(0, |place| place.version.get())
     }
 
-    /// Bytes in a version. The first replacement is as long as what it replaces: its length gives
-    /// it not away.
+    /// Returns the size of a version, in bytes. The first replacement has the size of the original,
+    /// so that the size does not distinguish them.
     pub(crate) fn size(&self, number: usize, version: u32) -> u64 {
         let size = self.file(number).map_or(0, |file| file.size);
         match version {
@@ -94,7 +94,7 @@ impl FileVersions {
         }
     }
 
-    /// Another version takes a file's place.
+    /// Replaces a file by its next version.
     pub(crate) fn replace(&self, number: usize, how: Replacing) {
         if let Some(place) = self.places.get(number) {
             let version = place.version.get();
@@ -105,18 +105,18 @@ impl FileVersions {
         }
     }
 
-    /// A reader that has opened this version can still read it.
+    /// Reports whether a reader that has opened this version can still read it.
     pub(crate) fn is_left(&self, number: usize, version: u32) -> bool {
         let place = self.places.get(number);
         place.is_none_or(|place| !place.overwritten.borrow().contains(&version))
     }
 
-    /// A NIC worker has gone, and its descriptors with it.
+    /// Counts a loss of descriptors: a NIC worker has ended.
     pub(crate) fn lose_descriptors(&self) {
         self.descriptors_lost.set(self.descriptors_lost.get() + 1);
     }
 
-    /// A client asks for a file now.
+    /// Records a client's request for a file now.
     pub(crate) fn ask(&self, number: usize) -> RequestTime {
         RequestTime {
             number,
@@ -125,7 +125,7 @@ impl FileVersions {
         }
     }
 
-    /// The version that was there when it was asked for, or a later one, may be out of reach
+    /// Reports whether the version at the time of the request, or a later one, may be unreadable
     /// although a response has begun with it: it was overwritten, or was replaced and its
     /// descriptor is lost.
     pub(crate) fn may_be_out_of_reach(&self, asked: RequestTime) -> bool {
@@ -135,12 +135,12 @@ impl FileVersions {
         version != asked.version && (lost || !(asked.version..version).all(is_left))
     }
 
-    /// What is in a version, for [`content`](crate::content).
+    /// Returns the content of a version, for [`content`](crate::content).
     pub(crate) fn content(number: usize, version: u32) -> usize {
         version as usize * FILES_MAX + number
     }
 
-    /// Whose content that is, for people.
+    /// Names the file and version of a content, for people.
     pub(crate) fn describe(content: usize) -> String {
         let (number, version) = (content % FILES_MAX, content / FILES_MAX);
         format!("file f{number}, version {version}")

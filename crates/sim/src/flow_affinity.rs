@@ -1,7 +1,7 @@
-//! Which worker sends for a flow: the same one from its first SEND to its last, unless there are
-//! several NIC stacks, or the number of workers in use follows the load. Then a flow goes to
-//! another worker of its NIC stack only when nothing is left at the one before that could arrive
-//! too late.
+//! Checks flow affinity: one worker sends for a flow from its first SEND to its last, unless there
+//! are several NIC stacks or the number of workers in use follows the load. Then a flow moves to
+//! another worker of its NIC stack only when the old worker has no SEND left that could depart
+//! late.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use contract::{Event, FlowId, Send, SendId};
 
 use crate::violation::{Check, violation};
 
-/// The worker of each flow that there has been.
+/// The worker of each flow of the run.
 #[derive(Debug)]
 pub(crate) struct FlowAffinityCheck {
     flows: BTreeMap<FlowId, Flow>,
     may_move: bool,
-    /// What stays behind is known: nothing is lost between the stacks.
+    /// Outstanding SENDs are known, because the transport between the stacks loses nothing.
     knows_sends: bool,
 }
 
 #[derive(Debug)]
 struct Flow {
     worker: usize,
-    /// SENDs that the worker has, and where they end in the stream.
+    /// Outstanding SENDs of the worker, each with its end in the stream.
     sends: BTreeMap<SendId, u64>,
 }
 
@@ -34,7 +34,7 @@ impl FlowAffinityCheck {
         }
     }
 
-    /// A SEND goes to a worker.
+    /// Checks a SEND to a worker.
     pub(crate) fn on_send(&mut self, send: &Send<'_>, worker: usize) -> Check {
         let flow = self.flows.entry(send.flow).or_insert_with(|| Flow {
             worker,
@@ -64,7 +64,7 @@ impl FlowAffinityCheck {
         Ok(())
     }
 
-    /// A worker says something.
+    /// Removes the SEND that a worker's event completes.
     pub(crate) fn on_event(&mut self, event: &Event, worker: usize) {
         if let Event::Departed { send, flow, .. }
         | Event::ReadFailed { send, flow, .. }
@@ -76,7 +76,7 @@ impl FlowAffinityCheck {
         }
     }
 
-    /// A worker has ended, with all that it had.
+    /// Forgets the SENDs of a worker that has ended.
     pub(crate) fn on_end(&mut self, worker: usize) {
         for flow in self.flows.values_mut() {
             if flow.worker == worker {
@@ -85,7 +85,7 @@ impl FlowAffinityCheck {
         }
     }
 
-    /// How many flows a worker has had.
+    /// Returns the number of flows whose worker this is.
     pub(crate) fn flows_of(&self, worker: usize) -> usize {
         let flows = self.flows.values();
         flows.filter(|flow| flow.worker == worker).count()

@@ -1,27 +1,27 @@
-//! What a receiver's network card does before TCP sees anything: packets that follow each other
-//! become one (GRO).
+//! Generic receive offload of a client's network card: consecutive packets are merged before TCP
+//! sees them.
 
 use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Segment};
 
-/// Most payload that packets are merged to, in bytes.
+/// Longest payload of a merged packet, in bytes.
 const MERGED_BYTES_MAX: usize = 65_000;
 
-/// Packets that were merged, and wait for more.
+/// Merged packets that wait for more.
 #[derive(Debug)]
 pub(crate) struct Merged {
-    /// The first one's.
+    /// Header of the first packet.
     header: Header,
     ecn: Ecn,
     payload: Vec<u8>,
     /// Payload of each packet but the last, in bytes.
     packet_bytes: usize,
-    /// When it is handed up, however much there is.
+    /// Latest time at which it is handed up, complete or not.
     pub(crate) until_us: u64,
 }
 
 impl Merged {
-    /// A packet that may be the first of several; `None` if it is none of those.
+    /// Starts a merge with a packet; `None` if the packet cannot be merged.
     pub(crate) fn begin(segment: &Segment<'_>, until_us: u64) -> Option<Merged> {
         let is_plain = segment.header.flags == Flags::ACK;
         (is_plain && !segment.payload.is_empty()).then(|| Merged {
@@ -33,8 +33,8 @@ impl Merged {
         })
     }
 
-    /// Adds a packet that differs in nothing but its place, which is the next one. False if it does
-    /// not.
+    /// Adds a packet that continues the sequence and differs in nothing else. False if it does not
+    /// fit.
     pub(crate) fn add(&mut self, segment: &Segment<'_>) -> bool {
         let Header { seq, flags, .. } = self.header;
         let next = Header {
@@ -58,12 +58,12 @@ impl Merged {
         true
     }
 
-    /// Nothing more can be added: the last one was short, or pushed.
+    /// Reports whether no more can be added: the last packet was short, or pushed.
     pub(crate) fn is_complete(&self) -> bool {
         self.header.flags != Flags::ACK || !self.payload.len().is_multiple_of(self.packet_bytes)
     }
 
-    /// What TCP gets to see.
+    /// Returns the merged segment for TCP.
     pub(crate) fn segment(&self) -> Segment<'_> {
         Segment {
             header: self.header,

@@ -1,7 +1,7 @@
-//! A hostile peer: it speaks TCP well enough to be let in, and then as badly as it can.
+//! A hostile peer: it completes handshakes, and then violates TCP.
 //!
-//! It sees what a scan of the network would show, so what it forges in the name of others comes
-//! close to what they send, without being it. Nothing of this may concern any other peer.
+//! It knows about other connections only as much as a network scan shows, so its forgeries come
+//! close to the victims' segments without matching them. None of its acts may affect another peer.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -23,9 +23,10 @@ pub(crate) struct Hostile {
     next_us: u64,
     acts_left: u32,
     port: u16,
-    /// The server's end.
+    /// The server's port.
     server_port: u16,
-    /// What a well-behaved peer would send next, as far as this one keeps count.
+    /// Next sequence and acknowledgment numbers of a well-behaved peer, as far as this one tracks
+    /// them.
     seq: u32,
     ack: Option<u32>,
 }
@@ -50,12 +51,12 @@ impl Hostile {
         }
     }
 
-    /// When it acts next, in microseconds.
+    /// Returns when it acts next, in microseconds.
     pub(crate) fn next_us(&self) -> Option<u64> {
         (self.acts_left > 0).then_some(self.next_us)
     }
 
-    /// A frame of the server has arrived.
+    /// Takes a frame of the server.
     pub(crate) fn on_frame(&mut self, bytes: &[u8]) {
         if let Ok(Received::Tcp(packet)) = parse(bytes, true)
             && packet.segment.header.destination_port == self.port
@@ -68,7 +69,7 @@ impl Hostile {
         }
     }
 
-    /// Does something bad.
+    /// Performs a random hostile act.
     pub(crate) fn act(&mut self, now_us: u64, victim: Option<Victim>, frames: &mut Vec<Vec<u8>>) {
         self.acts_left = self.acts_left.saturating_sub(1);
         let wait_us = self.random.within(self.plan.every_us.clone());
@@ -82,7 +83,7 @@ impl Hostile {
         }
     }
 
-    /// A handshake, begun from a new port.
+    /// Starts a handshake from a new port.
     fn open(&mut self, frames: &mut Vec<Vec<u8>>) {
         self.port += 1;
         self.server_port = self.random.pick(&[addresses::PORT, addresses::TLS_PORT]);
@@ -109,7 +110,7 @@ impl Hostile {
         frames.push(self.template().to_frame(&header, &[]));
     }
 
-    /// A request like others', whose response will be treated badly.
+    /// Sends a valid request, whose response it will mistreat.
     fn ask(&mut self, frames: &mut Vec<Vec<u8>>) {
         let request = b"GET /f0 HTTP/1.1\r\nHost: sim\r\n\r\n";
         let header = Header {
@@ -123,7 +124,7 @@ impl Hostile {
         frames.push(self.template().to_frame(&header, request));
     }
 
-    /// A segment that a well-behaved peer could send, but for one thing or some.
+    /// Sends a segment that is valid but for one or several fields.
     fn misbehave(&mut self, ack: u32, frames: &mut Vec<Vec<u8>>) {
         let random = &mut self.random;
         let near = |random: &mut Random, number: u32| {
@@ -167,7 +168,7 @@ impl Hostile {
         frames.push(self.template().to_frame(&header, &payload));
     }
 
-    /// Options that are none, or a frame cut short.
+    /// Sends invalid options, or a truncated frame.
     fn garble(&mut self, frames: &mut Vec<Vec<u8>>) {
         let header = Header {
             seq: self.seq,
@@ -197,8 +198,8 @@ impl Hostile {
         frames.push(frame);
     }
 
-    /// Something in the name of another, beside the point by as little as can be (RFC 5961, RFC
-    /// 5927).
+    /// Sends a segment in another peer's name that misses a valid one by as little as possible (RFC
+    /// 5961, RFC 5927).
     fn forge(&mut self, victim: Victim, frames: &mut Vec<Vec<u8>>) {
         let random = &mut self.random;
         let Victim {
@@ -220,7 +221,7 @@ impl Hostile {
             0 => header.flags = Flags::RST,
             // In the window: §4.
             1 => header.flags = Flags::SYN,
-            // At the edge, acknowledging what was never sent: §5.
+            // At the edge, acknowledging bytes that were never sent: §5.
             2 => {
                 header.seq = peer_end;
                 header.ack = server_end.wrapping_add(1_000_000 + beside);
@@ -250,7 +251,7 @@ impl Hostile {
     }
 }
 
-/// From a peer to a port of the server.
+/// Returns a template for packets from a peer to a port of the server.
 fn template(peer: SocketAddr, port: u16) -> TcpTemplate {
     let server = SocketAddr::new(addresses::address(peer.is_ipv6()), port);
     TcpTemplate::new(ROUTER_MAC, addresses::MAC, peer, server)

@@ -1,5 +1,5 @@
-//! A response of HTTP/3 as its client reads it: HEADERS, then DATA, and every byte of a body is the
-//! file's.
+//! An HTTP/3 response as its client reads it: HEADERS, then DATA; every byte of a body is compared
+//! with the file.
 
 use fakes::http3::{self, DATA, HEADERS};
 
@@ -7,16 +7,16 @@ use crate::file_versions::FileVersions;
 use crate::responses::{Body, Expected};
 use crate::violation::{Check, ensure, violation};
 
-/// No header section of this server is longer, in bytes.
+/// Longest header section of this server, in bytes.
 const SECTION_BYTES_MAX: u64 = 2_000;
 
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Http3Response {
     pub(crate) expected: Expected,
-    /// The beginning of a frame that is not there as a whole, or of its type and length.
+    /// The beginning of an incomplete frame, or of its type and length.
     begun: Vec<u8>,
-    /// What is left of a DATA frame, in bytes.
+    /// Bytes left of a DATA frame.
     data_left: u64,
     body: Option<Body>,
 }
@@ -31,7 +31,7 @@ impl Http3Response {
         }
     }
 
-    /// Bytes of the stream have arrived.
+    /// Takes received bytes of the stream.
     pub(crate) fn take(&mut self, versions: &FileVersions, mut bytes: &[u8]) -> Check {
         while !bytes.is_empty() {
             if let (Some(body), 1..) = (&mut self.body, self.data_left) {
@@ -67,7 +67,7 @@ impl Http3Response {
         Ok(())
     }
 
-    /// The stream has ended.
+    /// Checks that the response is complete at the end of its stream.
     pub(crate) fn finish(self, versions: &FileVersions) -> Check {
         let left = self.body.as_ref().map(Body::left);
         ensure(left == Some(0) && self.begun.is_empty(), || {
@@ -77,7 +77,7 @@ impl Http3Response {
     }
 }
 
-/// Type and length of the frame that these bytes begin with, and what there is of its payload.
+/// Parses type and length of a frame, and returns them with the bytes that follow.
 fn frame(bytes: &[u8]) -> Option<(u64, u64, &[u8])> {
     let mut rest = bytes;
     let mut number = || {
@@ -114,7 +114,7 @@ mod tests {
     use crate::content;
     use crate::scenario::{File, Trouble};
 
-    /// File 0 is of 1000 bytes.
+    /// File 0 has 1000 bytes.
     fn versions() -> FileVersions {
         FileVersions::new(&[File {
             size: 1000,

@@ -1,42 +1,42 @@
-//! Deterministic simulation: the real stacks in a world where one seed decides everything.
+//! Deterministic simulation: the real stacks in a world that one seed determines.
 //!
 //! [`run`] draws a scenario from a seed, puts the real host stack, real NIC workers and the real
 //! HTTP server on a simulated network with simulated disks, and lets clients download files. Time
-//! is virtual; there are no threads, no sockets and no clocks. What the code under test promises is
-//! checked all the while, and a run that breaks a promise ends with a [`Violation`]. The same seed
-//! always gives the same run, to the last bit of every packet.
+//! is virtual; there are no threads, no sockets and no clocks. The invariants of the code under
+//! test are checked at every step, and a run that breaks one ends with a [`Violation`]. The same
+//! seed always gives the same run, to the last bit of every packet.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
-//! | `scenario` | what a seed stands for; start here |
-//! | `world` | what happens next; what must hold at every step, and at the end |
+//! | `scenario` | parameters drawn from a seed; start here |
+//! | `world` | event loop; checks at every step, and at the end |
 //! | `crowd` | hundreds of clients instead of a scenario |
-//! | `machine`, `addresses` | the server: both stacks; where it is |
-//! | `worker_slot`, `channel_tap` | a worker with its disk and port; what goes between it and the host |
+//! | `machine`, `addresses` | the server: both stacks; its addresses |
+//! | `worker_slot`, `channel_tap` | a worker with its disk and port; its channel to the host |
 //! | `control_link` | the stacks on two machines: relays, sessions, and the link between them |
 //! | `peer` | a client of either transport |
-//! | `client`, `responses` | our own TCP on the other side, which compares every byte |
-//! | `client_quic`, `http3_response` | quinn on the other side, which does the same |
+//! | `client`, `responses` | our own TCP on the client's side, which compares every byte |
+//! | `client_quic`, `http3_response` | quinn on the client's side, which does the same |
 //! | `hostile` | an attacker |
-//! | `client_tls`, `oracle` | a client's TLS, and the record layer by an independent hand |
-//! | `site`, `entropy` | who the server says it is; chance for cryptography |
-//! | [`wire_watch`] | no two packets of QUIC under one key and number |
-//! | `nonce_check`, `event_drain` | no two plaintexts under one nonce; the last words of a NIC worker |
+//! | `client_tls`, `oracle` | a client's TLS; an independent implementation of the record layer |
+//! | `site`, `entropy` | the server's certificate and settings; seeded cryptography |
+//! | [`wire_watch`] | no two QUIC packets under one key and number |
+//! | `nonce_check`, `event_drain` | no nonce for two plaintexts; events of ended workers |
 //! | `link`, `router` | rate, delay, queues, faults; neighbours, "too big" |
-//! | `ports`, `gro` | ports that are busy or drop; packets that arrive as one |
-//! | `disk`, `file_versions`, `content` | reads that take time and fail; which version of a file is there; what is in it |
-//! | `nic_crash_stats` | what was under way when NIC processes died |
-//! | `tls_counters`, `quic_counters` | what became of connections that speak TLS, or QUIC |
-//! | `setup_counters` | what became of SYNs that NIC workers answer |
-//! | `teardown_counters` | what became of connections whose end NIC stacks run |
-//! | `division_counters` | what became of workers and connections whose load rose and fell |
-//! | `audit` | an eye on the wire: sequence space and windows |
-//! | `cwnd_check`, `fairness`, `flow_affinity` | the congestion window; whose turn it is to leave; who sends for a flow |
-//! | `trace`, `pcap` | a run as text, as a capture, as a number |
+//! | `ports`, `gro` | ports that are busy or drop; merged packets at the receiver |
+//! | `disk`, `file_versions`, `content` | slow and failing reads; file versions; file content |
+//! | `nic_crash_stats` | operations under way when NIC processes died |
+//! | `tls_counters`, `quic_counters` | counters of connections that use TLS, or QUIC |
+//! | `setup_counters` | counters of SYNs that NIC workers answer |
+//! | `teardown_counters` | counters of connections whose end NIC stacks run |
+//! | `division_counters` | counters of worker load and workers in use |
+//! | `audit` | audit of the wire: sequence space and windows |
+//! | `cwnd_check`, `fairness`, `flow_affinity` | congestion window; turns; workers of flows |
+//! | `trace`, `pcap` | a run as text, as a capture, as a hash |
 //! | [`random`], `violation` | small tools |
-//! | [`model`] | something else: a model of hardware that is not here |
+//! | [`model`] | a performance model of hardware that is not available; runs no stack |
 //!
-//! This room sees both stacks, through their public doors only.
+//! This crate sees both stacks, through their public interfaces only.
 
 #![forbid(unsafe_code)]
 
@@ -103,47 +103,46 @@ pub use tls_counters::TlsCounters;
 pub use trace::{Options, Sink};
 pub use violation::Violation;
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// Virtual time that it took, in microseconds.
+    /// Virtual duration, in microseconds.
     pub elapsed_us: u64,
-    /// Bytes that clients have received, response heads included.
+    /// Bytes received by clients, response heads included.
     pub bytes_received: u64,
-    /// Packets that did not arrive.
+    /// Packets lost.
     pub frames_lost: u64,
-    /// SENDs and packets with which the server has repeated bytes.
+    /// SENDs and packets that repeat bytes.
     pub retransmissions: u64,
-    /// Deaths of NIC processes.
+    /// Deaths of NIC processes, by the operations under way.
     pub nic_deaths: NicCrashStats,
-    /// How often connections have gone to a worker of another NIC stack.
+    /// Moves of connections to a worker of another NIC stack.
     pub connections_moved: u64,
-    /// Workers that came into use or went out of it, and connections that went to another worker of
-    /// their NIC stack for it, or could not.
+    /// Workers put in and out of use, and moves of connections for it within their NIC stack.
     pub division: DivisionCounters,
-    /// SYNs that NIC workers were to answer.
+    /// SYNs offered to NIC workers.
     pub setup: SetupCounters,
-    /// Connections of which a NIC stack was to run the end.
+    /// Connections whose end was offered to a NIC stack.
     pub teardown: TeardownCounters,
-    /// Connections that have ended before they should have: a violation follows.
+    /// Connections that ended early: a violation follows.
     pub connections_lost: u64,
-    /// What has happened to those that speak TLS.
+    /// Counters of TLS connections.
     pub tls: TlsCounters,
-    /// What has happened to those that speak QUIC.
+    /// Counters of QUIC connections.
     pub quic: QuicCounters,
-    /// What has happened between the machines, if the stacks are on two.
+    /// Counters of the link between the machines, if the stacks are on two.
     pub control_link: ControlLinkCounters,
-    /// Things that have happened.
+    /// Events that have happened.
     pub happenings: u64,
-    /// All that has happened, in a number: equal for runs that were equal.
+    /// Hash of all events: equal for equal runs.
     pub hash: u64,
-    /// What should not have happened.
+    /// The violated invariant, if any.
     pub violation: Option<Violation>,
 }
 
-/// Runs the scenario of a seed. A panic of the code under test is a violation like any other.
+/// Runs the scenario of a seed. A panic of the code under test is a violation too.
 pub fn run(seed: u64, options: &Options<'_>) -> Report {
     let mut scenario = Scenario::draw(seed);
     if options.teardown {
@@ -182,49 +181,49 @@ pub fn run(seed: u64, options: &Options<'_>) -> Report {
     }
 }
 
-/// How many NIC processes are to die in the scenario of a seed, if they live until then.
+/// Returns the number of NIC processes that are to die in the scenario of a seed.
 pub fn nic_deaths_planned(seed: u64) -> usize {
     Scenario::draw(seed).deaths_planned()
 }
 
-/// How many NIC stacks the host drives in the scenario of a seed, and whether their roots are
-/// copies of each other.
+/// Returns the number of NIC stacks in the scenario of a seed, and whether their roots are
+/// replicas.
 pub fn nic_stacks(seed: u64) -> (usize, bool) {
     let scenario = Scenario::draw(seed);
     (scenario.nic_stacks, scenario.replicas)
 }
 
-/// True if the number of workers in use follows the load in the scenario of a seed.
+/// Reports whether the number of workers in use follows the load in the scenario of a seed.
 pub fn has_loads(seed: u64) -> bool {
     !Scenario::draw(seed).loads.is_empty()
 }
 
-/// True if clients speak TLS in the scenario of a seed.
+/// Reports whether clients use TLS in the scenario of a seed.
 pub fn has_tls(seed: u64) -> bool {
     Scenario::draw(seed).has_tls()
 }
 
-/// True if clients speak QUIC in the scenario of a seed.
+/// Reports whether clients use QUIC in the scenario of a seed.
 pub fn has_quic(seed: u64) -> bool {
     Scenario::draw(seed).has_quic()
 }
 
-/// True if the stacks are on two machines in the scenario of a seed.
+/// Reports whether the stacks are on two machines in the scenario of a seed.
 pub fn has_two_machines(seed: u64) -> bool {
     Scenario::draw(seed).control.is_some()
 }
 
-/// The command that shows the run of a seed.
+/// Returns the command that replays the run of a seed.
 pub fn replay_command(seed: u64) -> String {
     format!("splitway sim --seed {seed} --trace")
 }
 
-/// The same for a run in which NIC stacks run the end of connections.
+/// Returns the command that replays a run in which NIC stacks run the end of connections.
 pub fn replay_command_with_teardown(seed: u64) -> String {
     format!("{} --teardown-offload", replay_command(seed))
 }
 
-/// The same for a run in which NIC workers answer SYNs.
+/// Returns the command that replays a run in which NIC workers answer SYNs.
 pub fn replay_command_with_setup(seed: u64) -> String {
     format!("{} --setup-offload", replay_command(seed))
 }

@@ -1,4 +1,4 @@
-//! A link in one direction: rate, delay, a bounded queue, and what goes wrong on the way.
+//! A link in one direction: rate, delay, a bounded queue, and faults.
 
 use wire::ethernet;
 
@@ -10,11 +10,11 @@ use crate::scenario::{CALM_US, Faults, LinkPlan};
 pub(crate) struct Link {
     pub(crate) plan: LinkPlan,
     random: Random,
-    /// When the last bit in the queue will have been sent.
+    /// Time at which the last bit in the queue will have been sent.
     sent_us: u64,
-    /// When the last packet that was not overtaken arrives.
+    /// Time at which the last packet that was not overtaken arrives.
     arrived_us: u64,
-    /// Gilbert's bad state.
+    /// The bad state of Gilbert's loss model.
     in_burst: bool,
 }
 
@@ -25,18 +25,18 @@ pub(crate) struct Arrival {
     pub(crate) frame: Vec<u8>,
 }
 
-/// Why a frame does not arrive.
+/// Reason why a frame does not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// The queue is full.
     Queue,
-    /// Bad luck.
+    /// Random loss.
     Chance,
-    /// Bad luck that lasts.
+    /// Loss in the bad state of Gilbert's model.
     Burst,
-    /// Nothing gets through.
+    /// The link passes nothing for a while.
     BlackHole,
-    /// Larger than the link takes.
+    /// Larger than the link's MTU.
     TooBig,
 }
 
@@ -51,7 +51,8 @@ impl Link {
         }
     }
 
-    /// A frame enters at `now_us` after the beginning. Up to two arrive: it may be duplicated.
+    /// Sends a frame at `now_us` after the beginning. Up to two frames arrive: it may be
+    /// duplicated.
     pub(crate) fn pass(&mut self, now_us: u64, mut frame: Vec<u8>) -> Result<Vec<Arrival>, Loss> {
         if frame.len() > self.plan.mtu + ethernet::HEADER_BYTES {
             return Err(Loss::TooBig);
@@ -113,7 +114,7 @@ impl Link {
 /// Offset of the IPv4 header's checksum in a frame.
 const IPV4_CHECKSUM: usize = ethernet::HEADER_BYTES + 10;
 
-/// Congestion experienced (RFC 3168 §5), if the packet says that its sender listens to that.
+/// Marks a packet as congestion experienced (RFC 3168 §5), if it is ECN-capable.
 fn mark(frame: &mut [u8]) {
     let Some((link, packet)) = ethernet::Header::parse(frame) else {
         return;
@@ -135,8 +136,8 @@ fn mark(frame: &mut [u8]) {
     }
 }
 
-/// One bit is what a checksum of ones' complement always notices. The Ethernet header has a
-/// checksum of its own, which switches look at, and ARP has none.
+/// Flips one bit, which a ones' complement checksum always detects. The Ethernet header is left
+/// alone, since its own checksum is checked by switches; so is ARP, which has none.
 fn flip_a_bit(frame: &mut [u8], random: &mut Random) {
     let is_ip = ethernet::Header::parse(frame)
         .is_some_and(|(link, _)| [ethernet::IPV4, ethernet::IPV6].contains(&link.ether_type));

@@ -1,6 +1,6 @@
 //! The server: the real host stack, the real NIC workers and the real application, on one link.
 //!
-//! Between the host stack and a worker stands a [`ChannelTap`], which sees every command and event.
+//! A [`ChannelTap`] between the host stack and each worker sees every command and event.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -36,87 +36,86 @@ use crate::violation::{Violation, violation};
 use crate::wire_watch::WireWatch;
 use crate::worker_slot::{SlotMaker, WorkerSlot};
 
-/// TLS listeners of the simulation limit keys of the others by nothing but this many records.
+/// Record limit per key of the TLS listeners whose keys last.
 const RECORDS_PER_KEY_MAX: u64 = 1 << 23;
 
-/// How often the host looks at the load: often, so that much comes of it in a run.
+/// Interval at which the host rates the load: short, so that a run sees many changes.
 const LOAD_INTERVAL_US: u64 = 40_000;
 
-/// Most frames, and events of each worker, that a turn of the host takes in.
+/// Most frames, and events of each worker, that a turn of the host handles.
 const BATCH: usize = 256;
 
-/// So many clients are a crowd.
+/// Number of clients from which on a run is a crowd.
 const CROWD_MIN: usize = 100;
 
-/// A sleep that may be the reader's fault ends after this time.
+/// Longest sleep of a worker that may miss a wakeup, in microseconds.
 const BRIEF_US: u64 = 1_000;
 
 /// The server.
 pub(crate) struct Machine {
     pub(crate) stack: Stack,
     pub(crate) app: server::Server,
-    /// The workers of all NIC stacks, in their order. A NIC stack has none while it has no process.
+    /// The workers of all NIC stacks, in their order; none of a NIC stack without a process.
     pub(crate) slots: Vec<Option<WorkerSlot>>,
-    /// They stay when a NIC process dies.
+    /// Flow affinity, across deaths of NIC processes.
     pub(crate) affinity: FlowAffinityCheck,
-    /// If any client speaks TLS.
+    /// Present if any client speaks TLS.
     pub(crate) nonces: Option<NonceCheck>,
-    /// If any client speaks QUIC.
+    /// Present if any client speaks QUIC.
     pub(crate) watch: Option<Rc<RefCell<WireWatch>>>,
-    /// Of each NIC stack.
+    /// Number of workers of each NIC stack.
     workers: usize,
     processes: Vec<Process>,
     pub(crate) deaths: NicCrashStats,
-    /// To the machine that the NIC process runs on, if it is another one.
+    /// Link to the NIC process's machine, if it is another one.
     control: Option<ControlLink>,
-    /// Workers of that machine that have ended, and have said things that its relay has not heard
-    /// yet.
+    /// Ended workers of that machine with events that its relay has not received yet.
     dying: Vec<Dying>,
-    /// How long the host's machine waits then.
+    /// Back-off of the host machine once the relay has all events.
     parts_us: Option<u64>,
     pub(crate) versions: FileVersions,
     maker: SlotMaker,
     port: FaultyPort,
     far: MemoryPort,
-    /// For whom packets have left in a turn; kept for its memory.
+    /// Destinations of the packets of a turn; kept for its memory.
     departed: Vec<SocketAddr>,
     /// The server's addresses.
     own: Vec<IpAddr>,
-    /// What of the stack's configuration may change.
+    /// The part of the stack's configuration that a reload may change.
     changeable: Changeable,
-    /// Which port gets a frame, where that is not the host's alone.
+    /// The map that steers frames to the workers' ports, if there is one.
     map: Option<SteeringMap>,
-    /// SYNs that it has given to workers.
+    /// SYNs that the map has steered to workers.
     pub(crate) syns_steered: u64,
-    /// Other frames of TCP that it has given to them, ...
+    /// Other TCP frames that it has steered to them, ...
     pub(crate) frames_steered: u64,
-    /// ... and datagrams of QUIC.
+    /// ... and QUIC datagrams.
     pub(crate) datagrams_steered: u64,
-    /// Frames that have arrived and were not looked at.
+    /// Received frames that the host has not handled yet.
     pub(crate) inbox: Vec<Vec<u8>>,
 }
 
 /// The process of a NIC stack.
 #[derive(Debug, Default)]
 struct Process {
-    /// How this one ends, the next one, and so on.
+    /// Ends of this process, the next one, and so on.
     fates: VecDeque<Death>,
-    /// Turns of this one, and superpackets that have left it.
+    /// Turns of this process, and superpackets that have left it.
     turns: u64,
     departures: u64,
-    /// When the next one begins.
+    /// Time at which the next process begins.
     revives_us: Option<u64>,
 }
 
-/// What is left of a worker that has ended.
+/// An ended worker whose events are not all passed on.
 struct Dying {
     number: usize,
     relay: ChannelTap,
-    /// Events to be passed until all is said of records.
+    /// Events that must still be passed: those up to the last tag.
     left: u32,
 }
 
-/// For whom there is something to do.
+/// Processes that have work to do.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Woken {
     pub(crate) host: bool,
@@ -183,7 +182,7 @@ impl Machine {
                     let (slot, channel) = maker.make(number / scenario.workers, number);
                     (Some(slot), channel)
                 }
-                // The other end is absent before the machines have met.
+                // The other end is absent until the machines have met.
                 Some(_) => (None, in_memory_of(maker.capacity()).0),
             };
             slots.push(slot);
@@ -200,7 +199,7 @@ impl Machine {
             gateways: vec![router::ROUTER_V4.into(), router::ROUTER_V6.into()],
             tcp: tcp::Config {
                 congestion: scenario.congestion,
-                // Asked for where the way between the stacks can lose anything.
+                // Needed where the path between the stacks can lose commands or events.
                 departure_timeout: (scenario.contract_loss_ppm > 0)
                     .then_some(Duration::from_secs(10)),
                 ..tcp::Config::default()
@@ -251,16 +250,16 @@ impl Machine {
             let served = stack.serve_quic(clock_us.get(), &listener);
             served.expect("the settings are sound");
         }
-        // Longer than any spell of bad weather: who is patient gets everything.
+        // Longer than any period of faults: a patient client gets everything.
         let app = server::Server::new(server::Config {
             head_timeout: Duration::from_secs(120),
             idle_timeout: Duration::from_secs(240),
             stall_timeout: match scenario.has_quic() {
-                // What is acknowledged counts by pieces of 256 KiB.
+                // Acknowledged bytes count in pieces of 256 KiB.
                 true => Duration::from_secs(1200),
                 false => Duration::from_secs(240),
             },
-            // A path that swallows nearly everything for half a minute is no slow client.
+            // A path that loses nearly everything for half a minute is no slow client.
             bytes_per_second_min: None,
             sites: vec![server::Site {
                 listing: true,
@@ -307,8 +306,8 @@ impl Machine {
         }
     }
 
-    /// A frame arrives from the link. Returns the worker whose port has got it, if none of the
-    /// host's.
+    /// Delivers a frame from the link. Returns the worker whose port has taken it, `None` for the
+    /// host's port.
     pub(crate) fn arrive(&mut self, frame: Vec<u8>) -> Option<usize> {
         let is_group = frame.first().is_some_and(|byte| byte & 1 == 1);
         let packet_type = match (frame.starts_with(&MAC), is_group) {
@@ -340,25 +339,25 @@ impl Machine {
         Some(number)
     }
 
-    /// A reload says where packets of QUIC are opened.
+    /// Changes where QUIC packets are opened, as a reload does.
     pub(crate) fn change_reception(&mut self, to: QuicReceive) {
         self.changeable.quic_receive = to;
         self.stack.change(&self.changeable);
     }
 
-    /// The workers that there are, and their numbers.
+    /// Returns the workers in existence with their numbers.
     pub(crate) fn slots(&self) -> impl Iterator<Item = (usize, &WorkerSlot)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(number, slot)| Some((number, slot.as_ref()?)))
     }
 
-    /// The workers of a NIC stack.
+    /// Returns the workers of a NIC stack.
     fn workers_of(&self, nic: usize) -> Range<usize> {
         nic * self.workers..(nic + 1) * self.workers
     }
 
-    /// A worker is replaced by one that knows nothing. Where there are TLS connections, it is the
-    /// only one of its NIC stack, whose end the host knows of.
+    /// Replaces a worker by one without state. Where there are TLS connections, it is the only
+    /// worker of its NIC stack, and the host is notified of its end.
     pub(crate) fn restart(
         &mut self,
         number: usize,
@@ -375,8 +374,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Workers end. What they have said in the rings of this machine is heard, as far as it is of
-    /// records.
+    /// Ends workers. Their events in the rings of this machine are passed on up to the last tag.
     fn end(
         &mut self,
         workers: Range<usize>,
@@ -412,7 +410,7 @@ impl Machine {
                 )?;
                 left = left.saturating_sub(passed as u32);
                 if left > 0 {
-                    // The host reads all the while.
+                    // The host drains its ring meanwhile.
                     self.hear(now_us)?;
                 }
             }
@@ -423,8 +421,8 @@ impl Machine {
         Ok(())
     }
 
-    /// What workers of the other machine had said when they ended gets to its relay, as far as
-    /// there is room. When all has, it finds them gone.
+    /// Passes events of the other machine's ended workers to its relay, as far as there is room.
+    /// After the last event, the relay finds the workers gone.
     fn hear_dying(&mut self, now_us: u64, trace: &mut Trace<'_>) -> Result<(), Violation> {
         for dying in &mut self.dying {
             let Dying {
@@ -451,7 +449,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The session is over: what workers of the other machine have sent is not received any more.
+    /// Drops the events of the other machine's ended workers: the session is over.
     fn forget_dying(&mut self) {
         self.parts_us = None;
         for Dying { relay, .. } in self.dying.drain(..) {
@@ -461,7 +459,7 @@ impl Machine {
         }
     }
 
-    /// The host hears what is in the rings.
+    /// Lets the host receive all events in the rings.
     fn hear(&mut self, now_us: u64) -> Result<(), Violation> {
         match self.stack.on_channels(now_us, usize::MAX) {
             Ok(_) => Ok(()),
@@ -469,7 +467,7 @@ impl Machine {
         }
     }
 
-    /// A worker that knows nothing, and the host's end of its channel.
+    /// Makes a worker without state, and the host's end of its channel.
     fn successor(&mut self, number: usize) -> (WorkerSlot, HostChannel) {
         let (mut slot, channel) = self.maker.make(number / self.workers, number);
         slot.relay.replays = true;
@@ -477,13 +475,13 @@ impl Machine {
         (slot, channel)
     }
 
-    /// When the next NIC process begins, if one is missing.
+    /// Returns when the next NIC process begins, if one is missing.
     pub(crate) fn revives_us(&self) -> Option<u64> {
         let processes = self.processes.iter();
         processes.filter_map(|process| process.revives_us).min()
     }
 
-    /// Another NIC process begins, which knows nothing, if it is time for one. Returns its workers.
+    /// Starts a NIC process without state, if it is time for one. Returns its workers.
     pub(crate) fn revive(&mut self, now_us: u64) -> Range<usize> {
         let is_due = |process: &Process| process.revives_us.is_some_and(|at_us| at_us <= now_us);
         let Some(nic) = self.processes.iter().position(is_due) else {
@@ -505,7 +503,7 @@ impl Machine {
         self.workers_of(nic)
     }
 
-    /// The process of a NIC stack ends: what has left it is all that is left of it.
+    /// Ends the process of a NIC stack; only its sent packets remain.
     fn die(
         &mut self,
         nic: usize,
@@ -535,7 +533,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The host finds out that a NIC stack has gone. What that has said is heard before.
+    /// Notifies the host of a lost NIC stack, after its last events.
     fn lose_nic(&mut self, nic: usize, now_us: u64) -> Result<(), Violation> {
         self.hear(now_us)?;
         self.stack.on_nic_ended(now_us, nic);
@@ -543,19 +541,19 @@ impl Machine {
         Ok(())
     }
 
-    /// When the relays have something to do.
+    /// Returns when the relays have something to do.
     pub(crate) fn control_us(&self) -> Option<u64> {
         self.control.as_ref().and_then(ControlLink::next_us)
     }
 
-    /// They look again then.
+    /// Schedules the relays' next check of the rings.
     pub(crate) fn wake_control(&mut self, at_us: u64) {
         if let Some(control) = &mut self.control {
             control.wake(at_us);
         }
     }
 
-    /// All that is to be carried has been.
+    /// Reports whether the relays have delivered everything.
     pub(crate) fn is_control_settled(&self) -> bool {
         self.parts_us.is_none() && self.control.as_ref().is_none_or(ControlLink::is_settled)
     }
@@ -565,7 +563,7 @@ impl Machine {
         control.map_or_else(Default::default, |control| control.counters)
     }
 
-    /// A turn of both relays.
+    /// Runs a turn of both relays.
     pub(crate) fn control_turn(
         &mut self,
         now_us: u64,
@@ -638,7 +636,7 @@ impl Machine {
         Ok(woken)
     }
 
-    /// Commands and events pass between the workers and their relay; returns how many.
+    /// Passes commands and events between the workers and their relay; returns how many.
     fn pass_records(&mut self, now_us: u64, trace: &mut Trace<'_>) -> Result<usize, Violation> {
         let (affinity, nonces) = (&mut self.affinity, &mut self.nonces);
         let mut passed = 0;
@@ -653,7 +651,7 @@ impl Machine {
         Ok(passed)
     }
 
-    /// The network, the disk and the machines are well from now on.
+    /// Ends all faults of the NIC processes and of the channels.
     pub(crate) fn calm_down(&mut self) {
         for process in &mut self.processes {
             process.fates.clear();
@@ -666,7 +664,7 @@ impl Machine {
         }
     }
 
-    /// A turn of the host's event loop. Returns for whom there is something to do then.
+    /// Runs a turn of the host's event loop. Returns the processes that then have work to do.
     pub(crate) fn host_turn(
         &mut self,
         now_us: u64,
@@ -693,13 +691,13 @@ impl Machine {
         self.stack.on_time(now_us);
         self.stack.set_unix_time(site::unix_time(now_us));
         let served = self.stack.serve(now_us, &mut self.port, &mut self.app);
-        // Whose turn it is to leave is the workers' matter.
+        // Fairness is checked at the workers only.
         self.port.take_departed(&mut self.departed);
         take_frames(&mut self.far, frames);
         let (mut taken, mut passed) = (0, 0);
         for (number, slot) in self.slots.iter_mut().enumerate() {
             if self.control.is_some() {
-                // It is on another machine.
+                // The workers are on another machine.
                 break;
             }
             let Some(slot) = slot else {
@@ -708,7 +706,7 @@ impl Machine {
             taken +=
                 slot.relay
                     .commands(now_us, number, &mut self.affinity, &mut self.nonces, trace)?;
-            // There is room for events again.
+            // The host has made room for events.
             passed +=
                 slot.relay
                     .events(now_us, number, &mut self.affinity, &mut self.nonces, trace)?;
@@ -720,8 +718,8 @@ impl Machine {
         })
     }
 
-    /// A turn of a worker's loop. Returns when it has to look again on its own, if at all, and
-    /// whether it has told the host anything.
+    /// Runs a turn of a worker's loop. Returns when it must run again by itself, if at all, and
+    /// whether it has sent the host any event.
     pub(crate) fn worker_turn(
         &mut self,
         number: usize,
@@ -773,7 +771,7 @@ impl Machine {
             let waiting = slot.worker.flows_waiting(now_us);
             fairness.on_turn(&self.departed, waiting)?;
         }
-        // There is room for commands again.
+        // The worker has made room for commands.
         let taken =
             slot.relay
                 .commands(now_us, number, &mut self.affinity, &mut self.nonces, trace)?;
@@ -801,7 +799,7 @@ impl Machine {
     }
 }
 
-/// What a port has put on the link.
+/// Takes the frames that a port has put on the link.
 fn take_frames(far: &mut MemoryPort, frames: &mut Vec<Vec<u8>>) {
     let taken = far.receive(usize::MAX, &mut |frame| frames.push(frame.bytes.to_vec()));
     debug_assert!(taken.is_ok(), "memory does not fail");

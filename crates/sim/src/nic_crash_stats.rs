@@ -1,14 +1,14 @@
-//! What was under way when NIC processes died.
+//! Operations under way when NIC processes died.
 
 use std::ops::AddAssign;
 
 use crate::worker_slot::WorkerSlot;
 
-/// Deaths of NIC processes, and how many of them came when something was under way that the host
-/// has to make up for. One death may have come in the middle of several things.
+/// Deaths of NIC processes, by the operations under way that the host has to repair. One death may
+/// count under several operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NicCrashStats {
-    /// All of them.
+    /// All deaths.
     pub all: u64,
     /// An OPEN was not answered.
     pub opening: u64,
@@ -20,14 +20,14 @@ pub struct NicCrashStats {
     pub holding: u64,
     /// Blocks were kept for retransmissions, or being read.
     pub retaining: u64,
-    /// What the one before had known was being installed again.
+    /// The state of the previous process was being installed again.
     pub replaying: u64,
-    /// Workers that had said tags of records which the host had not read.
+    /// Ended workers with reports of tags that the host had not read.
     pub unread: u64,
 }
 
 impl NicCrashStats {
-    /// The process of these workers dies.
+    /// Counts the death of the process of these workers.
     pub(crate) fn count(&mut self, slots: &[Option<WorkerSlot>]) {
         let any = |is: &dyn Fn(&WorkerSlot) -> bool| u64::from(slots.iter().flatten().any(is));
         *self += NicCrashStats {

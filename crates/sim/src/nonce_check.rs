@@ -1,10 +1,10 @@
-//! No two plaintexts are sealed under one key and nonce: an eye on all that leaves through the
-//! ports of NIC workers, whichever there have been, and on the commands and events about it.
+//! Checks that no two plaintexts are sealed under one key and nonce, from all packets that leave
+//! the ports of all NIC workers of the run, and from the commands and events about records.
 //!
-//! A record has one place in one stream, and whatever has left of it, ever, is of one sealing:
-//! every byte is what left at its place before, and any worker that sends any of it has the same
-//! tag for it. One ciphertext has one plaintext, so this needs no keys but to tell records apart.
-//! That they are sealed well, their readers check.
+//! A record has one place in one stream, and all its bytes that ever leave must come from one
+//! sealing: every byte equals the byte sent at its place before, and every worker that sends a part
+//! of the record has the same tag for it. One ciphertext has one plaintext, so keys are needed only
+//! to distinguish records. The clients check that records open.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::audit::SentBytes;
 use crate::router;
 use crate::violation::{Check, ensure, violation};
 
-/// A worker that began with nothing: which one of all that there have been.
+/// Identity of a worker, from its start without state, among all workers of the run.
 pub(crate) type Life = u64;
 
 /// A record of a flow: epoch and number.
@@ -28,11 +28,11 @@ pub(crate) struct NonceCheck {
     flows: HashMap<FlowId, Flow>,
     /// The flow of each peer's address.
     remotes: HashMap<SocketAddr, FlowId>,
-    /// Where the record is that has this key and number. The key comes with its IV.
+    /// Place of the record with this key and number. The key includes its IV.
     places: HashMap<(Vec<u8>, u64), (FlowId, u64, u64)>,
-    /// What each worker can know of tags.
+    /// Tags that each worker can know.
     lives: HashMap<Life, Tags>,
-    /// Records of which something has left, and that other workers had sent something of.
+    /// Records of which two workers have sent some bytes.
     pub(crate) resealed: u64,
 }
 
@@ -41,7 +41,7 @@ struct Flow {
     keys: HashMap<u16, (Suite, Vec<u8>)>,
     /// Sequence number of the stream's first byte.
     base_seq: Option<u32>,
-    /// By place in the stream.
+    /// Records, by place in the stream.
     records: BTreeMap<u64, Record>,
     sent: SentBytes,
 }
@@ -50,19 +50,19 @@ struct Flow {
 struct Record {
     id: Id,
     end: u64,
-    /// Of what has left, and who was the first to say so.
+    /// Tag of the bytes sent, and the first worker that reported it.
     left: Option<(Tag, Life)>,
 }
 
-/// Tags as one worker knows them.
+/// Tags known to one worker.
 #[derive(Debug, Default)]
 struct Tags {
     known: HashMap<(FlowId, Id), Tag>,
-    /// Something has left, and the tag was not seen yet, but must have been said.
+    /// Records that the worker has sent bytes of, before a report of their tags.
     unseen: HashSet<(FlowId, u64)>,
 }
 
-/// A superpacket that has left, or was lost in the port.
+/// A superpacket that has left, or was dropped by the port.
 #[derive(Debug)]
 pub(crate) struct Left {
     pub(crate) remote: SocketAddr,
@@ -71,7 +71,7 @@ pub(crate) struct Left {
 }
 
 impl NonceCheck {
-    /// A worker is about to get a command.
+    /// Checks a command that is about to reach a worker.
     pub(crate) fn on_command(&mut self, life: Life, command: &Command<'_>) -> Check {
         match command {
             Command::Key(key) => self.on_key(key),
@@ -145,7 +145,7 @@ impl NonceCheck {
         Ok(())
     }
 
-    /// Something has left a worker.
+    /// Checks a superpacket that has left a worker.
     pub(crate) fn on_left(&mut self, life: Life, left: &Left) -> Check {
         let Some(id) = self.remotes.get(&left.remote) else {
             return Ok(());
@@ -156,7 +156,7 @@ impl NonceCheck {
         }) else {
             return Ok(());
         };
-        // No stream of the simulation is longer than sequence numbers tell apart.
+        // No stream of the simulation is long enough for sequence numbers to wrap.
         let start = u64::from(left.seq.wrapping_sub(base_seq));
         let end = start + left.payload.len() as u64;
         let tags = self.lives.entry(life).or_default();
@@ -183,7 +183,7 @@ impl NonceCheck {
         })
     }
 
-    /// A worker has said something.
+    /// Checks a worker's event.
     pub(crate) fn on_event(&mut self, life: Life, event: &Event) -> Check {
         let Event::Sealed {
             flow: id,
@@ -218,7 +218,7 @@ impl NonceCheck {
         Ok(())
     }
 
-    /// A worker is no more, and all that it has said on this machine was heard.
+    /// Checks a worker that has ended, and all of whose events were passed on.
     pub(crate) fn on_end(&mut self, life: Life) -> Check {
         let tags = self.lives.remove(&life).unwrap_or_default();
         let unsaid = tags.unseen.len();
@@ -227,14 +227,15 @@ impl NonceCheck {
         })
     }
 
-    /// A worker is no more, and what it has said is lost.
+    /// Forgets a worker that has ended, and some of whose events are lost.
     pub(crate) fn on_lost(&mut self, life: Life) {
         self.lives.remove(&life);
     }
 }
 
 impl Record {
-    /// Something of it leaves, with this tag. True if another worker has sent of it before.
+    /// Notes that bytes of the record leave with this tag. Returns true if another worker has sent
+    /// bytes of the record before.
     fn leaves(&mut self, flow: FlowId, life: Life, tag: Tag) -> Result<bool, crate::Violation> {
         let (first, by) = *self.left.get_or_insert((tag, life));
         ensure(first == tag, || {

@@ -1,5 +1,5 @@
-//! The record layer once more, by RustCrypto: independent of what the stacks seal and open with,
-//! and of rustls' keys after the first.
+//! An independent implementation of the record layer, on RustCrypto: it shares no code with the
+//! stacks' sealing and opening, and takes only the first keys from rustls.
 
 use aes_gcm::aead::{AeadInPlace, KeyInit};
 use aes_gcm::{Aes128Gcm, Aes256Gcm};
@@ -13,12 +13,12 @@ use crate::violation::{Violation, ensure, violation};
 /// Most plaintext of a record, in bytes (RFC 8446 §5.1, RFC 5246 §6.2.1).
 pub(crate) const PLAINTEXT_BYTES_MAX: usize = 1 << 14;
 
-/// The records of one direction: its key, and how many there have been under it.
+/// Records of one direction: its key, and the number of records under it.
 pub(crate) struct Records {
     suite: Suite,
     aead: Aead,
     iv: [u8; 12],
-    /// From which the next key follows, in TLS 1.3.
+    /// Secret from which the next key is derived, in TLS 1.3.
     secret: Vec<u8>,
     number: u64,
 }
@@ -42,7 +42,7 @@ impl Aead {
 }
 
 impl Records {
-    /// From a key and IV, `number` records on.
+    /// Starts from a key and IV at record `number`.
     pub(crate) fn new(suite: Suite, key: &[u8], iv: &[u8], number: u64) -> Option<Records> {
         Some(Records {
             suite,
@@ -53,7 +53,7 @@ impl Records {
         })
     }
 
-    /// From a traffic secret of TLS 1.3 (RFC 8446 §7.3), `number` records on.
+    /// Starts from a traffic secret of TLS 1.3 (RFC 8446 §7.3) at record `number`.
     pub(crate) fn of_secret(suite: Suite, secret: Vec<u8>, number: u64) -> Option<Records> {
         let key = expand(suite.cipher, &secret, b"key", suite.cipher.key_bytes())?;
         let iv = expand(suite.cipher, &secret, b"iv", 12)?;
@@ -61,7 +61,7 @@ impl Records {
         Some(Records { secret, ..records })
     }
 
-    /// The next key (RFC 8446 §7.2).
+    /// Switches to the next key (RFC 8446 §7.2).
     pub(crate) fn update(&mut self) -> Option<()> {
         let next = expand(
             self.suite.cipher,
@@ -73,7 +73,7 @@ impl Records {
         Some(())
     }
 
-    /// Appends a record, with so much padding if the version has any.
+    /// Appends a record, with `padding_bytes` of padding in TLS 1.3.
     pub(crate) fn seal(
         &mut self,
         content_type: u8,
@@ -112,13 +112,13 @@ impl Records {
         Ok(())
     }
 
-    /// How long a record may say it is, header excluded, in bytes: with no padding, not longer than
-    /// it must be.
+    /// Returns the largest valid length field of a record, in bytes: without padding, and no longer
+    /// than necessary.
     pub(crate) fn length_max(&self) -> usize {
         PLAINTEXT_BYTES_MAX + self.suite.overhead_bytes() - RECORD_HEADER_BYTES
     }
 
-    /// Opens the next record, header included: its content type and content.
+    /// Opens the next record, header included; returns its content type and content.
     pub(crate) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<(u8, &'a [u8]), Violation> {
         let number = self.number;
         let Some((&mut header, body)) = record.split_first_chunk_mut::<RECORD_HEADER_BYTES>()
@@ -153,8 +153,8 @@ impl Records {
         }
     }
 
-    /// RFC 8446 §5.3, which TLS 1.2 with ChaCha20 follows (RFC 7905 §2); with AES-GCM it is a way
-    /// to choose the explicit part (RFC 5288 §3).
+    /// Returns the nonce: RFC 8446 §5.3, which TLS 1.2 with ChaCha20 follows (RFC 7905 §2); with
+    /// AES-GCM, RFC 5288 §3 permits this choice of the explicit part.
     fn nonce(&self) -> [u8; 12] {
         let mut nonce = self.iv;
         for (byte, number) in nonce[4..].iter_mut().zip(self.number.to_be_bytes()) {
@@ -163,7 +163,7 @@ impl Records {
         nonce
     }
 
-    /// RFC 8446 §5.2; RFC 5246 §6.2.3.3.
+    /// Returns the additional data: RFC 8446 §5.2; RFC 5246 §6.2.3.3.
     fn additional_data(&self, header: [u8; 5], text_bytes: usize) -> Vec<u8> {
         match self.suite.version {
             Version::Tls13 => header.to_vec(),
@@ -237,7 +237,7 @@ mod tests {
             let mut record = Vec::new();
             records(suite).seal(23, b"text", 0, &mut record).unwrap();
             for bit in 0..record.len() * 8 {
-                // The length says where the record ends, and is looked at before.
+                // The length field delimits the record, and is checked first.
                 if (24..40).contains(&bit) {
                     continue;
                 }
@@ -248,7 +248,7 @@ mod tests {
         }
     }
 
-    /// RFC 8448 §3: the server's application traffic secret, and the keys that follow from it.
+    /// RFC 8448 §3: the server's application traffic secret, and the keys derived from it.
     #[test]
     fn keys_follow_from_secrets_as_in_the_example_of_the_rfc() {
         let bytes = |hex: &str| -> Vec<u8> {

@@ -14,7 +14,7 @@ pub(crate) fn write_header(out: &mut dyn Write) -> io::Result<()> {
     header.extend_from_slice(&0xa1b2_c3d4u32.to_le_bytes());
     header.extend_from_slice(&2u16.to_le_bytes());
     header.extend_from_slice(&4u16.to_le_bytes());
-    // Time zone and accuracy, which are not used.
+    // Time zone and accuracy, which are unused.
     header.extend_from_slice(&[0; 8]);
     header.extend_from_slice(&SNAP_BYTES_MAX.to_le_bytes());
     header.extend_from_slice(&LINK_TYPE.to_le_bytes());

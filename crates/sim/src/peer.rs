@@ -16,7 +16,7 @@ pub(crate) enum Peer {
     Quic(Box<QuicPeer>),
 }
 
-/// Does the same with either.
+/// Evaluates the same expression for either.
 macro_rules! either {
     ($peer:expr, $inner:ident => $does:expr) => {
         match $peer {
@@ -70,12 +70,12 @@ impl Peer {
         either!(self, inner => inner.bytes_received)
     }
 
-    /// Connections that have ended before they should have.
+    /// Returns the number of connections that ended early.
     pub(crate) fn connections_lost(&self) -> u64 {
         either!(self, inner => inner.connections_lost)
     }
 
-    /// Connections of QUIC that were answered from the preferred address.
+    /// Returns the number of QUIC connections that were answered from the preferred address.
     pub(crate) fn moved_over(&self) -> u64 {
         match self {
             Peer::Tcp(_) => 0,
@@ -83,7 +83,8 @@ impl Peer {
         }
     }
 
-    /// Connections that may have ended with a NIC process, of which not all was heard.
+    /// Returns the number of connections that ended early where tags may be lost with a NIC
+    /// process.
     pub(crate) fn connections_unproven(&self) -> u64 {
         match self {
             Peer::Tcp(client) => client.connections_unproven,
@@ -91,32 +92,32 @@ impl Peer {
         }
     }
 
-    /// When something is to happen that nothing arrives for.
+    /// Returns the time of its next timer, in microseconds.
     pub(crate) fn next_us(&self) -> Option<u64> {
         either!(self, inner => inner.next_us())
     }
 
-    /// It has got all it wanted, or has gone.
+    /// Reports whether all responses have arrived, or the client has vanished.
     pub(crate) fn is_finished(&self) -> bool {
         either!(self, inner => inner.is_finished())
     }
 
-    /// Nothing is left of its connections either.
+    /// Reports whether the client is finished and its connections are closed.
     pub(crate) fn is_gone(&self) -> bool {
         either!(self, inner => inner.is_gone())
     }
 
-    /// Checks that a client which stays has come to its end.
+    /// Checks that a client which stays has finished.
     pub(crate) fn check_finished(&self) -> Check {
         either!(self, inner => inner.check_finished())
     }
 
-    /// Time has passed.
+    /// Runs the timers that are due.
     pub(crate) fn on_time(&mut self, now_us: u64, frames: &mut Vec<Vec<u8>>) -> Check {
         either!(self, inner => inner.on_time(now_us, frames))
     }
 
-    /// A frame has arrived.
+    /// Takes a received frame.
     pub(crate) fn on_frame(
         &mut self,
         now_us: u64,

@@ -1,4 +1,4 @@
-//! The server's ports, which are busy or drop something now and then.
+//! The server's ports, which are busy or drop packets now and then.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -17,11 +17,11 @@ use crate::router;
 use crate::scenario::BEGINNING_US;
 use crate::scenario::{CALM_US, PortPlan};
 
-/// A port with a rate takes more until what it has taken lasts for so long: longer than its worker
-/// sleeps at most, so that it is never idle while there is something to send.
+/// A port with a rate accepts packets until its queue lasts for this time: longer than its worker's
+/// longest sleep, so that the port is never idle while the worker has data to send.
 const QUEUE_NS: u64 = 2_000_000;
 
-/// A port with moods. Nothing wakes who waits for it.
+/// A port with faults. A user that waits for it is never woken.
 #[derive(Debug)]
 pub(crate) struct FaultyPort {
     port: MemoryPort,
@@ -29,19 +29,19 @@ pub(crate) struct FaultyPort {
     random: Random,
     clock_us: Rc<Cell<u64>>,
     busy_until_us: u64,
-    /// When all that it has taken would be gone, in nanoseconds, at the rate that it has.
+    /// Time at which its queue will be empty at its rate, in nanoseconds.
     gone_ns: u64,
-    /// So many superpackets may leave; then it is busy for good.
+    /// Number of superpackets that may still leave; then the port is busy for good.
     departures_left: u64,
     departed: Vec<SocketAddr>,
-    /// What its user says: what was said before its end is heard, and nothing else.
+    /// The user's events, of which only those before the user's end pass.
     feed: Option<Rc<RefCell<EventDrain>>>,
-    /// All that has left, if a check looks at it.
+    /// All superpackets that have left, if a check needs them.
     left: Option<Vec<Left>>,
 }
 
 impl FaultyPort {
-    /// `number` makes it different from others of the same plan.
+    /// Makes a port; `number` distinguishes it from others of the same plan.
     pub(crate) fn new(
         port: MemoryPort,
         plan: &PortPlan,
@@ -62,8 +62,8 @@ impl FaultyPort {
         }
     }
 
-    /// Its user is a worker, which says what it has to say through this. `keeps`: what leaves is
-    /// kept for [`FaultyPort::take_left`].
+    /// Makes it the port of a worker with these events. With `keeps`, superpackets are kept for
+    /// [`FaultyPort::take_left`].
     pub(crate) fn of_worker(self, feed: Rc<RefCell<EventDrain>>, keeps: bool) -> FaultyPort {
         FaultyPort {
             feed: Some(feed),
@@ -72,23 +72,23 @@ impl FaultyPort {
         }
     }
 
-    /// Who uses it dies when so many more superpackets have left.
+    /// Ends the port's user once `departures` more superpackets have left.
     pub(crate) fn close_after(&mut self, departures: u64) {
         self.departures_left = departures;
     }
 
-    /// How many more may leave.
+    /// Returns the number of superpackets that may still leave.
     pub(crate) fn departures_left(&self) -> u64 {
         self.departures_left
     }
 
-    /// For whom packets have left, or were dropped, in order; forgets them.
+    /// Takes the destinations of packets that left or were dropped, in order.
     pub(crate) fn take_departed(&mut self, into: &mut Vec<SocketAddr>) {
         into.clear();
         into.append(&mut self.departed);
     }
 
-    /// What has left, or was lost here, in order; forgets it.
+    /// Takes the superpackets that left or were dropped, in order.
     pub(crate) fn take_left(&mut self) -> Vec<Left> {
         self.left.as_mut().map(std::mem::take).unwrap_or_default()
     }

@@ -1,29 +1,29 @@
-//! What has happened to connections of QUIC.
+//! Counters of QUIC connections.
 
 use std::ops::AddAssign;
 
-/// Connections of QUIC, and how often things happened that matter to them.
+/// Counts of QUIC connections and their events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuicCounters {
-    /// Connections whose handshake came to its end.
+    /// Connections whose handshake completed.
     pub connections: u64,
-    /// Those of them that resumed an earlier session.
+    /// Connections that resumed an earlier session.
     pub resumed: u64,
-    /// Those of them whose early data was accepted.
+    /// Connections whose early data was accepted.
     pub early: u64,
-    /// Those of them that were answered from the preferred address.
+    /// Connections that were answered from the preferred address.
     pub moved_over: u64,
     /// Requests.
     pub streams: u64,
     /// 1-RTT packets that have left NIC workers.
     pub packets: u64,
-    /// Keys that NIC workers were given.
+    /// Keys given to NIC workers.
     pub keys: u64,
-    /// Times that connections went to their NIC workers, which open packets, ...
+    /// Times that NIC workers took over opening packets of a connection, ...
     pub receive_begun: u64,
-    /// ... and that they returned.
+    /// ... and that the host took it back.
     pub receive_returned: u64,
-    /// Datagrams that a map has given to NIC workers.
+    /// Datagrams that a map has steered to NIC workers.
     pub datagrams_steered: u64,
     /// Packets of clients that NIC workers have opened.
     pub opened: u64,

@@ -1,24 +1,23 @@
-//! Where chance comes from.
+//! Seeded random numbers.
 
 use std::ops::Range;
 
-/// SplitMix64 (Steele, Lea and Flood, 2014). Its seed decides all that it will ever say.
+/// SplitMix64 (Steele, Lea and Flood, 2014). The seed determines all its numbers.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// What this seed decides.
+    /// Starts the generator of a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// A generator of its own for one thing of many, so that one thing's draws do not shift
-    /// another's.
+    /// Splits off a generator for one subsystem, so that its draws do not shift those of others.
     pub fn fork(&mut self) -> Random {
         Random(self.next())
     }
 
-    /// Any number.
+    /// Returns a uniform number.
     #[expect(
         clippy::should_implement_trait,
         reason = "it never ends, and is no iterator"
@@ -31,13 +30,13 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// In `range`; its start if it is empty.
+    /// Returns a number in `range`; its start if it is empty.
     pub fn within(&mut self, range: Range<u64>) -> u64 {
         let span = range.end.saturating_sub(range.start).max(1);
         range.start + self.next() % span
     }
 
-    /// In `range`, every order of magnitude as likely as the others.
+    /// Returns a number in `range`, with all orders of magnitude equally likely.
     pub fn across(&mut self, range: Range<u64>) -> u64 {
         let bits = |value: u64| 64 - value.max(1).leading_zeros();
         let top = self.within(bits(range.start).into()..u64::from(bits(range.end - 1)) + 1);
@@ -45,17 +44,17 @@ impl Random {
         self.within((upper / 2).max(range.start)..upper.min(range.end))
     }
 
-    /// True `ppm` times in a million.
+    /// Returns true with a probability of `ppm` in a million.
     pub fn happens(&mut self, ppm: u32) -> bool {
         ppm > 0 && self.next() % 1_000_000 < u64::from(ppm)
     }
 
-    /// True one time in `of`.
+    /// Returns true with a probability of one in `of`.
     pub fn one_in(&mut self, of: u64) -> bool {
         self.next().is_multiple_of(of.max(1))
     }
 
-    /// One of several things, which must not be none.
+    /// Returns a random item of `from`, which must not be empty.
     pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         from[self.within(0..from.len() as u64) as usize].clone()
     }

@@ -1,4 +1,5 @@
-//! A client's view of HTTP: responses come in order, and every byte of a body is the file's.
+//! A client's view of HTTP: responses come in order, and every byte of a body is compared with the
+//! file.
 
 use std::collections::VecDeque;
 
@@ -8,25 +9,25 @@ use crate::file_versions::FileVersions;
 use crate::scenario::{DIRECTORY, Trouble};
 use crate::violation::{Check, Violation, ensure, violation};
 
-/// What is expected of the response to a request.
+/// Expected response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// 200 and all of the file: of the version that was there when it was asked for, or of a later
-    /// one.
+    /// 200 and the whole file: the version at the time of the request, or a later one.
     File { number: usize, version: u32 },
     /// 404.
     Missing,
-    /// 200 and a listing of the directory that all files are in: each once, of a size that it has
+    /// 200 and a listing of the directory of all files: each file once, with a size that it has
     /// had.
     Listing,
-    /// The server cannot open the file, or not read it to the end: an error, or a part of the file.
+    /// The server cannot open the file, or not read it to the end: an error, or part of the file.
     Broken { number: usize },
-    /// 200 and as many bytes as the file has, or a part of them: which bytes is unknown.
+    /// 200 and the number of bytes of the file, or a part: the content is not predictable.
     Scribbled { number: usize },
 }
 
 impl Expected {
-    /// What a request for the file, or what else, of this number leads to if it is sent now.
+    /// Returns the response expected to a request that is sent now. Numbers beyond the files stand
+    /// for the directory and a missing file.
     pub(crate) fn of(versions: &FileVersions, number: usize) -> Expected {
         let version = versions.version(number);
         match versions.file(number).map(|file| file.trouble) {
@@ -38,7 +39,7 @@ impl Expected {
         }
     }
 
-    /// The response comes, and is whole, if the file stays within reach.
+    /// Reports whether a complete response must come, if the file stays readable.
     pub(crate) fn is_sound(self) -> bool {
         matches!(
             self,
@@ -46,7 +47,7 @@ impl Expected {
         )
     }
 
-    /// The path that is asked for, and what is accepted, if that is to be said.
+    /// Returns the path of the request, and its Accept header, if any.
     pub(crate) fn request(self, number: usize) -> (String, Option<&'static str>) {
         match self {
             Expected::Listing => ("/".to_owned(), Some("application/json")),
@@ -55,7 +56,7 @@ impl Expected {
     }
 }
 
-/// Reads responses.
+/// Parses a connection's responses.
 #[derive(Debug)]
 pub(crate) struct Responses {
     versions: FileVersions,
@@ -68,19 +69,19 @@ pub(crate) struct Responses {
 /// The body of a response, of which every byte is compared.
 #[derive(Debug)]
 pub(crate) struct Body {
-    /// The versions that it can be of, if it must be a file's.
+    /// Versions that the bytes so far match, if the body must be a file's.
     versions: Option<Vec<usize>>,
-    /// What has arrived, if it is a listing.
+    /// Received bytes of a listing.
     listing: Option<Vec<u8>>,
     offset: u64,
     len: u64,
 }
 
-/// No response head of this server is longer, in bytes.
+/// Longest response head of this server, in bytes.
 const HEAD_BYTES_MAX: usize = 2_000;
 
 impl Responses {
-    /// Of files from this versions.
+    /// Expects contents of these files.
     pub(crate) fn new(versions: FileVersions) -> Responses {
         Responses {
             versions,
@@ -91,22 +92,22 @@ impl Responses {
         }
     }
 
-    /// Another request was sent.
+    /// Expects the response to another request.
     pub(crate) fn expect(&mut self, expected: Expected) {
         self.expected.push_back(expected);
     }
 
-    /// Nothing more is expected.
+    /// Reports whether all expected responses have come.
     pub(crate) fn are_complete(&self) -> bool {
         self.expected.is_empty()
     }
 
-    /// A response has begun and is not complete.
+    /// Reports whether a response has begun and is incomplete.
     pub(crate) fn are_amid_one(&self) -> bool {
         self.body.is_some() || !self.head.is_empty()
     }
 
-    /// Bytes of the stream have arrived.
+    /// Takes received bytes of the stream.
     pub(crate) fn take(&mut self, mut bytes: &[u8]) -> Check {
         while !bytes.is_empty() {
             bytes = match &mut self.body {
@@ -164,7 +165,7 @@ impl Responses {
 }
 
 impl Body {
-    /// After a head of this status and content length; `head` is for people.
+    /// Begins the body after a head with this status and content length; `head` is for people.
     pub(crate) fn begin(
         versions: &FileVersions,
         expected: Expected,
@@ -196,12 +197,12 @@ impl Body {
         })
     }
 
-    /// Bytes that have not come yet.
+    /// Returns the number of bytes that are still to come.
     pub(crate) fn left(&self) -> u64 {
         self.len - self.offset
     }
 
-    /// Bytes of it have arrived, no more than are left.
+    /// Takes received bytes of the body, at most [`Body::left`].
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Check {
         if let Some(listing) = &mut self.listing {
             listing.extend_from_slice(bytes);
@@ -211,7 +212,7 @@ impl Body {
         Ok(())
     }
 
-    /// All of it has arrived.
+    /// Checks the complete body.
     pub(crate) fn finish(self, versions: &FileVersions) -> Check {
         match self.listing {
             Some(listing) => check_listing(versions, &String::from_utf8_lossy(&listing)),
@@ -219,7 +220,7 @@ impl Body {
         }
     }
 
-    /// All bytes are of one version, whichever it is.
+    /// Checks that all bytes are of one version.
     fn check(&mut self, bytes: &[u8]) -> Check {
         let Some(versions) = &mut self.versions else {
             return Ok(());
@@ -241,7 +242,7 @@ impl Body {
     }
 }
 
-/// A listing, of one entry in a line.
+/// Checks a listing with one entry per line.
 fn check_listing(versions: &FileVersions, listing: &str) -> Check {
     let wrong = || violation(format!("no listing of the files that there are: {listing}"));
     let mut sizes = vec![None; versions.len()];
@@ -291,7 +292,7 @@ mod tests {
         response("200 OK", &body)
     }
 
-    /// File 3 is of 1000 bytes, file 4 of none.
+    /// File 3 has 1000 bytes, file 4 has none.
     fn versions() -> FileVersions {
         let file = |size| File {
             size,

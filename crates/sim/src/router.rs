@@ -1,4 +1,4 @@
-//! What answers for everybody beyond the server's link: ARP, neighbour discovery, "too big".
+//! Answers for all hosts beyond the server's link: ARP, neighbour discovery, "too big".
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,12 +6,12 @@ use wire::frame::{Received, parse};
 use wire::icmpv6::{Message, Neighbor};
 use wire::{arp, checksum::Checksum, ethernet, icmpv6, ip};
 
-/// The hardware address under which the server reaches everybody.
+/// The router's hardware address: next hop to all hosts behind it.
 pub(crate) const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 pub(crate) const ROUTER_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 pub(crate) const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
 
-/// The answer to a question about a neighbour, if the frame is one.
+/// Returns the answer to a neighbour query; `None` for other frames.
 pub(crate) fn answer_neighbor(frame: &[u8]) -> Option<Vec<u8>> {
     match parse(frame, true).ok()? {
         Received::Arp(request) if request.operation == arp::Operation::Request => {
@@ -47,7 +47,7 @@ pub(crate) fn answer_neighbor(frame: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// To whom an IP packet goes, by its header alone.
+/// Returns the destination of an IP packet, from its header.
 pub(crate) fn destination(frame: &[u8]) -> Option<IpAddr> {
     let (link, packet) = ethernet::Header::parse(frame)?;
     match link.ether_type {
@@ -63,7 +63,7 @@ pub(crate) fn destination(frame: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// What follows the IP header of a packet of this protocol without IP options.
+/// Returns the bytes after the IP header, for a packet of this protocol without IP options.
 fn transport_header(frame: &[u8], wanted: u8) -> Option<&[u8]> {
     let (link, packet) = ethernet::Header::parse(frame)?;
     let (protocol, header) = match link.ether_type {
@@ -81,17 +81,17 @@ fn destination_of(frame: &[u8], protocol: u8) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, u16::from_be_bytes(port)))
 }
 
-/// To whom a TCP packet without IP options goes, by its header.
+/// Returns the destination of a TCP packet without IP options.
 pub(crate) fn tcp_destination(frame: &[u8]) -> Option<SocketAddr> {
     destination_of(frame, ip::TCP)
 }
 
-/// The same of a datagram.
+/// Returns the destination of a UDP datagram without IP options.
 pub(crate) fn udp_destination(frame: &[u8]) -> Option<SocketAddr> {
     destination_of(frame, ip::UDP)
 }
 
-/// Its sequence number.
+/// Returns the sequence number of a TCP packet without IP options.
 pub(crate) fn tcp_seq(frame: &[u8]) -> Option<u32> {
     let seq: [u8; 4] = transport_header(frame, ip::TCP)?
         .get(4..8)?
@@ -100,8 +100,8 @@ pub(crate) fn tcp_seq(frame: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(seq))
 }
 
-/// "Fragmentation needed" (RFC 1191 §4), or "packet too big" (RFC 4443 §3.2), about a packet of the
-/// server's.
+/// Makes "fragmentation needed" (RFC 1191 §4) or "packet too big" (RFC 4443 §3.2) about a packet of
+/// the server.
 pub(crate) fn too_big(frame: &[u8], mtu: usize) -> Option<Vec<u8>> {
     let (link, packet) = ethernet::Header::parse(frame)?;
     let (addresses, protocol, message) = match link.ether_type {
@@ -125,7 +125,7 @@ pub(crate) fn too_big(frame: &[u8], mtu: usize) -> Option<Vec<u8>> {
                 source: ROUTER_V6,
                 destination: source.into(),
             };
-            // As much as fits into 1280 bytes.
+            // The original packet as far as the message stays within 1280 bytes.
             let mut message = vec![2, 0, 0, 0];
             message.extend_from_slice(&(mtu as u32).to_be_bytes());
             message.extend_from_slice(&packet[..packet.len().min(1280 - 48)]);

@@ -1,5 +1,5 @@
-//! What a seed stands for: the machines, the network, the disk, who asks for what, and what goes
-//! wrong.
+//! Scenarios: the machines, the network, the disk, the requests and the faults that a seed
+//! determines.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,65 +13,64 @@ use crate::random::Random;
 /// The clocks' reading at the beginning, in microseconds.
 pub(crate) const BEGINNING_US: u64 = 1_000_000;
 
-/// How another version takes a file's place.
+/// How a file is replaced by its next version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replacing {
-    /// It is renamed over the file: a reader that has opened the old version keeps it.
+    /// The new version is renamed over the file: a reader that has opened the old one keeps it.
     Renamed,
-    /// The file is rewritten: of the old version there is nothing left to read.
+    /// The file is rewritten in place: the old version is gone for all readers.
     Rewritten,
 }
 
-/// From this time on the network, the disk and the machines are well, in microseconds from the
-/// beginning; what has to come to an end then must do so.
+/// End of all faults of the network, the disk and the machines, in microseconds from the beginning;
+/// after it, every operation must complete.
 pub(crate) const CALM_US: u64 = 20_000_000;
 
-/// A request by this number behind those of the files is for one that is not there.
+/// Offset behind the last file's number that stands for a missing file.
 const MISSING: usize = 7;
 
-/// The same for the directory that they are in.
+/// Offset behind the last file's number that stands for the directory.
 pub(crate) const DIRECTORY: usize = 8;
 
-/// So long at most a NIC process is gone that has files which no other has, in microseconds: less
-/// than the host waits.
+/// Longest absence of a NIC process with files of its own, in microseconds: shorter than the host's
+/// wait.
 const GONE_US_MAX: u64 = 4_000_000;
 
-/// How NIC workers get SYNs.
+/// How SYNs reach NIC workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SetupForm {
-    /// At their ports, as a map says.
+    /// From the wire, steered by a map.
     Steered,
-    /// From the host, by FRAME.
+    /// From the host, as FRAME.
     HandedOn,
 }
 
-/// Everything that a seed decides.
+/// All parameters that a seed determines.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
-    /// Of each NIC stack.
+    /// Workers of each NIC stack.
     pub(crate) workers: usize,
     pub(crate) nic_stacks: usize,
-    /// Their roots are copies of each other. If not, each has some of the files.
+    /// The roots are replicas. If not, each has some of the files.
     pub(crate) replicas: bool,
     /// MTU of the server's link, in bytes.
     pub(crate) mtu: usize,
     pub(crate) superpacket_max: usize,
     pub(crate) congestion: CongestionAlgorithm,
-    /// More half-open connections mean cookies.
+    /// Number of half-open connections beyond which SYNs are answered with cookies.
     pub(crate) half_open_max: usize,
-    /// How long a process that is woken takes until it runs.
+    /// Delay from a process's wake-up to its turn.
     pub(crate) turn_us: Range<u64>,
-    /// How often it takes `stall_us` instead.
+    /// Wake-ups per million that are delayed by `stall_us` instead.
     pub(crate) stall_ppm: u32,
     pub(crate) stall_us: Range<u64>,
-    /// How often a SEND, or its echo, is lost between the stacks.
+    /// SENDs and echoes per million that are lost between the stacks.
     pub(crate) contract_loss_ppm: u32,
-    /// When a worker is replaced by one that knows nothing, in microseconds from the beginning, and
-    /// which.
+    /// Restarts of workers without state: time in microseconds from the beginning, and number.
     pub(crate) restarts: Vec<(u64, usize)>,
-    /// How each NIC stack's process ends, and the one that follows it, and so on.
+    /// Ends of each NIC stack's processes, in order.
     pub(crate) deaths: Vec<Vec<Death>>,
-    /// When a file is replaced, which, and how, in microseconds from the beginning.
+    /// Replacements of files: time in microseconds from the beginning, file, and manner.
     pub(crate) replacements: Vec<(u64, usize, Replacing)>,
     pub(crate) disk: DiskPlan,
     pub(crate) files: Vec<File>,
@@ -81,102 +80,102 @@ pub(crate) struct Scenario {
     pub(crate) host_port: PortPlan,
     pub(crate) nic_port: PortPlan,
     pub(crate) cramped: Option<Cramped>,
-    /// The NIC stack is on another machine.
+    /// The link to the NIC stack, if it is on another machine.
     pub(crate) control: Option<ControlPlan>,
-    /// What each worker says of its load, the last first: the number of workers in use follows. No
-    /// workers: all are in use, always.
+    /// Reported load of each worker, last first: the number of workers in use follows it. Empty:
+    /// all workers are in use throughout.
     pub(crate) loads: Vec<Vec<Load>>,
     /// Memory of each worker for content, in bytes.
     pub(crate) cache_bytes: usize,
-    /// So many records use up a key of the listener whose keys do not last.
+    /// Record limit per key of the listener whose keys do not last.
     pub(crate) records_per_key_max: u64,
-    /// NIC workers run the end of so many connections each, if any.
+    /// Connections whose end a NIC worker runs at most, if NIC workers do.
     pub(crate) parted_max: Option<usize>,
-    /// A map gives frames of these connections to their workers.
+    /// A map steers frames of these connections to their workers.
     pub(crate) parts_are_steered: bool,
-    /// NIC workers answer SYNs, and how they get them, if so.
+    /// How SYNs reach NIC workers, if NIC workers answer them.
     pub(crate) setup: Option<SetupForm>,
-    /// From so many connections of QUIC on clients show that they have the address that they say.
+    /// Number of QUIC connections from which on clients must validate their address by Retry.
     pub(crate) retry_above: usize,
-    /// Clients of QUIC that come again may send early data.
+    /// Resuming QUIC clients may send early data.
     pub(crate) early_data: bool,
-    /// Clients of QUIC may move to an address that the server prefers.
+    /// The server has a preferred address, to which QUIC clients may migrate.
     pub(crate) has_preferred: bool,
-    /// Where 1-RTT packets of clients are opened from which time on, in microseconds; before, at
-    /// the host.
+    /// Where clients' 1-RTT packets are opened, from each time in microseconds on; until the first,
+    /// at the host.
     pub(crate) receptions: Vec<(u64, QuicReceive)>,
-    /// A map gives packets that NIC workers open to these.
+    /// A map steers packets to the NIC workers that open them.
     pub(crate) receptions_are_steered: bool,
-    /// New NIC workers are not told the tags of records: what must not be, and must be noticed.
+    /// Tags are withheld from new NIC workers: a bug that the checks must detect.
     pub(crate) forgets_tags: bool,
 }
 
-/// From this time on a worker says that it is so busy.
+/// A worker's reported load from a time on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) at_us: u64,
     pub(crate) busy_permille: u32,
 }
 
-/// The NIC process dies: its workers, what they knew, and what they had read from the rings or
-/// written there and were not read. What has left is on the network.
+/// End of a NIC process. Its workers, their state, and all unread commands and events are lost;
+/// sent packets are on the network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Death {
-    /// In this turn of one of its workers, counted from its beginning, at the latest.
+    /// Latest turn of its workers, counted from the process's start.
     pub(crate) turn: u64,
-    /// As soon as so many superpackets have left, even in the middle of a turn.
+    /// Number of sent superpackets after which it dies at once, even within a turn.
     pub(crate) departures: u64,
-    /// So many events of the last turn are heard.
+    /// Number of events of the last turn that still reach the host.
     pub(crate) events: u32,
-    /// Until the next one begins.
+    /// Time until the next process begins.
     pub(crate) gone_us: u64,
-    /// The host finds out before that.
+    /// The host detects the death before that.
     pub(crate) is_noticed: bool,
-    /// A file that another version takes the place of meanwhile.
+    /// A file that is replaced meanwhile.
     pub(crate) replaces: Option<usize>,
 }
 
-/// The rings between the stacks hold as little as rings can.
+/// Rings of minimal capacity between the stacks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cramped {
-    /// SENDs that a worker takes at a time.
+    /// SENDs that a worker accepts at a time.
     pub(crate) jobs_max: usize,
-    /// Until [`CALM_US`] so many commands reach it, so often.
+    /// Until [`CALM_US`], commands that reach the worker in each interval `every_us`.
     pub(crate) commands_max: usize,
     pub(crate) every_us: u64,
 }
 
-/// The link between the host's machine and the NIC stack's, in either direction.
+/// The link between the host machine and the NIC machine, in either direction.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlPlan {
     pub(crate) link: LinkPlan,
-    /// How often a frame arrives with a bit flipped.
+    /// Frames per million that arrive with a bit flipped.
     pub(crate) damage_ppm: u32,
 }
 
-/// What the server's ports are like, until [`CALM_US`].
+/// Faults of the server's ports, until [`CALM_US`].
 #[derive(Clone, Debug)]
 pub(crate) struct PortPlan {
-    /// How often a packet finds the port busy, and for how long it then is.
+    /// Packets per million that find the port busy, and for how long it then is.
     pub(crate) busy_ppm: u32,
     pub(crate) busy_us: Range<u64>,
-    /// How often a packet is dropped.
+    /// Packets per million that are dropped.
     pub(crate) drop_ppm: u32,
-    /// How much it takes, always: more finds it busy.
+    /// The port's rate, at all times: beyond it the port is busy.
     pub(crate) bytes_per_second: Option<u64>,
-    /// Of the port's own chance.
+    /// Seed of the port's generator.
     pub(crate) seed: u64,
 }
 
-/// What the disk is like.
+/// Behaviour of the disk.
 #[derive(Clone, Debug)]
 pub(crate) struct DiskPlan {
     pub(crate) depth_max: usize,
     pub(crate) latency_us: Range<u64>,
-    /// How often it takes `slow_us` instead.
+    /// Operations per million that take `slow_us` instead.
     pub(crate) slow_ppm: u32,
     pub(crate) slow_us: Range<u64>,
-    /// How often the kernel takes no reads.
+    /// Submissions per million that the kernel refuses for now.
     pub(crate) refuses_ppm: u32,
 }
 
@@ -189,7 +188,7 @@ pub(crate) struct File {
     pub(crate) settled: bool,
 }
 
-/// What is wrong with a file.
+/// Fault of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     Nothing,
@@ -200,12 +199,12 @@ pub(crate) enum Trouble {
         from: u64,
         errno: u16,
     },
-    /// A writer changes it all the time, and its metadata does not: no read of any part gives what
-    /// one before gave.
+    /// A writer changes it all the time without changing its metadata: no two reads of any part
+    /// give the same bytes.
     Scribbled,
 }
 
-/// What lies between the server and some clients: a link in each direction.
+/// The path between the server and some clients: a link in each direction.
 #[derive(Clone, Debug)]
 pub(crate) struct PathPlan {
     pub(crate) down: LinkPlan,
@@ -217,29 +216,29 @@ pub(crate) struct PathPlan {
 pub(crate) struct LinkPlan {
     pub(crate) bytes_per_second: u64,
     pub(crate) delay_us: u64,
-    /// Longer queues are cut off at the tail.
+    /// Longer queues drop at the tail.
     pub(crate) queue_bytes_max: u64,
-    /// Packets that could be marked are, beyond this queue.
+    /// Queue length, in bytes, from which on ECN-capable packets are marked.
     pub(crate) mark_bytes: Option<u64>,
     pub(crate) mtu: usize,
-    /// A sender of too large a packet gets an ICMP error.
+    /// The sender of too large a packet gets an ICMP error.
     pub(crate) tells_too_big: bool,
     pub(crate) faults: Faults,
 }
 
-/// What goes wrong on a link.
+/// Faults of a link.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults {
     pub(crate) loss_ppm: u32,
-    /// Gilbert's model: the chance that a bad spell begins with a packet, and that it ends.
+    /// Gilbert's model: probabilities that the bad state begins, and ends, with a packet.
     pub(crate) burst_begins_ppm: u32,
     pub(crate) burst_ends_ppm: u32,
     pub(crate) duplicate_ppm: u32,
     pub(crate) corrupt_ppm: u32,
     pub(crate) reorder_ppm: u32,
-    /// How much later than it should a packet arrives that is overtaken.
+    /// Additional delay of a packet that is overtaken.
     pub(crate) reorder_us: Range<u64>,
-    /// Nothing gets through, in microseconds from the beginning.
+    /// Intervals in which no packet gets through, in microseconds from the beginning.
     pub(crate) black_holes: Vec<Range<u64>>,
 }
 
@@ -251,8 +250,8 @@ pub(crate) struct ClientPlan {
     /// A neighbour of the server, rather than behind its router.
     pub(crate) on_link: bool,
     pub(crate) begins_us: u64,
-    /// What it asks for, on each of its connections, one after the other. A number that is no
-    /// file's is asked for too.
+    /// Requested files, on each of its connections, one after the other. A number beyond the files
+    /// stands for a missing file or the directory.
     pub(crate) connections: Vec<Vec<usize>>,
     /// All requests are sent at once.
     pub(crate) pipelines: bool,
@@ -275,15 +274,14 @@ pub(crate) struct ClientPlan {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TlsPlan {
     pub(crate) suite: Suite,
-    /// It speaks with the listener whose keys are soon used up.
+    /// It uses the listener whose keys soon reach their record limit.
     pub(crate) wears: bool,
-    /// It changes its key, and asks the server to change its own, whenever it has received so much
-    /// plaintext.
+    /// Received plaintext after which it updates its key and requests an update of the server's.
     pub(crate) updates_every_bytes: Option<u64>,
-    /// It cuts what it says into records of so many bytes, and in TLS 1.3 pads them.
+    /// Plaintext bytes of each record that it sends; in TLS 1.3, padding is added.
     pub(crate) record_bytes: usize,
     pub(crate) padding_bytes: usize,
-    /// It says close_notify before FIN.
+    /// It sends close_notify before FIN.
     pub(crate) says_close: bool,
 }
 
@@ -291,38 +289,38 @@ pub(crate) struct TlsPlan {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuicPlan {
     pub(crate) cipher: Cipher,
-    /// What the server may send before it is read, on a stream and on all, in bytes.
+    /// Flow control windows of a stream and of the connection, in bytes.
     pub(crate) stream_window_bytes: u32,
     pub(crate) window_bytes: u32,
-    /// It updates the keys whenever it has received so much.
+    /// Received bytes after which it updates the keys.
     pub(crate) updates_every_bytes: Option<u64>,
-    /// Having received so much on a connection it goes on from another port.
+    /// Received bytes of a connection after which it migrates to another port.
     pub(crate) moves_after_bytes: Option<u64>,
-    /// It moves to the address that the server prefers instead.
+    /// It migrates to the server's preferred address instead.
     pub(crate) moves_over: bool,
-    /// It wants no more of a response of which it has so much.
+    /// Received bytes of a response after which it stops the stream.
     pub(crate) stops_after_bytes: Option<u64>,
-    /// It says that it ends a connection. If not, it is not heard of again.
+    /// It sends CONNECTION_CLOSE; if not, it vanishes silently.
     pub(crate) says_close: bool,
 }
 
 /// How a client behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// It reads what comes.
+    /// It reads all bytes at once.
     Steady,
-    /// It reads so many bytes, so often.
+    /// It reads `bytes` in each interval `every_us`.
     Slow { bytes: usize, every_us: u64 },
-    /// Having read so much it reads nothing for some time.
+    /// It stops reading for a time after this number of bytes.
     Pauses { after_bytes: u64, for_us: u64 },
-    /// It resets the connection after so many bytes.
+    /// It resets the connection after this number of bytes.
     Resets { after_bytes: u64 },
-    /// It is never heard of again after so many bytes.
+    /// It vanishes silently after this number of bytes.
     Vanishes { after_bytes: u64 },
 }
 
 impl Manner {
-    /// Its downloads come to their end.
+    /// Reports whether its downloads complete.
     pub(crate) fn stays(self) -> bool {
         !matches!(self, Manner::Resets { .. } | Manner::Vanishes { .. })
     }
@@ -333,12 +331,12 @@ impl Manner {
 pub(crate) struct HostilePlan {
     pub(crate) ipv6: bool,
     pub(crate) begins_us: u64,
-    /// How many things it does, and how often.
+    /// Number of its acts, and their interval.
     pub(crate) acts: u32,
     pub(crate) every_us: Range<u64>,
 }
 
-/// Who ends a connection, and how.
+/// The end that closes a connection first, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parting {
     /// The client sends FIN when it has everything.
@@ -397,8 +395,7 @@ impl Scenario {
             hostiles: (0..random.pick(&[0, 0, 0, 1, 1, 2]))
                 .map(|_| HostilePlan::draw(&mut random))
                 .collect(),
-            // What comes last is drawn last: seeds keep most of their meaning when something is
-            // added here.
+            // New parameters are drawn last, so that the rest of a seed's scenario stays the same.
             host_port: PortPlan::draw(&mut random, weather),
             nic_port: PortPlan::draw(&mut random, weather),
             cramped: random.one_in(2).then(|| Cramped {
@@ -454,15 +451,15 @@ impl Scenario {
         scenario
     }
 
-    /// NIC stacks run the end of connections.
+    /// Lets NIC stacks run the end of connections.
     pub(crate) fn draw_teardown(&mut self, seed: u64) {
-        // Not of the scenario's own chance: it is the same with and without.
+        // A generator of its own: the rest of the scenario is the same with and without.
         let mut random = Random::new(!seed);
         self.parted_max = Some(random.pick(&[1, 2, 1000, 1000, 1000]));
         self.parts_are_steered = self.control.is_none() && random.one_in(2);
     }
 
-    /// NIC workers answer SYNs.
+    /// Lets NIC workers answer SYNs.
     pub(crate) fn draw_setup(&mut self, seed: u64) {
         let mut random = Random::new(!seed ^ 0x5e70);
         let is_steered = self.control.is_none() && random.one_in(2);
@@ -473,7 +470,7 @@ impl Scenario {
         });
     }
 
-    /// The load of workers rises and falls, of each by itself, until all is well.
+    /// Draws a load for each worker that rises and falls until [`CALM_US`].
     fn draw_loads(&mut self, random: &mut Random) {
         let loads = (0..self.workers_of_all()).map(|_| {
             let mut at_us = BEGINNING_US;
@@ -495,7 +492,7 @@ impl Scenario {
         self.loads = loads.collect();
     }
 
-    /// Most clients speak TLS.
+    /// Lets most clients use TLS.
     fn draw_tls(&mut self, random: &mut Random) {
         self.records_per_key_max = random.across(2..300);
         let scribbled = random.one_in(3).then(|| {
@@ -511,7 +508,7 @@ impl Scenario {
                 continue;
             }
             client.tls = Some(TlsPlan::draw(random));
-            // Without TLS what is right would be unknown.
+            // Without TLS there is no way to check the response.
             for asked in client.connections.iter_mut().flatten() {
                 if let Some(scribbled) = scribbled.filter(|_| random.one_in(3)) {
                     *asked = scribbled;
@@ -519,8 +516,8 @@ impl Scenario {
             }
         }
         if self.has_tls() {
-            // No transport loses SENDs: the host resets who has records that were sealed out of
-            // order.
+            // No real transport loses SENDs: the host resets connections whose records were sealed
+            // out of order.
             self.contract_loss_ppm = 0;
             if self.workers > 1 {
                 // Workers of one process end together.
@@ -529,7 +526,7 @@ impl Scenario {
         }
     }
 
-    /// There are clients that speak QUIC beside the others, or instead of them.
+    /// Adds clients that use QUIC to the others, or replaces these.
     fn draw_quic(&mut self, random: &mut Random) {
         self.retry_above = random.pick(&[usize::MAX, usize::MAX, usize::MAX, 0, 1]);
         let first = if random.one_in(3) {
@@ -556,11 +553,11 @@ impl Scenario {
         if random.one_in(2) {
             self.draw_receptions(random);
         }
-        // No transport loses QSENDs, and a departure is not said twice.
+        // No real transport loses QSENDs, and a departure is not reported twice.
         self.contract_loss_ppm = 0;
     }
 
-    /// NIC workers open what clients of QUIC send, at times or always.
+    /// Lets NIC workers open QUIC packets of clients, at times or throughout.
     fn draw_receptions(&mut self, random: &mut Random) {
         self.receptions = (0..random.within(1..6))
             .map(|_| {
@@ -577,18 +574,18 @@ impl Scenario {
         self.receptions_are_steered = self.control.is_none() && random.one_in(2);
     }
 
-    /// A client speaks QUIC.
+    /// Reports whether a client uses QUIC.
     pub(crate) fn has_quic(&self) -> bool {
         self.clients.iter().any(|client| client.quic.is_some())
     }
 
-    /// A client speaks TLS.
+    /// Reports whether a client uses TLS.
     pub(crate) fn has_tls(&self) -> bool {
         self.clients.iter().any(|client| client.tls.is_some())
     }
 
-    /// What NIC workers have said last can be lost: connections may be reset because it is not
-    /// known which records have been sealed.
+    /// Reports whether the last events of NIC workers may be lost: connections may then be reset
+    /// because it is unknown which records were sealed.
     pub(crate) fn loses_tags(&self) -> bool {
         let falls_silent = self.control.as_ref().is_some_and(ControlPlan::falls_silent);
         falls_silent && self.has_tls()
@@ -601,43 +598,43 @@ impl Scenario {
             self.deaths.push(draw_deaths(random, self.files.len()));
         }
         if !self.replicas {
-            // Requests for what is with one that is away for longer fail.
+            // The host fails requests for files of a NIC stack that is away for longer.
             for death in self.deaths.iter_mut().flatten() {
                 death.gone_us = death.gone_us.min(GONE_US_MAX);
             }
         }
     }
 
-    /// Workers of all NIC stacks.
+    /// Returns the number of workers of all NIC stacks.
     pub(crate) fn workers_of_all(&self) -> usize {
         self.workers * self.nic_stacks
     }
 
-    /// How many NIC processes are to die.
+    /// Returns the number of NIC processes that are to die.
     pub(crate) fn deaths_planned(&self) -> usize {
         self.deaths.iter().map(Vec::len).sum()
     }
 
-    /// What the server has sent, or thinks it has, may be lost before it reaches the link.
+    /// Reports whether packets may be lost between the stack that sends them and the link.
     pub(crate) fn loses_inside(&self) -> bool {
         let is_moody = |plan: &PortPlan| plan.busy_ppm + plan.drop_ppm > 0;
         self.contract_loss_ppm > 0 || is_moody(&self.host_port) || is_moody(&self.nic_port)
     }
 
-    /// A SYN may be answered with a cookie. If its first segment is lost then, it is reset, and
-    /// must try again.
+    /// Reports whether a SYN may be answered with a cookie. The connection is then reset if its
+    /// first segment is lost, and the client must retry.
     pub(crate) fn has_cookies(&self) -> bool {
         self.half_open_max < 1_000
     }
 
-    /// Bytes that clients ask for, each as often as it is asked for.
+    /// Returns the bytes of all requested files, each counted per request.
     pub(crate) fn bytes(&self) -> u64 {
         let requests = self.clients.iter().flat_map(|client| &client.connections);
         let sizes = requests.flatten().filter_map(|&file| self.files.get(file));
         sizes.map(|file| file.size).sum()
     }
 
-    /// From [`CALM_US`] on, everything that has to come to an end does so within this time, in
+    /// Returns the time from [`CALM_US`] within which every operation must complete, in
     /// microseconds.
     pub(crate) fn patience_us(&self) -> u64 {
         let slowest = self.paths.iter().map(|path| path.down.bytes_per_second);
@@ -660,13 +657,13 @@ impl Scenario {
         };
         let waiting_us = self.clients.iter().map(waiting_us).max().unwrap_or(0);
         let reading_us = self.clients.iter().map(reading_us).max().unwrap_or(0);
-        // Back-off may have doubled a timer just before the calm, and lose a few more packets to
-        // full queues.
+        // Back-off may have doubled a timer just before the calm, and full queues may drop a few
+        // more packets.
         200_000_000 + 4 * sending_us + 4 * waiting_us + 2 * reading_us
     }
 }
 
-/// How much goes wrong.
+/// Severity of the faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weather {
     Clear,
@@ -708,7 +705,7 @@ fn draw_files(random: &mut Random) -> Vec<File> {
 }
 
 fn draw_deaths(random: &mut Random, files: usize) -> Vec<Death> {
-    // Who starts it again waits longer each time.
+    // The supervisor's back-off doubles with each restart.
     let mut gone_us = random.pick(&[1, 1_000, 20_000]);
     let short = random.one_in(3);
     let count = random.pick(&[0, 0, 1, 4, 8]);
@@ -770,7 +767,7 @@ impl PathPlan {
         let bytes_per_second = random.across(30_000..125_000_000);
         let delay_us = random.across(20..150_000);
         let mtu = random.pick(&[9000, 9000, 9000, 1500, 1400, 1280]);
-        // Asymmetric paths: the way back is narrower, longer, or of another weather.
+        // Asymmetric paths: the way back is slower, longer, or has other faults.
         let mut up_rate = bytes_per_second;
         let mut up_delay_us = delay_us;
         let mut up_weather = weather;
@@ -852,7 +849,7 @@ impl ClientPlan {
     fn draw(random: &mut Random, files: &[File], paths: &[PathPlan]) -> ClientPlan {
         let missing = random.one_in(10);
         let ask = |random: &mut Random| match missing && random.one_in(4) {
-            // Without a draw of its own, so that all else of a seed stays as it is.
+            // Drawn from a clone, so that the rest of a seed's scenario stays the same.
             true if random.clone().one_in(2) => files.len() + DIRECTORY,
             true => files.len() + MISSING,
             false => random.within(0..files.len() as u64) as usize,
@@ -867,7 +864,7 @@ impl ClientPlan {
         let receive_buffer_bytes = random.pick(&[4_000, 65_535, 128 << 10, 128 << 10, 1 << 20]);
         let manner = match random.within(0..20) {
             0 | 1 => {
-                // What is in the receive buffer is read within a minute.
+                // A full receive buffer is read within a minute.
                 let bytes = random.across(100..20_000);
                 let every_us_max = bytes * 60_000_000 / receive_buffer_bytes as u64;
                 Manner::Slow {
@@ -954,7 +951,7 @@ impl QuicPlan {
         }
     }
 
-    /// What it agrees to.
+    /// Returns its cipher suite.
     pub(crate) fn suite(self) -> Suite {
         Suite {
             version: Version::Tls13,
@@ -975,7 +972,7 @@ impl HostilePlan {
 }
 
 impl Scenario {
-    /// What of it is of QUIC.
+    /// Writes the parameters of QUIC.
     fn write_quic(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.has_preferred {
             writeln!(f, "the server prefers another address")?;

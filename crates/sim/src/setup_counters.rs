@@ -1,4 +1,4 @@
-//! What became of SYNs that NIC workers answer.
+//! Counters of SYNs that NIC workers answer.
 
 use std::ops::AddAssign;
 
@@ -9,11 +9,11 @@ pub struct SetupCounters {
     pub steered: u64,
     /// SETUP commands.
     pub setups: u64,
-    /// SYNs that a map has given to a worker.
+    /// SYNs that a map has steered to a worker.
     pub syns_steered: u64,
     /// SYNs that the host has handed on.
     pub syns_handed_on: u64,
-    /// SYNs that the host has looked at itself.
+    /// SYNs that the host has handled itself.
     pub syns_of_host: u64,
     /// Connections whose SYN a worker has answered.
     pub connections: u64,

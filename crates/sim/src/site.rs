@@ -1,4 +1,4 @@
-//! Who the server says it is, and what its listeners and its clients agree to.
+//! The server's certificate, and the TLS and QUIC settings of its listeners and clients.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,34 +19,35 @@ use crate::entropy::{self, Tickets};
 use crate::random::Random;
 use crate::scenario::Scenario;
 
-/// A connection of QUIC on which nothing comes for so long is over: longer than any spell of bad
-/// weather.
+/// Idle timeout of QUIC connections: longer than any period of faults.
 pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// Its name.
+/// Name in the server's certificate.
 const NAME: &str = "sim.example";
 
-/// The time of day at the beginning of the clocks, in seconds since 1970.
+/// Time of day at virtual time zero, in seconds since 1970.
 const UNIX_SECONDS: u64 = 1_700_000_000;
 
-/// The time of day.
+/// Returns the time of day.
 pub(crate) fn unix_time(now_us: u64) -> Duration {
     Duration::from_secs(UNIX_SECONDS) + Duration::from_micros(now_us)
 }
 
-/// How a private key of Ed25519 begins as PKCS #8 (RFC 8410 §7); the key follows.
+/// First bytes of an Ed25519 private key as PKCS #8 (RFC 8410 §7); the key follows.
 const ED25519_PREFIX: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
 
-/// The certificate, as the server takes it and as clients trust it. It is always the same.
+/// The certificate, for the server and as the clients' trust anchor. It is constant.
 struct Identity {
     certificates: Arc<Certificates>,
     der: CertificateDer<'static>,
 }
 
+/// Returns the constant certificate.
+///
 /// # Panics
-/// If what is always the same cannot be used.
+/// If the certificate cannot be made.
 fn identity() -> &'static Identity {
     static IDENTITY: OnceLock<Identity> = OnceLock::new();
     IDENTITY.get_or_init(|| {
@@ -68,15 +69,15 @@ fn identity() -> &'static Identity {
     })
 }
 
-/// What a listener wants whose keys last for so many records.
+/// Returns the settings of a listener with a record limit per key.
 ///
 /// # Panics
-/// Never: what it wants is always possible.
+/// Never: the settings are always valid.
 pub(crate) fn listener(versions: &[Version], records_per_key_max: u64) -> Arc<Config> {
     let settings = Settings {
         versions: versions.to_vec(),
         limits: Limits {
-            // Longer than any spell of bad weather.
+            // Longer than any period of faults.
             handshake_us_max: 240_000_000,
             records_per_key_max,
             ..Limits::default()
@@ -104,7 +105,7 @@ fn preferred_address(scenario: &Scenario) -> QuicPreferredAddress {
     }
 }
 
-/// What a port speaks QUIC with.
+/// Returns the settings of the QUIC listener.
 pub(crate) fn quic_listener(scenario: &Scenario, random: &mut Random) -> QuicListener {
     let mut draw = || {
         let mut bytes = [0; 32];
@@ -132,15 +133,17 @@ pub(crate) fn quic_listener(scenario: &Scenario, random: &mut Random) -> QuicLis
     }
 }
 
-/// What a client wants: this suite and no other.
+/// A client's settings, with one cipher suite.
 pub(crate) struct ClientTlsConfig {
     config: ClientConfig,
     clock: Arc<Clock>,
 }
 
 impl ClientTlsConfig {
+    /// Makes the settings of a client.
+    ///
     /// # Panics
-    /// Never: what it wants is always possible.
+    /// Never: the settings are always valid.
     pub(crate) fn new(suite: Suite) -> ClientTlsConfig {
         let mut roots = RootCertStore::empty();
         roots.add(identity().der.clone()).expect("a certificate");
@@ -167,20 +170,22 @@ impl ClientTlsConfig {
         config.enable_secret_extraction = true;
         config.resumption = Resumption::in_memory_sessions(8);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // Of QUIC, which alone has tickets that permit it.
+        // Only tickets of QUIC sessions permit early data.
         config.enable_early_data = true;
         ClientTlsConfig { config, clock }
     }
 
-    /// For a connection that begins now. Sessions of earlier ones are remembered.
+    /// Returns the settings for a connection that begins now. Earlier sessions can be resumed.
     pub(crate) fn config(&self, now_us: u64) -> ClientConfig {
         let seconds = unix_time(now_us).as_secs();
         self.clock.0.store(seconds, Ordering::Relaxed);
         self.config.clone()
     }
 
+    /// Returns the server's name.
+    ///
     /// # Panics
-    /// Never.
+    /// Never: the name is valid.
     pub(crate) fn name() -> ServerName<'static> {
         ServerName::try_from(NAME).expect("a name")
     }

@@ -1,27 +1,27 @@
-//! What became of connections whose end NIC stacks run.
+//! Counters of connections whose end NIC stacks run.
 
 use std::ops::AddAssign;
 
 /// Counts of a run, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TeardownCounters {
-    /// Connections given to a NIC stack.
+    /// Connections handed to a NIC stack.
     pub parts: u64,
-    /// Refused by it.
+    /// Connections that a NIC stack refused.
     pub refused: u64,
-    /// Given to one that took the place of another.
+    /// Connections handed to a NIC stack that replaced another.
     pub repeated: u64,
-    /// Taken back.
+    /// Connections taken back by the host.
     pub taken_back: u64,
-    /// Ended there in order.
+    /// Connections that ended at the NIC stack in order.
     pub finished: u64,
-    /// Ended there otherwise.
+    /// Connections that ended at the NIC stack otherwise.
     pub broken: u64,
-    /// Frames handed on.
+    /// Frames that the host has handed on.
     pub frames: u64,
     /// Runs in which a map steers frames to workers.
     pub steered: u64,
-    /// Frames other than SYNs that it has given to a worker.
+    /// Frames other than SYNs that a map has steered to a worker.
     pub frames_steered: u64,
 }
 

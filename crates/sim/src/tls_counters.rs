@@ -1,21 +1,21 @@
-//! What has happened to connections that speak TLS.
+//! Counters of TLS connections.
 
 use std::ops::AddAssign;
 
-/// Connections that speak TLS, and how often things happened that matter to them.
+/// Counts of TLS connections and their events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TlsCounters {
-    /// Handshakes that came to their end.
+    /// Completed handshakes.
     pub handshakes: u64,
-    /// Those of them that resumed an earlier session.
+    /// Handshakes that resumed an earlier session.
     pub resumed: u64,
-    /// Keys of the server that have taken the place of another.
+    /// Replacements of the server's keys.
     pub key_updates: u64,
-    /// Connections reset because a record, sealed again, would have been another one.
+    /// Connections reset because resealing a record would have given a different one.
     pub seal_mismatches: u64,
-    /// How often a NIC worker has sent of a record of which another had sent before.
+    /// Number of times that a NIC worker sent bytes of a record after another worker.
     pub records_resealed: u64,
-    /// Connections reset because records may have left of which the tags are not known.
+    /// Connections reset because records without known tags may have left.
     pub unproven: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What happened, as text in the manner of tcpdump, as a capture, and as one number.
+//! A run as text in the manner of tcpdump, as a capture, and as a hash.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,27 +15,27 @@ use crate::link::Loss;
 use crate::pcap;
 use crate::scenario::BEGINNING_US;
 
-/// A place that takes bytes, such as standard output or a file.
+/// A sink for bytes, such as standard output or a file.
 pub type Sink<'a> = &'a RefCell<dyn Write>;
 
-/// Where a run's traces go, and what is switched on in it.
+/// Trace sinks and switches of a run.
 #[derive(Clone, Copy, Default)]
 pub struct Options<'a> {
-    /// Readable text, a line for whatever happens.
+    /// Readable text, one line per event.
     pub trace: Option<Sink<'a>>,
     /// A capture of the server's link in the format of libpcap.
     pub pcap: Option<Sink<'a>>,
-    /// NIC stacks run the end of connections; of some seeds, of a few at a time.
+    /// Lets NIC stacks run the end of connections; for some seeds, of a few at a time.
     pub teardown: bool,
-    /// NIC workers answer SYNs: of about half of the seeds, those that a map steers to them.
+    /// Lets NIC workers answer SYNs; for about half of the seeds, SYNs that a map steers to them.
     pub setup: bool,
 }
 
-/// A trace of a run.
+/// Trace of a run.
 pub(crate) struct Trace<'a> {
     options: Options<'a>,
     hash: u64,
-    /// Initial sequence numbers, for relative ones: of the first address towards the second.
+    /// Initial sequence numbers from the first address to the second, for relative ones.
     isns: HashMap<(SocketAddr, SocketAddr), u32>,
     scratch: Vec<u8>,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Trace<'a> {
 impl<'a> Trace<'a> {
     pub(crate) fn new(options: Options<'a>) -> Trace<'a> {
         if let Some(sink) = options.pcap {
-            // Who reads a trace and has had enough may close it.
+            // The reader of a trace may close it early.
             let _ = pcap::write_header(&mut *sink.borrow_mut());
         }
         Trace {
@@ -54,7 +54,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// All that has happened, in a number: the same for two runs that were the same.
+    /// Returns the hash of all events: equal for equal runs.
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
@@ -81,14 +81,14 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// Something worth a line.
+    /// Writes a line.
     pub(crate) fn note(&mut self, now_us: u64, text: impl FnOnce() -> String) {
         if self.has_text() {
             self.say(now_us, &text());
         }
     }
 
-    /// A host sends a frame.
+    /// Traces a frame that a host sends.
     pub(crate) fn sent(&mut self, now_us: u64, frame: &[u8]) {
         self.add(&now_us.to_le_bytes());
         self.add(frame);
@@ -98,20 +98,20 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// The frame named last is lost.
+    /// Traces the loss of the last frame traced.
     pub(crate) fn lost(&mut self, now_us: u64, loss: Loss) {
         self.add(&[loss as u8]);
         self.note(now_us, || format!("lost   it: {loss:?}"));
     }
 
-    /// A frame passes the server's end of its link.
+    /// Captures a frame that passes the server's end of its link.
     pub(crate) fn capture(&mut self, now_us: u64, frame: &[u8]) {
         if let Some(sink) = self.options.pcap {
             let _ = pcap::write_frame(&mut *sink.borrow_mut(), now_us - BEGINNING_US, frame);
         }
     }
 
-    /// The host stack tells a worker something.
+    /// Traces a command of the host stack.
     pub(crate) fn command(&mut self, now_us: u64, worker: usize, command: &Command<'_>) {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -126,7 +126,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// A worker tells the host stack something.
+    /// Traces an event of a worker.
     pub(crate) fn event(&mut self, now_us: u64, worker: usize, event: &Event) {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -322,7 +322,7 @@ fn describe_command(command: &Command<'_>) -> String {
     }
 }
 
-/// Commands of QUIC connections.
+/// Describes a command of a QUIC connection.
 fn describe_quic(command: &Command<'_>) -> String {
     match command {
         Command::QuicKey(key) => {

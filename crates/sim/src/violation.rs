@@ -1,19 +1,19 @@
-//! What must not happen.
+//! Violations of invariants.
 
 use std::fmt;
 
-/// An invariant that did not hold, in words.
+/// A violated invariant, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
 
 pub(crate) type Check = Result<(), Violation>;
 
-/// Something is wrong.
+/// Returns a violation.
 pub(crate) fn violation<T>(what: impl Into<String>) -> Result<T, Violation> {
     Err(Violation(what.into()))
 }
 
-/// Something must hold; else the message says what does not.
+/// Checks a condition; if it does not hold, `what` describes the violation.
 pub(crate) fn ensure(holds: bool, what: impl FnOnce() -> String) -> Check {
     if holds {
         Ok(())

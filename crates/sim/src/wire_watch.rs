@@ -1,6 +1,6 @@
-//! An eye on the wire, which knows all keys of QUIC: it opens each 1-RTT packet. No two may have
-//! been sealed under the same key and number, whichever NIC stacks there have been, and none may be
-//! nothing but zeros, which stand for ranges of files that are to be filled in.
+//! Opens each 1-RTT packet of QUIC with the flows' keys. No two packets may have been sealed under
+//! the same key and number, by any NIC stacks of the run, and none may consist of zeros only, which
+//! are placeholders for file ranges to be filled in.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -29,20 +29,20 @@ struct Known {
 /// See the [module documentation](self).
 #[derive(Default)]
 pub struct WireWatch {
-    /// Of each flow, by generation.
+    /// Keys of each flow, by generation.
     keys: HashMap<FlowId, Vec<Known>>,
     /// The flow of each peer's address.
     remotes: HashMap<SocketAddr, FlowId>,
-    /// The highest number of each flow.
+    /// The highest packet number of each flow.
     highest: HashMap<FlowId, u64>,
-    /// Numbers that were sealed under each key.
+    /// Packet numbers sealed under each key.
     sealed: HashMap<Vec<u8>, HashSet<u64>>,
     /// 1-RTT packets that were opened.
     pub packets: u64,
 }
 
 impl WireWatch {
-    /// A worker is about to get a command.
+    /// Tracks a command that is about to reach a worker.
     pub(crate) fn on_command(&mut self, command: &Command<'_>) {
         match command {
             Command::QuicKey(key) => self.on_key(key),
@@ -55,7 +55,7 @@ impl WireWatch {
         }
     }
 
-    /// A frame leaves a NIC worker.
+    /// Checks a frame that leaves a NIC worker.
     pub(crate) fn on_frame(&mut self, frame: &[u8]) -> Check {
         let packet = datagram::parse(frame, false);
         let packet = packet.map_err(|error| Violation(format!("a worker's datagram: {error}")))?;
@@ -68,10 +68,10 @@ impl WireWatch {
         }
     }
 
-    /// A NIC stack gets a key.
+    /// Records a key of a NIC stack.
     ///
     /// # Panics
-    /// If it has not the length that its cipher wants.
+    /// If its length does not match its cipher.
     pub fn on_key(&mut self, key: &QuicKey<'_>) {
         let (packet, header) = match key.cipher {
             Cipher::Aes128Gcm => (&AES_128_GCM, &AES_128),
@@ -90,15 +90,15 @@ impl WireWatch {
         });
     }
 
-    /// Keys of all flows.
+    /// Returns the number of keys of all flows.
     pub fn keys(&self) -> usize {
         self.keys.values().map(Vec::len).sum()
     }
 
-    /// A datagram leaves for the client of a flow, whose connection ID is so long.
+    /// Checks a datagram to the client of a flow, whose connection ID has `client_id_bytes`.
     ///
     /// # Errors
-    /// If it breaks a rule.
+    /// If the datagram breaks a rule.
     pub fn on_datagram(
         &mut self,
         flow: FlowId,
@@ -131,7 +131,7 @@ impl WireWatch {
     }
 }
 
-/// How many bytes the packets with long headers take in front (RFC 9000 §17.2).
+/// Returns the length of the leading packets with long headers (RFC 9000 §17.2), in bytes.
 fn long_headers(datagram: &[u8]) -> usize {
     let mut at = 0;
     while datagram.get(at).is_some_and(|first| first & 0x80 != 0) {
@@ -140,7 +140,7 @@ fn long_headers(datagram: &[u8]) -> usize {
         for _ in 0..2 {
             at += 1 + usize::from(datagram[at]);
         }
-        // A token, in an Initial packet; then the rest.
+        // In an Initial packet, a token; then the rest.
         for _ in 0..1 + usize::from(is_initial) {
             let (len, bytes) = varint(datagram, at);
             at += bytes + len as usize;
@@ -149,7 +149,7 @@ fn long_headers(datagram: &[u8]) -> usize {
     at
 }
 
-/// A number (RFC 9000 §16), and how many bytes it has.
+/// Returns a varint (RFC 9000 §16) and its length, in bytes.
 fn varint(bytes: &[u8], at: usize) -> (u64, usize) {
     let len = 1usize << (bytes[at] >> 6);
     let first = u64::from(bytes[at] & 0x3f);
@@ -158,7 +158,7 @@ fn varint(bytes: &[u8], at: usize) -> (u64, usize) {
     (value, len)
 }
 
-/// The number and the plaintext of a packet, if it opens.
+/// Opens a packet; returns its number and plaintext.
 fn open(
     key: &Known,
     id_bytes: usize,

@@ -1,4 +1,4 @@
-//! A worker, with what is around it: its disk, its port, its channel.
+//! A worker with its disk, its port and its channel.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use crate::random::Random;
 use crate::scenario::{Cramped, DiskPlan, Load, PortPlan};
 use crate::wire_watch::WireWatch;
 
-/// A worker, with what is around it.
+/// See the [module documentation](self).
 pub(crate) struct WorkerSlot {
     pub(crate) worker: Worker<FaultyPort>,
     pub(crate) disk: Disk,
@@ -26,16 +26,16 @@ pub(crate) struct WorkerSlot {
     pub(crate) relay: ChannelTap,
 
     pub(crate) asleep: bool,
-    /// How busy it is going to say that it is, from when on, what comes next at the end.
+    /// Loads to report, each with its time; the next one is last.
     loads: Vec<Load>,
     next_load_us: Option<u64>,
     busy_permille: u32,
 }
 
-/// How often a worker says how busy it is, in microseconds, while it says anything.
+/// Interval of a worker's load reports, in microseconds, while its load is not constantly zero.
 const LOAD_PERIOD_US: u64 = 20_000;
 
-/// What every worker is made of.
+/// Parameters of all workers.
 pub(crate) struct SlotMaker {
     pub(crate) config: nic::Config,
     pub(crate) link: memory::Link,
@@ -45,14 +45,14 @@ pub(crate) struct SlotMaker {
     pub(crate) watches_records: bool,
     pub(crate) watch: Option<Rc<RefCell<WireWatch>>>,
     pub(crate) forgets_tags: bool,
-    /// A map gives frames to workers.
+    /// A map steers frames to workers.
     pub(crate) is_steered: bool,
     pub(crate) made: u64,
     pub(crate) disk: DiskPlan,
-    /// Roots that have the files between them.
+    /// Number of roots between which the files are divided.
     pub(crate) parts: usize,
     pub(crate) versions: FileVersions,
-    /// For each worker, by number, what it says of its load.
+    /// Loads to report, by worker.
     pub(crate) loads: Vec<Vec<Load>>,
     pub(crate) contract_loss_ppm: u32,
     pub(crate) clock_us: Rc<Cell<u64>>,
@@ -61,12 +61,12 @@ pub(crate) struct SlotMaker {
 }
 
 impl SlotMaker {
-    /// What rings hold.
+    /// Returns the capacity of the rings.
     pub(crate) fn capacity(&self) -> Capacity {
         self.cramped.map_or(Capacity::FULL, |_| Capacity::LEAST)
     }
 
-    /// A worker of this NIC stack that knows nothing, and the host's end of its channel.
+    /// Makes a worker of this NIC stack without state, and the host's end of its channel.
     pub(crate) fn make(&mut self, nic: usize, number: usize) -> (WorkerSlot, HostChannel) {
         let capacity = self.capacity();
         let loads = self.loads.get(number).cloned().unwrap_or_default();
@@ -122,25 +122,25 @@ impl SlotMaker {
 }
 
 impl WorkerSlot {
-    /// OPENs of which the host has heard nothing.
+    /// Returns the number of OPENs not answered to the host.
     pub(crate) fn opens_unanswered(&self) -> u32 {
         self.relay.opens_unanswered
     }
 
-    /// It follows another worker, opens its files again, and nothing has left it yet.
+    /// Reports whether it replaced another worker and its OPENs are not all answered.
     pub(crate) fn replays(&self) -> bool {
         self.relay.replays && self.relay.opens_unanswered > 0
     }
 
-    /// When the worker has to look again for the sake of a paced SEND, or of commands that could
-    /// not pass.
+    /// Returns when the worker must run again: for a paced SEND, held-up commands, or a load
+    /// report.
     pub(crate) fn next_us(&self) -> Option<u64> {
         let paced_us = self.worker.next_timeout_us();
         let times_us = [paced_us, self.relay.opens_us, self.next_load_us];
         times_us.into_iter().flatten().min()
     }
 
-    /// Says how busy it is, if it is time.
+    /// Reports the load, if it is time.
     pub(crate) fn report_load(&mut self, now_us: u64) {
         if self.next_load_us.is_none_or(|at_us| at_us > now_us) {
             return;
@@ -151,7 +151,7 @@ impl WorkerSlot {
         let elapsed_us = LOAD_PERIOD_US as u32;
         let busy_us = elapsed_us / 1000 * self.busy_permille;
         let has_told = self.worker.report_load(busy_us, elapsed_us);
-        // What does not change for good is said once more.
+        // Reports end with a report of the final load, if that is zero.
         let is_over = self.loads.is_empty() && self.busy_permille == 0 && has_told;
         self.next_load_us = (!is_over).then_some(now_us + LOAD_PERIOD_US);
     }

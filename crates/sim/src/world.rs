@@ -1,4 +1,4 @@
-//! The world: everything in its place, and what happens next.
+//! The world: all parts of a scenario, and the event loop.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -33,29 +33,29 @@ use crate::trace::Trace;
 use crate::violation::{Check, ensure, violation};
 use crate::worker_slot::WorkerSlot;
 
-/// What is left of connections after their peers have gone is given up within this time, in
-/// microseconds: the last retransmissions of a FIN take a quarter of an hour.
+/// Time within which the server drops connections of vanished peers, in microseconds: the last
+/// retransmissions of a FIN take a quarter of an hour.
 const AFTERMATH_US: u64 = 4 * 3600 * 1_000_000;
 
-/// More happenings than any scenario needs.
+/// Event limit of a run, beyond the needs of any scenario.
 const HAPPENINGS_MAX: u64 = 20_000_000;
 
-/// Length of a tick of the host's timing wheel, and a little more, in microseconds.
+/// Length of a tick of the host's timing wheel plus a margin, in microseconds.
 const WHEEL_TICK_US: u64 = 1_100;
 
-/// How far away hostile peers are, in microseconds.
+/// Delay to hostile peers, in microseconds.
 const HOSTILE_US: u64 = 100;
 
-/// How long a neighbour takes to say who it is, in microseconds.
+/// Delay of a neighbour's answer, in microseconds.
 const NEIGHBOR_US: Range<u64> = 20..500;
 
-/// A way between the server and some clients.
+/// The path between the server and some clients.
 struct Path {
     down: Link,
     up: Link,
 }
 
-/// Where a frame will arrive at some time.
+/// Destination of a frame in flight.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Arriving {
     Server(Vec<u8>),
@@ -77,7 +77,7 @@ pub(crate) struct World<'a> {
     restarts: Vec<(u64, usize)>,
     /// Files to be replaced, the next one last.
     replacements: Vec<(u64, usize, Replacing)>,
-    /// Where packets of QUIC are opened, the next change last.
+    /// Changes of the place where QUIC packets are opened, the next one last.
     receptions: Vec<(u64, QuicReceive)>,
     is_calm: bool,
     audit: Audit,
@@ -93,8 +93,7 @@ pub(crate) struct World<'a> {
 
 impl<'a> World<'a> {
     pub(crate) fn new(seed: u64, scenario: Scenario, trace: Trace<'a>) -> World<'a> {
-        // Not the scenario's generator: what is drawn there may change without changing what
-        // happens here.
+        // Not the scenario's generator: its draws may change without changing this one's.
         let mut random = Random::new(seed ^ 0x5157_1357_9bdf_0246);
         let clock_us = Rc::new(Cell::new(BEGINNING_US));
         let versions = FileVersions::new(&scenario.files);
@@ -155,7 +154,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Microseconds since the beginning.
+    /// Returns the microseconds since the beginning.
     pub(crate) fn elapsed_us(&self) -> u64 {
         self.now_us - BEGINNING_US
     }
@@ -168,7 +167,7 @@ impl<'a> World<'a> {
         self.machine.stack.counters().retransmissions
     }
 
-    /// How often connections have gone to a worker of another NIC stack.
+    /// Returns the counters of worker load and workers in use.
     pub(crate) fn division(&self) -> DivisionCounters {
         DivisionCounters::of(&self.machine.stack.counters())
     }
@@ -204,13 +203,13 @@ impl<'a> World<'a> {
         self.machine.stack.counters().connections_moved
     }
 
-    /// Connections that ended before they should have.
+    /// Returns the number of connections that ended early.
     pub(crate) fn connections_lost(&self) -> u64 {
         let lost = self.clients.iter().map(Peer::connections_lost);
         lost.sum()
     }
 
-    /// Connections that speak TLS, and how often things happened that matter to them.
+    /// Returns the counters of TLS connections.
     pub(crate) fn tls(&self) -> TlsCounters {
         let counters = self.machine.stack.counters();
         TlsCounters {
@@ -223,7 +222,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Connections that speak QUIC, and how often things happened that matter to them.
+    /// Returns the counters of QUIC connections.
     pub(crate) fn quic(&self) -> QuicCounters {
         let counters = self.machine.stack.counters();
         let watch = self.machine.watch.as_ref();
@@ -251,7 +250,7 @@ impl<'a> World<'a> {
         self.machine.deaths
     }
 
-    /// Lets things happen until everything is over, and checks that nothing is left.
+    /// Runs the scenario until all connections are over, and checks that nothing is left.
     pub(crate) fn run(&mut self) -> Check {
         let deadline_us = BEGINNING_US + CALM_US + self.scenario.patience_us();
         while !self.clients.iter().all(Peer::is_finished) {
@@ -289,8 +288,8 @@ impl<'a> World<'a> {
                 .all(|(_, slot)| slot.disk.next_us().is_none() && slot.next_us().is_none())
     }
 
-    /// Goes to the time at which something happens, and lets it happen. False if that is not before
-    /// `deadline_us`, or never.
+    /// Advances to the next event and handles it. False if it is not before `deadline_us`, or there
+    /// is none.
     fn step(&mut self, deadline_us: u64) -> Result<bool, crate::Violation> {
         let turns = self
             .worker_turns_us
@@ -345,7 +344,7 @@ impl<'a> World<'a> {
         Ok(true)
     }
 
-    /// A reload is due that says where packets of QUIC are opened.
+    /// Applies a due change of the place where QUIC packets are opened.
     fn change_reception(&mut self) -> bool {
         let now_us = self.now_us;
         let is_due = |(at_us, _): &mut (u64, QuicReceive)| BEGINNING_US + *at_us <= now_us;
@@ -359,7 +358,7 @@ impl<'a> World<'a> {
         true
     }
 
-    /// One of the things that are due.
+    /// Handles one of the events that are due.
     fn let_happen(&mut self) -> Check {
         let now_us = self.now_us;
         if self
@@ -458,7 +457,7 @@ impl<'a> World<'a> {
         self.host_turn()
     }
 
-    /// How long a process that is woken now takes to run.
+    /// Draws the delay from a wake-up now to the process's turn.
     fn reaction_us(&mut self) -> u64 {
         let stalls = self.elapsed_us() < CALM_US && self.random.happens(self.scenario.stall_ppm);
         let range = if stalls {
@@ -525,14 +524,14 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Who is not there any more has no turn.
+    /// Cancels the turns of workers that have ended.
     fn forget_turns(&mut self) {
         for (turn_us, slot) in self.worker_turns_us.iter_mut().zip(&self.machine.slots) {
             *turn_us = turn_us.filter(|_| slot.is_some());
         }
     }
 
-    /// The relays look whether the rings have something for them.
+    /// Schedules the relays' next check of the rings.
     fn wake_control(&mut self) {
         if self.machine.control_us().is_some() {
             let at_us = self.now_us + self.reaction_us();
@@ -569,7 +568,7 @@ impl<'a> World<'a> {
             .position(|client| client.address() == address)
     }
 
-    /// Frames leave the server.
+    /// Routes frames that leave the server.
     fn server_sends(&mut self, frames: &mut Vec<Vec<u8>>) -> Check {
         let elapsed_us = self.elapsed_us();
         for frame in frames.drain(..) {
@@ -696,7 +695,7 @@ impl<'a> World<'a> {
         result
     }
 
-    /// No timer is lost: a flow that waits for something has a timer, and the wheel calls in time.
+    /// Checks that no timer is missing: every waiting flow has one, and the wheel fires in time.
     fn check_timers(&self) -> Check {
         let stack = &self.machine.stack;
         let stack_us = stack.next_timeout_us().unwrap_or(u64::MAX);
@@ -731,7 +730,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Everything is over: nothing may be left of it.
+    /// Checks that nothing is left after all connections are over.
     fn check_leftovers(&self) -> Check {
         for client in &self.clients {
             client.check_finished()?;
@@ -783,7 +782,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// True if a frame is a sound datagram.
+/// Reports whether a frame is a valid UDP datagram.
 fn is_datagram(frame: &[u8]) -> bool {
     matches!(datagram::parse(frame, false), Ok(Some(_)))
 }
@@ -794,7 +793,7 @@ mod tests {
     use crate::scenario::Trouble;
     use crate::trace::Options;
 
-    /// The promise that is broken in the scenario of a seed, changed like that.
+    /// Returns the violation in the scenario of a seed with a change applied.
     fn broken(seed: u64, change: fn(&mut Scenario)) -> Option<String> {
         let mut scenario = Scenario::draw(seed);
         change(&mut scenario);
@@ -813,8 +812,8 @@ mod tests {
         (5_000_000..).filter(move |&seed| is_such(&Scenario::draw(seed)))
     }
 
-    /// The check sees what it is for: a NIC stack that is not told what another one has sealed
-    /// seals something else.
+    /// A successor without its predecessor's tags seals different bytes under a used nonce, and the
+    /// check detects it.
     #[test]
     fn a_nic_stack_without_tags_is_caught_when_it_uses_a_nonce_twice() {
         let mut caught = 0;

@@ -1,8 +1,8 @@
 //! A socket as a process of the application sees it.
 //!
-//! Several processes and threads may share it, so all state is in the record; the locks serialise
-//! those who read, and those who write. What the host stack writes is checked as well: an answer
-//! comes whatever is in the segment.
+//! Processes and threads may share it, so all state is in the record; the locks serialise readers,
+//! and writers. Values written by the host stack are checked as well: calls return, even if the
+//! segment is corrupt.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -23,17 +23,17 @@ use crate::record::{
 };
 use crate::segment::{Block, Segment};
 
-/// Where not all of the tx FIFO is used, so many bytes are written at once all the same.
+/// Bytes that a write may take at once although the tx FIFO's limit leaves less room.
 const TX_STEP_BYTES: u64 = 4096;
 
-/// Why nothing can be done with a socket.
+/// Reason why a socket cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
-    /// The host stack has ended it; another may be in its place.
+    /// The host stack has ended it; another socket may have its place.
     Stale,
-    /// Its record makes no sense.
+    /// Its record is invalid.
     Nonsense,
-    /// It is part of a splice: a NIC stack moves its bytes.
+    /// The socket is part of a splice: a NIC stack moves its bytes.
     Spliced,
     /// Its memory cannot be mapped within the address space that this process may have.
     NoMemory,
@@ -41,7 +41,7 @@ pub enum Unusable {
     NoFifo,
 }
 
-/// Why a part of a segment is not there.
+/// Returns why a part of a segment is missing.
 fn missing(segment: &Segment) -> Unusable {
     if segment.is_short_of_memory() {
         Unusable::NoMemory
@@ -50,12 +50,12 @@ fn missing(segment: &Segment) -> Unusable {
     }
 }
 
-/// One of the two locks of a socket.
+/// A lock of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lock {
-    /// For those who read.
+    /// For readers.
     Rx,
-    /// For those who write.
+    /// For writers.
     Tx,
 }
 
@@ -78,7 +78,7 @@ pub struct AppRecord<'a> {
 }
 
 impl<'a> AppRecord<'a> {
-    /// The record of a socket; [`Unusable::Nonsense`] if the segment has no such place.
+    /// Returns the record of a socket; [`Unusable::Nonsense`] if the segment has no such place.
     pub fn of(segment: &'a Segment, id: SocketId) -> Result<AppRecord<'a>, Unusable> {
         let record = segment.record(id).ok_or_else(|| missing(segment))?;
         Ok(AppRecord {
@@ -89,7 +89,7 @@ impl<'a> AppRecord<'a> {
         })
     }
 
-    /// The name of the socket.
+    /// Returns the socket's ID.
     pub fn id(&self) -> SocketId {
         SocketId {
             index: self.index,
@@ -97,7 +97,7 @@ impl<'a> AppRecord<'a> {
         }
     }
 
-    /// The state.
+    /// Returns the state.
     pub fn flags(&self) -> Result<Flags, Unusable> {
         let state = self.record.get_acquire(STATE);
         if (state >> 32) as u32 == self.generation {
@@ -107,8 +107,8 @@ impl<'a> AppRecord<'a> {
         }
     }
 
-    /// Fails unless the application may move bytes of the stream, or end it. What it has found so
-    /// is so until it gives the lock back, of which there is one for either direction.
+    /// Checks that the application may move bytes of the stream, or end it. The result holds as
+    /// long as the caller has the lock of that direction.
     pub fn may_move(&self) -> Result<(), Unusable> {
         let flags = self.flags()?;
         if flags.has(Flags::SPLICED) && !flags.is_over() {
@@ -117,7 +117,8 @@ impl<'a> AppRecord<'a> {
         Ok(())
     }
 
-    /// What readiness depends on. The edge grows when one that finds too little room has some.
+    /// Returns the values that readiness depends on. If a writer finds too little room, the edge
+    /// grows when there is some.
     pub fn look(&self) -> Result<Look, Unusable> {
         let look = self.look_once()?;
         if look.is_blocked() {
@@ -128,7 +129,7 @@ impl<'a> AppRecord<'a> {
     }
 
     fn look_once(&self) -> Result<Look, Unusable> {
-        // First, so that all that came before the state is seen.
+        // The state comes first, so that all earlier writes of the host are visible.
         let flags = self.flags()?;
         let record = self.record;
         let (waiting, rx_lowat) = if flags.has(Flags::LISTENER) {
@@ -155,8 +156,8 @@ impl<'a> AppRecord<'a> {
         })
     }
 
-    /// The bytes from which the socket is readable: at most half of what the FIFO holds, so that
-    /// they come.
+    /// Returns the number of bytes from which the socket is readable: at most half of the FIFO, so
+    /// that it is reachable.
     fn rx_lowat(&self) -> u64 {
         let wanted = self.record.get(RX_LOWAT);
         if wanted <= 1 {
@@ -167,17 +168,18 @@ impl<'a> AppRecord<'a> {
         wanted.min(most).max(1)
     }
 
-    /// `SO_RCVLOWAT`, as it was asked for; 0 if it was not.
+    /// Returns `SO_RCVLOWAT` as it was set; 0 if it was not.
     pub fn wanted_rx_lowat(&self) -> u64 {
         self.record.get(RX_LOWAT)
     }
 
-    /// Sets it.
+    /// Sets `SO_RCVLOWAT`.
     pub fn set_rx_lowat(&self, bytes: u64) {
         self.record.set(RX_LOWAT, bytes);
     }
 
-    /// Says that a writer waits for room, or file bytes. It looks again after this.
+    /// Announces that a writer waits for room, or for file credit. The caller must check again
+    /// after it.
     pub fn await_room(&self) {
         if self.record.get(TX_BLOCKED) == 0 {
             self.record.set(TX_BLOCKED, 1);
@@ -185,15 +187,15 @@ impl<'a> AppRecord<'a> {
         fence(Ordering::SeqCst);
     }
 
-    /// Grows with each change that the host stack makes and that readiness depends on, but for room
-    /// that no writer waits for: for edge-triggered waiters.
+    /// Returns the edge, which grows with each change by the host stack that affects readiness,
+    /// except room without a waiting writer: for edge-triggered waiters.
     pub fn edge(&self) -> u64 {
         self.record.get_acquire(EDGE)
     }
 
-    /// Asks for a Ready to this channel with the next change, unless something has changed since
-    /// [`AppRecord::edge`] said `before`, which was ahead of the last look: then it returns false,
-    /// and the caller looks again instead of sleeping.
+    /// Requests a Ready to this channel at the next change. Returns false if the record has changed
+    /// since [`AppRecord::edge`] returned `before`, which the caller read ahead of its last look:
+    /// it must look again instead of sleeping.
     pub fn want(&self, channel: ChannelId, before: u64) -> bool {
         self.record.want(channel);
         self.edge() == before && self.flags().is_ok()
@@ -206,7 +208,8 @@ impl<'a> AppRecord<'a> {
         Fifo::new(words).ok_or(Unusable::Nonsense)
     }
 
-    /// Reads from the rx FIFO and leaves it there; returns how many bytes. The caller has the lock.
+    /// Reads from the rx FIFO without consuming; returns the number of bytes. The caller has the
+    /// lock.
     pub fn peek(&self, bytes: &mut [u8]) -> Result<usize, Unusable> {
         self.rx_get(bytes).map(|(len, _)| len)
     }
@@ -226,7 +229,7 @@ impl<'a> AppRecord<'a> {
         Ok((len, head))
     }
 
-    /// Reads from the rx FIFO; returns how many bytes, 0 if there are none. The caller has the
+    /// Reads from the rx FIFO; returns the number of bytes, 0 if it is empty. The caller has the
     /// lock, and calls [`AppRecord::rx_must_kick`] afterwards.
     pub fn read(&self, bytes: &mut [u8]) -> Result<usize, Unusable> {
         let (len, head) = self.rx_get(bytes)?;
@@ -235,7 +238,7 @@ impl<'a> AppRecord<'a> {
         Ok(len)
     }
 
-    /// Drops bytes of the rx FIFO unread, as `MSG_TRUNC` asks for; returns how many.
+    /// Drops bytes of the rx FIFO unread, for `MSG_TRUNC`; returns their number.
     pub fn discard(&self, bytes: usize) -> Result<usize, Unusable> {
         self.may_move()?;
         let head = self.record.get_acquire(RX_HEAD);
@@ -246,7 +249,7 @@ impl<'a> AppRecord<'a> {
         Ok(len as usize)
     }
 
-    /// After `len` bytes have been read: true if the caller must send a Kick, because the host
+    /// Reports whether the caller must send a Kick after `len` bytes were read, because the host
     /// stack waits for room.
     pub fn rx_must_kick(&self, len: usize) -> bool {
         fence(Ordering::SeqCst);
@@ -256,12 +259,12 @@ impl<'a> AppRecord<'a> {
         passes && self.record.kick()
     }
 
-    /// Room in the tx FIFO, in bytes.
+    /// Returns the room in the tx FIFO, in bytes.
     pub fn tx_room_bytes(&self) -> Result<usize, Unusable> {
         self.tx_room().map(|(room, ..)| room)
     }
 
-    /// How much of the tx FIFO is used, in bytes.
+    /// Returns the usable size of the tx FIFO, in bytes.
     fn tx_limit_bytes(&self, fifo_bytes: u64) -> u64 {
         match self.record.get(TX_LIMIT) {
             0 => fifo_bytes,
@@ -274,13 +277,13 @@ impl<'a> AppRecord<'a> {
         let queued = fifo.bytes() - room as u64;
         let room = match self.tx_limit_bytes(fifo.bytes()).checked_sub(queued) {
             None | Some(0) => 0,
-            // As Linux, which looks at the limit before it fills a buffer, and not within.
+            // As in Linux, the limit is checked before a buffer is filled, not within it.
             Some(wanted) => wanted.max(TX_STEP_BYTES).min(room as u64) as usize,
         };
         Ok((room, tail, fifo))
     }
 
-    /// What of the tx FIFO is free, in bytes, though not all of that is to be used.
+    /// Returns the free bytes of the tx FIFO, regardless of its limit.
     fn tx_free(&self) -> Result<(usize, u64, Fifo<'a>), Unusable> {
         self.may_move()?;
         if self.record.get(TX_FIFO) == 0 {
@@ -294,14 +297,14 @@ impl<'a> AppRecord<'a> {
         Ok((free as usize, tail, fifo))
     }
 
-    /// Writes into the tx FIFO what there is room for, and returns how many bytes;
-    /// [`Unusable::NoFifo`] if there is none. The caller has the lock, and calls
-    /// [`AppRecord::must_kick`] afterwards.
+    /// Writes into the tx FIFO as far as there is room; returns the number of bytes, or
+    /// [`Unusable::NoFifo`]. The caller has the lock, and calls [`AppRecord::must_kick`]
+    /// afterwards.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Unusable> {
         self.write_in_room(bytes, false)
     }
 
-    /// The same, and more follows soon: a segment that these bytes do not fill may wait for it.
+    /// Writes, and announces that more follows soon: a partial segment may wait for it.
     pub fn write_with_more(&self, bytes: &[u8]) -> Result<usize, Unusable> {
         self.write_in_room(bytes, true)
     }
@@ -316,8 +319,8 @@ impl<'a> AppRecord<'a> {
         Ok(self.put(tail, fifo, bytes, has_more))
     }
 
-    /// Writes what others have written, as [`AppRecord::write`] does, or if more follows soon as
-    /// [`AppRecord::write_with_more`]; but into all of the FIFO.
+    /// Writes bytes of other writers, as [`AppRecord::write`] does, or with `has_more` as
+    /// [`AppRecord::write_with_more`]; but ignores the FIFO's limit.
     pub fn fill(&self, bytes: &[u8], has_more: bool) -> Result<usize, Unusable> {
         let (free, tail, fifo) = self.tx_free()?;
         let bytes = &bytes[..bytes.len().min(free)];
@@ -327,7 +330,7 @@ impl<'a> AppRecord<'a> {
     fn put(&self, tail: u64, fifo: Fifo<'_>, bytes: &[u8], has_more: bool) -> usize {
         fifo.put(tail, bytes);
         let tail = tail.wrapping_add(bytes.len() as u64);
-        // That more follows on nothing says nothing of what others have written.
+        // An empty write must not change the announcement of earlier writers.
         if has_more && !bytes.is_empty() {
             self.record.set(TX_MORE, tail);
         }
@@ -335,8 +338,8 @@ impl<'a> AppRecord<'a> {
         bytes.len()
     }
 
-    /// Nothing follows behind the last mark: what [`AppRecord::write_with_more`] has promised was
-    /// that. The caller has the lock, and has not sent the mark's command yet.
+    /// Announces that the last mark is all that [`AppRecord::write_with_more`] has promised. The
+    /// caller has the lock, and has not sent the mark's command yet.
     pub fn end_more_with_mark(&self) {
         let more = self.record.get(TX_MORE);
         if more != 0 && more == self.record.get(TX_TAIL) {
@@ -344,50 +347,48 @@ impl<'a> AppRecord<'a> {
         }
     }
 
-    /// Nothing is to follow soon, whatever was promised. The caller has the lock.
+    /// Withdraws any announcement that more follows. The caller has the lock.
     pub fn end_more(&self) {
         self.record.set(TX_MORE, 0);
     }
 
-    /// Puts a mark behind what the tx FIFO has: its number and its position, which a SendFile or a
-    /// Shutdown names. The caller has the lock for writing, and sends the command before it gives
-    /// the lock back.
+    /// Adds a mark at the end of the tx FIFO; returns its number and position for a SendFile or a
+    /// Shutdown. The caller has the lock for writing, and sends the command before it unlocks.
     pub fn mark(&self) -> (u32, u64) {
         let mark = (self.record.get(TX_MARKS) as u32).wrapping_add(1);
         self.record.set_release(TX_MARKS, mark.into());
         (mark, self.record.get_acquire(TX_TAIL))
     }
 
-    /// Position up to which the host stack has taken the tx FIFO. The edge does not tell of it but
-    /// after [`AppRecord::await_room`].
+    /// Returns the position up to which the host stack has taken the tx FIFO. The edge does not
+    /// reflect it except after [`AppRecord::await_room`].
     pub fn tx_head(&self) -> u64 {
         self.record.get_acquire(TX_HEAD)
     }
 
-    /// Position up to which the rx FIFO has been read.
+    /// Returns the position up to which the rx FIFO has been read.
     pub fn rx_head(&self) -> u64 {
         self.record.get_acquire(RX_HEAD)
     }
 
-    /// Position up to which the tx FIFO is filled.
+    /// Returns the position up to which the tx FIFO is filled.
     pub fn tx_tail(&self) -> u64 {
         self.record.get_acquire(TX_TAIL)
     }
 
-    /// After something was written: true if the caller must send a Kick, because none is on its
-    /// way.
+    /// Reports whether the caller must send a Kick after a write, because none is on its way.
     pub fn must_kick(&self) -> bool {
         self.record.kick()
     }
 
-    /// File bytes that may be queued now.
+    /// Returns the file bytes that may be queued now.
     pub fn file_credit_bytes(&self) -> u64 {
         let limit = self.record.get_acquire(FILE_LIMIT);
         limit.saturating_sub(self.record.get(FILE_QUEUED))
     }
 
-    /// Accounts file bytes before their SendFile: as many of `bytes` as may be queued, which is
-    /// returned. The caller has the lock for writing.
+    /// Accounts file bytes before their SendFile, at most `bytes` and the credit; returns their
+    /// number. The caller has the lock for writing.
     pub fn queue_file(&self, bytes: u64) -> u64 {
         let mut credit = self.file_credit_bytes();
         if credit < bytes {
@@ -400,7 +401,7 @@ impl<'a> AppRecord<'a> {
         len
     }
 
-    /// File bytes that were queued since the socket was made.
+    /// Returns the file bytes queued since the socket was made.
     pub fn file_queued_bytes(&self) -> u64 {
         self.record.get(FILE_QUEUED)
     }
@@ -422,8 +423,8 @@ impl<'a> AppRecord<'a> {
             if waiting == 0 {
                 return Ok(None);
             }
-            // A block is a power of two. The host stack writes here again only when the head has
-            // passed, and then the exchange fails.
+            // A block's size is a power of two. The host stack overwrites the entry only after the
+            // head has passed it, and then the exchange fails.
             let place = head as usize & (queue.len() - 1);
             let entry = queue[place].load(Ordering::Relaxed);
             match word.compare_exchange(head, head + 1, Ordering::AcqRel, Ordering::Acquire) {
@@ -437,8 +438,7 @@ impl<'a> AppRecord<'a> {
         }
     }
 
-    /// The error that has not been reported, which is taken by this: an `errno`, 0 if there is
-    /// none. `SO_ERROR`.
+    /// Returns and clears the unreported error (`SO_ERROR`): an `errno`, 0 if there is none.
     pub fn take_error(&self) -> u32 {
         let error = self.record.get_acquire(ERROR);
         let number = error >> 32;
@@ -448,12 +448,12 @@ impl<'a> AppRecord<'a> {
         error as u32
     }
 
-    /// The last error, reported or not: an `errno`, 0 if there was none.
+    /// Returns the last error, reported or not: an `errno`, 0 if there was none.
     pub fn last_error(&self) -> u32 {
         self.record.get_acquire(ERROR) as u32
     }
 
-    /// What has become of its last splice, which is reported by this.
+    /// Returns the state of its last splice, and marks it as reported.
     pub fn take_splice(&self) -> Result<SpliceState, Unusable> {
         let state = self.splice()?;
         let news = self.record.get_acquire(SPLICE) >> 32;
@@ -461,7 +461,7 @@ impl<'a> AppRecord<'a> {
         Ok(state)
     }
 
-    /// What has become of its last splice.
+    /// Returns the state of its last splice.
     pub fn splice(&self) -> Result<SpliceState, Unusable> {
         self.flags()?;
         let record = self.record;
@@ -471,7 +471,7 @@ impl<'a> AppRecord<'a> {
                 record.get_acquire(SPLICE_IN),
                 record.get_acquire(SPLICE_OUT),
             );
-            // What is counted belongs to what it says.
+            // The counts belong to this stage only if the word is unchanged.
             if record.get_acquire(SPLICE) == word {
                 let (stage, errno) = splice_from_word(word).ok_or(Unusable::Nonsense)?;
                 return Ok(SpliceState {
@@ -484,29 +484,30 @@ impl<'a> AppRecord<'a> {
         }
     }
 
-    /// The application takes note of what passes in the next splice, or does not.
+    /// Turns accounting of bytes for the next splice on or off.
     pub fn take_note_of_splice(&self, takes: bool) {
         self.record.set_release(SPLICE_TAKEN, takes.into());
     }
 
-    /// True if the application takes note of what has passed in its last splice.
+    /// Reports whether the application accounts for the bytes of its last splice.
     pub fn takes_note_of_splice(&self) -> bool {
         self.record.get_acquire(SPLICE_TAKEN) > 0
     }
 
-    /// The application acts as if the program moved the bytes of its splice.
+    /// Reports whether the application acts as if the program moved the bytes of its splice.
     fn seems_copied(&self) -> bool {
         let taken = self.record.get_acquire(SPLICE_TAKEN);
         taken > 0 && taken & SPLICE_WANTED_BACK == 0
     }
 
-    /// The program sends bytes of its own: the connection is to come back. True the first time.
+    /// Requests the connection's return, since the program sends bytes of its own. True the first
+    /// time.
     pub fn want_back(&self) -> bool {
         let word = self.record.word(SPLICE_TAKEN);
         word.fetch_or(SPLICE_WANTED_BACK, Ordering::AcqRel) & SPLICE_WANTED_BACK == 0
     }
 
-    /// Bytes that have passed, and of which the application has not taken note.
+    /// Returns the bytes that have passed and are not accounted yet.
     fn spliced_bytes(&self) -> u64 {
         let taken = self.record.get_acquire(SPLICE_TAKEN) & !SPLICE_WANTED_BACK;
         taken.checked_sub(1).map_or(0, |taken| {
@@ -514,8 +515,8 @@ impl<'a> AppRecord<'a> {
         })
     }
 
-    /// Takes note of bytes that have passed, of so many at most; returns of how many. The caller
-    /// has the lock for reading.
+    /// Accounts up to `bytes_max` bytes that have passed; returns their number. The caller has the
+    /// lock for reading.
     pub fn take_spliced(&self, bytes_max: u64) -> u64 {
         let bytes = self.spliced_bytes().min(bytes_max);
         if bytes > 0 {
@@ -526,39 +527,39 @@ impl<'a> AppRecord<'a> {
         bytes
     }
 
-    /// Where this end is.
+    /// Returns the local address.
     pub fn local(&self) -> Option<SocketAddr> {
         address_from_words(self.record.get_all(LOCAL))
     }
 
-    /// Where the peer is.
+    /// Returns the peer's address.
     pub fn peer(&self) -> Option<SocketAddr> {
         address_from_words(self.record.get_all(PEER))
     }
 
-    /// What an open file is; `None` unless [`Flags::FILE_OPEN`].
+    /// Returns the metadata of an open file; `None` unless [`Flags::FILE_OPEN`].
     pub fn file_meta(&self) -> Result<Option<FileMeta>, Unusable> {
         let is_open = self.flags()?.has(Flags::FILE_OPEN);
         Ok(is_open.then(|| FileMeta::from_words(self.record.get_all(FILE_META))))
     }
 
-    /// Bytes, or connections of a listener, that the host stack hands over when it is asked.
+    /// Returns the bytes, or connections of a listener, that the host stack holds until a request.
     pub fn held(&self) -> u64 {
         self.record.get_acquire(HELD)
     }
 
-    /// The value of an option, if the record tells it.
+    /// Returns the value of an option, if the record has it.
     pub fn option(&self, option: SocketOption) -> Option<u64> {
         option_from_words(self.record.get_all(OPTIONS), option)
     }
 
-    /// Bytes of the stream that the peer has acknowledged.
+    /// Returns the bytes of the stream that the peer has acknowledged.
     pub fn acked_bytes(&self) -> u64 {
         self.record.get_acquire(ACKED)
     }
 
-    /// True if the peer has acknowledged the stream up to a position. If not, the edge grows when
-    /// it has: then, or at an earlier position that another waits for.
+    /// Reports whether the peer has acknowledged the stream up to a position. If not, the edge will
+    /// grow when it has, or at the earlier position of another waiter.
     pub fn await_acked(&self, position: u64) -> bool {
         if self.acked_bytes() >= position {
             return true;
@@ -575,31 +576,31 @@ impl<'a> AppRecord<'a> {
         self.acked_bytes() >= position
     }
 
-    /// How often the socket was disconnected. Looked at after a position, it tells whether that
-    /// is one of the connection before.
+    /// Returns the number of disconnects. Read after a position, it shows whether the position
+    /// belongs to an earlier connection.
     pub fn disconnects(&self) -> u64 {
         self.record.get_acquire(DISCONNECTS)
     }
 
-    /// Size of the rx FIFO, or of the accept queue, in bytes; 0 if there is none.
+    /// Returns the size of the rx FIFO, or of the accept queue, in bytes; 0 if there is none.
     pub fn rx_bytes(&self) -> usize {
         let block = Block::from_raw(self.record.get(RX_FIFO));
         block.map_or(0, Block::bytes)
     }
 
-    /// Size of the tx FIFO, in bytes; 0 if there is none.
+    /// Returns the size of the tx FIFO, in bytes; 0 if there is none.
     pub fn tx_bytes(&self) -> usize {
         let block = Block::from_raw(self.record.get(TX_FIFO));
         block.map_or(0, Block::bytes)
     }
 
-    /// True if the segment is mapped in parts.
+    /// Reports whether the segment is mapped in parts.
     pub fn is_in_parts(&self) -> bool {
         self.segment.is_in_parts()
     }
 
-    /// True if the tx FIFO grows when it is asked to by a Room. In a segment that is mapped in
-    /// parts it grows to the usual size alone: a larger FIFO would stay mapped.
+    /// Reports whether a Room can make the tx FIFO grow. In a segment mapped in parts it grows to
+    /// the usual size only: a larger FIFO would stay mapped.
     pub fn tx_may_grow(&self) -> bool {
         let bytes = self.tx_bytes();
         self.record.get(TX_MAX) > bytes as u64
@@ -607,30 +608,30 @@ impl<'a> AppRecord<'a> {
             && (bytes < FIFO_BYTES_USUAL || !self.segment.is_in_parts())
     }
 
-    /// How much of the tx FIFO is to be used, in bytes; `None`: all of it.
+    /// Returns the limit of the tx FIFO, in bytes; `None`: its size.
     pub fn tx_limit(&self) -> Option<u64> {
         Some(self.record.get(TX_LIMIT)).filter(|limit| *limit > 0)
     }
 
-    /// The words that tell options, for another record: see
-    /// [`HostRecord::set_option_words`](crate::HostRecord::set_option_words).
+    /// Returns the words of the options, for
+    /// [`HostRecord::set_option_words`](crate::HostRecord::set_option_words) of another record.
     pub fn option_words(&self) -> [u64; OPTION_WORDS] {
         self.record.get_all(OPTIONS)
     }
 
-    /// File bytes that may have been queued since the socket was made.
+    /// Returns the limit of file bytes queued since the socket was made.
     pub fn file_limit_bytes(&self) -> u64 {
         self.record.get_acquire(FILE_LIMIT)
     }
 
-    /// Bytes in the rx FIFO: `SIOCINQ`.
+    /// Returns the bytes in the rx FIFO: `SIOCINQ`.
     pub fn rx_waiting_bytes(&self) -> u64 {
         let head = self.record.get_acquire(RX_HEAD);
         self.record.get_acquire(RX_TAIL).saturating_sub(head)
     }
 
-    /// Takes a lock for a thread. The error is the thread that has it, which may be dead: see
-    /// [`AppRecord::take_over`]; or [`LOCKED_BY_HOST`](crate::record::LOCKED_BY_HOST). Not
+    /// Takes a lock for a thread. The error is the thread that has it, which may be dead (see
+    /// [`AppRecord::take_over`]), or [`LOCKED_BY_HOST`](crate::record::LOCKED_BY_HOST). Not
     /// recursive.
     pub fn try_lock(&self, lock: Lock, thread: NonZeroU32) -> Result<(), u32> {
         let word = self.record.word(lock.word());
@@ -641,15 +642,15 @@ impl<'a> AppRecord<'a> {
         }
     }
 
-    /// Gives a lock back; a thread that does not have it changes nothing.
+    /// Releases a lock; no effect if the thread does not have it.
     pub fn unlock(&self, lock: Lock, thread: NonZeroU32) {
         let word = self.record.word(lock.word());
         let own = u64::from(thread.get());
         let _ = word.compare_exchange(own, 0, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Takes the lock of a thread that is dead; false if another was faster. Nothing is half done:
-    /// an index moves in one step, after all that it tells of.
+    /// Takes the lock of a dead thread; false if another was faster. The state is consistent: an
+    /// index moves in one step, after the data that it covers.
     pub fn take_over(&self, lock: Lock, dead: u32, thread: NonZeroU32) -> bool {
         let word = self.record.word(lock.word());
         let (dead, own) = (u64::from(dead), u64::from(thread.get()));
@@ -657,8 +658,8 @@ impl<'a> AppRecord<'a> {
             .is_ok()
     }
 
-    /// The application's own word of this socket, for whatever its processes have to say to each
-    /// other; 0 in a new socket.
+    /// Returns a word of this socket for communication between the application's processes; 0 in a
+    /// new socket.
     pub fn app_flags(&self) -> &'a shm::sync::AtomicU64 {
         self.record.word(APP_FLAGS)
     }

@@ -1,5 +1,5 @@
-//! The packets between an application and the broker, as bytes: each fits one `SOCK_SEQPACKET`
-//! packet, little-endian. Sending and receiving is for those who have the sockets.
+//! Encoding of the packets between an application and the broker: each fits one `SOCK_SEQPACKET`
+//! packet, little-endian. The owners of the sockets send and receive them.
 //!
 //! | Packet | Direction | Descriptors |
 //! |---|---|---|
@@ -11,12 +11,12 @@
 //! | Join | to the broker | none |
 //! | Attached | to the application | [`ATTACHED_DESCRIPTORS`]; none if it failed |
 //! | Reattached | to the application | none |
-//! | Handles | to the application | as many as it says |
+//! | Handles | to the application | its `count` |
 //! | Passed | to the application | none |
 //!
-//! After the death of a broker, its successor at the same path takes Reattach from processes that
-//! are attached, and Join from their children. Both prove with the [`Key`] of their application
-//! that they belong to it.
+//! After the death of a broker, its successor at the same path accepts Reattach from attached
+//! processes, and Join from their children. Both prove with the [`Key`] that they belong to their
+//! application.
 
 use std::fmt;
 
@@ -26,19 +26,19 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::ids::{AppId, ChannelId, HandleId};
 use crate::segment::Limits;
 
-/// What each packet begins with.
+/// First bytes of each packet.
 const MAGIC: [u8; 8] = *b"swsocket";
 
-/// Version of the packets, of the segment and of the messages. Both sides speak the same.
+/// Version of the packets, of the segment and of the messages. Both sides must have the same.
 pub const VERSION: u16 = 5;
 
-/// Handles in one packet, at most; `SCM_RIGHTS` takes 253 descriptors.
+/// Most handles in one packet; `SCM_RIGHTS` takes 253 descriptors.
 pub const HANDLES_MAX: u32 = 64;
 
-/// Descriptors of an Attached without error: segment, channel, host bell, application bell.
+/// Number of descriptors of a successful Attached: segment, channel, host bell, application bell.
 pub const ATTACHED_DESCRIPTORS: usize = 4;
 
-/// Most descriptors of a packet to the broker: those of an Adopt or a PassFile.
+/// Most descriptors of a packet to the broker: one of an Adopt or a PassFile.
 pub const REQUEST_DESCRIPTORS: usize = 1;
 
 /// Longest packet, in bytes.
@@ -47,20 +47,20 @@ pub const PACKET_BYTES_MAX: usize = size_of::<AttachedRecord>();
 /// Split-TCP of *TCP Servers* (Rangarajan et al., 2002): every call waits until the host stack has
 /// done its part.
 pub const MODE_SPLIT_TCP: u32 = 1;
-/// AsyncSend: sending returns when the bytes are in the FIFO. Off: when the host stack has dealt
-/// with them.
+/// AsyncSend: a send returns when its bytes are in the FIFO. Off: when the host stack has processed
+/// them.
 pub const MODE_ASYNC_SEND: u32 = 2;
-/// Eager Receive: the host stack fills the receive FIFO before it is asked to.
+/// Eager Receive: the host stack fills the receive FIFO without a request.
 pub const MODE_EAGER_RECEIVE: u32 = 4;
-/// Eager Accept: the host stack puts connections into the accept queue before it is asked to.
+/// Eager Accept: the host stack fills the accept queue without a request.
 pub const MODE_EAGER_ACCEPT: u32 = 8;
 /// Setup With Accept: an accepted connection comes with addresses, options and first bytes.
 pub const MODE_SETUP_WITH_ACCEPT: u32 = 16;
-/// Buffers On Demand: a connection has no FIFO before the first byte in that direction, those of
-/// idle connections are taken back, and one for sending grows with what is written. Off: both are
-/// there as long as the connection.
+/// Buffers On Demand: a connection has no FIFO before the first byte in that direction, FIFOs of
+/// idle connections are taken back, and the tx FIFO grows with the writes. Off: a connection has
+/// both FIFOs throughout.
 pub const MODE_BUFFERS_ON_DEMAND: u32 = 32;
-/// Their names, as users write them.
+/// Names of the modes in configurations.
 pub const MODE_NAMES: [(&str, u32); 6] = [
     ("split-tcp", MODE_SPLIT_TCP),
     ("async-send", MODE_ASYNC_SEND),
@@ -69,32 +69,32 @@ pub const MODE_NAMES: [(&str, u32); 6] = [
     ("setup-with-accept", MODE_SETUP_WITH_ACCEPT),
     ("buffers-on-demand", MODE_BUFFERS_ON_DEMAND),
 ];
-/// All of them.
+/// All modes.
 pub const MODES_ALL: u32 = 63;
-/// Those that are on unless an application asks for others.
+/// Default modes, unless an application requests others.
 pub const MODES_DEFAULT: u32 = MODES_ALL & !MODE_SPLIT_TCP;
 
-/// The secret of an application: only its processes, the broker and the host process know it.
+/// Secret of an application, known only to its processes, the broker and the host process.
 #[derive(Clone, Copy)]
 pub struct Key([u8; Key::BYTES]);
 
 impl Key {
-    /// Its length, in bytes.
+    /// Length, in bytes.
     pub const BYTES: usize = 16;
 
-    /// A key of these bytes, which are to be random.
+    /// Makes a key of random bytes.
     pub const fn new(bytes: [u8; Key::BYTES]) -> Key {
         Key(bytes)
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     pub fn bytes(&self) -> [u8; Key::BYTES] {
         self.0
     }
 }
 
 impl PartialEq for Key {
-    /// In a time that does not depend on the keys.
+    /// Compares in constant time.
     fn eq(&self, other: &Key) -> bool {
         u128::from_ne_bytes(self.0) ^ u128::from_ne_bytes(other.0) == 0
     }
@@ -108,93 +108,93 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What an application asks of the broker.
+/// Request of an application to the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Makes this process an application of its own.
+    /// Attaches this process as a new application.
     Attach {
-        /// The modes that it wants: a sum of the `MODE_` numbers.
+        /// Requested modes: a sum of the `MODE_` numbers.
         modes: u32,
     },
-    /// The end that goes along belongs to another process of this application, and is answered as
-    /// if it had attached.
+    /// Attaches another process of this application, which has the other end of the accompanying
+    /// descriptor and gets the reply there.
     Adopt,
-    /// Asks for handles.
+    /// Requests handles.
     MoreHandles {
-        /// How many, from 1 to [`HANDLES_MAX`].
+        /// Number of handles, from 1 to [`HANDLES_MAX`].
         count: u32,
-        /// Calls on them do not block (`O_NONBLOCK`), unless the application changes that.
+        /// Initial `O_NONBLOCK` of the handles.
         nonblocking: bool,
     },
-    /// Passes the file that goes along to the NIC stacks, so that the application may open it by
+    /// Passes the accompanying file to the NIC stacks, so that the application may open it by
     /// number (`OpenPassed`).
     PassFile,
-    /// This process is attached already, and the broker that it was connected to is gone.
+    /// Reattaches a process whose broker is gone.
     Reattach {
         /// Its application.
         app: AppId,
         /// Its channel.
         channel: ChannelId,
-        /// The secret of the application.
+        /// Secret of the application.
         key: Key,
     },
-    /// This process is another one of an application, as after [`Request::Adopt`]: the connection
-    /// that it has inherited leads to a broker that is gone.
+    /// Attaches another process of an application, like [`Request::Adopt`], when its inherited
+    /// connection leads to a broker that is gone.
     Join {
         /// The application.
         app: AppId,
-        /// Its secret.
+        /// Secret of the application.
         key: Key,
     },
 }
 
-/// What the broker answers.
+/// Reply of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The process is attached; the four descriptors go along.
+    /// The process is attached; four descriptors go along.
     Attached(Attached),
-    /// The process goes on with the channel that it has.
+    /// The process keeps its channel.
     Reattached,
-    /// It is not: an `errno`, never 0.
+    /// The process is not attached.
     Refused {
-        /// Why.
+        /// The reason: an `errno`, never 0.
         errno: u32,
     },
     /// Handles go along.
     Handles {
-        /// Number of the first.
+        /// Number of the first handle.
         first: HandleId,
-        /// How many, at most [`HANDLES_MAX`].
+        /// Number of handles, at most [`HANDLES_MAX`].
         count: u32,
-        /// Why there are fewer than asked for: an `errno`; 0 if there are not.
+        /// Reason for a smaller number than requested: an `errno`; 0 if there is none.
         errno: u32,
     },
-    /// The answer to PassFile.
+    /// Reply to PassFile.
     Passed {
-        /// The number of the file, or why it has none: an `errno`. `EOPNOTSUPP` if no NIC stack
-        /// takes descriptors; `EBADF` if it was not opened for reading, `EMFILE` if the application
-        /// has passed as many as it may, `EBUSY` if descriptors cannot be taken now.
+        /// Number of the file, or an `errno`: `EOPNOTSUPP` if no NIC stack accepts descriptors,
+        /// `EBADF` if the file was not opened for reading, `EMFILE` if the application has passed
+        /// its maximum, `EBUSY` if descriptors cannot be accepted now.
         file: Result<u32, u32>,
     },
 }
 
-/// What a process is granted.
+/// Parameters of an attached process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attached {
     /// The application.
     pub app: AppId,
     /// The channel of this process.
     pub channel: ChannelId,
-    /// What the segment is laid out for.
+    /// Limits that determine the segment's layout.
     pub limits: Limits,
-    /// The modes that are on.
+    /// Active modes.
     pub modes: u32,
-    /// The secret of the application.
+    /// Secret of the application.
     pub key: Key,
 }
 
 impl Reply {
-    /// How many descriptors go along.
+    /// Returns the number of descriptors that go along.
     pub fn descriptors(&self) -> usize {
         match self {
             Reply::Attached(_) => ATTACHED_DESCRIPTORS,
@@ -205,7 +205,7 @@ impl Reply {
 }
 
 impl Request {
-    /// How many descriptors go along.
+    /// Returns the number of descriptors that go along.
     pub fn descriptors(&self) -> usize {
         match self {
             Request::Adopt | Request::PassFile => REQUEST_DESCRIPTORS,
@@ -217,15 +217,15 @@ impl Request {
     }
 }
 
-/// Why a packet is not understood.
+/// Reason why a packet does not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadPacket {
-    /// The other side speaks another version.
+    /// The other side has another version.
     Version {
-        /// Which.
+        /// Its version.
         theirs: u16,
     },
-    /// It is no packet of this kind.
+    /// The packet has no valid encoding.
     Malformed,
 }
 
@@ -245,7 +245,7 @@ impl std::error::Error for BadPacket {}
 const ATTACH: u16 = 1;
 const ADOPT: u16 = 2;
 const MORE_HANDLES: u16 = 3;
-/// Of the value of MoreHandles, beside the count.
+/// Bit in the value of MoreHandles, beside the count.
 const NONBLOCKING: u32 = 1 << 31;
 const PASS_FILE: u16 = 4;
 const REATTACH: u16 = 5;
@@ -262,7 +262,7 @@ struct Head {
     magic: [u8; 8],
     version: U16,
     kind: U16,
-    /// Modes, a count, the number of a file or an errno.
+    /// Modes, a count, the number of a file, or an errno.
     value: U32,
 }
 
@@ -278,7 +278,7 @@ struct AttachedRecord {
     key: [u8; Key::BYTES],
 }
 
-/// Of Reattach, and of Join, whose channel is 0.
+/// Body of Reattach, and of Join with channel 0.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 struct ReattachRecord {
@@ -312,7 +312,7 @@ fn head(kind: u16, value: u32) -> Head {
     }
 }
 
-/// Kind and value of a packet.
+/// Returns kind and value of a packet.
 fn kind_of(packet: &[u8]) -> Result<(u16, u32), BadPacket> {
     let (head, _) = Head::ref_from_prefix(packet).map_err(|_| BadPacket::Malformed)?;
     if head.magic != MAGIC {
@@ -331,7 +331,7 @@ fn record<T: FromBytes + KnownLayout + Immutable + Unaligned>(
 }
 
 impl Request {
-    /// The packet.
+    /// Encodes the packet.
     pub fn encode(&self) -> Vec<u8> {
         let reattach = |kind, app: AppId, channel: u32, key: Key| {
             let record = ReattachRecord {
@@ -358,7 +358,7 @@ impl Request {
         head.as_bytes().to_vec()
     }
 
-    /// What a packet says. The caller compares the number of its descriptors with
+    /// Decodes a packet. The caller checks the number of its descriptors against
     /// [`Request::descriptors`].
     pub fn decode(packet: &[u8]) -> Result<Request, BadPacket> {
         let (kind, value) = kind_of(packet)?;
@@ -397,7 +397,7 @@ impl Request {
 }
 
 impl Reply {
-    /// The packet.
+    /// Encodes the packet.
     pub fn encode(&self) -> Vec<u8> {
         match *self {
             Reply::Attached(attached) => AttachedRecord {
@@ -433,7 +433,7 @@ impl Reply {
         }
     }
 
-    /// What a packet says. The caller compares the number of its descriptors with
+    /// Decodes a packet. The caller checks the number of its descriptors against
     /// [`Reply::descriptors`].
     pub fn decode(packet: &[u8]) -> Result<Reply, BadPacket> {
         let (kind, value) = kind_of(packet)?;

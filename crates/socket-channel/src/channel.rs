@@ -1,11 +1,11 @@
-//! A channel: the command ring and the event ring of one process, and their wake-ups.
+//! A channel: command ring and event ring of one process, and their wakeups.
 //!
-//! Its memory is a command ring of [`COMMAND_RING_BYTES`], followed by an event ring of
-//! [`EVENT_RING_BYTES`], each as [`shm::ring`] lays it out. An end works in rounds: `receive` until
-//! there is nothing more or a budget is used up, `send` as long as `has_room`, `flush` once, and
-//! `prepare_sleep` when a few rounds have brought nothing.
+//! The memory is a command ring of [`COMMAND_RING_BYTES`], followed by an event ring of
+//! [`EVENT_RING_BYTES`], each in the layout of [`shm::ring`]. An end works in rounds: `receive`
+//! until the ring is empty or a budget is used up, `send` as long as `has_room`, `flush` once, and
+//! `prepare_sleep` after a few idle rounds.
 //!
-//! Neither end can stall the other by not reading: an end without room is woken when there is some.
+//! Neither end can stall the other by not reading: an end without room is woken when there is room.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -33,7 +33,7 @@ pub const CHANNEL_WORDS: usize = ring_words(COMMAND_RING_BYTES) + ring_words(EVE
 #[derive(Debug)]
 pub struct Channel<S> {
     end: End,
-    /// Where messages are encoded.
+    /// Buffer for encoding messages.
     message: Vec<u8>,
     side: PhantomData<S>,
 }
@@ -52,18 +52,18 @@ pub enum HostSide {}
 #[derive(Debug)]
 pub enum AppSide {}
 
-/// Why nothing could be read from a ring.
+/// Reason why no message could be received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveError {
     /// The message does not decode; it has been skipped.
     Malformed,
-    /// The ring's own indices make no sense: the peer is broken, the channel is unusable.
+    /// The ring's indices are invalid: the peer is broken, the channel is unusable.
     Corrupt,
 }
 
-/// Which of a channel's rings are whose.
+/// Assignment of a channel's rings to its sides.
 trait Side {
-    /// This end's producer and consumer.
+    /// Returns this end's producer and consumer.
     fn of(rings: Rings) -> (Producer, Consumer);
 }
 
@@ -84,24 +84,24 @@ impl Side for AppSide {
     }
 }
 
-/// A zeroed memory file for a channel.
+/// Creates a zeroed memory file for a channel.
 pub fn create_file() -> io::Result<OwnedFd> {
     const NAME: &CStr = c"splitway-sockets";
     shm::memory::create_file(NAME, CHANNEL_WORDS)
 }
 
-/// A bell: an event descriptor that does not block.
+/// Creates a bell: a nonblocking eventfd.
 pub fn create_bell() -> io::Result<OwnedFd> {
     Ok(shm::end::new_bell()?)
 }
 
-/// The bell of an application: what the host stack rings, and what the application gets instead,
-/// to watch it by its edges. It can neither fill nor block what the host stack writes to.
+/// Creates the bell of an application: the host stack's end, and a descriptor whose edges the
+/// application watches. The application can neither fill nor block the host's end.
 pub fn create_app_bell() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(shm::end::new_guarded_bell()?)
 }
 
-/// Both ends of a channel on this process's memory, without system calls: for tests and simulation.
+/// Makes both ends of a channel on the heap, without system calls: for tests and simulation.
 pub fn in_memory() -> (HostEnd, AppEnd) {
     let memory = Arc::new(Memory::heap(CHANNEL_WORDS));
     (Channel::over(&memory, None), Channel::over(&memory, None))
@@ -122,7 +122,7 @@ impl<S: Side> Channel<S> {
         }
     }
 
-    /// The numbers of its bells.
+    /// Returns the numbers of its bells.
     pub fn descriptors(&self) -> Vec<RawFd> {
         let bells = self.end.bells().into_iter();
         let both = bells.flat_map(|bells| [&bells.own, &bells.peer]);
@@ -130,7 +130,7 @@ impl<S: Side> Channel<S> {
     }
 
     /// Maps a channel's file. `own_bell` wakes this end, `peer_bell` the other. A file of another
-    /// size, or one that is not sealed, is of kind `InvalidData`.
+    /// size, or an unsealed one, fails with `InvalidData`.
     pub fn from_files(file: impl AsFd, own_bell: OwnedFd, peer_bell: OwnedFd) -> io::Result<Self> {
         let mapping = Mapping::new(file, CHANNEL_WORDS)?;
         let bells = Bells::never_blocking(own_bell, peer_bell)?;
@@ -140,33 +140,34 @@ impl<S: Side> Channel<S> {
         ))
     }
 
-    /// True if any message, however long, fits now.
+    /// Reports whether a message of any length fits now.
     pub fn has_room(&mut self) -> bool {
         self.end.out.has_room()
     }
 
-    /// Publishes what was sent, and wakes the peer if it sleeps.
+    /// Publishes sent messages, and wakes the peer if it sleeps.
     pub fn flush(&mut self) {
         self.end.flush();
     }
 
-    /// Publishes what was sent. A peer that sleeps is woken with the next flush.
+    /// Publishes sent messages. The next flush wakes a sleeping peer.
     pub fn publish(&mut self) {
         self.end.publish();
     }
 
-    /// Disarms the wake-up and drains its descriptor.
+    /// Disarms the wakeup and drains its descriptor.
     pub fn finish_sleep(&mut self) {
         self.end.finish_sleep();
     }
 
-    /// Disarms the wake-up, and leaves its descriptor as it is: for one that several sleepers watch
-    /// by its edges.
+    /// Disarms the wakeup without draining its descriptor: for one that several sleepers watch by
+    /// its edges.
     pub fn disarm(&mut self) {
         self.end.disarm();
     }
 
-    /// Readable when the peer has woken this end. `None` for [`in_memory`].
+    /// Returns a descriptor that is readable when the peer has woken this end. `None` for
+    /// [`in_memory`].
     pub fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         self.end.wake_fd()
     }
@@ -179,12 +180,12 @@ impl<S: Side> Channel<S> {
 }
 
 impl HostEnd {
-    /// Writes an event. It becomes visible with the next flush.
+    /// Writes an event. The next flush makes it visible.
     pub fn send(&mut self, event: &Event) -> Result<(), Full> {
         self.send_encoded(|message| event.encode(message))
     }
 
-    /// The next command, if there is one. It borrows a private copy.
+    /// Receives the next command, if any. It borrows a private copy.
     pub fn receive(&mut self) -> Result<Option<Command<'_>>, ReceiveError> {
         match self.end.receive()? {
             Some(message) => Ok(Some(Command::decode(message)?)),
@@ -192,20 +193,21 @@ impl HostEnd {
         }
     }
 
-    /// Where the commands end that the application has sent so far, for [`HostEnd::has_read_to`].
-    /// The application may have written anything there.
+    /// Returns the end of the commands that the application has sent so far, for
+    /// [`HostEnd::has_read_to`]. The application may have written any value.
     pub fn published(&self) -> u64 {
         self.end.incoming.published()
     }
 
-    /// True if all commands before `end` have been received, a result of [`HostEnd::published`].
+    /// Reports whether all commands before `end`, a result of [`HostEnd::published`], were
+    /// received.
     pub fn has_read_to(&self, end: u64) -> bool {
         self.end.incoming.has_read_to(end)
     }
 
-    /// Arms the wake-up: for commands or, if there was no room when asked, for room for any event
-    /// alone, since a host stack that cannot answer leaves commands where they are. False if it has
-    /// come meanwhile: do not sleep. Flushes.
+    /// Arms the wakeup: for commands or, after [`Channel::has_room`] has failed, only for room for
+    /// any event, since a host stack that cannot answer takes no commands. False if the condition
+    /// already holds: do not sleep. Flushes.
     pub fn prepare_sleep(&mut self) -> bool {
         let for_messages = !self.end.out.is_starved();
         self.end.prepare_sleep(for_messages)
@@ -213,7 +215,7 @@ impl HostEnd {
 }
 
 impl AppEnd {
-    /// Writes a command. It becomes visible with the next flush.
+    /// Writes a command. The next flush makes it visible.
     ///
     /// # Panics
     /// If a path is longer than [`crate::message::PATH_BYTES_MAX`].
@@ -221,13 +223,13 @@ impl AppEnd {
         self.send_encoded(|message| command.encode(message))
     }
 
-    /// Publishes what was sent, and wakes the host stack though it has not asked for that: the
-    /// answer to a command is waited for, and it may rest meanwhile, to let others gather.
+    /// Publishes sent commands, and wakes the host stack even if it has not armed its wakeup: the
+    /// caller waits for an answer, and the host stack may be resting to batch commands.
     pub fn hurry(&mut self) {
         self.end.hurry();
     }
 
-    /// The next event, if there is one.
+    /// Receives the next event, if any.
     pub fn receive(&mut self) -> Result<Option<Event>, ReceiveError> {
         match self.end.receive()? {
             Some(message) => Ok(Some(Event::decode(message)?)),
@@ -235,8 +237,8 @@ impl AppEnd {
         }
     }
 
-    /// Arms the wake-up: for events and, if there was no room when asked, for room for any command.
-    /// False if either has come meanwhile: do not sleep. Flushes.
+    /// Arms the wakeup: for events and, after [`Channel::has_room`] has failed, for room for any
+    /// command. False if either condition already holds: do not sleep. Flushes.
     pub fn prepare_sleep(&mut self) -> bool {
         self.end.prepare_sleep(true)
     }

@@ -1,23 +1,23 @@
 //! A FIFO of bytes in shared memory, at arbitrary byte positions.
 //!
-//! Byte `p` of the stream is byte `p % size` of the block. Words are copied whole; a word that is
-//! only partly the producer's is merged by it, which alone writes data. So neither side ever needs
-//! plain memory, and a consumer that reads what the producer overwrites gets wrong bytes at worst.
+//! Byte `p` of the stream is byte `p % size` of the block. Words are copied whole; the producer,
+//! which alone writes data, merges a word that it fills in part. So neither side needs plain memory
+//! accesses, and a consumer that reads overwritten data gets wrong bytes at worst.
 
 use shm::memory::WORD_BYTES;
 use shm::sync::{AtomicU64, Ordering};
 
-/// The words of a FIFO: a power of two of them.
+/// Words of a FIFO; their number is a power of two.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fifo<'a>(&'a [AtomicU64]);
 
 impl<'a> Fifo<'a> {
-    /// `None` unless the words are a power of two.
+    /// Returns `None` unless the number of words is a power of two.
     pub(crate) fn new(words: &'a [AtomicU64]) -> Option<Fifo<'a>> {
         words.len().is_power_of_two().then_some(Fifo(words))
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub(crate) fn bytes(self) -> u64 {
         (self.0.len() * WORD_BYTES) as u64
     }
@@ -26,21 +26,21 @@ impl<'a> Fifo<'a> {
         &self.0[index & (self.0.len() - 1)]
     }
 
-    /// Where a position is: the word, not wrapped, and the byte in it.
+    /// Returns the word, not wrapped, and the byte in it, of a position.
     fn place(self, position: u64) -> (usize, usize) {
         let byte = (position & (self.bytes() - 1)) as usize;
         (byte / WORD_BYTES, byte % WORD_BYTES)
     }
 
-    /// So many words from `start` on, in two runs: up to the end of the block, and from its
-    /// beginning.
+    /// Returns `words` words from `start` on as two runs: up to the end of the block, and from its
+    /// start.
     fn runs(self, start: usize, words: usize) -> [&'a [AtomicU64]; 2] {
         let start = start & (self.0.len() - 1);
         let first = words.min(self.0.len() - start);
         [&self.0[start..start + first], &self.0[..words - first]]
     }
 
-    /// Writes bytes from a position on. They must not be more than the block holds.
+    /// Writes bytes from a position on, at most the block's size.
     pub(crate) fn put(self, position: u64, bytes: &[u8]) {
         let (mut at, offset) = self.place(position);
         let mut rest = bytes;
@@ -60,7 +60,7 @@ impl<'a> Fifo<'a> {
         }
     }
 
-    /// Reads bytes from a position on. They must not be more than the block holds.
+    /// Reads bytes from a position on, at most the block's size.
     pub(crate) fn get(self, position: u64, bytes: &mut [u8]) {
         let (mut at, offset) = self.place(position);
         let mut rest = bytes;
@@ -87,7 +87,7 @@ impl<'a> Fifo<'a> {
         self.word(at).load(Ordering::Relaxed).to_ne_bytes()
     }
 
-    /// Puts bytes into a word, of which the others stay.
+    /// Writes bytes into a word, and keeps its other bytes.
     fn merge(self, at: usize, offset: usize, bytes: &[u8]) {
         let mut word = self.load(at);
         word[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -96,7 +96,7 @@ impl<'a> Fifo<'a> {
     }
 }
 
-/// Several words in a step: a compiler leaves loops over atomics as they are.
+/// Stores four words per iteration: compilers do not unroll loops over atomics.
 #[inline]
 fn put_all(to: &[AtomicU64], words: &[[u8; WORD_BYTES]]) {
     let put = |to: &AtomicU64, word: [u8; WORD_BYTES]| {
@@ -115,7 +115,7 @@ fn put_all(to: &[AtomicU64], words: &[[u8; WORD_BYTES]]) {
     }
 }
 
-/// The same in the other direction.
+/// Loads four words per iteration.
 #[inline]
 fn get_all(from: &[AtomicU64], words: &mut [[u8; WORD_BYTES]]) {
     let get = |from: &AtomicU64| from.load(Ordering::Relaxed).to_ne_bytes();
@@ -145,8 +145,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain circle of bytes: what is written is where it should be, and nothing else
-        /// changes.
+        /// Compares with a plain ring of bytes: bytes are at their positions, and no others change.
         #[test]
         fn bytes_go_where_their_position_says(
             writes in prop::collection::vec(

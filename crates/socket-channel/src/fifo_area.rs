@@ -1,8 +1,8 @@
-//! Who has which piece of the FIFO area: a buddy allocator, in the host stack's private memory.
+//! Allocation of the FIFO area: a buddy allocator, in the host stack's private memory.
 //!
-//! Room for FIFOs of the least size can be promised: it stays free until the promise is kept or
-//! withdrawn, and larger FIFOs come from the rest. Since no piece is smaller than the least FIFO, a
-//! promise is kept however the area is cut up.
+//! Room for FIFOs of the smallest size can be promised: it stays free until the promise is kept or
+//! withdrawn, and larger FIFOs come from the rest. No block is smaller than the smallest FIFO, so
+//! fragmentation cannot break a promise.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,15 +17,15 @@ pub const FIFO_BYTES_MIN: usize = 1 << FIFO_LOG2_MIN;
 /// The largest FIFO, in bytes.
 pub const FIFO_BYTES_MAX: usize = 1 << FIFO_LOG2_MAX;
 
-/// Size of a FIFO unless the application asks for another or memory is short, in bytes.
+/// Default size of a FIFO, unless the application requests another or memory is short, in bytes.
 pub const FIFO_BYTES_USUAL: usize = 64 << 10;
 
 const FIFO_LOG2_MIN: u8 = 9;
 const FIFO_LOG2_MAX: u8 = 22;
 const SIZES: usize = (FIFO_LOG2_MAX - FIFO_LOG2_MIN) as usize + 1;
 
-/// No FIFO gets more than this part of what is free: sockets that come later get smaller ones
-/// before there are none.
+/// Divisor of the spare bytes that bounds a FIFO's size: later sockets get smaller FIFOs before the
+/// memory runs out.
 const PART_OF_FREE: u64 = 32;
 
 /// See the [module documentation](self).
@@ -33,7 +33,7 @@ pub struct FifoArea {
     /// Free blocks by size, each by its first word.
     free: [BTreeSet<u32>; SIZES],
     free_bytes: u64,
-    /// Of these, bytes that are promised.
+    /// Part of the free bytes that is promised.
     promised_bytes: u64,
     bytes: u64,
 }
@@ -47,7 +47,7 @@ fn place(log2: u8) -> usize {
 }
 
 impl FifoArea {
-    /// The area of a segment, all of it free.
+    /// Makes the free area of a segment.
     pub fn new(layout: &Layout) -> FifoArea {
         let mut area = FifoArea {
             free: Default::default(),
@@ -68,16 +68,16 @@ impl FifoArea {
         area
     }
 
-    /// A block for a FIFO that should hold `bytes`: a power of two from [`FIFO_BYTES_MIN`] to
-    /// [`FIFO_BYTES_MAX`], and a smaller one the less is free and not promised. `None` if nothing
-    /// is.
+    /// Allocates a block for a FIFO of about `bytes`: a power of two from [`FIFO_BYTES_MIN`] to
+    /// [`FIFO_BYTES_MAX`], smaller if little is free beyond the promises. `None` if no unpromised
+    /// block is free.
     pub fn allocate(&mut self, bytes: usize) -> Option<Block> {
         let spare = self.spare_bytes();
         if spare < FIFO_BYTES_MIN as u64 {
             return None;
         }
         let share = usize::try_from(spare / PART_OF_FREE).unwrap_or(FIFO_BYTES_MAX);
-        // The share rounds down, what is wanted rounds up.
+        // The share is rounded down, the wanted size up.
         let share = 1 << share.max(1).ilog2();
         let bytes = bytes.min(FIFO_BYTES_MAX).next_power_of_two();
         let bytes = bytes.min(share).clamp(FIFO_BYTES_MIN, FIFO_BYTES_MAX);
@@ -87,16 +87,16 @@ impl FifoArea {
         Some(Block { word, log2 })
     }
 
-    /// A block for a FIFO whose size no application has asked for: of [`FIFO_BYTES_USUAL`], or half
-    /// of that when less than half of what is not promised is free, a quarter below a quarter, and
-    /// so on. In the memory that an application has by default, thousands of connections find room.
+    /// Allocates a block of the default size [`FIFO_BYTES_USUAL`], or of half of it when less than
+    /// half of the unpromised memory is free, a quarter below a quarter, and so on. So thousands of
+    /// connections fit into an application's default memory.
     pub fn allocate_usual(&mut self) -> Option<Block> {
         let all = self.bytes - self.promised_bytes;
         let halvings = (all / self.spare_bytes().max(1)).max(1).ilog2();
         self.allocate(FIFO_BYTES_USUAL.checked_shr(halvings).unwrap_or(0))
     }
 
-    /// Promises room for so many FIFOs of the least size. False if there is not as much.
+    /// Promises `fifos` FIFOs of the smallest size. False if there is no room.
     pub fn promise(&mut self, fifos: u64) -> bool {
         let has_room = self.spare_fifos() >= fifos;
         if has_room {
@@ -105,11 +105,11 @@ impl FifoArea {
         has_room
     }
 
-    /// Withdraws promises of so many FIFOs. Before a FIFO is allocated that was promised, this
-    /// makes sure that it is.
+    /// Withdraws promises of `fifos` FIFOs. Called before a promised FIFO is allocated, it
+    /// guarantees the allocation.
     ///
     /// # Panics
-    /// If as many were not promised.
+    /// If fewer were promised.
     pub fn withdraw(&mut self, fifos: u64) {
         let promised = self
             .promised_bytes
@@ -117,22 +117,22 @@ impl FifoArea {
         self.promised_bytes = promised.expect("a promise is withdrawn once");
     }
 
-    /// FIFOs of the least size that can still be promised.
+    /// Returns the number of FIFOs of the smallest size that can still be promised.
     pub fn spare_fifos(&self) -> u64 {
         self.spare_bytes() / FIFO_BYTES_MIN as u64
     }
 
-    /// More than half of what is not promised is free.
+    /// Reports whether more than half of the unpromised memory is free.
     pub fn is_half_free(&self) -> bool {
         self.spare_bytes() > (self.bytes - self.promised_bytes) / 2
     }
 
-    /// Bytes that no FIFO has, and none was promised.
+    /// Returns the bytes that are neither allocated nor promised.
     pub fn spare_bytes(&self) -> u64 {
         self.free_bytes - self.promised_bytes
     }
 
-    /// The best fit of at most the wanted size, and its first word.
+    /// Takes the best fit of at most the wanted size; returns its size and first word.
     fn take(&mut self, wanted: u8) -> Option<(u8, u32)> {
         let larger = (wanted..=FIFO_LOG2_MAX).find(|log2| !self.free[place(*log2)].is_empty());
         let Some(found) = larger else {
@@ -151,7 +151,7 @@ impl FifoArea {
         Some((wanted, word))
     }
 
-    /// Gives a block back, and joins it with its free neighbours.
+    /// Frees a block, and merges it with its free neighbours.
     ///
     /// # Panics
     /// If it is free already.
@@ -170,12 +170,12 @@ impl FifoArea {
         assert!(is_new, "block {block:?} is free already");
     }
 
-    /// Bytes that no FIFO has.
+    /// Returns the unallocated bytes.
     pub fn free_bytes(&self) -> u64 {
         self.free_bytes
     }
 
-    /// Bytes of the area.
+    /// Returns the size of the area, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -211,7 +211,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Allocate(usize),
-        /// The block at this place of those in use, modulo their number.
+        /// The used block at this place, modulo the number of used blocks.
         Release(usize),
     }
 
@@ -228,7 +228,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of what is in use.
+        /// Compares with a list of used blocks.
         #[test]
         fn blocks_never_overlap_and_all_space_comes_back(
             pages in 1..5000u64,
@@ -304,7 +304,7 @@ mod tests {
             "the first have all that they want"
         );
         assert!(sizes.len() / 2 > 4_500, "{}", sizes.len());
-        // Who asks for more has it while there is some.
+        // A larger request is granted while memory suffices.
         let mut area = FifoArea::new(&Layout::of(limits).unwrap());
         assert_eq!(area.allocate(1 << 20).map(Block::bytes), Some(1 << 20));
     }

@@ -1,10 +1,11 @@
-//! The name of a handle, by which a process that got the descriptor from another recognises it.
+//! Name of a handle, by which a process that inherited or received the descriptor recognises it.
 //!
 //! The broker binds the host's end of each handle to an abstract address (unix(7)), which
-//! getpeername(2) gives whatever process has the other end: after `exec`, or out of an `SCM_RIGHTS`
-//! message. The name holds the handle's number, and a tag that only the key of the application
-//! makes (SipHash-2-4, Aumasson and Bernstein, 2012): processes of others may see names. A name is
-//! no proof, for it can be copied in another network namespace. What proves a handle is that the
+//! getpeername(2) returns to any process with the other end: after `exec`, or out of an
+//! `SCM_RIGHTS` message. The name contains the handle's number, and a tag that requires the
+//! application's key (SipHash-2-4, Aumasson and Bernstein, 2012), since other processes may see
+//! names. A name is no proof, because it can be copied in another network namespace. The proof is
+//! that the broker's user has made the handle (`SO_PEERCRED`).
 //! user of the broker has made it (`SO_PEERCRED`).
 
 use std::hash::Hasher;
@@ -14,15 +15,15 @@ use siphasher::sip::SipHasher24;
 use crate::attach::Key;
 use crate::ids::HandleId;
 
-/// What each name begins with, behind the zero byte of an abstract address.
+/// Prefix of each name, after the zero byte of an abstract address.
 pub const PREFIX: &str = "splitway/";
 
-/// The name of a handle, without the zero byte before it.
+/// Returns the name of a handle, without the leading zero byte.
 pub fn encode(key: &Key, handle: HandleId) -> String {
     format!("{PREFIX}{}/{:016x}", handle.0, tag(key, handle))
 }
 
-/// The handle of this name; `None` unless it is one of the application with this key.
+/// Returns the handle of a name; `None` unless it belongs to the application with this key.
 pub fn decode(key: &Key, name: &[u8]) -> Option<HandleId> {
     let rest = name.strip_prefix(PREFIX.as_bytes())?;
     let (number, _) = std::str::from_utf8(rest).ok()?.split_once('/')?;
@@ -46,7 +47,7 @@ mod tests {
         let name = encode(&own, HandleId(70_000));
         assert_eq!(decode(&own, name.as_bytes()), Some(HandleId(70_000)));
         assert_eq!(decode(&other, name.as_bytes()), None);
-        // An abstract address may be so long (unix(7)).
+        // Longest abstract address (unix(7)).
         assert!(encode(&own, HandleId(u32::MAX)).len() <= 107);
     }
 

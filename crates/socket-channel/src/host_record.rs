@@ -1,8 +1,8 @@
 //! A socket as the host stack sees it.
 //!
-//! It keeps its own copy of all that it has written, and never reads that back. What the
-//! application writes is copied before it is looked at, and has to make sense: indices only grow,
-//! and never pass what was offered. If it does not, that socket is to be reset, and no other.
+//! The host keeps its own copy of all words that it writes, and never reads them back. The
+//! application's words are copied before they are checked: indices must only grow, and never pass
+//! the offered range. If a check fails, this socket is to be reset, and no other.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -26,51 +26,51 @@ use crate::segment::{Block, Segment};
 /// Bytes that [`HostRecord::tx_read`] hands over at a time.
 const CHUNK_BYTES: usize = 4096;
 
-/// The accept queue has no room.
+/// The accept queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueFull;
 
-/// The application has the lock of a FIFO, or too much is queued in it.
+/// The application has the lock of a FIFO, or too many bytes are queued in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
-/// What an application has done since the last look.
+/// Actions of an application since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct News {
-    /// Bytes that it has taken out of the rx FIFO.
+    /// Bytes taken out of the rx FIFO.
     pub rx_taken_bytes: u64,
-    /// Bytes that it has put into the tx FIFO.
+    /// Bytes put into the tx FIFO.
     pub tx_added_bytes: u64,
-    /// Entries that it has taken out of the accept queue.
+    /// Entries taken out of the accept queue.
     pub accepted: u64,
 }
 
-/// Whose turn it is among the marks of a stream.
+/// Order of a mark of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// This one's.
+    /// It is the next mark.
     Now,
-    /// That of one which has not come yet.
+    /// An earlier mark has not arrived yet.
     Later,
 }
 
-/// What follows soon on the bytes of a tx FIFO, so that a segment that they do not fill may wait.
+/// Announcement of data that follows the bytes of a tx FIFO, so that a partial segment may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum More {
-    /// Nothing, as far as is known.
+    /// None.
     Nothing,
-    /// The marks behind them, and no more.
+    /// The marks behind the bytes, and no more.
     Marks,
-    /// Something.
+    /// More bytes or marks.
     Something,
 }
 
-/// What is left of a socket that has ended.
+/// Remains of an ended socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retired {
-    /// Blocks to be given back.
+    /// Blocks to be freed.
     pub blocks: [Option<Block>; 2],
-    /// Whom to send Ready.
+    /// Receivers of a Ready.
     pub wanted: Wanted,
 }
 
@@ -86,39 +86,39 @@ pub struct HostRecord {
     rx_head: u64,
     tx_tail: u64,
     tx_head: u64,
-    /// How much of the tx FIFO is used, in bytes; 0: all of it.
+    /// Usable bytes of the tx FIFO; 0: all.
     tx_limit: u64,
-    /// Bytes up to which the tx FIFO grows.
+    /// Size up to which the tx FIFO may grow, in bytes.
     tx_max: u64,
     file_limit: u64,
     file_queued: u64,
-    /// Bytes or connections that are held.
+    /// Held bytes or connections.
     held: u64,
-    /// Marks that have come.
+    /// Number of marks that have arrived.
     tx_marks: u32,
     accept_head: u64,
     accept_tail: u64,
-    /// What is in the accept queue, for what is there may be overwritten.
+    /// Private copy of the accept queue, since the application may overwrite the shared one.
     queue: VecDeque<SocketId>,
     errors: u32,
     error: u32,
     edge: u64,
     acked: u64,
     disconnects: u64,
-    /// Number of the last news of a splice.
+    /// Number of the last report about a splice.
     splice_news: u32,
-    /// Bytes that have passed in its splice, in and out.
+    /// Bytes passed in its splice, in and out.
     spliced: [u64; 2],
-    /// Something has changed since the last hint.
+    /// The record has changed since the last hint.
     is_untold: bool,
 }
 
 impl HostRecord {
-    /// Makes a socket of the kind that `flags` names. A stream that has FIFOs has both; the queue
-    /// of a listener goes by `rx`.
+    /// Makes a socket of the kind that `flags` gives. A stream has both FIFOs or none; `rx` is the
+    /// queue of a listener.
     ///
     /// # Panics
-    /// If the segment has no such place, or a block is not of its area: both are the host's own.
+    /// If the segment has no such place, or a block is outside its area: the host chooses both.
     pub fn new(
         segment: &Segment,
         id: SocketId,
@@ -155,7 +155,7 @@ impl HostRecord {
             is_untold: true,
         };
         let words = record.record();
-        // Until the new state is there, processes that know the old name find none.
+        // Processes with the old ID find no socket until the new state is stored.
         words.set(STATE, 0);
         fence(Ordering::Release);
         for at in STATE + 1..crate::record::RECORD_WORDS {
@@ -178,31 +178,31 @@ impl HostRecord {
         Fifo::new(words.expect("the host stack allocates in the area"))
     }
 
-    /// The name.
+    /// Returns the ID.
     pub fn id(&self) -> SocketId {
         self.id
     }
 
-    /// The state.
+    /// Returns the state.
     pub fn flags(&self) -> Flags {
         self.flags
     }
 
-    /// The blocks of rx and tx, to be given back when the socket is no more.
+    /// Returns the blocks of rx and tx, to be freed when the socket has ended.
     pub fn blocks(&self) -> [Option<Block>; 2] {
         [self.rx, self.tx]
     }
 
-    /// True if nothing has come to its blocks, as far as was looked.
+    /// Reports whether its blocks were unused at the last look.
     pub fn is_unused(&self) -> bool {
         self.rx_tail == 0 && self.tx_tail == 0 && self.accept_tail == 0
     }
 
-    /// Gives blocks to a socket that had none: it is bound before it is a listener or connects.
-    /// Before the state that tells of it.
+    /// Sets the blocks of a socket that had none: it is bound before it listens or connects. To be
+    /// called before the state that refers to them.
     ///
     /// # Panics
-    /// If it had some that were in use.
+    /// If its blocks were in use.
     pub fn set_blocks(&mut self, rx: Option<Block>, tx: Option<Block>) {
         assert!(self.is_unused(), "blocks in use stay");
         self.rx = rx;
@@ -213,15 +213,15 @@ impl HostRecord {
         words.set(TX_FIFO, raw(tx));
     }
 
-    /// Has the application fill the tx FIFO with no more than so many bytes; `None`: all of it.
+    /// Limits the bytes that the application puts into the tx FIFO; `None`: its size.
     pub fn limit_tx(&mut self, bytes: Option<u64>) {
         self.tx_limit = bytes.map_or(0, |bytes| bytes.max(1));
         self.record().set(TX_LIMIT, self.tx_limit);
         self.bump_edge();
     }
 
-    /// Puts another rx FIFO, or none, into the place of one that is empty, as far as was looked.
-    /// Returns that one, to be given back.
+    /// Replaces the rx FIFO, which must be empty at the last look, by another one or none. Returns
+    /// the old one, to be freed.
     ///
     /// # Panics
     /// If it was not empty, or the socket listens.
@@ -234,12 +234,11 @@ impl HostRecord {
         std::mem::replace(&mut self.rx, rx)
     }
 
-    /// Puts another tx FIFO, or none, into the place of the one that there is, with all that is
-    /// queued. Returns that one, to be given back; [`Busy`] if a writer has the lock, or more is
-    /// queued than the new one holds.
+    /// Replaces the tx FIFO, with all queued bytes, by another one or none. Returns the old one, to
+    /// be freed; [`Busy`] if a writer has the lock, or the new one is too small.
     pub fn replace_tx(&mut self, tx: Option<Block>) -> Result<Option<Block>, Busy> {
         if self.tx.is_none() {
-            // No writer has anything to do with it before.
+            // No writer uses the FIFO before it exists.
             return self.replace_locked_tx(tx);
         }
         let (lock, own) = (self.record().word(TX_LOCK), u64::from(LOCKED_BY_HOST));
@@ -255,7 +254,7 @@ impl HostRecord {
     }
 
     fn replace_locked_tx(&mut self, tx: Option<Block>) -> Result<Option<Block>, Busy> {
-        // Also what is behind a mark that has not come.
+        // Includes bytes behind a mark that has not arrived.
         let tail = self.record().get_acquire(TX_TAIL);
         let queued = tail.checked_sub(self.tx_head).ok_or(Busy)?;
         let (from, to) = (self.tx, tx);
@@ -278,7 +277,7 @@ impl HostRecord {
         Ok(std::mem::replace(&mut self.tx, tx))
     }
 
-    /// Lets the application ask for a tx FIFO of up to so many bytes.
+    /// Sets the size up to which the application may request a tx FIFO.
     pub fn set_tx_max(&mut self, bytes: u64) {
         if bytes != self.tx_max {
             self.tx_max = bytes;
@@ -286,18 +285,17 @@ impl HostRecord {
         }
     }
 
-    /// Bytes up to which the tx FIFO grows.
+    /// Returns the size up to which the tx FIFO may grow, in bytes.
     pub fn tx_max(&self) -> u64 {
         self.tx_max
     }
 
-    /// True if the tx FIFO has grown as far as it may, and could be larger.
+    /// Reports whether the tx FIFO has its maximum size, and that maximum could be raised.
     pub fn tx_is_bounded(&self) -> bool {
         self.tx_max == self.tx_bytes() as u64 && (1..FIFO_BYTES_MAX as u64).contains(&self.tx_max)
     }
 
-    /// True if all of the tx FIFO was taken, and it is larger than usual, or has grown as far as it
-    /// may until then.
+    /// Reports whether the tx FIFO is empty, and either larger than usual or at its maximum size.
     pub fn tx_has_grown(&self, usual_bytes: u64) -> bool {
         let bytes = self.tx_bytes() as u64;
         self.tx_max > 0
@@ -305,24 +303,23 @@ impl HostRecord {
             && (bytes > usual_bytes || bytes == self.tx_max)
     }
 
-    /// Size of the rx FIFO, in bytes; 0 if there is none.
+    /// Returns the size of the rx FIFO, in bytes; 0 if there is none.
     pub fn rx_bytes(&self) -> usize {
         self.rx.map_or(0, Block::bytes)
     }
 
-    /// Size of the tx FIFO, in bytes; 0 if there is none.
+    /// Returns the size of the tx FIFO, in bytes; 0 if there is none.
     pub fn tx_bytes(&self) -> usize {
         self.tx.map_or(0, Block::bytes)
     }
 
-    /// Bytes that were put into both FIFOs until the last look.
+    /// Returns the bytes put into each FIFO up to the last look.
     pub fn moved_bytes(&self) -> [u64; 2] {
         [self.rx_tail, self.tx_tail]
     }
 
-    /// Makes it a socket that nothing has come to yet, of the kind that `flags` names. Returns the
-    /// blocks to be given back. What applies to the socket itself stays: errors, notes of the
-    /// application, whom to send Ready.
+    /// Resets it to an unused socket of the kind that `flags` gives. Returns the blocks to be
+    /// freed. State of the socket itself stays: errors, the application's word, receivers of Ready.
     pub fn disconnect(&mut self, flags: Flags) -> [Option<Block>; 2] {
         let blocks = self.blocks();
         (self.rx, self.tx) = (None, None);
@@ -364,7 +361,7 @@ impl HostRecord {
         }
         words.set_all(PEER, address_to_words(None));
         words.set(RX_ALARM, NEVER);
-        // Last: who accepts meanwhile compares this one.
+        // Last: a concurrent accept compares this word.
         words.set_release(ACCEPT_HEAD, 0);
         self.flags = flags;
         self.publish_state();
@@ -378,7 +375,7 @@ impl HostRecord {
         self.record().set_release(STATE, state);
     }
 
-    /// Sets flags, after all that they tell of.
+    /// Sets flags, after the words that they announce.
     pub fn set(&mut self, flags: Flags) {
         self.change(self.flags | flags);
     }
@@ -388,7 +385,7 @@ impl HostRecord {
         self.change(self.flags - flags);
     }
 
-    /// Clears flags and sets others in one change: the state between would mean another thing.
+    /// Clears and sets flags in one change: the intermediate state would have another meaning.
     pub fn replace(&mut self, cleared: Flags, set: Flags) {
         self.change((self.flags - cleared) | set);
     }
@@ -401,10 +398,10 @@ impl HostRecord {
         }
     }
 
-    /// Reports an error, an `errno`, with `flags` for the state that it leads to. It ends the
-    /// opening of a connection.
+    /// Reports an error, an `errno`, with `flags` for the resulting state. Clears
+    /// [`Flags::CONNECTING`].
     pub fn fail(&mut self, errno: u32, flags: Flags) {
-        // Error number 0 would say that there was none.
+        // Error number 0 means no error.
         self.errors = self.errors.wrapping_add(1).max(1);
         self.error = errno;
         let error = u64::from(self.errors) << 32 | u64::from(errno);
@@ -414,60 +411,59 @@ impl HostRecord {
         self.bump_edge();
     }
 
-    /// Last of all, so that a process that knows the number has seen what it tells of.
+    /// Called last, so that a process that sees the new number also sees the change.
     fn bump_edge(&mut self) {
         self.edge += 1;
         self.is_untold = true;
         self.record().set_release(EDGE, self.edge);
     }
 
-    /// Says where this end is. Before the state that tells of it.
+    /// Sets the local address. To be called before the state that announces it.
     pub fn set_local(&mut self, address: SocketAddr) {
         let words = address_to_words(Some(address));
         self.record().set_all(LOCAL, words);
     }
 
-    /// Says where the peer is. Before the state that tells of it.
+    /// Sets the peer's address. To be called before the state that announces it.
     pub fn set_peer(&mut self, address: SocketAddr) {
         let words = address_to_words(Some(address));
         self.record().set_all(PEER, words);
     }
 
-    /// Says what an open file is. Before [`Flags::FILE_OPEN`].
+    /// Sets the metadata of an open file. To be called before [`Flags::FILE_OPEN`].
     pub fn set_file_meta(&mut self, meta: FileMeta) {
         self.record().set_all(FILE_META, meta.to_words());
     }
 
-    /// Says what the options are, for those who would ask for them.
+    /// Publishes the options, which saves requests for them.
     pub fn set_options(&mut self, value: impl Fn(SocketOption) -> u64) {
         self.record().set_all(OPTIONS, options_to_words(value));
     }
 
-    /// Says of the options what another record says.
+    /// Copies the options of another record.
     pub fn set_option_words(&mut self, words: [u64; OPTION_WORDS]) {
         self.record().set_all(OPTIONS, words);
     }
 
-    /// Says how many bytes, or connections of a listener, are there and handed over when they are
-    /// asked for.
+    /// Sets the number of bytes, or connections of a listener, that are held until a request.
     pub fn set_held(&mut self, held: u64) {
         if held != self.held {
             let is_more = held > self.held;
             self.held = held;
             self.record().set_release(HELD, held);
-            // Those that were handed over have told of it themselves.
+            // The handover of held items has grown the edge already.
             if is_more {
                 self.bump_edge();
             }
         }
     }
 
-    /// Bytes, or connections of a listener, that are held.
+    /// Returns the number of held bytes, or connections of a listener.
     pub fn held(&self) -> u64 {
         self.held
     }
 
-    /// Says how much of the stream the peer has acknowledged, in bytes.
+    /// Sets the bytes of the stream that the peer has acknowledged.
     pub fn set_acked(&mut self, bytes: u64) {
         if bytes == self.acked {
             return;
@@ -480,14 +476,14 @@ impl HostRecord {
         if alarm == 0 || alarm > bytes {
             return;
         }
-        // One who writes another meanwhile looks at what was set.
+        // A process that sets another alarm meanwhile checks `ACKED` after it.
         let word = words.word(ACK_ALARM);
         let _ = word.compare_exchange(alarm, 0, Ordering::Relaxed, Ordering::Relaxed);
         self.bump_edge();
     }
 
-    /// Says how far its splice has come, and why no further: an `errno`, or 0. While it is being
-    /// joined that is no news.
+    /// Sets the stage of its splice, and the reason for its end or failure: an `errno`, or 0.
+    /// [`SpliceStage::Joining`] is not reported as news.
     pub fn set_splice(&mut self, stage: SpliceStage, errno: u16) {
         if stage != SpliceStage::Joining {
             self.splice_news = self.splice_news.wrapping_add(1);
@@ -497,7 +493,7 @@ impl HostRecord {
         self.bump_edge();
     }
 
-    /// Says how many bytes have passed in its splice: from its peer, and to it.
+    /// Sets the bytes passed in its splice: from its peer, and to it.
     pub fn set_spliced(&mut self, in_bytes: u64, out_bytes: u64) {
         if self.spliced != [in_bytes, out_bytes] {
             self.spliced = [in_bytes, out_bytes];
@@ -507,12 +503,12 @@ impl HostRecord {
         }
     }
 
-    /// Bytes that have passed in its splice: from its peer, and to it.
+    /// Returns the bytes passed in its splice: from its peer, and to it.
     pub fn spliced_bytes(&self) -> [u64; 2] {
         self.spliced
     }
 
-    /// Looks at what the application has done. The Kick that led here, if any, is answered.
+    /// Examines the application's actions. Clears the Kick that led here, if any.
     pub fn look(&mut self) -> Result<News, Nonsense> {
         let words = self.record();
         words.unkick();
@@ -528,7 +524,7 @@ impl HostRecord {
         if !(rx_makes_sense && tx_makes_sense && accept_makes_sense) {
             return Err(Nonsense);
         }
-        // After the tail: what is in front of it has been counted.
+        // Read after the tail: marks in front of the tail have been counted.
         let has_all_marks = words.get(TX_MARKS) as u32 == self.tx_marks;
         let tx_tail = if has_all_marks { tx_tail } else { self.tx_tail };
         let news = News {
@@ -542,24 +538,24 @@ impl HostRecord {
         Ok(news)
     }
 
-    /// True if a Kick is on its way, as far as is seen: for tests, and to look before it comes.
+    /// Reports whether a Kick is pending: for tests, and to look before it arrives.
     pub fn is_kicked(&self) -> bool {
         self.record().get(KICKED) != 0
     }
 
-    /// Room in the rx FIFO at the last look, in bytes.
+    /// Returns the room in the rx FIFO at the last look, in bytes.
     pub fn rx_room_bytes(&self) -> usize {
         let bytes = self.rx.map_or(0, Block::bytes);
         bytes - (self.rx_tail - self.rx_head) as usize
     }
 
-    /// Bytes in the rx FIFO at the last look.
+    /// Returns the bytes in the rx FIFO at the last look.
     pub fn rx_unread_bytes(&self) -> usize {
         (self.rx_tail - self.rx_head) as usize
     }
 
-    /// Puts bytes into the rx FIFO, as many as there is room for, and tells how many. They are
-    /// visible at once.
+    /// Puts bytes into the rx FIFO as far as there is room; returns their number. They are visible
+    /// at once.
     pub fn rx_write(&mut self, bytes: &[u8]) -> usize {
         let len = bytes.len().min(self.rx_room_bytes());
         if self.flags.has(Flags::LISTENER) || len == 0 {
@@ -574,9 +570,9 @@ impl HostRecord {
         len
     }
 
-    /// Takes bytes out of the rx FIFO in the application's place, which is not to read meanwhile.
-    /// `sink` tells how many of a chunk it takes; if not all, that was the last. Returns how many
-    /// bytes were taken.
+    /// Takes bytes out of the rx FIFO for the application, which must not read meanwhile. `sink`
+    /// returns the number of bytes that it accepts of a chunk; a partial chunk is the last. Returns
+    /// the number of bytes taken.
     pub fn rx_take(&mut self, mut sink: impl FnMut(&[u8]) -> usize) -> usize {
         let from = self.rx_head;
         let mut chunk = [0; CHUNK_BYTES];
@@ -600,7 +596,7 @@ impl HostRecord {
         taken as usize
     }
 
-    /// Asks to be kicked once half of the rx FIFO is free. False if it is already: look again
+    /// Requests a Kick once half of the rx FIFO is free. False if it is free already: look again
     /// instead of waiting.
     pub fn rx_wait_for_room(&mut self) -> bool {
         let half = self.rx.map_or(0, Block::bytes) as u64 / 2;
@@ -615,23 +611,24 @@ impl HostRecord {
         must_wait
     }
 
-    /// Bytes in the tx FIFO at the last look.
+    /// Returns the bytes in the tx FIFO at the last look.
     pub fn tx_waiting_bytes(&self) -> usize {
         (self.tx_tail - self.tx_head) as usize
     }
 
-    /// Position up to which the tx FIFO has been taken: total bytes.
+    /// Returns the position up to which the tx FIFO has been taken: total bytes.
     pub fn tx_head(&self) -> u64 {
         self.tx_head
     }
 
-    /// Position up to which the tx FIFO was filled at the last look: total bytes.
+    /// Returns the position up to which the tx FIFO was filled at the last look: total bytes.
     pub fn tx_tail(&self) -> u64 {
         self.tx_tail
     }
 
-    /// Takes bytes out of the tx FIFO, up to the position `until` and in chunks. `sink` tells how
-    /// many of a chunk it takes; if not all, that was the last. Returns how many bytes were taken.
+    /// Takes bytes out of the tx FIFO, up to the position `until` and in chunks. `sink` returns the
+    /// number of bytes that it accepts of a chunk; a partial chunk is the last. Returns the number
+    /// of bytes taken.
     pub fn tx_read(&mut self, until: u64, mut sink: impl FnMut(&[u8]) -> usize) -> usize {
         let from = self.tx_head;
         let until = until.min(self.tx_tail);
@@ -659,7 +656,7 @@ impl HostRecord {
         taken
     }
 
-    /// Tells a writer that waits, if what has come is enough for it.
+    /// Wakes a waiting writer, if there is enough room for it.
     fn unblock(&mut self, is_enough: bool) {
         fence(Ordering::SeqCst);
         let words = self.record();
@@ -669,14 +666,15 @@ impl HostRecord {
         }
     }
 
-    /// What was to follow soon on the last bytes that the tx FIFO had at the last look.
+    /// Returns the announcement about data that follows the last bytes of the tx FIFO at the last
+    /// look.
     pub fn more(&self) -> More {
         let more = self.record().get(TX_MORE);
         let position = more & !MORE_ENDS_WITH_MARK;
         if self.tx_tail == 0 || position < self.tx_tail {
             More::Nothing
         } else if position > self.tx_tail {
-            // It was written since, and those bytes follow.
+            // Written since the last look: those bytes follow.
             More::Something
         } else if more & MORE_ENDS_WITH_MARK != 0 {
             More::Marks
@@ -685,8 +683,8 @@ impl HostRecord {
         }
     }
 
-    /// Copies what the tx FIFO has from a position on, and leaves it there. False if not all of it
-    /// is there.
+    /// Copies bytes of the tx FIFO from a position on without consuming. False if not all are
+    /// present.
     pub fn tx_copy(&self, position: u64, bytes: &mut [u8]) -> bool {
         let end = position.checked_add(bytes.len() as u64);
         let is_there = position >= self.tx_head && end.is_some_and(|end| end <= self.tx_tail);
@@ -699,8 +697,7 @@ impl HostRecord {
         }
     }
 
-    /// Gives the room of the tx FIFO up to a position back, for those who copy and keep it. A
-    /// position beyond what is there is that.
+    /// Frees the tx FIFO up to a position, or to its end: for callers of [`HostRecord::tx_copy`].
     pub fn tx_release(&mut self, until: u64) {
         let until = until.min(self.tx_tail);
         if until > self.tx_head {
@@ -710,10 +707,10 @@ impl HostRecord {
         }
     }
 
-    /// Takes the mark that a SendFile or a Shutdown brings: the bytes up to its position are there,
-    /// and it is between what was taken and what the application has written. Looks, for the
-    /// message may overtake the Kick. A mark whose turn has not come is not looked at: another
-    /// process has still to send the one before.
+    /// Takes the mark of a SendFile or a Shutdown: all bytes up to its position are present, and it
+    /// lies between the taken bytes and the application's last. Looks, since the message may
+    /// overtake the Kick. An early mark is not examined further: another process has still to send
+    /// the previous one.
     pub fn take_mark(&mut self, mark: u32, at: u64) -> Result<Turn, Nonsense> {
         self.look()?;
         let words = self.record();
@@ -737,19 +734,19 @@ impl HostRecord {
         Ok(Turn::Now)
     }
 
-    /// True if marks were counted that have not come: no byte behind them is taken until they have.
+    /// Reports whether counted marks are missing: no byte behind them is taken until they arrive.
     pub fn lacks_marks(&self) -> bool {
         self.record().get(TX_MARKS) as u32 != self.tx_marks
     }
 
-    /// Lets the application queue so many file bytes more.
+    /// Lets the application queue `bytes` more file bytes.
     pub fn add_file_credit(&mut self, bytes: u64) {
         self.file_limit = self.file_limit.saturating_add(bytes);
         self.record().set_release(FILE_LIMIT, self.file_limit);
         self.unblock(true);
     }
 
-    /// Accounts file bytes that a SendFile queues; they must not pass the limit.
+    /// Accounts file bytes queued by a SendFile; fails beyond the limit.
     pub fn queue_file(&mut self, bytes: u64) -> Result<(), Nonsense> {
         let queued = self.file_queued.checked_add(bytes).ok_or(Nonsense)?;
         if queued > self.file_limit {
@@ -759,23 +756,23 @@ impl HostRecord {
         Ok(())
     }
 
-    /// File bytes that may be queued and are not.
+    /// Returns the file bytes that may still be queued.
     pub fn file_credit_bytes(&self) -> u64 {
         self.file_limit - self.file_queued
     }
 
-    /// Entries that the accept queue holds.
+    /// Returns the capacity of the accept queue, in entries.
     pub fn accept_queue_max(&self) -> usize {
         let queue = self.rx.filter(|_| self.flags.has(Flags::LISTENER));
         queue.map_or(0, |block| block.bytes() / size_of::<u64>())
     }
 
-    /// Entries in the accept queue at the last look.
+    /// Returns the number of entries in the accept queue at the last look.
     pub fn accept_waiting(&self) -> usize {
         (self.accept_tail - self.accept_head) as usize
     }
 
-    /// Puts a connection into the accept queue. Its record is complete.
+    /// Puts a connection into the accept queue. Its record must be complete.
     pub fn accept_push(&mut self, connection: SocketId) -> Result<(), QueueFull> {
         if self.accept_waiting() >= self.accept_queue_max() {
             return Err(QueueFull);
@@ -792,8 +789,8 @@ impl HostRecord {
         Ok(())
     }
 
-    /// A connection that was taken out of the accept queue before the last look, and was not named
-    /// here before. The oldest first.
+    /// Returns the oldest connection that was taken out of the accept queue before the last look,
+    /// and that was not returned here before.
     pub fn accept_taken(&mut self) -> Option<SocketId> {
         if self.queue.len() > self.accept_waiting() {
             self.queue.pop_front()
@@ -802,13 +799,13 @@ impl HostRecord {
         }
     }
 
-    /// Connections that are still in the accept queue: they are reset when the listener closes.
+    /// Returns the connections in the accept queue, which are reset when the listener closes.
     pub fn accept_waiting_ids(&self) -> impl Iterator<Item = SocketId> + '_ {
         self.queue.iter().copied()
     }
 
-    /// Whom to send Ready, after all changes of a turn; no one if there were none. Who has asked
-    /// since the last change has seen it.
+    /// Returns the receivers of Ready after all changes of a turn; none if there were no changes. A
+    /// process that has requested a hint since the last change has seen the change.
     pub fn take_wanted(&mut self) -> Wanted {
         if std::mem::take(&mut self.is_untold) {
             self.record().take_wanted()
@@ -817,7 +814,8 @@ impl HostRecord {
         }
     }
 
-    /// What readiness depends on, as an application sees it that has read all errors.
+    /// Returns the values that readiness depends on, as for an application that has read all
+    /// errors.
     pub fn state(&self) -> Look {
         let is_listener = self.flags.has(Flags::LISTENER);
         Look {
@@ -842,13 +840,13 @@ impl HostRecord {
         }
     }
 
-    /// File bytes that the application says it has queued: not to be relied on.
+    /// Returns the file bytes that the application claims to have queued: not to be relied on.
     pub fn file_queued_by_app(&self) -> u64 {
         self.record().get(FILE_QUEUED)
     }
 
-    /// Ends the socket: processes that know its name find none from now on. Its blocks are to be
-    /// given back, and those who wait for it get a last Ready.
+    /// Ends the socket: processes with its ID find no socket from now on. Its blocks are to be
+    /// freed, and waiting processes get a last Ready.
     pub fn retire(mut self) -> Retired {
         self.record().set_release(STATE, 0);
         self.bump_edge();

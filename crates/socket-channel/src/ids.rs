@@ -1,55 +1,55 @@
-//! Names of what an application and the host stack share.
+//! IDs shared by an application and the host stack.
 
 use std::ops::RangeInclusive;
 
-/// An application: what one attachment was granted. The broker chooses it, and never reuses it.
+/// An application. The broker chooses the number, and never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AppId(pub u32);
 
 impl AppId {
-    /// The number among those of all applications of a file that this one has passed, by the number
-    /// that the broker has given it.
+    /// Returns the number, unique among all applications, of a file that this application has
+    /// passed, from the broker's number.
     pub const fn passed(self, file: u32) -> u64 {
         (self.0 as u64) << u32::BITS | file as u64
     }
 
-    /// These numbers of all files that it may pass.
+    /// Returns the numbers of all files that it may pass.
     pub const fn all_passed(self) -> RangeInclusive<u64> {
         self.passed(0)..=self.passed(u32::MAX)
     }
 
-    /// The application that has passed the file of such a number.
+    /// Returns the application that has passed the file with this number.
     pub const fn of_passed(number: u64) -> AppId {
         AppId((number >> u32::BITS) as u32)
     }
 }
 
-/// The channel of one process of an application. The broker chooses it, and never reuses it.
+/// Channel of one process of an application. The broker chooses the number, and never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelId(pub u32);
 
-/// A descriptor of an application, whose lifetime the kernel counts. The broker numbers them for
-/// each application from 0, and reuses no number.
+/// A descriptor of an application, whose lifetime the kernel tracks. The broker numbers them per
+/// application from 0, and reuses no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HandleId(pub u32);
 
-/// A socket: the place of its record in the segment, and a number that tells it from earlier ones
-/// of that place. The host stack chooses it.
+/// A socket: the place of its record in the segment, and a generation that distinguishes it from
+/// earlier sockets of the place. The host stack chooses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SocketId {
     /// Place of the record, from 0.
     pub index: u32,
-    /// Counts the sockets of a place, from 1. It may wrap, and passes over 0 then.
+    /// Number of the socket among those of its place, from 1. It may wrap, and skips 0.
     pub generation: u32,
 }
 
 impl SocketId {
-    /// The name as one word: never 0.
+    /// Encodes the ID as one word, never 0.
     pub const fn to_raw(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    /// The name that a word holds; `None` if its generation is 0.
+    /// Decodes an ID; `None` if its generation is 0.
     pub const fn from_raw(raw: u64) -> Option<SocketId> {
         let generation = (raw >> 32) as u32;
         if generation == 0 {
@@ -61,7 +61,7 @@ impl SocketId {
         })
     }
 
-    /// The name of the next socket at this place.
+    /// Returns the ID of the next socket at this place.
     pub const fn next_generation(self) -> SocketId {
         let generation = match self.generation.wrapping_add(1) {
             0 => 1,

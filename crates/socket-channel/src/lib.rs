@@ -1,25 +1,25 @@
-//! What an application and the host stack share: sockets in a segment of memory, and the messages
-//! that tell of them.
+//! Interface between an application and the host stack: sockets in a shared segment of memory, and
+//! messages about them.
 //!
 //! Readiness, bytes and the accept queue are in records and FIFOs of the segment; messages go
-//! through two rings for each process. Hints may be lost or come twice: the record is what counts.
-//! The host stack takes all that an application writes for untrusted, and resets a socket whose
-//! record makes no sense; no other socket notices.
+//! through two rings for each process. Hints may be lost or duplicated: the record is
+//! authoritative. The host stack trusts no data of an application, and resets a socket whose record
+//! is invalid; other sockets are not affected.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
-//! | [`ids`] | names of applications, channels, handles and sockets |
+//! | [`ids`] | IDs of applications, channels, handles and sockets |
 //! | [`segment`] | layout of the segment, from its limits |
-//! | `parts` | a segment that is mapped as it is used |
+//! | `parts` | a segment mapped on demand |
 //! | [`record`] | the words of a socket, its state and readiness, kicks and hints |
 //! | `fifo` | bytes in atomic words |
-//! | [`fifo_area`] | who has which piece of the FIFO area |
+//! | [`fifo_area`] | allocation of the FIFO area |
 //! | [`host_record`], [`app_record`] | a socket as each side sees it |
 //! | [`message`] | commands and events as bytes |
 //! | [`channel`] | a command ring, an event ring and their wake-ups |
 //! | [`outbox`] | events of the host stack that wait for room in a ring |
 //! | [`attach`] | packets between an application and the broker |
-//! | [`handle_name`] | names by which descriptors are recognised |
+//! | [`handle_name`] | names that identify descriptors |
 //! | `loom` | kicks, hints and the accept queue under the model checker |
 //!
 //! ```
@@ -62,7 +62,7 @@
 //! assert_eq!(&answer[..3], b"200");
 //! ```
 //!
-//! It touches its arguments and shared memory; it knows no policy and no clock.
+//! The crate uses its arguments and shared memory only; it has no policy and no clock.
 #![forbid(unsafe_code)]
 
 pub mod app_record;

@@ -5,7 +5,7 @@
 //! RUSTFLAGS="--cfg loom" cargo test --release -p splitway-socket-channel --lib
 //! ```
 //!
-//! A lost wake-up shows as a deadlock, a missing barrier as a wrong byte. A bell stands for the
+//! A lost wakeup shows as a deadlock, a missing barrier as a wrong byte. A bell stands for the
 //! rings, which have models of their own.
 
 use std::num::NonZeroU32;
@@ -26,11 +26,11 @@ const ID: SocketId = SocketId {
 };
 const CHANNEL: ChannelId = ChannelId(7);
 
-/// One word: what fills it is soon wrapped.
+/// One word, so that it wraps soon.
 const RX: Block = Block { word: 0, log2: 3 };
 const TX: Block = Block { word: 1, log2: 3 };
 
-/// What may take the place of either.
+/// Replacement for either block.
 const OTHER: Block = Block { word: 2, log2: 3 };
 
 /// Checks every execution with up to three preemptions; bugs of this kind need one or two.
@@ -47,7 +47,7 @@ fn connection() -> (Segment, HostRecord) {
     (segment, host)
 }
 
-/// What the host stack does until it has taken `bytes`: it looks only when it is kicked.
+/// Acts as the host stack until `bytes` are taken: looks only after a kick.
 fn take(host: &mut HostRecord, kick: &Notify, hint: &Notify, bytes: usize) -> Vec<u8> {
     let mut taken = Vec::new();
     while taken.len() < bytes {
@@ -300,7 +300,7 @@ fn an_acknowledgment_that_is_waited_for_is_heard_of() {
 fn each_connection_is_accepted_once() {
     check(|| {
         let segment = Segment::for_model(1);
-        // A queue of one word: it is written over at once.
+        // A queue of one word, which is overwritten at once.
         let mut host = HostRecord::new(&segment, ID, Flags::LISTENER, Some(RX), None);
         let connection = |index| SocketId {
             index,

@@ -1,13 +1,13 @@
-//! Commands of an application and events of the host stack, as bytes.
+//! Encoding of an application's commands and the host stack's events.
 //!
 //! Each message is a record of fixed size, little-endian; a path follows its record. It begins with
 //! its kind and with the number of the request that it makes or answers:
 //!
-//! | Offset | Bytes | What |
+//! | Offset | Bytes | Content |
 //! |---|---|---|
 //! | 0 | 1 | kind: commands 1–22, events 129–132 |
 //! | 1 | 3 | small numbers of the kind, or zero |
-//! | 4 | 4 | request, chosen by the application, or number of a mark; zero where there is neither |
+//! | 4 | 4 | request, chosen by the application, or number of a mark; otherwise zero |
 //!
 //! Decoding accepts exactly what encoding produces.
 
@@ -31,7 +31,7 @@ pub const EVENT_BYTES_MAX: usize = size_of::<InfoRecord>();
 /// Congestion controls, by the names of tcp(7), in the order of their codes.
 pub const CONGESTIONS: [&str; 3] = ["reno", "cubic", "bbr"];
 
-/// The bytes are no message.
+/// The bytes are no valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -54,15 +54,15 @@ macro_rules! numbered {
         }
 
         impl $name {
-            /// All of them.
+            /// All values.
             pub const ALL: &[$name] = &[$($name::$variant,)*];
 
-            /// As messages hold it.
+            /// Returns the code in messages.
             pub const fn code(self) -> $number {
                 self as $number
             }
 
-            /// What a message holds.
+            /// Returns the value of a code.
             pub const fn from_code(code: $number) -> Option<$name> {
                 match code {
                     $($value => Some($name::$variant),)*
@@ -84,7 +84,7 @@ numbered! {
 }
 
 numbered! {
-    /// What is shut down.
+    /// Directions to shut down.
     How: u8 {
         /// `SHUT_RD`.
         Read = 1,
@@ -96,7 +96,7 @@ numbered! {
 }
 
 numbered! {
-    /// An option of a socket. Values are as Linux has them but for the units in the names.
+    /// Socket options. Values are those of Linux, with the units in the names.
     SocketOption: u8 {
         /// `TCP_NODELAY`.
         NoDelay = 1,
@@ -118,13 +118,13 @@ numbered! {
         QuickAck = 9,
         /// `TCP_DEFER_ACCEPT`, in seconds.
         DeferAcceptSeconds = 10,
-        /// `SO_RCVBUF`, in bytes, as it was asked for.
+        /// `SO_RCVBUF`, in bytes, as set.
         ReceiveBufferBytes = 11,
-        /// `SO_SNDBUF`, in bytes, as it was asked for.
+        /// `SO_SNDBUF`, in bytes, as set.
         SendBufferBytes = 12,
-        /// `TCP_CONGESTION`: a place in [`CONGESTIONS`].
+        /// `TCP_CONGESTION`: an index into [`CONGESTIONS`].
         Congestion = 13,
-        /// `TCP_MAXSEG`, in bytes; to set before there is a connection, 0 for none.
+        /// `TCP_MAXSEG`, in bytes; set before there is a connection, 0 for none.
         MaxSegmentBytes = 14,
         /// `TCP_NOTSENT_LOWAT`, in bytes.
         NotSentLowWaterBytes = 15,
@@ -138,7 +138,7 @@ numbered! {
         SetupOffload = 19,
         /// `SW_TEARDOWN_OFFLOAD`.
         TeardownOffload = 20,
-        /// `TCP_FASTOPEN`: how many connections may wait with text of their SYNs; 0: none.
+        /// `TCP_FASTOPEN`: number of connections that may wait with data in their SYNs; 0: off.
         FastOpenQueue = 21,
         /// `IP_TOS`.
         TypeOfService = 22,
@@ -150,19 +150,19 @@ numbered! {
 numbered! {
     /// An end of a connection.
     Side: u8 {
-        /// This one: getsockname(2).
+        /// The local end: getsockname(2).
         Local = 1,
-        /// The other: getpeername(2).
+        /// The remote end: getpeername(2).
         Peer = 2,
     }
 }
 
-/// How an address is bound: a set of bits.
+/// Set of flags for Bind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BindFlags(u8);
 
 impl BindFlags {
-    /// None of them.
+    /// The empty set.
     pub const NONE: BindFlags = BindFlags(0);
     /// `SO_REUSEADDR`.
     pub const REUSE_ADDR: BindFlags = BindFlags(1);
@@ -173,38 +173,38 @@ impl BindFlags {
 
     const ALL: u8 = 7;
 
-    /// Both sets.
+    /// Returns the union.
     pub const fn with(self, other: BindFlags) -> BindFlags {
         BindFlags(self.0 | other.0)
     }
 
-    /// True if all of `flags` are set.
+    /// Reports whether all of `flags` are set.
     pub const fn has(self, flags: BindFlags) -> bool {
         self.0 & flags.0 == flags.0
     }
 }
 
-/// What an application asks of the host stack.
+/// Command of an application to the host stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
-    /// Makes a socket for a handle. The Answer names it.
+    /// Makes a socket for a handle. The Answer has its ID.
     Open {
         /// Echoed in the Answer.
         request: u32,
-        /// The descriptor that it lives as long as.
+        /// Descriptor that determines its lifetime.
         handle: HandleId,
-        /// Of its addresses.
+        /// Family of its addresses.
         family: Family,
     },
-    /// Binds a socket; port 0 is any. The record says where, before the Answer.
+    /// Binds a socket; port 0 is any. The record has the address before the Answer.
     Bind {
         /// Echoed in the Answer.
         request: u32,
         /// The socket.
         socket: SocketId,
-        /// To what.
+        /// Address to bind.
         address: SocketAddr,
-        /// How.
+        /// Flags of the binding.
         flags: BindFlags,
     },
     /// Makes a bound socket a listener.
@@ -213,34 +213,34 @@ pub enum Command<'a> {
         request: u32,
         /// The socket.
         socket: SocketId,
-        /// Connections that may wait, at most.
+        /// Most connections that may wait.
         backlog: u32,
     },
-    /// Makes a connection, or a listener, a socket that is neither: connect(2) to `AF_UNSPEC`. The
-    /// sender has both locks of the socket.
+    /// Disconnects a connection or a listener: connect(2) to `AF_UNSPEC`. The sender has both locks
+    /// of the socket.
     Disconnect {
         /// Echoed in the Answer.
         request: u32,
         /// The socket.
         socket: SocketId,
     },
-    /// Opens a connection. The Answer says that it has begun; the record says how it went.
+    /// Opens a connection. The Answer reports the start; the record reports the result.
     Connect {
         /// Echoed in the Answer.
         request: u32,
         /// The socket.
         socket: SocketId,
-        /// To whom.
+        /// Address of the peer.
         address: SocketAddr,
     },
-    /// A connection that was taken out of an accept queue belongs to a handle now. No Answer.
+    /// Gives a handle to a connection that was taken out of an accept queue. No Answer.
     Accept {
         /// The connection.
         socket: SocketId,
-        /// The descriptor that it lives as long as.
+        /// Descriptor that determines its lifetime.
         handle: HandleId,
     },
-    /// Look at what was written and read. No Answer.
+    /// Announces that bytes were written or read. No Answer.
     Kick {
         /// The socket.
         socket: SocketId,
@@ -249,11 +249,11 @@ pub enum Command<'a> {
     Shutdown {
         /// The socket.
         socket: SocketId,
-        /// Which.
+        /// Direction.
         how: How,
-        /// Its number among the marks of the stream, unless reading alone ends.
+        /// Number among the marks of the stream; unused if only reading ends.
         mark: u32,
-        /// Position in the tx FIFO up to which bytes are still to go.
+        /// Position in the tx FIFO up to which bytes are still sent.
         at: u64,
     },
     /// Sets an option.
@@ -262,175 +262,174 @@ pub enum Command<'a> {
         request: u32,
         /// The socket.
         socket: SocketId,
-        /// Which.
+        /// Option to set.
         option: SocketOption,
-        /// To what.
+        /// Value to set.
         value: u64,
     },
-    /// Asks for the value of an option.
+    /// Requests the value of an option.
     GetOption {
         /// Echoed in the Answer.
         request: u32,
         /// The socket.
         socket: SocketId,
-        /// Which.
+        /// Requested option.
         option: SocketOption,
     },
-    /// Asks for `TCP_INFO`. An Info answers, or an Answer with an error.
+    /// Requests `TCP_INFO`. An Info answers, or an Answer with an error.
     GetInfo {
         /// Echoed in the Answer.
         request: u32,
         /// The socket.
         socket: SocketId,
     },
-    /// The last descriptor of a handle is closed: the same as its hang-up, but sooner. No Answer.
+    /// Reports the close of a handle's last descriptor ahead of its hang-up. No Answer.
     Close {
         /// The handle.
         handle: HandleId,
     },
-    /// Opens a file of the NIC stack. The Answer names its socket; the record says how it went.
+    /// Opens a file of the NIC stack. The Answer has its socket; the record reports the result.
     OpenFile {
         /// Echoed in the Answer.
         request: u32,
-        /// The descriptor that it lives as long as.
+        /// Descriptor that determines its lifetime.
         handle: HandleId,
-        /// Below the root; at most [`PATH_BYTES_MAX`] bytes.
+        /// Path below the root; at most [`PATH_BYTES_MAX`] bytes.
         path: &'a [u8],
     },
-    /// Opens a file of which the application has passed a descriptor. The Answer names its socket;
-    /// the record says how it went.
+    /// Opens a file whose descriptor the application has passed. The Answer has its socket; the
+    /// record reports the result.
     OpenPassed {
         /// Echoed in the Answer.
         request: u32,
-        /// The descriptor that it lives as long as.
+        /// Descriptor that determines its lifetime.
         handle: HandleId,
-        /// The number that the broker has given the descriptor.
+        /// The broker's number of the descriptor.
         file: u32,
     },
     /// Queues a range of a file. No Answer.
     SendFile {
         /// The connection.
         socket: SocketId,
-        /// The file, whose opening may not be over.
+        /// The file; its opening may still be in progress.
         file: SocketId,
-        /// Where it begins in the file, in bytes.
+        /// Start of the range in the file, in bytes.
         offset: u64,
-        /// How long it is, in bytes.
+        /// Length of the range, in bytes.
         len: u64,
-        /// Its number among the marks of the stream.
+        /// Number among the marks of the stream.
         mark: u32,
-        /// Position in the tx FIFO behind which it goes.
+        /// Position in the tx FIFO that precedes the range.
         at: u64,
     },
-    /// Look at what was written and read, as with a Kick; the Answer comes when that is done.
+    /// Does the same as a Kick; the Answer follows the host stack's look.
     Look {
         /// Echoed in the Answer.
         request: u32,
         /// The socket.
         socket: SocketId,
     },
-    /// Asks for bytes that are held. They are in the rx FIFO before the Answer.
+    /// Requests held bytes. They are in the rx FIFO before the Answer.
     Receive {
         /// Echoed in the Answer.
         request: u32,
         /// The connection.
         socket: SocketId,
-        /// How many the rx FIFO is to have, at most.
+        /// Number of bytes that the rx FIFO should have, at most.
         bytes: u64,
     },
-    /// Asks for room in the tx FIFO, or for one if there is none. It is there before the Answer, if
-    /// not for all of the bytes.
+    /// Requests room in the tx FIFO, or a tx FIFO if there is none. The room is there before the
+    /// Answer, but may not suffice for all bytes.
     Room {
         /// Echoed in the Answer.
         request: u32,
         /// The connection.
         socket: SocketId,
-        /// How many are to be written.
+        /// Number of bytes to be written.
         bytes: u64,
     },
-    /// Asks for a connection that a listener holds, for a handle. The Answer names it: EAGAIN if
+    /// Requests a held connection of a listener, for a handle. The Answer has its ID; EAGAIN if
     /// there is none.
     AcceptNext {
         /// Echoed in the Answer.
         request: u32,
         /// The listener.
         socket: SocketId,
-        /// The descriptor that the connection lives as long as.
+        /// Descriptor that determines the connection's lifetime.
         handle: HandleId,
     },
-    /// Asks for an address of a connection, which the record has before the Answer.
+    /// Requests an address of a connection, which the record has before the Answer.
     GetAddress {
         /// Echoed in the Answer.
         request: u32,
         /// The connection.
         socket: SocketId,
-        /// Whose.
+        /// End of the connection.
         side: Side,
     },
-    /// Asks which socket a handle belongs to: its descriptor came from another process image. The
-    /// Answer names it: EBADF if there is no such handle, EAGAIN if it has no socket.
+    /// Requests the socket of a handle whose descriptor came from another process image. The Answer
+    /// has its ID; EBADF if there is no such handle, EAGAIN if it has no socket.
     LookUp {
         /// Echoed in the Answer.
         request: u32,
         /// The handle.
         handle: HandleId,
     },
-    /// Has a NIC stack join two connections. The sender has both locks of both. The Answer says
-    /// that it has begun; the records say how it goes.
+    /// Joins two connections in a NIC stack. The sender has both locks of both. The Answer reports
+    /// the start; the records report the progress.
     Splice {
         /// Echoed in the Answer.
         request: u32,
-        /// One of them.
+        /// First connection.
         first: SocketId,
-        /// The other.
+        /// Second connection.
         second: SocketId,
-        /// They end when nothing has passed for so long, in milliseconds; 0: they do not.
+        /// Idle time after which they end, in milliseconds; 0: no limit.
         idle_ms: u32,
-        /// They end so long after they were joined, in milliseconds; 0: they do not.
+        /// Time from the join after which they end, in milliseconds; 0: no limit.
         life_ms: u32,
     },
-    /// Has the two connections of a splice, of which this is one, given back. The records say when
-    /// that is so.
+    /// Requests the return of both connections of a splice. The records report the return.
     Unsplice {
         /// Echoed in the Answer.
         request: u32,
-        /// The connection.
+        /// Either connection of the splice.
         socket: SocketId,
     },
 }
 
-/// What the host stack tells an application.
+/// Event of the host stack to an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Answers a command.
     Answer {
-        /// That of the command.
+        /// Request number of the command.
         request: u32,
-        /// Why it failed: an `errno`; 0 if it did not.
+        /// Error of the command: an `errno`; 0 if it succeeded.
         errno: u32,
-        /// The socket that it made.
+        /// Socket that the command made or requested.
         socket: Option<SocketId>,
-        /// The value that it asked for.
+        /// Value that the command requested.
         value: u64,
     },
-    /// A hint: a record has changed.
+    /// Hints that a record has changed.
     Ready {
-        /// Whose.
+        /// Socket of the record.
         socket: SocketId,
     },
-    /// Hints were lost: any record may have changed.
+    /// Reports lost hints: any record may have changed.
     ScanAll,
     /// Answers GetInfo.
     Info {
-        /// That of the command.
+        /// Request number of the command.
         request: u32,
-        /// What was asked for.
+        /// The requested information.
         info: Info,
     },
 }
 
-/// What `TCP_INFO` says: fields of Linux's `struct tcp_info`, by the same names. Times are in
-/// microseconds, windows in segments.
+/// `TCP_INFO`: fields of Linux's `struct tcp_info`, by the same names. Times are in microseconds,
+/// windows in segments.
 #[derive(
     FromBytes,
     IntoBytes,
@@ -517,7 +516,7 @@ const READY: u8 = 130;
 const SCAN_ALL: u8 = 131;
 const INFO: u8 = 132;
 
-/// What every message begins with.
+/// Head of every message.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 struct Head {
@@ -905,7 +904,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// The command that bytes say.
+    /// Decodes a command.
     pub fn decode(message: &'a [u8]) -> Result<Command<'a>, Malformed> {
         let (head, _) = Head::ref_from_prefix(message).map_err(|_| Malformed)?;
         let request = head.request.get();
@@ -1164,7 +1163,7 @@ impl Event {
         }
     }
 
-    /// The event that bytes say.
+    /// Decodes an event.
     pub fn decode(message: &[u8]) -> Result<Event, Malformed> {
         let (head, _) = Head::ref_from_prefix(message).map_err(|_| Malformed)?;
         let request = head.request.get();

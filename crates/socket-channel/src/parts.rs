@@ -1,7 +1,7 @@
-//! A memory file that is mapped in parts, each when it is used first: for a process whose address
-//! space is limited (`RLIMIT_AS`), which the whole file would not fit into.
+//! A memory file that is mapped in parts, each at its first use: for a process with a limited
+//! address space (`RLIMIT_AS`), into which the whole file does not fit.
 //!
-//! A part stays mapped as long as this lives, so that what it holds may be borrowed.
+//! A part stays mapped as long as this lives, so that its words may be borrowed.
 
 use std::io;
 use std::ops::Range;
@@ -20,15 +20,15 @@ const PART_WORDS: usize = (256 << 10) / WORD_BYTES;
 pub(crate) struct Parts {
     file: OwnedFd,
     words: usize,
-    /// Where parts are counted from in each of two regions: the beginning, and here.
+    /// Start of the second of two regions, from which its parts are counted; the first starts at 0.
     second: usize,
     parts: [Box<[OnceLock<Mapping>]>; 2],
-    /// What does not lie within one part.
+    /// Mappings of ranges that cross parts.
     large: OnceLock<Box<Large>>,
     is_short: AtomicBool,
 }
 
-/// A link of a list that only grows.
+/// Node of a list that only grows.
 #[derive(Debug)]
 struct Large {
     range: Range<usize>,
@@ -37,7 +37,7 @@ struct Large {
 }
 
 impl Parts {
-    /// Those of a file of `words` words, in two regions: the second begins a page.
+    /// Prepares a file of `words` words in two regions: the second starts a page.
     pub(crate) fn new(file: OwnedFd, words: usize, second: usize) -> Parts {
         let parts = |words: usize| {
             let count = words.div_ceil(PART_WORDS);
@@ -53,22 +53,22 @@ impl Parts {
         }
     }
 
-    /// The file.
+    /// Returns the file.
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// True once a part could not be mapped.
+    /// Reports whether a part could not be mapped.
     pub(crate) fn is_short(&self) -> bool {
         self.is_short.load(Ordering::Relaxed)
     }
 
-    /// Some words; `None` if they are not in the file, or cannot be mapped.
+    /// Returns a range of words; `None` if it is outside the file, or cannot be mapped.
     pub(crate) fn get(&self, range: Range<usize>) -> Option<&[AtomicU64]> {
         self.map(range).ok()
     }
 
-    /// The same, with the reason.
+    /// Returns a range of words, or the error.
     pub(crate) fn map(&self, range: Range<usize>) -> io::Result<&[AtomicU64]> {
         if range.is_empty() || range.end > self.words {
             return Err(io::ErrorKind::InvalidInput.into());

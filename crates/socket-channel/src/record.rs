@@ -1,9 +1,9 @@
-//! What is shared of a socket: a record of [`RECORD_WORDS`] words in the segment.
+//! Shared state of a socket: a record of [`RECORD_WORDS`] words in the segment.
 //!
-//! Positions are total counts of bytes or entries since the socket was made, or disconnected. They
+//! Positions are total counts of bytes or entries since the socket was made or disconnected. They
 //! only grow.
 //!
-//! | Word | Written by | What |
+//! | Word | Written by | Content |
 //! |---|---|---|
 //! | 0 | host | `STATE`: generation << 32, [`Flags`]; stored last |
 //! | 1 | host | `ERROR`: number of the error << 32, errno |
@@ -11,18 +11,18 @@
 //! | 3 | host | `TX_HEAD`: bytes taken out of the tx FIFO |
 //! | 4 | host | `FILE_LIMIT`: file bytes that may have been queued |
 //! | 5 | host | `EDGE`: grows with each change of readiness |
-//! | 6 | host | `HELD`: bytes, or connections, that the host stack holds until it is asked |
-//! | 7 | host | `TX_LIMIT`: bytes of the tx FIFO that are used; 0: all |
+//! | 6 | host | `HELD`: bytes, or connections, that the host stack holds until a request |
+//! | 7 | host | `TX_LIMIT`: usable bytes of the tx FIFO; 0: all |
 //! | 8, 9 | host | `RX_FIFO`, `TX_FIFO`: first word in the FIFO area << 8, log2 of the bytes |
 //! | 10 | host | `RX_ALARM`: kick when `RX_HEAD` passes this |
 //! | 11 | host | `ACKED`: bytes of the stream that the peer has acknowledged |
 //! | 12 | host | `ACCEPT_TAIL`: entries put into the accept queue |
-//! | 13 | host | `DISCONNECTS`: how often the socket was disconnected |
-//! | 14 | host | `TX_MAX`: bytes up to which the tx FIFO grows when a Room asks for that |
+//! | 13 | host | `DISCONNECTS`: number of disconnects |
+//! | 14 | host | `TX_MAX`: bytes up to which the tx FIFO grows at a Room |
 //! | 16–18 | host | `LOCAL`: family << 48, port << 32, scope; then 16 bytes of address |
 //! | 19–21 | host | `PEER`: the same |
 //! | 22–27 | host | `FILE_META`: size, mtime in ns, ctime in ns, inode, device, bit 0: weak |
-//! | 28–31 | host | `OPTIONS`: values of options, if it tells them: see [`OPTION_PLACES`] |
+//! | 28–31 | host | `OPTIONS`: values of options, if published: see [`OPTION_PLACES`] |
 //! | 32 | application | `RX_HEAD`: bytes taken out of the rx FIFO |
 //! | 33 | application | `TX_TAIL`: bytes put into the tx FIFO |
 //! | 34 | both | `KICKED`: 1 while a Kick is on its way |
@@ -32,103 +32,100 @@
 //! | 38 | application | `TX_MARKS`: marks put between the bytes of the tx FIFO |
 //! | 39 | both | `TX_BLOCKED`: 1 while a writer waits for room in the tx FIFO or for file bytes |
 //! | 40 | application | `RX_LOCK`: the thread that has it |
-//! | 41 | both | `TX_LOCK`: the same; [`LOCKED_BY_HOST`] while the host stack replaces the tx FIFO |
+//! | 41 | both | `TX_LOCK`: the same; [`LOCKED_BY_HOST`] while the host replaces the tx FIFO |
 //! | 42 | application | `APP_FLAGS`: free for the application |
-//! | 43 | application | `TX_MORE`: more follows on the bytes up to here; bit 63: the last mark ends it |
+//! | 43 | application | `TX_MORE`: more follows the bytes up to here; bit 63: until the last mark |
 //! | 44 | application | `ACCEPT_HEAD`: entries taken out of the accept queue |
 //! | 45 | both | `ACK_ALARM`: `EDGE` grows when `ACKED` reaches this; 0: it does not |
 //! | 46 | application | `RX_LOWAT`: bytes from which the socket is readable; 0: any |
-//! | 48 | host | `SPLICE`: number of its last news << 32, [`SpliceStage`] << 16, errno |
+//! | 48 | host | `SPLICE`: number of its last report << 32, [`SpliceStage`] << 16, errno |
 //! | 49 | host | `SPLICE_IN`: bytes that have come from the peer and passed to the other socket |
 //! | 50 | host | `SPLICE_OUT`: bytes that have passed from the other socket to the peer |
-//! | 51 | application | `SPLICE_SEEN`: number of the last news that was reported |
-//! | 52 | application | `SPLICE_TAKEN`: one more than the bytes of `SPLICE_IN` that it has taken note of; 0: it takes none; bit 63: it wants the connection back |
+//! | 51 | application | `SPLICE_SEEN`: number of the last report that was read |
+//! | 52 | application | `SPLICE_TAKEN`: 1 + accounted bytes; 0: off; bit 63: return requested |
 //!
-//! Those of a request and its answer are in four cache lines.
+//! The words of a request and its answer are in four cache lines.
 //!
-//! For a listener, `RX_FIFO` is the accept queue: a power of two of words, each the name of a
-//! socket.
+//! For a listener, `RX_FIFO` is the accept queue: a power of two of words, each the ID of a socket.
 //!
 //! # Kicks
 //!
-//! An application moves its index, and then swaps 1 into `KICKED`; only if that was 0 it sends a
-//! Kick. The host stack stores 0 before it looks at the indices. A sequentially consistent fence
-//! between the two steps, on both sides, makes it impossible that both come too early. A process
-//! that dies before it sends the Kick leaves the 1 there, so the host stack looks at all sockets of
-//! an application when one of its channels ends.
+//! An application moves its index, and then swaps 1 into `KICKED`; it sends a Kick only if the old
+//! value was 0. The host stack stores 0 before it reads the indices. A sequentially consistent
+//! fence between the two steps, on both sides, excludes that both sides miss the other's write. A
+//! process that dies before it sends the Kick leaves the 1 there, so the host stack examines all
+//! sockets of an application when one of its channels ends.
 //!
 //! After reading, an application kicks only if its index passes `RX_ALARM`: the event index of
-//! VIRTIO 1.2 §2.7.10, which costs nothing while all that arrives fits.
+//! VIRTIO 1.2 §2.7.10, which costs nothing while all received bytes fit.
 //!
 //! # Modes
 //!
-//! Where a mode is off, the host stack holds what it would hand over: bytes until a Receive, and
-//! connections until an AcceptNext. `HELD` says how much, and counts as what is there, so readiness
-//! is the same in all modes. `LOCAL`, `PEER` and `OPTIONS` of a connection are empty until they are
-//! asked for.
+//! If a mode is off, the host stack holds bytes until a Receive, and connections until an
+//! AcceptNext. `HELD` is their number and counts as available, so readiness is the same in all
+//! modes. `LOCAL`, `PEER` and `OPTIONS` of a connection are empty until they are requested.
 //!
 //! # Marks
 //!
-//! Ranges of files, and the end of the stream, have places between the bytes of the tx FIFO, and
-//! come as commands. An application counts each in `TX_MARKS` before it writes what follows. As
-//! long as the host stack has not had as many marks, it takes no bytes that are new to it: they may
-//! be behind one that is still on its way.
+//! File ranges, and the end of the stream, have places between the bytes of the tx FIFO, and come
+//! as commands. An application counts each in `TX_MARKS` before it writes the bytes that follow.
+//! While the host stack has received fewer marks, it takes no new bytes: they may be behind a mark
+//! that is still on its way.
 //!
 //! # Blocks
 //!
 //! A connection has no FIFO before the first byte in that direction, and the host stack takes back
-//! those of connections that are idle. A position does not depend on the size of a FIFO, so one can
-//! take the place of another.
+//! the FIFOs of idle connections. Positions do not depend on the size of a FIFO, so one FIFO can
+//! replace another.
 //!
-//! The rx FIFO is replaced only while it is empty. A reader looks for it, with the lock, only after
-//! it has seen that the head is behind the tail; the host stack replaces it only after it has seen
-//! that they are equal, and from that to the next byte no reader looks for it.
+//! The rx FIFO is replaced only while it is empty. A reader, with the lock, loads `RX_FIFO` only
+//! after it has seen the head behind the tail; the host stack replaces the FIFO only after it has
+//! seen them equal, and until the next byte no reader loads it.
 //!
-//! The tx FIFO is replaced by the host stack with `TX_LOCK`, which it only tries to take: as long
-//! as a writer has it, the FIFO stays. What is queued is copied into the new one. A writer that
-//! finds none, or too little room, sends a Room without the lock, and looks again at the answer.
-//! So a program that keeps the lock, or dies with it, keeps its own memory and delays no one. Who
-//! finds [`LOCKED_BY_HOST`] tries again: it is there for no longer than a copy takes.
+//! The host stack replaces the tx FIFO with `TX_LOCK`, for which it never waits: while a writer has
+//! the lock, the FIFO stays. Queued bytes are copied into the new one. A writer that finds no FIFO,
+//! or too little room, sends a Room without the lock, and looks again at the Answer. So a program
+//! that keeps the lock, or dies with it, keeps its own memory and delays no other. A process that
+//! finds [`LOCKED_BY_HOST`] retries: the host holds the lock only for a copy.
 //!
 //! # Disconnecting
 //!
-//! A socket that is connected no more may be connected again. The host stack then sets all
-//! positions to zero, those of the application too, whose process has both locks meanwhile; a
-//! process that accepts, which takes no lock, finds the entry that it wants already taken. Before
-//! all that, it counts in `DISCONNECTS`: a position means nothing once that has grown.
+//! A disconnected socket may be connected again. The host stack sets all positions to zero,
+//! including those of the application, whose process has both locks meanwhile; a concurrent accept,
+//! which takes no lock, finds its entry already taken. Before that, the host stack increments
+//! `DISCONNECTS`: a position read before an increment is void.
 //!
 //! # Room
 //!
-//! `EDGE` does not grow with `TX_HEAD` and `FILE_LIMIT`: most writers have room all the time. One
+//! `EDGE` does not grow with `TX_HEAD` and `FILE_LIMIT`: most writers always have room. A writer
 //! that finds too little writes 1 into `TX_BLOCKED` and looks once more, as Linux sets
-//! `SOCK_NOSPACE`. The host stack moves its index, and if there is a 1 and room, it takes that away
-//! and lets `EDGE` grow. The same fence stands between the two steps, on both sides.
+//! `SOCK_NOSPACE`. The host stack moves its index; if there is a 1 and enough room, it stores 0 and
+//! lets `EDGE` grow. The same fence stands between the two steps, on both sides.
 //!
 //! # Acknowledgments
 //!
-//! An application that waits for one writes the position into `ACK_ALARM`, unless an earlier one is
-//! there, and then looks at `ACKED`. The host stack moves `ACKED`, and then takes an alarm away
-//! that it has reached. The same fence stands between the two steps, on both sides.
+//! An application that waits for an acknowledgment writes the position into `ACK_ALARM`, unless an
+//! earlier one is there, and then reads `ACKED`. The host stack moves `ACKED`, and then clears an
+//! alarm that it has reached. The same fence stands between the two steps, on both sides.
 //!
 //! # Splices
 //!
 //! While a socket is part of a splice, [`Flags::SPLICED`] is set: the application neither reads nor
-//! writes, and the host stack moves `RX_HEAD` as it moves what is unread to the other socket. The
-//! process that asks for it has both locks of both sockets until the answer. `SPLICE_IN` and
-//! `SPLICE_OUT` are counted from there on; they are those of the end, or of the return, once
-//! `SPLICE` says so.
+//! writes, and the host stack moves `RX_HEAD` as it moves unread bytes to the other socket. The
+//! requesting process has both locks of both sockets until the Answer. `SPLICE_IN` and `SPLICE_OUT`
+//! are counted from there on; they are final once `SPLICE` reports the end or the return.
 //!
-//! A library can act as if the program had the bytes that pass. It writes 1 into `SPLICE_TAKEN`
-//! before it asks for the splice, and moves it on as the program takes bytes that it never sees:
-//! while `SPLICE_IN` is ahead, the socket is readable. It is writable as well, for a program may
-//! wait for that before it passes on what it has taken; until it sends bytes of its own, for which
-//! it wants the connection back.
+//! A library can act as if the program moved the bytes. It writes 1 into `SPLICE_TAKEN` before it
+//! requests the splice, and adds the bytes that the program accounts for without seeing them: while
+//! `SPLICE_IN` is ahead, the socket is readable. It is writable as well, since a program may wait
+//! for that before it passes bytes on; until the program sends bytes of its own, for which the
+//! library requests the connection's return.
 //!
 //! # Hints
 //!
-//! An application that finds nothing to do writes its channel into `WANTS` and looks once more. The
-//! host stack changes the record, swaps 0 into `WANTS`, and sends Ready to whom it names. The same
-//! fence stands between the two steps, on both sides.
+//! An application that finds no work writes its channel into `WANTS` and looks once more. The host
+//! stack changes the record, swaps 0 into `WANTS`, and sends Ready to the channel found there. The
+//! same fence stands between the two steps, on both sides.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::ops::{BitOr, BitOrAssign, Sub};
@@ -181,19 +178,19 @@ pub(crate) const SPLICE_OUT: usize = 50;
 pub(crate) const SPLICE_SEEN: usize = 51;
 pub(crate) const SPLICE_TAKEN: usize = 52;
 
-/// Of `SPLICE_TAKEN`: the connection is to come back.
+/// Bit of `SPLICE_TAKEN`: the connection's return is requested.
 pub(crate) const SPLICE_WANTED_BACK: u64 = 1 << 63;
 
-/// The owner of `TX_LOCK` that is no thread: the host stack.
+/// Owner of `TX_LOCK` that is no thread: the host stack.
 pub const LOCKED_BY_HOST: u32 = u32::MAX;
 
-/// Of `TX_MORE`.
+/// Bit of `TX_MORE`.
 pub(crate) const MORE_ENDS_WITH_MARK: u64 = 1 << 63;
 
-/// No index ever passes this.
+/// Value that no index ever passes.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// What the peer has written makes no sense. The socket is unusable; no other is.
+/// The peer's words are invalid. Only this socket is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nonsense;
 
@@ -210,9 +207,9 @@ impl std::error::Error for Nonsense {}
 pub struct Flags(pub u32);
 
 impl Flags {
-    /// Kind: a connection, or what may become one.
+    /// Kind: a connection, or a socket that may become one.
     pub const STREAM: Flags = Flags(1);
-    /// Kind: it has an accept queue.
+    /// Kind: a listener, which has an accept queue.
     pub const LISTENER: Flags = Flags(2);
     /// Kind: a file of the NIC stack.
     pub const FILE: Flags = Flags(4);
@@ -220,34 +217,34 @@ impl Flags {
     pub const CONNECTING: Flags = Flags(8);
     /// The connection is established, or was.
     pub const CONNECTED: Flags = Flags(16);
-    /// The peer has finished: the stream ends with what is in the rx FIFO.
+    /// The peer has finished: the stream ends with the bytes in the rx FIFO.
     pub const PEER_FINISHED: Flags = Flags(32);
-    /// The host stack has taken a shutdown for writing.
+    /// The host stack has executed a shutdown for writing.
     pub const SHUT_WRITE: Flags = Flags(64);
-    /// `ERROR` says why the connection, or the opening of the file, has failed.
+    /// The connection, or the opening of the file, has failed; `ERROR` has the reason.
     pub const FAILED: Flags = Flags(128);
-    /// Nothing will come or go any more.
+    /// Both directions have ended.
     pub const CLOSED: Flags = Flags(256);
-    /// The file is open and `FILE_META` is there.
+    /// The file is open and `FILE_META` is valid.
     pub const FILE_OPEN: Flags = Flags(512);
-    /// The host stack serves this application no more.
+    /// The host stack no longer serves this application.
     pub const DETACHED: Flags = Flags(1024);
-    /// The peer is on the same stack: the connection takes no ranges of files.
+    /// The peer is on the same stack: the connection takes no file ranges.
     pub const LOOPED: Flags = Flags(2048);
-    /// It has bound an address.
+    /// The socket has bound an address.
     pub const BOUND: Flags = Flags(4096);
-    /// The peer has finished. Bytes before that may still be held: [`Flags::PEER_FINISHED`] follows
-    /// when all are in the rx FIFO, and readiness waits for that.
+    /// The peer has finished. Earlier bytes may still be held: [`Flags::PEER_FINISHED`] follows
+    /// when all are in the rx FIFO, and readiness waits for it.
     pub const FIN_RECEIVED: Flags = Flags(8192);
-    /// It is part of a splice, or about to be: a NIC stack moves its bytes.
+    /// The socket is part of a splice, or about to be: a NIC stack moves its bytes.
     pub const SPLICED: Flags = Flags(16_384);
 
-    /// True if all of `flags` are set.
+    /// Reports whether all of `flags` are set.
     pub const fn has(self, flags: Flags) -> bool {
         self.0 & flags.0 == flags.0
     }
 
-    /// True if nothing will come or go any more.
+    /// Reports whether the socket is closed, failed or detached.
     pub const fn is_over(self) -> bool {
         self.has(Flags::CLOSED) || self.has(Flags::FAILED) || self.has(Flags::DETACHED)
     }
@@ -273,19 +270,19 @@ impl Sub for Flags {
     }
 }
 
-/// What has become of a socket's last splice.
+/// Stage of a socket's last splice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SpliceStage {
-    /// There was none.
+    /// There was no splice.
     #[default]
     None,
-    /// It is being joined with the other socket.
+    /// The socket is being joined with the other.
     Joining,
     /// A NIC stack moves its bytes.
     Joined,
-    /// It is the application's again.
+    /// The application has the socket again.
     Returned,
-    /// It has ended, and so have both connections.
+    /// The splice has ended, and so have both connections.
     Ended,
 }
 
@@ -315,28 +312,28 @@ impl SpliceStage {
 /// A socket's last splice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpliceState {
-    /// How far it has come.
+    /// Stage of the splice.
     pub stage: SpliceStage,
-    /// Why it was not joined, or has ended: an `errno`; 0 where there is nothing wrong.
+    /// Reason for a failed join or for the end: an `errno`; 0 if there was no error.
     pub errno: u16,
-    /// Bytes that have come from the peer and passed to the other socket.
+    /// Bytes received from the peer and passed to the other socket.
     pub in_bytes: u64,
-    /// Bytes that have passed from the other socket to the peer.
+    /// Bytes passed from the other socket to the peer.
     pub out_bytes: u64,
 }
 
-/// What `SPLICE` says.
+/// Encodes `SPLICE`.
 pub(crate) fn splice_to_word(news: u32, stage: SpliceStage, errno: u16) -> u64 {
     u64::from(news) << 32 | stage.code() << 16 | u64::from(errno)
 }
 
-/// The stage and the error in such a word; `None` if it makes no sense.
+/// Decodes stage and error of `SPLICE`; `None` if it is invalid.
 pub(crate) fn splice_from_word(word: u64) -> Option<(SpliceStage, u16)> {
     let stage = SpliceStage::from_code(word >> 16 & 0xffff)?;
     Some((stage, word as u16))
 }
 
-/// What poll(2) says of a socket.
+/// Readiness of a socket, as in poll(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
     /// Reading, or accepting, does not block: POLLIN.
@@ -345,50 +342,50 @@ pub struct Readiness {
     pub writable: bool,
     /// The peer will send no more: POLLRDHUP.
     pub peer_finished: bool,
-    /// There is an error that has not been reported: POLLERR.
+    /// There is an unreported error: POLLERR.
     pub error: bool,
-    /// Nothing will come or go any more: POLLHUP.
+    /// Both directions have ended: POLLHUP.
     pub hangup: bool,
-    /// Something has become of its splice that has not been reported: POLLPRI.
+    /// There is an unreported change of its splice: POLLPRI.
     pub priority: bool,
 }
 
-/// What readiness depends on: one look at a record.
+/// Values that readiness depends on, from one look at a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// The state.
     pub flags: Flags,
-    /// There is an error that has not been reported.
+    /// There is an unreported error.
     pub error_is_new: bool,
-    /// Bytes in the rx FIFO, or entries in the accept queue; with those that are held.
+    /// Bytes in the rx FIFO, or entries in the accept queue, including held ones.
     pub waiting: u64,
-    /// So many make it readable, but for the end of the stream.
+    /// Number of bytes that makes it readable, except at the end of the stream.
     pub rx_lowat: u64,
     /// Bytes in the tx FIFO.
     pub unsent_bytes: u64,
-    /// Size of the tx FIFO, in bytes, as far as it is used; 0 if there is none.
+    /// Usable size of the tx FIFO, in bytes; 0 if there is none.
     pub tx_bytes: u64,
-    /// All file bytes that may be queued so far have been.
+    /// The file credit is used up.
     pub is_file_blocked: bool,
-    /// Something has become of its splice that has not been reported.
+    /// There is an unreported change of its splice.
     pub splice_is_new: bool,
-    /// Bytes that have passed in its splice, of which the application has not taken note and will.
+    /// Bytes passed in its splice that the application has yet to account for.
     pub spliced_bytes: u64,
     /// While it is part of a splice, the application acts as if the program moved the bytes.
     pub seems_copied: bool,
 }
 
 impl Look {
-    /// More than three quarters of the tx FIFO are used, or all file bytes that may be queued: a
-    /// writer waits.
+    /// Reports whether a writer must wait: more than three quarters of the tx FIFO are used, or the
+    /// file credit is used up.
     ///
-    /// Linux (`sk_stream_is_writeable`) has a connection writable when a third of its buffer is
-    /// free; here a quarter is enough, so that a writer is not woken for every ACK either.
+    /// In Linux (`sk_stream_is_writeable`) a connection is writable when a third of its buffer is
+    /// free; here a quarter suffices, so that a writer is not woken for every ACK either.
     pub(crate) fn is_blocked(&self) -> bool {
         self.unsent_bytes > self.tx_bytes / 4 * 3 || self.is_file_blocked
     }
 
-    /// What poll(2) says, as `tcp_poll` of Linux has it.
+    /// Returns the readiness, as `tcp_poll` of Linux does.
     pub fn readiness(&self) -> Readiness {
         let flags = self.flags;
         let any = |among: Flags| flags.0 & among.0 != 0;
@@ -396,7 +393,7 @@ impl Look {
         let is_at_end = any(Flags::PEER_FINISHED) || is_over;
         let shut_write = any(Flags::SHUT_WRITE);
         let is_stream = any(Flags::STREAM);
-        // It hangs up, and writing to it does not block: it fails.
+        // An unconnected socket hangs up, and writing does not block: it fails.
         let is_idle = is_stream && !any(Flags::CONNECTING | Flags::CONNECTED);
         let is_spliced = any(Flags::SPLICED);
         let has_room = !self.is_blocked() && !is_spliced || is_spliced && self.seems_copied;
@@ -407,8 +404,8 @@ impl Look {
                 || is_at_end
                 || any(Flags::FILE_OPEN),
             writable: is_stream && (can_write || is_over || is_idle),
-            // Not before the last byte is in the FIFO: programs such as HAProxy take a read that
-            // comes short after POLLRDHUP for the end.
+            // Not before the last byte is in the FIFO: programs such as HAProxy interpret a short
+            // read after POLLRDHUP as the end.
             peer_finished: is_stream && is_at_end,
             error: self.error_is_new,
             hangup: is_over || is_idle || (is_at_end && shut_write),
@@ -420,11 +417,11 @@ impl Look {
 /// Words of a record that hold the values of options.
 pub const OPTION_WORDS: usize = 4;
 
-/// Set in the first of them once they hold any.
+/// Bit of the first option word, set once the words hold values.
 pub(crate) const OPTIONS_TOLD: u64 = 1 << 63;
 
-/// Where the values of options are: the word, the lowest bit, and how many bits. Other options are
-/// asked for.
+/// Places of option values: the word, the lowest bit, and the number of bits. Other options are
+/// requested.
 pub const OPTION_PLACES: [(SocketOption, usize, u32, u32); 12] = [
     (SocketOption::NoDelay, 0, 0, 1),
     (SocketOption::Cork, 0, 1, 1),
@@ -440,7 +437,7 @@ pub const OPTION_PLACES: [(SocketOption, usize, u32, u32); 12] = [
     (SocketOption::LingerMs, 3, 0, 64),
 ];
 
-/// The words that say what `value` says of each option.
+/// Encodes the values that `value` returns for the options.
 pub(crate) fn options_to_words(value: impl Fn(SocketOption) -> u64) -> [u64; OPTION_WORDS] {
     let mut words = [0; OPTION_WORDS];
     words[0] = OPTIONS_TOLD;
@@ -450,7 +447,7 @@ pub(crate) fn options_to_words(value: impl Fn(SocketOption) -> u64) -> [u64; OPT
     words
 }
 
-/// What words say of an option; `None` if they do not.
+/// Decodes an option; `None` if the words do not have it.
 pub fn option_from_words(words: [u64; OPTION_WORDS], option: SocketOption) -> Option<u64> {
     if words[0] & OPTIONS_TOLD == 0 {
         return None;
@@ -460,7 +457,7 @@ pub fn option_from_words(words: [u64; OPTION_WORDS], option: SocketOption) -> Op
     Some(words[*word] >> low & u64::MAX >> (64 - bits))
 }
 
-/// Metadata of an open file, as the NIC stack has reported it.
+/// Metadata of an open file, as reported by the NIC stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileMeta {
     /// Size, in bytes.
@@ -473,7 +470,7 @@ pub struct FileMeta {
     pub inode: u64,
     /// Device number.
     pub device: u64,
-    /// The content may change and leave all of this as it is.
+    /// The content may change without a change of the other fields.
     pub is_weak: bool,
 }
 
@@ -502,14 +499,14 @@ impl FileMeta {
     }
 }
 
-/// To whom a hint goes.
+/// Receivers of a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// No process waits for this socket.
     None,
-    /// One process does.
+    /// One process waits.
     By(ChannelId),
-    /// Several do: all processes of the application look.
+    /// Several processes wait: all processes of the application get the hint.
     BySeveral,
 }
 
@@ -528,7 +525,7 @@ impl Wanted {
     }
 }
 
-/// An address as three words; zeros for none.
+/// Encodes an address as three words; zeros for none.
 pub(crate) fn address_to_words(address: Option<SocketAddr>) -> [u64; 3] {
     let Some(address) = address else {
         return [0; 3];
@@ -553,7 +550,7 @@ pub(crate) fn address_to_words(address: Option<SocketAddr>) -> [u64; 3] {
     ]
 }
 
-/// The address that three words hold, if any.
+/// Decodes an address of three words, if any.
 pub(crate) fn address_from_words(words: [u64; 3]) -> Option<SocketAddr> {
     let [first, a, b] = words;
     let (port, scope) = ((first >> 32) as u16, first as u32);
@@ -570,7 +567,7 @@ pub(crate) fn address_from_words(words: [u64; 3]) -> Option<SocketAddr> {
     }
 }
 
-/// The words of a record.
+/// Words of a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a>(pub(crate) &'a [AtomicU64; RECORD_WORDS]);
 
@@ -605,20 +602,20 @@ impl<'a> Record<'a> {
         std::array::from_fn(|i| self.get(at + i))
     }
 
-    /// Application: after it has moved an index. True if it must send a Kick.
+    /// Application: sets `KICKED` after it has moved an index. True if it must send a Kick.
     pub(crate) fn kick(self) -> bool {
         fence(Ordering::SeqCst);
-        // A 1 that the load sees is no old one: the host stack would have looked after the fence.
+        // A loaded 1 is current: otherwise the host stack will look after the fence.
         self.get(KICKED) == 0 && self.word(KICKED).swap(1, Ordering::Relaxed) == 0
     }
 
-    /// Host stack: before it looks at the indices.
+    /// Host stack: clears `KICKED` before it reads the indices.
     pub(crate) fn unkick(self) {
         self.set(KICKED, 0);
         fence(Ordering::SeqCst);
     }
 
-    /// Application: asks for a hint with the next change. It looks again after this.
+    /// Application: requests a hint for the next change. The caller must look again after it.
     pub(crate) fn want(self, channel: ChannelId) {
         let own = WANTED | u64::from(channel.0);
         let word = self.word(WANTS);
@@ -638,7 +635,7 @@ impl<'a> Record<'a> {
         fence(Ordering::SeqCst);
     }
 
-    /// Host stack: to whom a hint of the changes made so far goes.
+    /// Host stack: takes the receivers of a hint about the changes made so far.
     pub(crate) fn take_wanted(self) -> Wanted {
         fence(Ordering::SeqCst);
         if self.get(WANTS) == 0 {

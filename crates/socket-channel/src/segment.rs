@@ -1,16 +1,16 @@
-//! The segment: the memory that all processes of an application share with the host stack.
+//! The segment: memory that all processes of an application share with the host stack.
 //!
-//! | Words | What |
+//! | Words | Content |
 //! |---|---|
 //! | 0 | magic and version: [`MAGIC`] |
 //! | 1 | words of the segment |
-//! | 2 | sockets at most |
+//! | 2 | maximum number of sockets |
 //! | 3 | first word of the records, each of [`RECORD_WORDS`] |
 //! | 4 | first word of the FIFO area |
 //! | 5 | words of the FIFO area |
 //!
-//! All access is atomic, word by word. The header is written with the file; the host
-//! stack never reads it.
+//! All access is atomic, word by word. The header is written when the file is made; the host stack
+//! never reads it.
 
 #[cfg(not(loom))]
 use std::ffi::CStr;
@@ -28,26 +28,26 @@ use crate::ids::SocketId;
 use crate::parts::Parts;
 use crate::record::{RECORD_WORDS, Record};
 
-/// What word 0 says: "swsegm", and the version of the layout.
+/// Value of word 0: "swsegm", and the version of the layout.
 pub const MAGIC: u64 = u64::from_be_bytes(*b"swsegm\0\x01");
 
-/// Most sockets that a segment can be made for.
+/// Largest number of sockets of a segment.
 pub const SOCKETS_MAX: u32 = 1 << 20;
 
-/// Most bytes that a segment can have.
+/// Largest size of a segment, in bytes.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 36;
 
-/// Words of the header; the records begin behind it, at a cache line of their own.
+/// Words of the header; the records follow, at a cache line of their own.
 const HEADER_WORDS: usize = 64;
 
-/// Bytes of a page: the FIFO area begins with one.
+/// Bytes of a page: the FIFO area starts at a page.
 const PAGE_BYTES: usize = 4096;
 const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
 
-/// What an application is granted.
+/// Limits granted to an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Sockets at a time.
+    /// Maximum number of sockets at a time.
     pub sockets_max: u32,
     /// Size of the segment, in bytes.
     pub segment_bytes: u64,
@@ -62,11 +62,11 @@ impl Default for Limits {
     }
 }
 
-/// No segment can be laid out like that.
+/// No segment with these limits can be laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadLayout;
 
-/// Where everything is in a segment, in words.
+/// Layout of a segment, in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     words: usize,
@@ -75,8 +75,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of a segment with these limits. Both sides compute it; it fails if there is no
-    /// socket or no page of FIFO area, or a limit is beyond [`SOCKETS_MAX`] or
+    /// Computes the layout of a segment with these limits, on both sides. Fails without at least a
+    /// socket and a page of FIFO area, and for limits beyond [`SOCKETS_MAX`] or
     /// [`SEGMENT_BYTES_MAX`].
     pub fn of(limits: Limits) -> Result<Layout, BadLayout> {
         let Limits {
@@ -100,17 +100,17 @@ impl Layout {
         })
     }
 
-    /// Words of the segment.
+    /// Returns the words of the segment.
     pub fn words(&self) -> usize {
         self.words
     }
 
-    /// Sockets at a time.
+    /// Returns the maximum number of sockets at a time.
     pub fn sockets_max(&self) -> u32 {
         self.sockets_max
     }
 
-    /// Size of the FIFO area, in bytes.
+    /// Returns the size of the FIFO area, in bytes.
     pub fn area_bytes(&self) -> u64 {
         ((self.words - self.area) * WORD_BYTES) as u64
     }
@@ -128,7 +128,7 @@ impl Layout {
     }
 }
 
-/// A piece of the FIFO area: a power of two of bytes.
+/// A piece of the FIFO area, whose size is a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Block {
     /// First word, counted from the beginning of the area.
@@ -138,17 +138,17 @@ pub struct Block {
 }
 
 impl Block {
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(self) -> usize {
         1 << self.log2
     }
 
-    /// As a record holds it: never 0.
+    /// Encodes the block for a record; never 0.
     pub(crate) fn to_raw(self) -> u64 {
         u64::from(self.word) << 8 | u64::from(self.log2)
     }
 
-    /// What a record holds; `None` for 0, and for what is no block of any area.
+    /// Decodes a block of a record; `None` for 0, and for sizes that no area has.
     pub(crate) fn from_raw(raw: u64) -> Option<Block> {
         let log2 = raw as u8;
         let word = u32::try_from(raw >> 8).ok()?;
@@ -156,7 +156,7 @@ impl Block {
     }
 }
 
-/// A segment, as either side sees it. Cloning it gives the same memory.
+/// A segment, as either side sees it. Clones share the memory.
 #[derive(Clone, Debug)]
 pub struct Segment {
     words: Arc<Words>,
@@ -172,7 +172,7 @@ enum Words {
 }
 
 impl Segment {
-    /// A new segment on this process's memory: for tests and simulation.
+    /// Makes a segment on the heap: for tests and simulation.
     pub fn in_memory(layout: Layout) -> Segment {
         let memory = Memory::heap(layout.words);
         let segment = Segment {
@@ -183,7 +183,7 @@ impl Segment {
         segment
     }
 
-    /// One record and an area of so many words, without a header: loom looks at each word.
+    /// Makes one record and an area of `area_words`, without a header, since loom tracks each word.
     #[cfg(all(test, loom))]
     pub(crate) fn for_model(area_words: usize) -> Segment {
         let area = HEADER_WORDS + RECORD_WORDS;
@@ -198,7 +198,7 @@ impl Segment {
         }
     }
 
-    /// A new memory file with an empty segment.
+    /// Creates a memory file with an empty segment.
     #[cfg(not(loom))]
     pub fn create_file(layout: Layout) -> io::Result<OwnedFd> {
         const NAME: &CStr = c"splitway-segment";
@@ -207,22 +207,22 @@ impl Segment {
         Ok(file)
     }
 
-    /// Maps a segment's file for the host stack. A file of another size, or one that is not sealed,
-    /// is of kind `InvalidData`.
+    /// Maps a segment's file for the host stack. A file of another size, or an unsealed one, fails
+    /// with `InvalidData`.
     #[cfg(not(loom))]
     pub fn host_from_file(file: impl AsFd, layout: Layout) -> io::Result<Segment> {
         Segment::map(file, layout)
     }
 
-    /// Maps a segment's file for an application that has been granted these limits. The header says
-    /// what the layout says: a host stack that has another version is of kind `InvalidData`.
+    /// Maps a segment's file for an application with these limits. A header that differs from the
+    /// layout, as of a host stack of another version, fails with `InvalidData`.
     #[cfg(not(loom))]
     pub fn app_from_file(file: impl AsFd, layout: Layout) -> io::Result<Segment> {
         Segment::map(file, layout)?.checked()
     }
 
-    /// The same for an application whose address space is limited: what it uses is mapped when it
-    /// does, in parts of 256 KiB.
+    /// Maps a segment's file for an application with a limited address space: on demand, in parts
+    /// of 256 KiB.
     #[cfg(not(loom))]
     pub fn app_in_parts(file: OwnedFd, layout: Layout) -> io::Result<Segment> {
         let parts = Parts::new(file, layout.words, layout.area);
@@ -243,7 +243,7 @@ impl Segment {
         Ok(self)
     }
 
-    /// The file that is needed as long as the segment is mapped in parts.
+    /// Returns the file, if the segment is mapped in parts and needs it.
     #[cfg(not(loom))]
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         match &*self.words {
@@ -252,12 +252,12 @@ impl Segment {
         }
     }
 
-    /// True if it is mapped in parts.
+    /// Reports whether the segment is mapped in parts.
     pub(crate) fn is_in_parts(&self) -> bool {
         !matches!(&*self.words, Words::Whole(_))
     }
 
-    /// True once a part of it could not be mapped.
+    /// Reports whether a part of the segment could not be mapped.
     pub(crate) fn is_short_of_memory(&self) -> bool {
         match &*self.words {
             Words::Whole(_) => false,
@@ -275,13 +275,12 @@ impl Segment {
         })
     }
 
-    /// Where everything is.
+    /// Returns the layout.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// All of it, for those who play a side that breaks the rules; nothing of one that is mapped in
-    /// parts.
+    /// Returns all words, for tests of misbehaving sides; none if the segment is mapped in parts.
     pub fn words(&self) -> &[AtomicU64] {
         match &*self.words {
             Words::Whole(memory) => memory.words(),
@@ -290,7 +289,8 @@ impl Segment {
         }
     }
 
-    /// So many words from one on; `None` if they are not in the segment, or cannot be mapped.
+    /// Returns `words` words from `start` on; `None` if they are outside the segment, or cannot be
+    /// mapped.
     fn range(&self, start: usize, words: usize) -> Option<&[AtomicU64]> {
         let range = start..start.checked_add(words)?;
         match &*self.words {
@@ -300,7 +300,7 @@ impl Segment {
         }
     }
 
-    /// The record of a socket; `None` if there is no such place.
+    /// Returns the record of a socket; `None` if there is no such place.
     pub(crate) fn record(&self, id: SocketId) -> Option<Record<'_>> {
         if id.index >= self.layout.sockets_max {
             return None;
@@ -309,7 +309,7 @@ impl Segment {
         self.range(start, RECORD_WORDS)?.first_chunk().map(Record)
     }
 
-    /// The words of a block; `None` if it is not in the area.
+    /// Returns the words of a block; `None` if it is outside the area.
     pub(crate) fn block(&self, block: Block) -> Option<&[AtomicU64]> {
         let start = self.layout.area.checked_add(block.word as usize)?;
         self.range(start, block.bytes() / WORD_BYTES)
@@ -442,7 +442,7 @@ mod tests {
         let (Record(ours), Record(its)) = (host.record(id).unwrap(), app.record(id).unwrap());
         its[5].store(7, Ordering::Relaxed);
         assert_eq!(ours[5].load(Ordering::Relaxed), 7);
-        // Within a part, and larger than one.
+        // One within a part, and one that crosses parts.
         for (word, log2) in [(0, 12), (1 << 16, 17), (0, 20)] {
             let block = Block { word, log2 };
             let (ours, its) = (host.block(block).unwrap(), app.block(block).unwrap());

@@ -1,8 +1,8 @@
-//! How many connections the listeners of an application may still accept, and from where.
+//! Limits on accepted connections: per application and per source.
 //!
-//! While all places are taken, its listeners have no room, and the stack leaves SYNs unanswered;
-//! peers repeat them, as with a full accept queue. A source that has its share of the places is
-//! left unanswered alone.
+//! While all places are taken, the application's listeners have no room and the stack leaves SYNs
+//! unanswered; peers retransmit them, as with a full accept queue. If a source has its share of the
+//! places, only its SYNs are left unanswered.
 
 use std::net::IpAddr;
 
@@ -11,15 +11,15 @@ use socket_channel::SocketId;
 
 use crate::application::{App, Context};
 
-/// With fewer places left for each listener, all listeners have their room announced whenever that
-/// changes: none is to accept a connection that has no place.
+/// Places per listener below which every change announces the room of all listeners, so that no
+/// listener accepts a connection without a place.
 const SCARCE: usize = 1024;
 
-/// Once such a part of the places is free, the log may report again that there are none.
+/// Free fraction of the places from which on the log may report exhaustion again.
 const FREE_AGAIN: usize = 8;
 
 impl App {
-    /// Connections that a listener may accept as far as places go: those that are left are divided
+    /// Returns the number of connections for which a listener has places: free places are divided
     /// among all listeners.
     pub(crate) fn places_for(&self, listener: SocketId) -> usize {
         let (places, count) = (self.places_left(), self.listeners.len().max(1));
@@ -28,8 +28,8 @@ impl App {
         places / count + usize::from(has_one_more)
     }
 
-    /// Announces to the stack the places that are taken or free, and the sources that are below
-    /// their share again.
+    /// Announces the room of the listeners to the stack, and sources that have fallen below their
+    /// share.
     pub(crate) fn announce_room(&mut self, cx: &mut Context<'_>) {
         let share = self.source_share();
         while let Some((ip, before)) = self.sources.take_freed() {
@@ -65,15 +65,15 @@ impl App {
         }
     }
 
-    /// Connections of a source that an application accepts.
+    /// Returns the number of connections that an application accepts from one source.
     fn source_share(&self) -> u32 {
         let percent = self.grant.source_share_percent as usize;
         let share = (self.places * percent).div_ceil(100);
         u32::try_from(share).unwrap_or(u32::MAX).max(1)
     }
 
-    /// A connection of a source arrives. With the last of its share, no SYN of the source is
-    /// answered any more; connections whose SYN was answered before come all the same.
+    /// Counts a new connection of a source. Once the source has its share, its SYNs are no longer
+    /// answered; connections whose SYN was answered before are still accepted.
     pub(crate) fn admit(&mut self, cx: &mut Context<'_>, source: IpAddr) {
         let share = self.source_share();
         if self.sources.add(source) == share {
@@ -91,7 +91,7 @@ impl App {
         }
     }
 
-    /// A connection finds no place: it is reset.
+    /// Resets a connection without a place.
     pub(crate) fn refuse(&mut self, cx: &mut Context<'_>, stream: StreamId) {
         cx.counters.connections_refused += 1;
         cx.io.abort(stream);

@@ -1,4 +1,4 @@
-//! One application: what it holds.
+//! State of one application.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -26,7 +26,7 @@ use crate::state::sources::Sources;
 use crate::state::stream::Stream;
 use crate::waker::Waker;
 
-/// What a turn of an application may use besides itself.
+/// Shared resources that a turn of an application uses.
 pub(crate) struct Context<'a> {
     pub(crate) io: &'a mut dyn Io,
     pub(crate) places: &'a mut Places,
@@ -37,24 +37,24 @@ pub(crate) struct Context<'a> {
     pub(crate) spent: &'a mut Spent,
 }
 
-/// The channel of one process.
+/// Channel of one process.
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) id: ChannelId,
     pub(crate) pid: u32,
     pub(crate) uid: u32,
     pub(crate) end: HostEnd,
-    /// The broker that has brought it is gone, and its process has not come to another one, which
-    /// would report its end.
+    /// Its broker is gone, and its process has not reattached to a broker that would report its
+    /// end.
     pub(crate) is_orphaned: bool,
-    /// Ends wait until the commands before this have been taken.
+    /// Position in the ring up to which commands must be taken before waiting ends are handled.
     mark: Option<u64>,
-    /// Nothing more is to be taken in this turn.
+    /// No further command is taken in this turn.
     pub(crate) is_done: bool,
     outbox: Outbox,
 }
 
-/// Answers that may wait for room; with as many, no more commands are taken.
+/// Number of answers waiting for room at which no more commands are taken.
 const UNSENT_MAX: usize = 4096;
 
 impl Channel {
@@ -71,37 +71,37 @@ impl Channel {
         }
     }
 
-    /// True if a command may be taken: its answer finds room, if only to wait for room in the ring
-    /// while ends wait for the commands before them.
+    /// Reports whether a command may be taken: its answer has room in the ring or, while ends wait
+    /// for earlier commands, in the outbox.
     pub(crate) fn may_answer(&mut self) -> bool {
         self.outbox.has_room(&mut self.end)
             || self.mark.is_some() && self.outbox.unsent() < UNSENT_MAX
     }
 
-    /// Ends wait for the commands that the process has sent until now.
+    /// Makes ends wait for the commands that the process has sent until now.
     pub(crate) fn set_mark(&mut self) {
         let end = self.end.published();
         self.mark = (!self.end.has_read_to(end)).then_some(end);
     }
 
-    /// A command was taken.
+    /// Clears the mark once a command up to it was taken.
     pub(crate) fn on_taken(&mut self) {
         if self.mark.is_some_and(|end| self.end.has_read_to(end)) {
             self.mark = None;
         }
     }
 
-    /// No further command can be taken now: no end waits for any.
+    /// Clears the mark: no further command can be taken now.
     pub(crate) fn on_none_left(&mut self) {
         self.mark = None;
     }
 
-    /// True if no end waits for commands of this process.
+    /// Reports whether no end waits for commands of this process.
     pub(crate) fn is_caught_up(&self) -> bool {
         self.mark.is_none()
     }
 
-    /// Answers, as soon as there is room.
+    /// Sends an answer as soon as there is room.
     pub(crate) fn answer(&mut self, event: Event) {
         self.outbox.answer(&mut self.end, event);
     }
@@ -114,7 +114,7 @@ impl Channel {
         }
     }
 
-    /// Sends what has been waiting, and wakes the process if it sleeps.
+    /// Sends waiting answers, and wakes the process if it sleeps.
     pub(crate) fn flush(&mut self, counters: &mut Counters) {
         if self.outbox.flush(&mut self.end) {
             counters.events += 1;
@@ -122,12 +122,13 @@ impl Channel {
     }
 }
 
-/// A descriptor of the application, seen from its other end.
+/// The host's end of an application's descriptor.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    /// Hangs up when the last copy is closed, and is watched until this is. `None` in a simulation.
+    /// Hangs up when the last copy of the application's end is closed; watched as long as this is
+    /// open. `None` in a simulation.
     _fd: Option<OwnedFd>,
-    /// The process that it was given to.
+    /// Process to which it was given.
     pub(crate) channel: ChannelId,
     pub(crate) socket: Option<SocketId>,
 }
@@ -140,61 +141,61 @@ pub(crate) struct App {
     pub(crate) grant: Grant,
     pub(crate) identity: Identity,
     segment: Segment,
-    /// Maximum sockets at a time; FIFOs are promised for each.
+    /// Maximum number of sockets at a time; each is promised FIFOs.
     pub(crate) places: usize,
     pub(crate) area: FifoArea,
     pub(crate) sockets: Slab<Socket>,
-    /// The last generation of each place.
+    /// Last generation of each place.
     generations: Vec<u32>,
     pub(crate) handles: HashMap<HandleId, Handle>,
-    /// How many of them were given to each process, if any.
+    /// Number of handles given to each process; absent if none.
     pub(crate) handles_of: HashMap<ChannelId, usize>,
     pub(crate) next_handle: HandleId,
-    /// Handles closed that no broker knows of.
+    /// Closed handles that were not reported to a broker.
     pub(crate) unreported_handles: u32,
     pub(crate) channels: Vec<Channel>,
-    /// The channel whose commands come first in the next turn.
+    /// Channel whose commands come first in the next turn.
     pub(crate) first: usize,
     pub(crate) listeners: Vec<SocketId>,
-    /// Places that were left when the stack last heard of the room of all listeners.
+    /// Free places at the last announcement of all listeners' room.
     pub(crate) announced_places: usize,
-    /// A log line has reported that all its sockets are in use.
+    /// The log has reported that all its sockets are in use.
     pub(crate) is_out_of_places_logged: bool,
-    /// A log line has reported a source with its share.
+    /// The log has reported a source with its share.
     pub(crate) is_source_logged: bool,
     /// Accepted connections, by source.
     pub(crate) sources: Sources,
-    /// The place of the next socket whose FIFOs may be taken back.
+    /// Place of the next socket whose FIFOs may be taken back.
     pub(crate) hand: usize,
     pub(crate) files: u32,
-    /// The log says already that it has bound as many addresses as it may.
+    /// The log has reported that it has bound its maximum of addresses.
     pub(crate) is_full_logged: bool,
     pub(crate) passed: Passed,
-    /// Sockets that are connections, or are being connected.
+    /// Sockets that are connected or connecting.
     pub(crate) connections: usize,
-    /// Connections that listeners hold until they are asked for.
+    /// Connections that listeners hold until AcceptNext.
     pub(crate) held_connections: usize,
     pub(crate) traffic: Traffic,
     /// Sockets whose hints are still to be sent.
     pub(crate) changed: Vec<SocketId>,
-    /// Sockets that are gone, and who waits for them.
+    /// Removed sockets, and the processes that wait for a hint.
     pub(crate) retired: Vec<(SocketId, Wanted)>,
-    /// Connections that were taken out of an accept queue, and to which no process has given a
-    /// handle; and until when, in microseconds, one that has ended may have been about to.
+    /// Connections taken out of an accept queue that no process has given a handle; with the time,
+    /// in microseconds, until which adoption is still possible once a process has ended.
     pub(crate) unadopted: HashMap<SocketId, Option<u64>>,
-    /// Streams of which a mark was counted that has not come, and until when, in microseconds, a
-    /// process may be about to send it.
+    /// Streams with a counted mark that has not arrived; with the time, in microseconds, until
+    /// which a process may still send it.
     pub(crate) unmarked: HashMap<SocketId, u64>,
-    /// Of what processes that have ended did without a word.
+    /// Search for effects of ended processes that no command announced.
     pub(crate) search: Search,
     pub(crate) endings: Endings,
-    /// Microseconds that its commands have taken of the last turns, the latest counting most.
+    /// Microseconds that its commands took in recent turns, decaying.
     pub(crate) load_us: u64,
-    /// Turns of which it has used up its share.
+    /// Turns in which it has used up its share.
     pub(crate) turns_used_up: u64,
-    /// Where bytes are on their way from TCP to a FIFO.
+    /// Buffer between TCP and a FIFO.
     pub(crate) step: Vec<u8>,
-    /// It is served no more.
+    /// It is no longer served.
     pub(crate) is_detached: bool,
 }
 
@@ -248,20 +249,20 @@ impl App {
         }
     }
 
-    /// What the stack knows it by.
+    /// Returns its identity at the stack.
     pub(crate) fn owner(&self) -> Owner {
         Owner(self.id.0)
     }
 
-    /// True if nothing of it is left.
+    /// Reports whether nothing is left of the application.
     pub(crate) fn is_over(&self) -> bool {
         let is_closed =
             self.channels.is_empty() && self.handles.is_empty() && self.sockets.is_empty();
-        // Connections that it has left may have to send of its files again.
+        // Remaining connections may have to retransmit from its files.
         is_closed && self.passed.is_empty()
     }
 
-    /// Memory of its segment that FIFOs have, in bytes.
+    /// Returns the bytes of its segment that FIFOs occupy.
     pub(crate) fn fifo_bytes(&self) -> u64 {
         self.area.bytes() - self.area.free_bytes()
     }
@@ -276,11 +277,11 @@ impl App {
         if let Some(replaced) = self.handles.insert(handle, handle_of) {
             self.count_closed(replaced.channel);
         }
-        // As the broker numbers them: from 0 again when there are no more.
+        // The broker's numbering wraps to 0.
         self.next_handle = HandleId(handle.0.checked_add(1).unwrap_or(0));
     }
 
-    /// A handle that was given to this process is closed.
+    /// Counts a closed handle of a process.
     pub(crate) fn count_closed(&mut self, channel: ChannelId) {
         self.unreported_handles += 1;
         if let Entry::Occupied(mut handles) = self.handles_of.entry(channel) {
@@ -291,14 +292,14 @@ impl App {
         }
     }
 
-    /// Adds handles, and has their hang-ups noticed.
+    /// Adds handles, and watches them for hang-ups.
     pub(crate) fn add_handles(&mut self, waker: Option<&Waker>, new: NewHandles) {
         let channel = new.channel;
         for (fd, number) in new.descriptors.into_iter().zip(new.first.0..) {
             let handle = HandleId(number);
             let watched = waker.map(|waker| waker.add_handle(fd.as_fd(), self.id, handle));
             if let Some(Err(error)) = watched {
-                // The descriptor closes, so that the application sees its own hang up.
+                // The descriptor closes, so the application's end hangs up.
                 tracing::warn!(%error, "a descriptor of an application is not watched");
                 self.unreported_handles += 1;
                 continue;
@@ -307,23 +308,23 @@ impl App {
         }
     }
 
-    /// Descriptors of its processes that are open, as far as is known.
+    /// Returns the number of its processes' descriptors that are known to be open.
     pub(crate) fn handles(&self) -> usize {
         self.handles.len()
     }
 
-    /// The channel of this number.
+    /// Returns the channel of this number.
     pub(crate) fn channel(&mut self, id: ChannelId) -> Option<&mut Channel> {
         self.channels.iter_mut().find(|channel| channel.id == id)
     }
 
-    /// True for a handle that no socket has.
+    /// Reports whether a handle exists and has no socket.
     pub(crate) fn is_free(&mut self, cx: &mut Context<'_>, handle: HandleId) -> bool {
         let found = self.handle(cx, handle);
         found.is_some_and(|found| found.socket.is_none())
     }
 
-    /// A handle, including one that the broker has just made and not yet announced.
+    /// Returns a handle, including one that the broker has just made and not yet announced.
     pub(crate) fn handle(&mut self, cx: &mut Context<'_>, handle: HandleId) -> Option<&Handle> {
         if !self.handles.contains_key(&handle) {
             for new in cx.arrivals.take_handles(self.id) {
@@ -333,7 +334,7 @@ impl App {
         self.handles.get(&handle)
     }
 
-    /// Binds a socket's life to a handle.
+    /// Binds a socket's lifetime to a handle.
     pub(crate) fn take_handle(&mut self, handle: HandleId, socket: SocketId) {
         if let Some(found) = self.handles.get_mut(&handle) {
             found.socket = Some(socket);
@@ -345,28 +346,28 @@ impl App {
         (found.id() == id).then_some(found)
     }
 
-    /// A socket's stream, if it is one that has any.
+    /// Returns a socket's stream, if the socket is a connection.
     pub(crate) fn stream(&mut self, id: SocketId) -> Option<&mut Stream> {
         self.socket(id)?.stream_mut()
     }
 
-    /// Places that sockets have, or have had.
+    /// Returns the number of places that have ever been used.
     pub(crate) fn sockets_ever(&self) -> usize {
         self.generations.len()
     }
 
-    /// True if it is served in a mode, one of the `MODE_` numbers of [`socket_channel::attach`].
+    /// Reports whether a mode, one of the `MODE_` numbers of [`socket_channel::attach`], is on.
     pub(crate) fn has_mode(&self, mode: u32) -> bool {
         self.identity.modes & mode != 0
     }
 
-    /// Sockets that may still be made.
+    /// Returns the number of sockets that may still be made.
     pub(crate) fn places_left(&self) -> usize {
         let has = self.sockets.len() + self.held_connections;
         self.places.saturating_sub(has)
     }
 
-    /// Makes a socket, without FIFOs; `None` if there are as many as there may be.
+    /// Makes a socket without FIFOs; `None` if all places are taken.
     pub(crate) fn insert(
         &mut self,
         flags: Flags,
@@ -400,7 +401,7 @@ impl App {
         Some(id)
     }
 
-    /// Forgets a socket: its name means nothing any more.
+    /// Removes a socket; its ID becomes invalid.
     pub(crate) fn remove(&mut self, id: SocketId, counters: &mut Counters) {
         if self.socket(id).is_none() {
             return;
@@ -426,12 +427,12 @@ impl App {
         }
     }
 
-    /// A socket listens no more.
+    /// Removes a socket from the listeners.
     pub(crate) fn forget_listener(&mut self, id: SocketId) {
         self.listeners.retain(|listener| *listener != id);
     }
 
-    /// A record has changed: hints go out at the end of the turn.
+    /// Marks a socket as changed: hints go out at the end of the turn.
     pub(crate) fn touch(&mut self, id: SocketId) {
         if let Some(socket) = self.socket(id)
             && !std::mem::replace(&mut socket.is_changed, true)

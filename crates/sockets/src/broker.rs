@@ -1,4 +1,4 @@
-//! What the broker brings: processes that attach, handles for them, and their ends.
+//! Messages of the broker: attaching processes, their handles, and their ends.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,43 +15,43 @@ use crate::grant::Grant;
 /// A process that attaches.
 #[derive(Debug)]
 pub struct Attachment {
-    /// Its application, from 1; another process of it may be attached already.
+    /// Its application, from 1; other processes of the application may be attached already.
     pub app: AppId,
     /// Its channel.
     pub channel: ChannelId,
-    /// Its process ID, for people; 0 if it is not known.
+    /// Its process ID, for people; 0 if unknown.
     pub pid: u32,
-    /// Its user, who may share ports with applications of its own.
+    /// Its user, who may share ports with other applications of the same user.
     pub uid: u32,
-    /// For the first process of an application.
+    /// Present for the first process of an application.
     pub first: Option<First>,
     /// The host's end of the channel.
     pub end: HostEnd,
 }
 
-/// What the first process of an application brings.
+/// Resources that the first process of an application brings.
 #[derive(Debug)]
 pub struct First {
-    /// What the application may do and use.
+    /// Rights and limits of the application.
     pub grant: Grant,
     /// Its segment.
     pub segment: Segment,
-    /// How brokers know it.
+    /// Its identity for brokers.
     pub identity: Identity,
 }
 
-/// What a broker needs to serve an application that another broker attached.
+/// Data that a broker needs to serve an application attached by another broker.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The secret by which its processes prove that they belong to it.
+    /// Secret by which processes prove that they belong to the application.
     pub key: Key,
-    /// The modes that are on: a sum of the `MODE_` numbers of [`socket_channel::attach`].
+    /// Active modes: a sum of the `MODE_` numbers of [`socket_channel::attach`].
     pub modes: u32,
-    /// The file of its segment. `None` in a simulation, which has no descriptors.
+    /// File of its segment. `None` in a simulation, which has no descriptors.
     pub segment_file: Option<Arc<OwnedFd>>,
 }
 
-/// What an earlier broker attached.
+/// An item attached by an earlier broker.
 #[derive(Debug)]
 pub enum Known {
     /// An application.
@@ -62,39 +62,39 @@ pub enum Known {
         uid: u32,
         /// Number of its next handle.
         next_handle: HandleId,
-        /// Its handles that are open.
+        /// Number of its open handles.
         handles: u32,
-        /// How brokers know it.
+        /// Its identity for brokers.
         identity: Identity,
     },
-    /// A process of the application before it.
+    /// A process of the application reported before it.
     Process {
         /// Its application.
         app: AppId,
         /// Its channel.
         channel: ChannelId,
-        /// Its process ID when it attached; 0 if it is not known.
+        /// Its process ID when it attached; 0 if unknown.
         pid: u32,
         /// Its user when it attached.
         uid: u32,
     },
-    /// A file of which an application has passed a descriptor, and which may be sent yet.
+    /// A file whose descriptor an application has passed, and from which bytes may still be sent.
     File {
         /// Its application.
         app: AppId,
-        /// The number of its descriptor.
+        /// Number of its descriptor.
         file: u32,
     },
-    /// There is nothing more.
+    /// End of the list.
     All,
 }
 
-/// What has arrived.
+/// A message from the broker.
 #[derive(Debug)]
 pub enum Arrived {
     /// A process attaches. Answered by [`Broker::attached`] or [`Broker::refused`].
     Process(Box<Attachment>),
-    /// A process that an earlier broker attached has come to this one. Answered in the same way.
+    /// A process attached by an earlier broker has reattached. Answered in the same way.
     Again {
         /// Its application.
         app: AppId,
@@ -112,63 +112,65 @@ pub enum Arrived {
     },
 }
 
-/// The broker is gone. What has attached stays attached.
+/// The broker is gone. Attached processes stay attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrokerGone;
 
-/// The way to the broker process.
+/// Connection to the broker process.
 pub trait Broker: fmt::Debug {
-    /// Readable when something has arrived. It does not change.
+    /// Returns a descriptor that is readable when a message has arrived. It never changes.
     fn wake_fd(&self) -> BorrowedFd<'_>;
-    /// What has arrived next, if anything has.
+    /// Receives the next message, if any.
     ///
     /// # Errors
-    /// When nothing will arrive any more.
+    /// If no further message can arrive.
     fn receive(&mut self) -> Result<Option<Arrived>, BrokerGone>;
-    /// True while messages to the broker wait for room: [`Broker::receive`] sends them once
+    /// Reports whether messages to the broker wait for room: [`Broker::receive`] sends them once
     /// [`Broker::wake_fd`] is writable.
     fn is_behind(&self) -> bool;
-    /// What earlier brokers have attached, up to [`Known::All`]. Nothing arrives before.
+    /// Reports an item attached by earlier brokers, up to [`Known::All`]. No message arrives
+    /// before.
     fn inform(&mut self, known: Known);
-    /// The channel is served.
+    /// Reports that the channel is served.
     fn attached(&mut self, app: AppId, channel: ChannelId);
-    /// The channel is not served, and neither is an application whose first it was.
+    /// Reports that the channel is not served; nor is the application if this was its first
+    /// process.
     fn refused(&mut self, app: AppId, channel: ChannelId, errno: Errno);
-    /// A process of [`Known::Process`] has ended.
+    /// Reports that a process of [`Known::Process`] has ended.
     fn ended(&mut self, app: AppId, channel: ChannelId);
-    /// So many handles of an application have been closed since the last such message.
+    /// Reports the number of an application's handles closed since the last report.
     fn handles_closed(&mut self, app: AppId, count: u32);
-    /// Nothing is left of an application.
+    /// Reports that nothing is left of an application.
     fn detached(&mut self, app: AppId);
-    /// Nothing will be sent any more of the file of which an application has passed a descriptor
-    /// with this number.
+    /// Reports that no more bytes will be sent from the descriptor with this number that an
+    /// application has passed.
     fn file_released(&mut self, app: AppId, file: u32);
 }
 
-/// The host's ends of handles.
+/// Host's ends of new handles.
 #[derive(Debug)]
 pub struct NewHandles {
     /// The application.
     pub app: AppId,
-    /// The channel of the process that gets the other ends.
+    /// Channel of the process that gets the other ends.
     pub channel: ChannelId,
-    /// Number of the first; they follow each other.
+    /// Number of the first handle; the others follow consecutively.
     pub first: HandleId,
     /// The host's ends.
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// What has arrived and waits to be dealt with.
+/// Messages that wait for processing.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     pub(crate) broker: Option<Box<dyn Broker>>,
     pub(crate) queue: VecDeque<Arrived>,
-    /// Handles that hung up, which the next turn hears of.
+    /// Handles that hung up, for the next turn.
     pub(crate) hung_up: Vec<(AppId, HandleId)>,
 }
 
 impl Arrivals {
-    /// Takes in what has arrived.
+    /// Receives all messages of the broker.
     pub(crate) fn hear(&mut self) {
         while let Some(broker) = &mut self.broker {
             match broker.receive() {
@@ -179,15 +181,15 @@ impl Arrivals {
         }
     }
 
-    /// Tells the broker, if there is one, that it may close a descriptor.
+    /// Lets the broker, if there is one, close a passed descriptor.
     pub(crate) fn release_file(&mut self, app: AppId, file: u32) {
         if let Some(broker) = &mut self.broker {
             broker.file_released(app, file);
         }
     }
 
-    /// Handles of an application that are there, though it has named one already: the command was
-    /// faster than the broker's word.
+    /// Takes an application's announced handles ahead of other messages: a command has named one
+    /// before its announcement was handled.
     pub(crate) fn take_handles(&mut self, of: AppId) -> Vec<NewHandles> {
         self.hear();
         let mut taken = Vec::new();

@@ -1,16 +1,16 @@
-//! How much of a turn applications may take: commands by number and time, all of them by time.
+//! Limits of a turn: each application's commands by number and time, all applications by time.
 
-/// Most time that all applications take of a turn, in microseconds; the others come first in the
-/// next.
+/// Time limit of all applications in a turn, in microseconds; the others come first in the next
+/// turn.
 const ALL_US_MAX: u64 = 1_000;
 
-/// Commands between two looks at the clock.
+/// Commands between two readings of the clock.
 const COMMANDS_PER_LOOK: u32 = 4;
 
 /// A monotonic clock in microseconds. `None` in a simulation, whose turns take no time.
 pub(crate) type Clock = Option<fn() -> u64>;
 
-/// What one application may take of a turn.
+/// An application's budget of a turn.
 #[derive(Debug)]
 pub(crate) struct Budget {
     commands_left: u32,
@@ -22,7 +22,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// So many commands, and so many microseconds from the first on.
+    /// Makes a budget of `commands_max` commands, and of `us_max` microseconds from the first
+    /// command.
     pub(crate) fn new(commands_max: u32, us_max: u32, clock: Clock) -> Budget {
         Budget {
             commands_left: commands_max,
@@ -34,12 +35,12 @@ impl Budget {
         }
     }
 
-    /// True if nothing more may be done.
+    /// Reports whether the budget is used up.
     pub(crate) fn is_used_up(&self) -> bool {
         self.commands_left == 0 || self.spent_us >= self.us_max
     }
 
-    /// A command, or as much as one, is about to be done.
+    /// Charges a command, or work of similar cost, before it is done.
     pub(crate) fn take(&mut self) {
         self.commands_left = self.commands_left.saturating_sub(1);
         let Some(clock) = self.clock else {
@@ -56,7 +57,7 @@ impl Budget {
         }
     }
 
-    /// Microseconds since the first command.
+    /// Returns the microseconds since the first command.
     pub(crate) fn spent_us(&mut self) -> u64 {
         self.look();
         self.spent_us
@@ -70,26 +71,26 @@ impl Budget {
     }
 }
 
-/// What all applications have taken of a turn.
+/// Time spent by all applications in a turn.
 #[derive(Debug, Default)]
 pub(crate) struct Spent {
     us: u64,
 }
 
 impl Spent {
-    /// An application has taken so many microseconds.
+    /// Adds the microseconds of an application.
     pub(crate) fn add(&mut self, us: u64) {
         self.us += us;
     }
 
-    /// True if the applications that are left wait for the next turn.
+    /// Reports whether the remaining applications must wait for the next turn.
     pub(crate) fn is_used_up(&self) -> bool {
         self.us >= ALL_US_MAX
     }
 }
 
-/// The load of an application after a turn in which it spent so many microseconds, 0 if the turn
-/// left it out. Applications with the least load come first when a turn is too short for all.
+/// Returns an application's load after a turn in which it spent `spent_us` microseconds, 0 if the
+/// turn skipped it. Applications with the least load come first if a turn is too short for all.
 pub(crate) fn load_after(load_us: u64, spent_us: u64) -> u64 {
     load_us / 2 + spent_us
 }
@@ -108,7 +109,7 @@ mod tests {
         NOW_US.get()
     }
 
-    /// Takes commands of so many microseconds each; how many there were.
+    /// Takes commands of `us` microseconds each; returns their number.
     fn taken(budget: &mut Budget, us: u64) -> u32 {
         let mut taken = 0;
         while !budget.is_used_up() {

@@ -1,4 +1,4 @@
-//! What an application asks for.
+//! Commands of an application.
 
 use rustix::io::Errno;
 use socket_channel::{Command, Event, HandleId, How, Side, SocketId};
@@ -7,21 +7,21 @@ use crate::application::{App, Context};
 use crate::state::stream::{Mark, What};
 use crate::{errno, splice};
 
-/// What comes of a command.
+/// Result of a command.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Nothing is to be said.
+    /// No answer is sent.
     None,
-    /// This is the answer.
+    /// The answer to send.
     Answer(Event),
-    /// A handle is closed.
+    /// The handle is to be closed.
     Closed(HandleId),
-    /// It was no command.
+    /// The command was malformed.
     Malformed,
 }
 
 impl App {
-    /// Carries a command out.
+    /// Executes a command.
     pub(crate) fn execute(&mut self, cx: &mut Context<'_>, command: &Command<'_>) -> Outcome {
         match *command {
             Command::Open {
@@ -146,7 +146,7 @@ impl App {
         }
     }
 
-    /// Carries out a command that asks for what is held.
+    /// Executes a command about held connections or bytes.
     fn execute_for_held(&mut self, cx: &mut Context<'_>, command: &Command<'_>) -> Outcome {
         match *command {
             Command::Look { request, socket } => {
@@ -199,7 +199,7 @@ impl App {
         self.socket(id).map(drop).ok_or(Errno::BADF)
     }
 
-    /// Has the record say an address of a connection.
+    /// Writes an address of a connection into its record.
     fn tell_address(&mut self, id: SocketId, side: Side) -> Result<(), Errno> {
         let socket = self.socket(id).ok_or(Errno::BADF)?;
         let untold = socket.stream().ok_or(Errno::INVAL)?.untold.as_deref();
@@ -212,7 +212,7 @@ impl App {
         Ok(())
     }
 
-    /// Carries out a command that has no answer.
+    /// Executes a command without an answer.
     fn execute_unanswered(&mut self, cx: &mut Context<'_>, command: &Command<'_>) -> Outcome {
         match *command {
             Command::Kick { socket } => self.look(cx, socket),
@@ -227,7 +227,8 @@ impl App {
                 mark: number,
                 at,
             } => {
-                // Reading is the application's own to stop: what comes is acknowledged (tcp(7)).
+                // Stopping to read is the library's business: received bytes are still acknowledged
+                // (tcp(7)).
                 if how != How::Read {
                     let what = What::Finish;
                     self.add_mark(cx, socket, Mark { number, at, what });
@@ -245,7 +246,7 @@ impl App {
                     let what = What::File(range);
                     self.add_mark(cx, socket, Mark { number, at, what });
                 }
-                // Later bytes would take the place of those of the file.
+                // Later bytes would take the place of the file's.
                 None => self.reset_nonsense(cx, socket),
             },
             Command::Close { handle } => return Outcome::Closed(handle),
@@ -254,8 +255,8 @@ impl App {
         Outcome::None
     }
 
-    /// The socket of a handle. EAGAIN: the command that gives it one may still be in the ring of
-    /// another process.
+    /// Returns the socket of a handle. EAGAIN: the command that gives it one may still be in the
+    /// ring of another process.
     fn look_up(&mut self, cx: &mut Context<'_>, handle: HandleId) -> Result<SocketId, Errno> {
         let handle = self.handle(cx, handle).ok_or(Errno::BADF)?;
         handle.socket.ok_or(Errno::AGAIN)
@@ -269,11 +270,11 @@ impl App {
         }
     }
 
-    /// A process has taken a connection out of an accept queue, and gives it a handle.
+    /// Gives a handle to a connection that a process has taken out of an accept queue.
     fn adopt(&mut self, cx: &mut Context<'_>, id: SocketId, handle: HandleId) -> Result<(), Errno> {
         let socket = self.socket(id).ok_or(Errno::BADF)?;
         let listener = socket.stream().and_then(|stream| stream.listener);
-        // The queue says that it was taken.
+        // Finds in the queue that the connection was taken.
         self.look(cx, listener.ok_or(Errno::INVAL)?);
         if !self.is_free(cx, handle) || self.unadopted.remove(&id).is_none() {
             return Err(Errno::INVAL);
@@ -308,7 +309,7 @@ fn answer_with(
     request: u32,
     result: Result<Option<SocketId>, Errno>,
 ) -> Outcome {
-    // A caller that wants no answer has no request.
+    // Request 0 wants no answer.
     let is_wanted = request != 0;
     let (errno, socket) = match result {
         Ok(socket) => (0, socket),

@@ -1,4 +1,4 @@
-//! Sockets before they are connected, connections that applications open, and ends.
+//! Unconnected sockets, connections that applications open, and the ends of both.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -12,7 +12,7 @@ use crate::errno;
 use crate::state::socket::{Kind, Own, Socket, Unconnected};
 use crate::state::stream::Stream;
 
-/// What the record says of a connection whose peer is on this stack.
+/// Returns the flag for a connection whose peer is on this stack.
 pub(crate) fn looped(cx: &Context<'_>, stream: StreamId) -> Flags {
     if cx.io.is_looped(stream) {
         Flags::LOOPED
@@ -21,14 +21,14 @@ pub(crate) fn looped(cx: &Context<'_>, stream: StreamId) -> Flags {
     }
 }
 
-/// Whether a socket may have an address: one of IPv6 also those of IPv4, which programs name by
-/// mapped ones.
+/// Reports whether a socket may have an address: an IPv6 socket may have IPv4 addresses too, which
+/// programs give in mapped form.
 fn is_of(family: Family, address: SocketAddr) -> bool {
     family == Family::V6 || address.is_ipv4()
 }
 
-/// The address that a socket is bound to, for a connection to a peer: one of both families is that
-/// of the peer's.
+/// Returns the bound address for a connection to a peer: an IPv6 unspecified address also stands
+/// for IPv4.
 fn bound_for(local: SocketAddr, peer: SocketAddr) -> SocketAddr {
     let is_of_all = local.is_ipv6() && local.ip().is_unspecified();
     if is_of_all && peer.is_ipv4() {
@@ -38,7 +38,7 @@ fn bound_for(local: SocketAddr, peer: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Whether an address is of several hosts: of a group, or of all (`tcp_v4_connect` of Linux).
+/// Reports whether an address is a multicast or broadcast one (`tcp_v4_connect` of Linux).
 fn is_group(address: SocketAddr) -> bool {
     match address {
         SocketAddr::V4(v4) => v4.ip().is_multicast() || v4.ip().is_broadcast(),
@@ -105,7 +105,7 @@ impl App {
         };
         let mut bound = cx.io.bind(&wanted);
         if bound == Err(BindError::InUse) && self.close_hung_up(cx) {
-            // It may have been this one.
+            // The closed socket may have been this one.
             self.socket(id).ok_or(Errno::BADF)?;
             bound = cx.io.bind(&wanted);
         }
@@ -123,7 +123,7 @@ impl App {
         Ok(())
     }
 
-    /// An application has bound as many addresses as it may.
+    /// Refuses a binding: the application has bound its maximum of addresses.
     #[cold]
     fn refuse_binding(&mut self, cx: &mut Context<'_>) -> Errno {
         cx.counters.bindings_refused += 1;
@@ -138,7 +138,7 @@ impl App {
         Errno::NOBUFS
     }
 
-    /// Binds a socket to any port, of all addresses or the one that it has kept.
+    /// Binds a socket to any port, of its kept address or of all addresses.
     pub(crate) fn bind_any(
         &mut self,
         cx: &mut Context<'_>,
@@ -152,7 +152,7 @@ impl App {
         }
     }
 
-    /// Begins to open a connection.
+    /// Starts to open a connection.
     pub(crate) fn connect(
         &mut self,
         cx: &mut Context<'_>,
@@ -220,7 +220,7 @@ impl App {
         Ok(())
     }
 
-    /// A connection that the application has opened is established.
+    /// Handles the establishment of a connection that the application opened.
     pub(crate) fn on_connected(&mut self, cx: &mut Context<'_>, id: SocketId) {
         if let Some(socket) = self.socket(id) {
             let (cleared, set) = (Flags::CONNECTING, Flags::CONNECTED);
@@ -230,7 +230,7 @@ impl App {
         }
     }
 
-    /// The last descriptor of a socket is closed.
+    /// Closes a socket whose last descriptor is closed.
     pub(crate) fn close(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let Some(socket) = self.socket(id) else {
             return;
@@ -248,8 +248,8 @@ impl App {
         }
     }
 
-    /// Ends what a socket does: a connection is reset, and the record says why. The socket stays
-    /// for its descriptor.
+    /// Resets a connection, and reports the error in the record. The socket stays for its
+    /// descriptor.
     pub(crate) fn abort(&mut self, cx: &mut Context<'_>, id: SocketId, errno: Errno, flags: Flags) {
         self.abort_held(cx, id);
         self.leave_splice(cx, id, Some(errno));
@@ -295,7 +295,7 @@ impl App {
         }
     }
 
-    /// Forgets a connection that is over and that no process has, nor will.
+    /// Removes a connection that is over if no process has it.
     pub(crate) fn remove_if_over(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let is_over = |socket: &&mut Socket| socket.is_over() && socket.handle.is_none();
         if self.socket(id).filter(is_over).is_some() {

@@ -1,4 +1,4 @@
-//! What was done for applications in other processes: for all of them, and for each.
+//! Counters of other processes' applications: of all together, and of each.
 
 counters::counters! {
     /// Counts since the start of a shard.
@@ -38,7 +38,7 @@ counters::counters! {
         received_bytes: Counter,
         /// Pairs of connections that applications asked to join in a NIC stack.
         splices_begun: Counter,
-        /// Of these, pairs that a NIC stack joined.
+        /// Pairs of connections that a NIC stack joined.
         splices_joined: Counter,
         /// Pairs not joined, or separated again by an error.
         splices_given_up: Counter,
@@ -57,7 +57,7 @@ counters::counters! {
     }
 }
 
-/// Bytes that one application has moved.
+/// Bytes moved by one application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
     /// [`Counters::sent_bytes`].
@@ -69,7 +69,7 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Adds what was counted between two moments.
+    /// Adds the bytes counted between two snapshots.
     pub(crate) fn add(&mut self, before: &Counters, after: &Counters) {
         self.sent_bytes += after.sent_bytes - before.sent_bytes;
         self.file_bytes += after.file_bytes - before.file_bytes;

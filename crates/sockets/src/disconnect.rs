@@ -1,5 +1,4 @@
-//! Sockets that are to be neither connected nor listening any more (connect(2) to `AF_UNSPEC`,
-//! `tcp_disconnect` of Linux).
+//! Disconnected sockets (connect(2) to `AF_UNSPEC`, `tcp_disconnect` of Linux).
 
 use rustix::io::Errno;
 use socket_channel::{Flags, SocketId};
@@ -9,15 +8,16 @@ use crate::errno;
 use crate::state::socket::{Kind, Unconnected};
 
 impl App {
-    /// Makes a socket one that may be bound, connect and listen. A connection that is open, or is
-    /// being opened, is reset, which is the socket's next error; those that wait at a listener are
-    /// reset, too. A port stays bound if the application has named it, an address in any case.
+    /// Disconnects a socket, which may then be bound, connect, or listen. A connection that is open
+    /// or being opened is reset, which becomes the socket's pending error; connections waiting at a
+    /// listener are reset too. A port stays bound if the application has named it, an address in
+    /// any case.
     pub(crate) fn disconnect(&mut self, cx: &mut Context<'_>, id: SocketId) -> Result<(), Errno> {
         if self.is_detached {
             return Err(Errno::CONNRESET);
         }
         self.leave_splice(cx, id, Some(Errno::CONNABORTED));
-        // What a process has taken from a listener before is its own.
+        // Connections that a process has taken from a listener before are its own.
         self.look(cx, id);
         let socket = self.socket(id).ok_or(Errno::BADF)?;
         let (mut was_open, mut current) = (false, None);

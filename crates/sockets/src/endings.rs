@@ -1,14 +1,14 @@
-//! Ends of descriptors and processes, which wait for the commands that were sent before them.
+//! Ends of descriptors and processes, which wait for the commands sent before them.
 //!
-//! The kernel reports an end at once, and commands lie in rings. Each end waits until the ring of
-//! each process of its application has been read up to where it was written when the end was
-//! noticed: within the budget of turns, however full the rings are.
+//! The kernel reports an end at once, while commands wait in rings. Each end waits until the ring
+//! of each process of its application was read up to the position at which the end was noticed:
+//! within the budget of turns, whether or not the rings are full.
 
 use std::collections::VecDeque;
 
 use socket_channel::{ChannelId, HandleId};
 
-/// An end that waits.
+/// A waiting end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// The last copy of a descriptor is closed.
@@ -17,7 +17,7 @@ pub(crate) enum Ending {
     Process(ChannelId),
 }
 
-/// The ends that wait, in two groups: the rings' marks are those of the first.
+/// Waiting ends, in two groups: the rings' marks belong to the first.
 #[derive(Debug, Default)]
 pub(crate) struct Endings {
     marked: VecDeque<Ending>,
@@ -25,17 +25,17 @@ pub(crate) struct Endings {
 }
 
 impl Endings {
-    /// An end was noticed.
+    /// Adds an end.
     pub(crate) fn push(&mut self, ending: Ending) {
         self.later.push_back(ending);
     }
 
-    /// True if none waits.
+    /// Reports whether no end waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.marked.is_empty() && self.later.is_empty()
     }
 
-    /// Begins the next group, if the one before is over: true if the rings are to be marked.
+    /// Starts the next group if the previous one is done; true if the rings are to be marked.
     pub(crate) fn begin(&mut self) -> bool {
         if !self.marked.is_empty() || self.later.is_empty() {
             return false;
@@ -44,17 +44,17 @@ impl Endings {
         true
     }
 
-    /// The next end of the group, whose marks have been passed.
+    /// Returns the next end of the group; the caller has checked that the marks were passed.
     pub(crate) fn next(&mut self) -> Option<Ending> {
         let ending = self.marked.pop_front();
         if self.marked.is_empty() {
-            // A process that ends closes all of its descriptors at once.
+            // An ending process closes all of its descriptors at once.
             self.marked.shrink_to_fit();
         }
         ending
     }
 
-    /// Descriptors whose ends wait.
+    /// Returns the descriptors whose ends wait.
     pub(crate) fn handles(&self) -> impl Iterator<Item = HandleId> {
         let all = self.marked.iter().chain(&self.later);
         all.filter_map(|ending| match ending {

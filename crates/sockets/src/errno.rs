@@ -4,7 +4,7 @@ use host::app::{BindError, CloseReason, ConnectError};
 use host::splicing::SpliceError;
 use rustix::io::Errno;
 
-/// As messages and records hold it.
+/// Returns an error's number in messages and records.
 pub(crate) fn number(errno: Errno) -> u32 {
     errno.raw_os_error() as u32
 }
@@ -27,8 +27,8 @@ pub(crate) fn of_connect(error: ConnectError) -> Errno {
     }
 }
 
-/// Why a connection has ended; `None` if in order. A reset in CLOSE-WAIT is EPIPE (`tcp_reset` of
-/// Linux).
+/// Returns the error with which a connection has ended; `None` if in order. A reset in CLOSE-WAIT
+/// is EPIPE (`tcp_reset` of Linux).
 pub(crate) fn of_close(reason: CloseReason, is_close_wait: bool) -> Option<Errno> {
     match reason {
         CloseReason::Finished => None,
@@ -42,7 +42,7 @@ pub(crate) fn of_close(reason: CloseReason, is_close_wait: bool) -> Option<Errno
     }
 }
 
-/// Why connections are not joined.
+/// Returns the error for connections that could not be joined.
 pub(crate) fn of_splice(error: SpliceError) -> Errno {
     match error {
         SpliceError::NoNicStack => Errno::NODEV,

@@ -1,16 +1,16 @@
 //! Memory for the bytes of connections, sized by use.
 //!
-//! Each place for a socket is promised the least FIFO for each direction, so that every connection
-//! that is accepted can carry bytes; what is not promised makes FIFOs larger. A connection has none
-//! before the first byte in that direction. While more than half of the memory is free, its first
-//! received byte brings the FIFO for the answer as well, and being connected the one for the
-//! request, so that no program waits for one. When less is, each FIFO that is wanted has some
-//! sockets looked at, in a circle, and those of idle connections are taken back (CLOCK, Corbató
-//! 1968): it costs nothing per byte, and there is no timer.
+//! Each place for a socket is promised the smallest FIFO for each direction, so that every accepted
+//! connection can carry bytes; the remaining memory makes FIFOs larger. A connection has no FIFO
+//! before the first byte in that direction. While more than half of the memory is free, the first
+//! received byte also brings the FIFO for the response, and establishment the one for the request,
+//! so that no program waits for one. When less is free, each request for a FIFO examines some
+//! sockets in a circle, and takes back those of idle connections (CLOCK, Corbató 1968): this costs
+//! nothing per byte, and needs no timer.
 //!
-//! A tx FIFO grows for a program that writes without blocking more than there is room for, as the
-//! send buffer of Linux does (`tcp_sndbuf_expand`): with the congestion window, or to what one call
-//! writes if that is more. It shrinks when all of that has left.
+//! A tx FIFO grows for a program whose nonblocking writes exceed its room, as the send buffer of
+//! Linux does (`tcp_sndbuf_expand`): with the congestion window, or to the size of one write if
+//! that is larger. It shrinks once all its bytes have left.
 
 use host::app::StreamId;
 use rustix::io::Errno;
@@ -22,24 +22,24 @@ use crate::application::{App, Context};
 use crate::state::socket::{Kind, Socket};
 
 /// Congestion windows that a tx FIFO holds. Linux has memory for two, and a segment of 1460 bytes
-/// takes three times as much of it (`tcp_sndbuf_expand`).
+/// takes three times its size (`tcp_sndbuf_expand`).
 const TX_WINDOWS: u64 = 6;
 
-/// Sockets looked at for each FIFO that is wanted while memory is short.
+/// Sockets examined for each requested FIFO while memory is short.
 const LOOKED_AT: usize = 8;
 
 impl App {
-    /// Connections have FIFOs only as long as they carry bytes.
+    /// Reports whether connections have FIFOs only while they carry bytes.
     pub(crate) fn has_buffers_on_demand(&self) -> bool {
         self.has_mode(MODE_BUFFERS_ON_DEMAND)
     }
 
-    /// More than half of the memory is free.
+    /// Reports whether more than half of the memory is free.
     fn has_plenty(&self) -> bool {
         self.area.is_half_free()
     }
 
-    /// A FIFO that was promised, of about so many bytes; of the usual size if none are asked for.
+    /// Allocates a promised FIFO of about `asked_bytes`, or of the usual size.
     pub(crate) fn allocate_promised(&mut self, asked_bytes: Option<usize>) -> Option<Block> {
         if !self.has_plenty() {
             self.take_back_idle();
@@ -55,7 +55,7 @@ impl App {
         block
     }
 
-    /// Takes FIFOs back, and promises others in their place.
+    /// Releases FIFOs, and restores their promises.
     pub(crate) fn release_fifos(&mut self, blocks: impl IntoIterator<Item = Option<Block>>) {
         for block in blocks.into_iter().flatten() {
             self.area.release(block);
@@ -63,7 +63,7 @@ impl App {
         }
     }
 
-    /// Both FIFOs of a connection whose application does not ask for them.
+    /// Provides both FIFOs of a connection whose application does not request them.
     pub(crate) fn provide_both(&mut self, id: SocketId) {
         let Some(socket) = self.socket(id) else {
             return;
@@ -76,8 +76,8 @@ impl App {
         }
     }
 
-    /// An rx FIFO for a connection that has none, or one of the usual size for one that has a small
-    /// one, which is empty. False if there is no memory for it.
+    /// Provides an rx FIFO if a connection has none, or one of the usual size in place of a small
+    /// empty one. False if there is no memory.
     pub(crate) fn provide_rx(&mut self, id: SocketId) -> bool {
         let Some(socket) = self.socket(id) else {
             return false;
@@ -117,15 +117,15 @@ impl App {
         }
     }
 
-    /// A tx FIFO for a connection whose application is about to write, if there is plenty of
-    /// memory.
+    /// Provides a tx FIFO for a connection whose application is about to write, if memory is
+    /// plentiful.
     pub(crate) fn anticipate_tx(&mut self, id: SocketId) {
         if self.has_buffers_on_demand() && self.has_plenty() {
             self.provide_tx(id);
         }
     }
 
-    /// A tx FIFO for a connection that has none.
+    /// Provides a tx FIFO for a connection that has none.
     fn provide_tx(&mut self, id: SocketId) {
         let Some(socket) = self.socket(id) else {
             return;
@@ -143,7 +143,8 @@ impl App {
         if socket.record.replace_tx(Some(block)).is_err() {
             return self.release_fifos([Some(block)]);
         }
-        // It is empty until the application knows of it: the first look does not find it idle.
+        // The FIFO stays empty until the application sees it: the first examination must not find
+        // it idle.
         if let Some(stream) = socket.stream_mut() {
             stream.moved_bytes[1] = u64::MAX;
         }
@@ -155,14 +156,14 @@ impl App {
         socket.record.set_tx_max(max as u64);
     }
 
-    /// An application wants to write so many bytes, and finds too little room, or no FIFO.
+    /// Makes room for a write of `bytes` that found too little room, or no FIFO.
     pub(crate) fn make_room(
         &mut self,
         cx: &mut Context<'_>,
         id: SocketId,
         bytes: u64,
     ) -> Result<(), Errno> {
-        // TCP takes what it has room for.
+        // Lets TCP take as many bytes as it has room for.
         self.look(cx, id);
         if self.socket(id).ok_or(Errno::BADF)?.stream().is_none() {
             return Err(Errno::NOTCONN);
@@ -197,13 +198,13 @@ impl App {
             && socket.record.tx_bytes() == has
             && has - queued < usize::try_from(bytes).unwrap_or(usize::MAX)
         {
-            // It does not grow until it is empty, or the congestion window has grown.
+            // It may grow again when it is empty, or the congestion window has grown.
             socket.record.set_tx_max(has as u64);
         }
     }
 
-    /// TCP has taken some of a tx FIFO that has grown as far as it might: it may grow again once
-    /// the congestion window has room for twice as much.
+    /// Lets a tx FIFO at its limit, of which TCP has taken bytes, grow again once the congestion
+    /// window has room for twice its size.
     #[cold]
     pub(crate) fn raise_tx_max(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let Some(socket) = self.socket(id) else {
@@ -217,8 +218,8 @@ impl App {
         }
     }
 
-    /// All that was queued has left: a tx FIFO that has grown becomes one of the usual size, and
-    /// may grow again.
+    /// Replaces a grown tx FIFO, all of whose bytes have left, by one of the usual size, which may
+    /// grow again.
     #[cold]
     pub(crate) fn shrink_tx(&mut self, id: SocketId) {
         let Some(socket) = self.socket(id) else {
@@ -233,7 +234,7 @@ impl App {
         }
     }
 
-    /// Puts another tx FIFO into the place of one that there is, if it fits.
+    /// Replaces a tx FIFO by another one, if that fits.
     fn exchange_tx(&mut self, id: SocketId, block: Block, fits: impl FnOnce(Block) -> bool) {
         let socket = self.socket(id).filter(|_| fits(block));
         let replaced = socket.and_then(|socket| socket.record.replace_tx(Some(block)).ok());
@@ -243,7 +244,7 @@ impl App {
         }
     }
 
-    /// Takes FIFOs back that are empty and were not used since they were looked at before.
+    /// Takes back FIFOs that are empty and were not used since their last examination.
     fn take_back_idle(&mut self) {
         if !self.has_buffers_on_demand() {
             return;
@@ -260,18 +261,18 @@ impl App {
     }
 }
 
-/// Bytes of the congestion windows that a tx FIFO holds.
+/// Returns the bytes of the congestion windows that a tx FIFO holds.
 fn congestion_windows_bytes(cx: &Context<'_>, stream: StreamId) -> u64 {
     cx.io.congestion_window(stream).saturating_mul(TX_WINDOWS)
 }
 
-/// The FIFOs of a socket that are taken back.
+/// Removes the idle FIFOs of a socket from its record, and returns them.
 fn idle_fifos(socket: &mut Socket) -> [Option<Block>; 2] {
     let record = &mut socket.record;
     let Kind::Stream(stream) = &mut socket.kind else {
         return [None; 2];
     };
-    // A Kick that this look answers comes all the same, and what it is about is dealt with then.
+    // A Kick whose change this look finds still arrives, and is handled then.
     if record.flags().has(Flags::SPLICED) || record.look().is_err() {
         return [None; 2];
     }

@@ -1,9 +1,9 @@
-//! Files of the NIC stack, and ranges of them that go into a stream.
+//! Files of the NIC stack, and ranges of files in a stream.
 //!
 //! A file is looked up once, for its metadata, and opened again for each connection that sends it,
-//! at the NIC worker of that connection. Workers share what they have read of a version, so this
+//! at the NIC worker of that connection. Workers share the cached blocks of a version, so this
 //! costs a message and no read. A connection whose worker finds another version is reset: no
-//! response mixes two.
+//! response mixes two versions.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -20,7 +20,7 @@ use crate::state::socket::Kind;
 
 impl App {
     /// Opens a file below the roots of the NIC stacks, for a handle (IO-TCP, Table 3:
-    /// `offload_open`). The record says how it went.
+    /// `offload_open`). The record reports the result.
     pub(crate) fn open_file(
         &mut self,
         cx: &mut Context<'_>,
@@ -35,7 +35,7 @@ impl App {
         self.open_by(cx, handle, Name::Path(path.to_vec()))
     }
 
-    /// The same with a file of which the application has passed a descriptor.
+    /// Opens a file whose descriptor the application has passed.
     pub(crate) fn open_passed(
         &mut self,
         cx: &mut Context<'_>,
@@ -75,21 +75,21 @@ impl App {
         Ok(id)
     }
 
-    /// Tells the broker which descriptors it may close.
+    /// Lets the broker close descriptors that are no longer used.
     pub(crate) fn release_passed(&mut self, cx: &mut Context<'_>) {
         for file in self.passed.take_released(cx.io) {
             cx.arrivals.release_file(self.id, file);
         }
     }
 
-    /// The stack uses a descriptor no more.
+    /// Handles the end of the stack's use of a descriptor.
     pub(crate) fn on_passed_unused(&mut self, cx: &mut Context<'_>, passed: PassedId) {
         if let Some(file) = self.passed.on_unused(passed) {
             cx.arrivals.release_file(self.id, file);
         }
     }
 
-    /// The look-up of a file is answered.
+    /// Handles the result of a file's lookup.
     pub(crate) fn on_looked_up(
         &mut self,
         cx: &mut Context<'_>,
@@ -103,7 +103,7 @@ impl App {
             return;
         };
         let found = found.map_err(|errno| Errno::from_raw_os_error(errno.into()));
-        // It is answered once.
+        // The stack reports a lookup once.
         let _ = file.shared.found.set(found);
         let waiting = std::mem::take(&mut file.waiting);
         match found {
@@ -130,7 +130,7 @@ impl App {
         }
     }
 
-    /// The range of a file that an application names; a stream that gets it waits for its look-up.
+    /// Returns the range of a file that an application names; the stream then waits for the lookup.
     pub(crate) fn file_range(
         &mut self,
         stream: SocketId,
@@ -153,12 +153,12 @@ impl App {
         })
     }
 
-    /// The last descriptor of a file is closed. Ranges that are queued still go.
+    /// Closes a file whose last descriptor is closed. Queued ranges are still sent.
     pub(crate) fn close_file(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let Some(socket) = self.socket(id) else {
             return;
         };
-        // One whose look-up is not answered stays until it is: streams may wait for it.
+        // A file stays until its lookup is answered: streams may wait for it.
         let is_answered = match &socket.kind {
             Kind::File(file) => file.shared.found.get().is_some(),
             Kind::Unconnected(_) | Kind::Listener(_) | Kind::Stream(_) => true,
@@ -168,8 +168,8 @@ impl App {
         }
     }
 
-    /// Nothing names a file any more: connections that have no range of it to queue let go of it,
-    /// others behind their last one.
+    /// Removes a file that no descriptor names any more: connections without a queued range close
+    /// it at once, others after their last range.
     fn remove_file(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let holders = match self.socket(id).map(|socket| &mut socket.kind) {
             Some(Kind::File(file)) => std::mem::take(&mut file.holders),
@@ -185,7 +185,7 @@ impl App {
         }
     }
 
-    /// Closes the file that a connection has open, if it has queued all of it and nothing names it.
+    /// Closes a connection's open file if all its ranges are queued and no descriptor names it.
     pub(crate) fn close_unnamed(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let stream = self.stream(id);
         let idle = stream.filter(|stream| stream.marks.is_empty());
@@ -201,7 +201,7 @@ impl App {
         }
     }
 
-    /// A connection has opened a file in place of another.
+    /// Notes that a connection has opened a file in place of another.
     pub(crate) fn note_opening(&mut self, id: SocketId, before: Option<Current>) {
         let stream = self.stream(id);
         let now = stream.and_then(|stream| stream.current.as_ref().map(|it| it.of));
@@ -212,7 +212,7 @@ impl App {
         }
     }
 
-    /// A connection has let go of a file.
+    /// Notes that a connection has closed a file.
     pub(crate) fn note_closed(&mut self, id: SocketId, closed: Option<Current>) {
         let file = closed.and_then(|closed| self.socket(closed.of));
         if let Some(Kind::File(file)) = file.map(|socket| &mut socket.kind) {
@@ -220,7 +220,7 @@ impl App {
         }
     }
 
-    /// The file that a stream is to send is open at its NIC worker.
+    /// Handles the opening of a stream's file at its NIC worker.
     pub(crate) fn on_file_opened(
         &mut self,
         cx: &mut Context<'_>,
@@ -239,7 +239,7 @@ impl App {
         }
     }
 
-    /// It could not be opened there.
+    /// Handles a failure to open it there.
     pub(crate) fn on_file_failed(&mut self, cx: &mut Context<'_>, id: SocketId, errno: u16) {
         let errno = Errno::from_raw_os_error(errno.into());
         self.abort(cx, id, errno, Flags::default());

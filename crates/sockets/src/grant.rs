@@ -1,27 +1,26 @@
-//! What an application may do and use: the operator decides, the broker passes it on.
+//! Rights and limits of an application: the operator sets them, the broker passes them on.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// Bounds of one application.
+/// Limits of one application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Most sockets at once; those of orphaned connections count.
+    /// Most sockets at once, including those of orphaned connections.
     pub sockets_max: u32,
     /// Most listeners at once.
     pub listeners_max: u32,
-    /// Most bound addresses and ports at once, those of listeners among them.
+    /// Most bound addresses and ports at once, including those of listeners.
     pub bindings_max: u32,
     /// Most open files at once.
     pub files_max: u32,
-    /// Most of its sockets that the connections of one source take, in percent.
+    /// Largest share of its sockets for connections of one source, in percent.
     pub source_share_percent: u32,
     /// Most commands in a turn, of all its processes together.
     pub messages_per_turn: u32,
-    /// Most time that its commands take of a turn, in microseconds, but for the one that is being
-    /// carried out.
+    /// Time limit of its commands in a turn, in microseconds; the command in progress is completed.
     pub turn_us_max: u32,
-    /// Where it may listen, and whether it may connect.
+    /// Addresses and ports that it may use.
     pub rules: Rules,
 }
 
@@ -40,15 +39,15 @@ impl Default for Grant {
     }
 }
 
-/// Which addresses and ports an application may use.
+/// Addresses and ports that an application may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Ports that it may bind. One that it does not name, 0, is always allowed.
+    /// Ports that it may bind. Port 0, an unspecified one, is always allowed.
     pub ports: Vec<RangeInclusive<u16>>,
-    /// Own addresses that it may use, as networks with the length of their prefix in bits; `None`:
+    /// The host's addresses that it may use, as networks with their prefix length in bits; `None`:
     /// all.
     pub addresses: Option<Vec<(IpAddr, u8)>>,
-    /// It may open connections.
+    /// Permission to open connections.
     pub may_connect: bool,
 }
 
@@ -64,12 +63,12 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// True if a port may be bound.
+    /// Reports whether a port may be bound.
     pub fn allows_port(&self, port: u16) -> bool {
         port == 0 || self.ports.iter().any(|ports| ports.contains(&port))
     }
 
-    /// True if an own address may be used; an unspecified one is all of them.
+    /// Reports whether a local address may be used; an unspecified one stands for all.
     pub fn allows_address(&self, ip: IpAddr) -> bool {
         let Some(networks) = &self.addresses else {
             return true;

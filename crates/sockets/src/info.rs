@@ -1,4 +1,4 @@
-//! What `TCP_INFO` says (tcp(7)), from what TCP knows.
+//! `TCP_INFO` (tcp(7)), from the state of TCP.
 
 use host::app::Io;
 use rustix::io::Errno;
@@ -9,7 +9,7 @@ use tcp::State;
 use crate::application::App;
 use crate::state::socket::Kind;
 
-/// States in the kernel's numbers (`net/tcp_states.h`).
+/// Returns a state in the kernel's numbers (`net/tcp_states.h`).
 fn state_number(state: State) -> u8 {
     match state {
         State::Established => 1,
@@ -25,13 +25,13 @@ fn state_number(state: State) -> u8 {
     }
 }
 
-/// What the kernel's bits of `tcpi_options` say.
+/// Bits of the kernel's `tcpi_options`.
 const OPTION_TIMESTAMPS: u8 = 1;
 const OPTION_SACK: u8 = 2;
 const OPTION_WINDOW_SCALE: u8 = 4;
 const OPTION_ECN: u8 = 8;
 
-/// A listener, in the kernel's numbers.
+/// State of a listener, in the kernel's numbers.
 const LISTEN: u8 = 10;
 
 fn segments(bytes: u64, mss: u64) -> u32 {
@@ -77,7 +77,7 @@ fn to_info(info: &tcp::Info) -> Info {
         advmss: narrow(mss).into(),
         rcv_space: narrow(info.rcv_wnd).into(),
         total_retrans: narrow(info.retransmissions).into(),
-        // As the kernel says that there is no limit.
+        // The kernel's value for no limit.
         pacing_rate: info.pacing_rate.unwrap_or(u64::MAX).into(),
         bytes_acked: info.bytes_acked.into(),
         bytes_received: info.bytes_received.into(),
@@ -95,7 +95,7 @@ fn to_info(info: &tcp::Info) -> Info {
 }
 
 impl App {
-    /// What `TCP_INFO` says of a socket.
+    /// Returns `TCP_INFO` of a socket.
     pub(crate) fn info(&mut self, io: &dyn Io, id: SocketId) -> Result<Info, Errno> {
         let socket = self.socket(id).ok_or(Errno::BADF)?;
         let info = socket.stream().and_then(|stream| io.info(stream.id));
@@ -108,7 +108,7 @@ impl App {
                 ..Info::default()
             });
         };
-        // As tcp_get_info of Linux has the queue.
+        // The queue is reported as in Linux's tcp_get_info.
         let waiting = socket.record.accept_waiting() + listener.held.len();
         Ok(Info {
             state: LISTEN,

@@ -1,39 +1,40 @@
-//! The sockets of applications in other processes, on the host stack.
+//! Sockets on the host stack for applications in other processes.
 //!
 //! [`Sockets`] is a [`host::app::Application`]: its streams, listeners and files belong to
-//! processes that reach it through a socket channel each ([`socket_channel`]). It takes their
-//! commands, moves bytes between their FIFOs and TCP, and tells them by hints what has changed.
+//! processes that reach it through a socket channel each ([`socket_channel`]). It executes their
+//! commands, moves bytes between their FIFOs and TCP, and announces changes by hints.
 //!
-//! An application is not trusted. All that it writes is copied before it is looked at; an index
-//! that makes no sense resets its socket, a ring that makes none ends its channel. What it may use
-//! is bounded by its [`Grant`]. No descriptor of an application ever comes here: the broker makes
-//! the memory, the bells and the handles.
+//! Applications are not trusted. All their data is copied before it is checked; an invalid index
+//! resets its socket, an invalid ring ends its channel. The [`Grant`] bounds an application's use
+//! of resources. No descriptor of an application ever reaches this process: the broker makes the
+//! memory, the bells and the handles.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
 //! | `sockets` | all applications, as an application of the shard |
-//! | `application`, `turn` | one of them: its sockets, handles and channels; its turns and its end |
-//! | `budget` | how much of a turn applications may take |
-//! | `endings` | ends of descriptors and processes, which wait for the commands before them |
-//! | `broker` | processes that attach, their handles and ends |
-//! | `grant` | what it may do and use |
-//! | `admission` | how many connections its listeners may still accept, and from where |
-//! | `place` | from streams, listeners and look-ups to sockets |
-//! | `commands` | what it asks for |
-//! | `state/` | what the host alone knows: `area`, `socket`, `stream`, `listener`, `file`, `passed`, `search`, `splice`, `sources`, `options` |
+//! | `application`, `turn` | one application: its sockets, handles and channels; turns and end |
+//! | `budget` | limits of applications in a turn |
+//! | `endings` | ends of descriptors and processes, which wait for earlier commands |
+//! | `broker` | messages about attaching processes, their handles and ends |
+//! | `grant` | rights and limits of an application |
+//! | `admission` | limits on accepted connections, per application and source |
+//! | `place` | maps from streams, listeners and lookups to sockets |
+//! | `commands` | commands of an application |
+//! | `state/` | the host's private state: `area`, `socket`, `stream`, `listener`, `file`, |
+//! | | `passed`, `search`, `splice`, `sources`, `options` |
 //! | `listener` | connections that wait to be accepted |
-//! | `connect`, `disconnect` | connections that it opens; sockets that are to be used again |
+//! | `connect`, `disconnect` | connections that applications open; disconnected sockets |
 //! | `stream` | bytes between FIFOs and TCP |
 //! | `fifos` | memory for these bytes, sized by use |
 //! | `splice` | connections that a NIC stack joins |
-//! | `file` | files, and ranges of them that go into a stream |
-//! | `options`, `info` | setting options; what `TCP_INFO` says |
+//! | `file` | files, and file ranges in a stream |
+//! | `options`, `info` | socket options; `TCP_INFO` |
 //! | `errno` | errors of the stack, in the kernel's numbers |
 //! | `waker` | descriptors that end a sleep: bells and handles |
-//! | `counters`, `view` | what was done, and for whom; what people are shown |
+//! | `counters`, `view` | counters; the state of an application for people |
 //!
-//! It touches the clock that it is given, shared memory, the host's interface for applications, and
-//! the descriptors that wake it.
+//! The crate uses the clock that it is given, shared memory, the host's interface for applications,
+//! and the descriptors that wake it.
 #![forbid(unsafe_code)]
 
 mod admission;

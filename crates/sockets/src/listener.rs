@@ -1,7 +1,7 @@
 //! Connections that wait to be accepted.
 //!
-//! With Eager Accept they wait in the accept queue, complete, and cost the host stack nothing more
-//! when they are taken. Without it they wait here, until an AcceptNext asks for the oldest.
+//! With Eager Accept, connections wait in the accept queue, fully set up, and a process takes one
+//! without the host stack. Without it they wait here until an AcceptNext requests the oldest.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +19,7 @@ use crate::state::socket::{Kind, Socket, Unconnected};
 use crate::state::stream::Stream;
 
 impl App {
-    /// Makes a socket a listener; again, changes its backlog.
+    /// Makes a socket a listener, or changes the backlog of a listener.
     pub(crate) fn listen(
         &mut self,
         cx: &mut Context<'_>,
@@ -46,7 +46,7 @@ impl App {
         }
         let binding = match binding {
             Some(binding) => binding,
-            // As listen(2) binds a socket that is not bound.
+            // listen(2) binds an unbound socket.
             None => self.bind_any(cx, id)?,
         };
         let backlog = (backlog as usize).max(1);
@@ -76,8 +76,8 @@ impl App {
         Ok(())
     }
 
-    /// A peer has opened a connection to a listener: it waits in the queue, complete, so that to
-    /// accept it asks the host for nothing.
+    /// Puts a new connection into the accept queue, fully set up, so that a process accepts it
+    /// without a command to the host.
     pub(crate) fn on_accepted(
         &mut self,
         cx: &mut Context<'_>,
@@ -127,7 +127,7 @@ impl App {
         let id = self.insert(flags, None, kind, cx.counters)?;
         let socket = self.socket(id)?;
         socket.options = options.inherited();
-        // The port is the listener's.
+        // The listener has named the port, not the connection.
         socket.own = own;
         socket.own.is_port_named = false;
         if with_setup {
@@ -155,8 +155,7 @@ impl App {
         }
     }
 
-    /// A connection waits until it is asked for: it has no socket, and takes no memory of the
-    /// segment.
+    /// Holds a connection until AcceptNext: it has no socket, and takes no memory of the segment.
     fn hold(&mut self, cx: &mut Context<'_>, id: SocketId, stream: StreamId) {
         let has_place = self.places_left() > 0;
         let addresses = cx.io.addresses(stream).filter(|_| has_place);
@@ -181,7 +180,7 @@ impl App {
         self.touch(id);
     }
 
-    /// Something happens to a connection that waits to be asked for. False if it is none.
+    /// Handles an event of a held connection. False if the stream is none.
     pub(crate) fn on_event_of_held(
         &mut self,
         cx: &mut Context<'_>,
@@ -201,15 +200,15 @@ impl App {
                     held.end = Some((*reason, cx.io.take_unread(stream)));
                     cx.places.streams.remove(&stream);
                 }
-                // What is there to be read is read later.
+                // Received bytes are read later.
                 _ => {}
             }
         }
         true
     }
 
-    /// Gives a process the oldest connection that a listener holds, for a handle; EAGAIN if there
-    /// is none.
+    /// Gives a process the oldest held connection of a listener, for a handle; EAGAIN if there is
+    /// none.
     pub(crate) fn accept_next(
         &mut self,
         cx: &mut Context<'_>,
@@ -267,7 +266,7 @@ impl App {
         }
     }
 
-    /// Resets the connections that a listener holds.
+    /// Resets the held connections of a listener.
     pub(crate) fn abort_held(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let socket = self.socket(id);
         let Some(listener) = socket.and_then(|socket| socket.listener_mut()) else {
@@ -284,8 +283,8 @@ impl App {
         }
     }
 
-    /// The queue of a listener was looked at: connections that a process has taken wait for their
-    /// handles, and the stack may send more, or no more.
+    /// Updates a listener after a look at its queue: taken connections wait for their handles, and
+    /// the stack learns the listener's room.
     pub(crate) fn bound_queue(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let places = self.places_for(id);
         let Some(socket) = self.socket(id) else {
@@ -311,9 +310,9 @@ impl App {
         }
     }
 
-    /// A listener is closed: the address is free, and connections that wait are reset.
+    /// Closes a listener: its address becomes free, and waiting connections are reset.
     pub(crate) fn close_listener(&mut self, cx: &mut Context<'_>, id: SocketId) {
-        // What a process has taken before is its own.
+        // Connections that a process has taken before are its own.
         self.look(cx, id);
         let Some(socket) = self.socket(id) else {
             return;

@@ -1,4 +1,4 @@
-//! Setting and getting options of sockets, and of their connections.
+//! Options of sockets and their connections.
 
 use host::OffloadPolicy;
 use host::app::Io;
@@ -43,7 +43,7 @@ impl App {
         let is_over = socket.is_over();
         match &mut socket.kind {
             Kind::Listener(listener) if !is_over => {
-                // A stack that accepts no more takes none.
+                // A stack that no longer accepts rejects the options.
                 let _ = cx.io.listen(listener.binding, options.to_stream_options());
             }
             Kind::Stream(stream) if !stream.is_gone => {
@@ -56,8 +56,8 @@ impl App {
         Ok(())
     }
 
-    /// `SO_REUSEADDR` or `SO_REUSEPORT` of a socket that is bound. As with the kernel, a port that
-    /// is shared by `SO_REUSEPORT` stays so.
+    /// Sets `SO_REUSEADDR` or `SO_REUSEPORT` of a bound socket. As in the kernel, a port shared by
+    /// `SO_REUSEPORT` stays shared.
     fn share_address(
         &mut self,
         cx: &mut Context<'_>,
@@ -81,7 +81,7 @@ impl App {
         Ok(())
     }
 
-    /// The value of an option; of a connection that has its own, that.
+    /// Returns the value of an option; a connection's own value if it has one.
     pub(crate) fn option(
         &mut self,
         cx: &mut Context<'_>,
@@ -103,12 +103,12 @@ impl App {
     }
 }
 
-/// Whether an option says how an address is bound, and not what a connection does.
+/// Reports whether an option concerns the binding of an address, not a connection.
 fn is_of_address(option: SocketOption) -> bool {
     matches!(option, SocketOption::ReuseAddress | SocketOption::ReusePort)
 }
 
-/// What the configuration says of an option that NIC stacks carry out; `None` for others.
+/// Returns the configured policy of an option that NIC stacks implement; `None` for others.
 fn offload_of(io: &dyn Io, option: SocketOption) -> Option<OffloadPolicy> {
     match option {
         SocketOption::SetupOffload => Some(io.offloads().setup),

@@ -1,4 +1,4 @@
-//! From what the stack names to the socket behind it.
+//! Maps from the stack's names to sockets.
 
 use std::collections::HashMap;
 
@@ -8,15 +8,15 @@ use socket_channel::{AppId, SocketId};
 /// A socket of an application.
 pub(crate) type Place = (AppId, SocketId);
 
-/// Where the stack's events go.
+/// Receivers of the stack's events.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     /// Connections.
     pub(crate) streams: HashMap<StreamId, Place>,
     /// Listeners.
     pub(crate) bindings: HashMap<BindingId, Place>,
-    /// Files that are looked up.
+    /// Files being looked up.
     pub(crate) lookups: HashMap<FileHandle, Place>,
-    /// An application connects to a listener of this stack, whose descriptor may be closed.
+    /// An application connects to a listener of this stack, whose descriptor may already be closed.
     pub(crate) is_looping: bool,
 }

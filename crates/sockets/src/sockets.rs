@@ -19,12 +19,12 @@ use crate::place::Places;
 use crate::view::ApplicationView;
 use crate::waker::{EVENTS_MAX, Waker, Woken};
 
-/// While processes are attached and the NIC stack has nothing to do, the shard rests no longer than
-/// this without a wake-up, in microseconds.
+/// Longest rest of the shard without a wakeup, in microseconds, while processes are attached and
+/// the NIC stack is idle.
 const MODERATION_US_MAX: u64 = 50;
 
-/// Most looks at descriptors in a wake-up: a shard that never sleeps has few of these, and a
-/// process that ends hangs up all of its handles at once.
+/// Most polls of the waker in a wakeup: a shard that never sleeps gets few wakeups, and an ending
+/// process hangs up all of its handles at once.
 const LOOKS_MAX: usize = 32;
 
 /// Applications in other processes, as one application of the shard.
@@ -36,24 +36,24 @@ pub struct Sockets {
     waker: Option<Waker>,
     counters: Counters,
     arrivals: Arrivals,
-    /// The shard wakes up when the broker takes messages.
+    /// The waker watches for room for messages to the broker.
     is_watched_for_room: bool,
-    /// Applications that are to be served no more.
+    /// Applications to be detached.
     detaching: Vec<AppId>,
-    /// What a turn is measured by. `None` in a simulation, whose turns take no time.
+    /// Clock that measures turns. `None` in a simulation, whose turns take no time.
     clock: Clock,
-    /// What was taken of this turn.
+    /// Time spent in this turn.
     spent: Spent,
-    /// The turn before was used up.
+    /// The last turn was used up.
     was_full: bool,
     full: Episode,
 }
 
 impl Sockets {
-    /// No applications yet. They have descriptors: bells and handles.
+    /// Starts without applications; they will have descriptors: bells and handles.
     ///
     /// # Errors
-    /// If the kernel gives no descriptor to wait on.
+    /// If the kernel provides no epoll set.
     pub fn new() -> io::Result<Sockets> {
         Ok(Sockets {
             waker: Some(Waker::new()?),
@@ -62,7 +62,7 @@ impl Sockets {
         })
     }
 
-    /// No applications yet, and none that has descriptors: for tests and simulation.
+    /// Starts without applications and descriptors: for tests and simulation.
     pub fn without_descriptors() -> Sockets {
         Sockets {
             apps: BTreeMap::new(),
@@ -79,29 +79,29 @@ impl Sockets {
         }
     }
 
-    /// What was done so far.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Processes that are attached.
+    /// Returns the number of attached processes.
     pub fn processes(&self) -> u64 {
         self.counters.processes
     }
 
-    /// What people are shown of each application.
+    /// Returns a view of each application, for people.
     pub fn applications(&self) -> impl Iterator<Item = ApplicationView> {
         self.applications_from(AppId(0))
     }
 
-    /// The same of those whose numbers are at least `first`, by number.
+    /// Returns the views of applications with numbers from `first` on, in order.
     pub fn applications_from(&self, first: AppId) -> impl Iterator<Item = ApplicationView> {
         self.apps
             .range(first..)
             .map(|(_, app)| ApplicationView::of(app))
     }
 
-    /// The broker that brings applications from now on; those that are attached stay.
+    /// Sets the broker that brings applications from now on; attached processes stay.
     ///
     /// # Errors
     /// If the kernel does not watch its descriptor.
@@ -109,8 +109,8 @@ impl Sockets {
         if let Some(waker) = &self.waker {
             waker.add_broker(broker.wake_fd())?;
         }
-        // Handles and ends of which the broker before has told still count. Processes that attached
-        // to it hear no answer, and start again.
+        // Handles and ends reported by the previous broker still count. Processes that were
+        // attaching to it get no answer, and start again.
         self.arrivals.hear();
         for arrived in std::mem::take(&mut self.arrivals.queue) {
             match arrived {
@@ -125,7 +125,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// Tells a new broker what there is.
+    /// Reports the attached applications and processes to a new broker.
     fn inform(&mut self) {
         let Some(broker) = &mut self.arrivals.broker else {
             return;
@@ -156,7 +156,7 @@ impl Sockets {
         self.watch_for_room();
     }
 
-    /// Has the shard wake up when the broker takes messages that wait.
+    /// Watches for room at the broker while messages wait.
     fn watch_for_room(&mut self) {
         if let (Some(waker), Some(broker)) = (&self.waker, &self.arrivals.broker)
             && broker.is_behind() != self.is_watched_for_room
@@ -166,7 +166,7 @@ impl Sockets {
         }
     }
 
-    /// A process attaches. An application that is known keeps its segment and its grant.
+    /// Attaches a process. A known application keeps its segment and its grant.
     ///
     /// # Errors
     /// If it is the first process of its application and brings no segment, or the kernel does not
@@ -198,7 +198,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// Deals with what the broker has brought.
+    /// Handles the broker's messages.
     fn take_arrivals(&mut self) {
         while let Some(arrived) = self.arrivals.queue.pop_front() {
             match arrived {
@@ -221,7 +221,7 @@ impl Sockets {
         }
     }
 
-    /// A process that an earlier broker attached has come to this one, which reports its end.
+    /// Reattaches a process of an earlier broker to this one, which then reports the process's end.
     fn attach_again(&mut self, app: AppId, channel: ChannelId) -> io::Result<()> {
         let app = self.apps.get_mut(&app);
         let channel = app.and_then(|app| app.channel(channel));
@@ -252,7 +252,7 @@ impl Sockets {
         }
     }
 
-    /// Handles of an application without descriptors, given to its first process and numbered from
+    /// Adds handles without descriptors, given to the application's first process and numbered from
     /// `first` on: for tests and simulation.
     pub fn add_handles_without_descriptors(&mut self, app: AppId, first: HandleId, count: u32) {
         if let Some(found) = self.apps.get_mut(&app) {
@@ -263,7 +263,8 @@ impl Sockets {
         }
     }
 
-    /// Does something with an application, if it is there, and forgets it if nothing is left.
+    /// Runs `act` on an application, if it exists, and removes the application if nothing is left
+    /// of it.
     fn with<T>(
         &mut self,
         io: &mut dyn Io,
@@ -299,7 +300,7 @@ impl Sockets {
         Some(result)
     }
 
-    /// A process has ended. If it has sent more commands than a turn takes, its end waits for them.
+    /// Ends a process. If it has sent more commands than a turn takes, its end waits for them.
     pub fn end_process(&mut self, io: &mut dyn Io, app: AppId, channel: ChannelId) {
         self.with(io, app, |app, cx| {
             app.endings.push(Ending::Process(channel));
@@ -307,8 +308,8 @@ impl Sockets {
         });
     }
 
-    /// The last copy of a descriptor of an application is closed. If the application has sent more
-    /// commands than a turn takes, the end waits for them.
+    /// Closes a handle whose last copy is closed. If the application has sent more commands than a
+    /// turn takes, the end waits for them.
     pub fn close_handle(&mut self, io: &mut dyn Io, app: AppId, handle: HandleId) {
         self.with(io, app, |app, cx| {
             app.endings.push(Ending::Handle(handle));
@@ -316,8 +317,8 @@ impl Sockets {
         });
     }
 
-    /// Serves an application no more from the next turn on: its connections are reset, and its
-    /// processes see that. False if there is none.
+    /// Detaches an application at the next turn: its connections are reset, and its processes can
+    /// see that. False if there is no such application.
     pub fn detach(&mut self, app: AppId) -> bool {
         let is_known = self.apps.contains_key(&app);
         if is_known {
@@ -326,7 +327,7 @@ impl Sockets {
         is_known
     }
 
-    /// The application with a process of this number that is served.
+    /// Returns the served application that has a process of this ID.
     pub fn application_of(&self, pid: u32) -> Option<AppId> {
         let mut apps = self.apps.values();
         let has = |app: &App| app.channels.iter().any(|channel| channel.pid == pid);
@@ -334,7 +335,7 @@ impl Sockets {
             .map(|app| app.id)
     }
 
-    /// Deals with what the waker has seen.
+    /// Handles the waker's events.
     fn take_woken(&mut self, io: &mut dyn Io) {
         let mut ended = BTreeSet::new();
         for _ in 0..LOOKS_MAX {
@@ -347,7 +348,7 @@ impl Sockets {
                         self.hang_up(app, handle);
                         ended.insert(app);
                     }
-                    // Channels are looked at in each turn.
+                    // Every turn polls the channels.
                     Woken::Bell => {}
                 }
             }
@@ -357,22 +358,22 @@ impl Sockets {
         }
         for app in ended {
             if self.spent.is_used_up() {
-                // The next turn has a share for them.
+                // The next turn handles them.
                 break;
             }
             self.with(io, app, |app, cx| app.turn(cx));
         }
     }
 
-    /// The last copy of a descriptor is closed.
+    /// Queues the end of a descriptor whose last copy is closed.
     fn hang_up(&mut self, app: AppId, handle: HandleId) {
         if let Some(app) = self.apps.get_mut(&app) {
             app.endings.push(Ending::Handle(handle));
         }
     }
 
-    /// Applications, in the order of their turns: after a turn that was used up, those that took
-    /// least of the last ones come first.
+    /// Returns the applications in the order of their turns: after a used-up turn, those with the
+    /// least load come first.
     fn order(&self) -> Vec<AppId> {
         let mut order: Vec<(u64, AppId)> = self
             .apps
@@ -385,7 +386,7 @@ impl Sockets {
         order.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Applications have used up a turn, and others wait for the next.
+    /// Counts and logs a turn that was used up while applications waited.
     #[cold]
     fn note_full(&mut self, now_us: u64) {
         self.counters.turns_full += 1;
@@ -414,7 +415,7 @@ impl Application for Sockets {
             let listener = io.listener(stream);
             let place = listener.and_then(|it| self.places.bindings.get(&it));
             let Some(&(app, id)) = place else {
-                // The listener was closed while the connection was on its way.
+                // The listener was closed while the connection was being opened.
                 return io.abort(stream);
             };
             self.with(io, app, |app, cx| app.on_accepted(cx, id, stream));
@@ -491,7 +492,8 @@ impl Application for Sockets {
             busy |= turned == Some(true);
         }
         if std::mem::take(&mut self.places.is_looping) {
-            // The next turn hears who connects: to a listener that was closed before, none does.
+            // Collects hang-ups before the next turn connects: a listener that was closed before
+            // must not accept.
             self.take_woken(io);
         }
         self.watch_for_room();
@@ -516,7 +518,7 @@ impl Application for Sockets {
 
     fn prepare_sleep(&mut self) -> bool {
         let mut channels = self.apps.values_mut().flat_map(|app| &mut app.channels);
-        // One that has something already is looked at next, and the others with it.
+        // A channel with commands stops the check; the next turn polls all channels.
         channels.all(|channel| channel.end.prepare_sleep())
     }
 
@@ -533,7 +535,7 @@ impl Application for Sockets {
 
     fn moderation_us_max(&self) -> u64 {
         if self.apps.is_empty() {
-            // None waits.
+            // No process waits.
             u64::MAX
         } else {
             MODERATION_US_MAX

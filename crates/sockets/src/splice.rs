@@ -1,11 +1,11 @@
 //! Connections of an application that a NIC stack joins ([`host::splicing`]).
 //!
-//! What the application has not read of one goes to the other first, behind what it has written
-//! there: from FIFO to TCP, as far as that has room, for three seconds at most. Then the stack
-//! joins the two. Until they come back, or end, their FIFOs stand still; what an application that
-//! breaks the rules writes there meanwhile goes afterwards, or never.
+//! Unread bytes of each connection first go to the other, after the bytes that the application has
+//! written there: from FIFO to TCP, as far as TCP has room, for three seconds at most. Then the
+//! stack joins the two. Until they return or end, their FIFOs stand still; bytes that a misbehaving
+//! application writes there meanwhile are sent afterwards, or never.
 //!
-//! A join that is given up leaves the rest where it is: in the rx FIFO, or in TCP.
+//! If a join is given up, the remaining bytes stay in the rx FIFO or in TCP.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use crate::errno;
 use crate::state::splice::{Splice, Stage};
 use crate::state::stream::Stream;
 
-/// What is in the FIFOs is moved within so long: as long as the stack gives connections to become
+/// Time limit for moving the FIFOs' bytes: the same as the stack's limit for connections to become
 /// quiet.
 const MOVING: Duration = Duration::from_secs(3);
 
-/// Limits as commands have them: 0 is none.
+/// Converts limits of a command: 0 is no limit.
 pub(crate) fn limits(idle_ms: u32, life_ms: u32) -> SpliceLimits {
     let limit = |ms: u32| (ms > 0).then(|| Duration::from_millis(ms.into()));
     SpliceLimits {
@@ -33,7 +33,7 @@ pub(crate) fn limits(idle_ms: u32, life_ms: u32) -> SpliceLimits {
 }
 
 impl App {
-    /// Joins two connections. The records say what becomes of that.
+    /// Joins two connections. The records report the result.
     pub(crate) fn splice(
         &mut self,
         cx: &mut Context<'_>,
@@ -71,7 +71,7 @@ impl App {
         Ok(())
     }
 
-    /// Whether a socket may be part of a splice.
+    /// Checks whether a socket may be part of a splice.
     fn may_splice(&mut self, cx: &mut Context<'_>, id: SocketId) -> Result<(), Errno> {
         let socket = self.socket(id).ok_or(Errno::BADF)?;
         if socket.record.flags().has(Flags::FILE) {
@@ -101,7 +101,7 @@ impl App {
         self.socket(id)?.stream_mut()?.splice.as_mut()
     }
 
-    /// Both sockets of a splice, the first in front.
+    /// Returns both sockets of a splice, the first in front.
     fn pair(&mut self, id: SocketId) -> Option<[SocketId; 2]> {
         let splice = self.splice_of(id)?;
         Some(if splice.is_first {
@@ -111,8 +111,7 @@ impl App {
         })
     }
 
-    /// Something may have room: what is in the FIFOs goes on to TCP; when that is all, the stack is
-    /// asked to join the two.
+    /// Moves bytes of the FIFOs on to TCP; once all are moved, requests the join from the stack.
     pub(crate) fn go_on_moving(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let is_moving = |splice: &mut Splice| splice.stage == Stage::Moving;
         let Some([first, second]) = self.pair(id) else {
@@ -127,7 +126,7 @@ impl App {
                 self.move_unread(cx, from, to);
             }
         }
-        // A range of a file that cannot be sent ends its connection.
+        // A file range that cannot be sent ends its connection.
         let Some(pair) = self.pair(id) else {
             return;
         };
@@ -151,7 +150,7 @@ impl App {
         }
     }
 
-    /// True if TCP has all that the application has written to a connection.
+    /// Reports whether TCP has all bytes that the application has written to a connection.
     fn has_sent_all(&mut self, id: SocketId) -> bool {
         self.socket(id).is_some_and(|socket| {
             let has_marks = socket.record.lacks_marks()
@@ -180,7 +179,7 @@ impl App {
         for (stream_id, id) in streams.iter_mut().zip(pair) {
             if let Some(stream) = self.stream(id) {
                 *stream_id = Some(stream.id);
-                // Nothing more is written for which a segment would wait.
+                // No later bytes can complete a segment that is held back.
                 if std::mem::take(&mut stream.is_corked) {
                     cx.io.set_option(stream.id, StreamOption::Cork(false));
                 }
@@ -205,14 +204,14 @@ impl App {
         }
     }
 
-    /// Moving has taken too long.
+    /// Gives up a splice whose bytes took too long to move.
     pub(crate) fn on_moving_timer(&mut self, cx: &mut Context<'_>, id: SocketId) {
         if let Some(pair) = self.pair(id) {
             self.give_up(cx, pair, Errno::TIMEDOUT);
         }
     }
 
-    /// Two connections are not joined, and the application's again, as far as they are there.
+    /// Returns two connections that were not joined to the application, as far as they exist.
     fn give_up(&mut self, cx: &mut Context<'_>, pair: [SocketId; 2], errno: Errno) {
         self.tell_of_bytes(cx, pair, [0; 2]);
         self.return_spliced(cx, pair, Some(errno));
@@ -230,7 +229,7 @@ impl App {
             };
             let stream = socket.stream_mut();
             let was_spliced = stream.is_some_and(|stream| {
-                // That of moving: there is none of the end yet.
+                // The timer for moving; a closing timer is not set yet.
                 cx.io.set_timer(stream.id, None);
                 stream.splice.take().is_some()
             });
@@ -246,7 +245,7 @@ impl App {
         }
     }
 
-    /// Has a splice given back.
+    /// Requests the return of a splice.
     pub(crate) fn unsplice(&mut self, cx: &mut Context<'_>, id: SocketId) -> Result<(), Errno> {
         let socket = self.socket(id).ok_or(Errno::BADF)?;
         let stream = socket.stream().ok_or(Errno::INVAL)?;
@@ -259,7 +258,7 @@ impl App {
         Ok(())
     }
 
-    /// Something has become of a splice of which this is the first connection.
+    /// Handles an event of the splice whose first connection this is.
     pub(crate) fn on_splice(&mut self, cx: &mut Context<'_>, id: SocketId, event: SpliceEvent) {
         let Some(pair) = self.pair(id) else {
             return;
@@ -290,7 +289,7 @@ impl App {
         }
     }
 
-    /// Says how many bytes have passed altogether: those that the stack counts, and those of the
+    /// Publishes the total of bytes passed: those that the stack counts, and those moved from the
     /// FIFOs before.
     fn tell_of_bytes(&mut self, cx: &mut Context<'_>, pair: [SocketId; 2], bytes: [u64; 2]) {
         let mut passed = bytes;
@@ -310,21 +309,21 @@ impl App {
         cx.counters.spliced_bytes += all(passed).saturating_sub(before);
     }
 
-    /// A splice has ended, and its connections are about to.
+    /// Notes the end of a splice whose connections are about to end.
     fn note_splice_end(&mut self, id: SocketId, errno: Option<Errno>) {
         if let Some(socket) = self.socket(id)
             && let Some(stream) = socket.stream_mut()
             && stream.splice.take().is_some()
         {
             let errno = errno.map_or(0, errno::number) as u16;
-            // The state that it leads to follows with the end of the connection.
+            // The socket's final state follows with the end of the connection.
             socket.record.set_splice(SpliceStage::Ended, errno);
             self.touch(id);
         }
     }
 
-    /// A connection ends otherwise than by its splice. What is not joined yet is the other's alone
-    /// again; what is joined ends with it.
+    /// Handles a connection's end that the splice did not cause. If the two are not joined yet, the
+    /// other is returned to the application; if they are, it ends too.
     pub(crate) fn leave_splice(
         &mut self,
         cx: &mut Context<'_>,
@@ -336,7 +335,7 @@ impl App {
         };
         self.note_splice_end(id, errno);
         if splice.stage == Stage::Joining {
-            // The first of the two hears of it, if it is there.
+            // The event reaches the first of the two, if it exists.
             let stream = self.stream(id);
             if let Some(stream) = stream.map(|stream| stream.id) {
                 cx.io.unsplice(stream);
@@ -351,19 +350,19 @@ impl App {
         }
     }
 
-    /// True if a connection is part of a splice, or about to be.
+    /// Reports whether a connection is part of a splice, or about to be.
     pub(crate) fn is_spliced(&mut self, id: SocketId) -> bool {
         self.splice_of(id).is_some()
     }
 
-    /// True if a NIC stack has a connection.
+    /// Reports whether a NIC stack has a connection.
     pub(crate) fn is_joined(&mut self, id: SocketId) -> bool {
         let splice = self.splice_of(id);
         splice.is_some_and(|splice| splice.stage == Stage::Joined)
     }
 }
 
-/// Why a connection of a splice has ended; `None` if in order.
+/// Returns the error with which a connection of a splice has ended; `None` if in order.
 fn of_end(end: SpliceEnd, is_second: bool) -> Option<Errno> {
     match end {
         SpliceEnd::Finished => None,

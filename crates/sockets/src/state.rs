@@ -1,4 +1,4 @@
-//! What the host alone knows of sockets.
+//! Private state of the host about sockets.
 
 pub(crate) mod area;
 pub(crate) mod file;

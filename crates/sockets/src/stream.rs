@@ -1,10 +1,10 @@
 //! Bytes between the FIFOs of a connection and TCP.
 //!
-//! The tx FIFO is a place of passage: TCP takes its bytes as far as its send buffer has room, and
-//! keeps them until they are acknowledged. Ranges of files and the end of the stream have places
-//! between these bytes, their *marks*. What TCP has received goes to the rx FIFO as far as that has
-//! room; the rest keeps the window closed. Without Eager Receive it stays there until the
-//! application asks for it.
+//! The tx FIFO only passes bytes on: TCP takes them as far as its send buffer has room, and keeps
+//! them until they are acknowledged. File ranges and the end of the stream have places between
+//! these bytes, their *marks*. Bytes received by TCP go to the rx FIFO as far as it has room; the
+//! rest keeps the window closed. Without Eager Receive, bytes stay in TCP until the application
+//! requests them.
 
 use std::time::Duration;
 
@@ -21,27 +21,28 @@ use crate::state::file::Progress;
 use crate::state::socket::Kind;
 use crate::state::stream::{Mark, What};
 
-/// Bytes that are moved in a step.
+/// Bytes moved in a step.
 const STEP_BYTES: usize = 16 << 10;
 
-/// File bytes that may be queued and not sent, at least; twice the congestion window if that is
-/// more. They take no memory, so that the bound is one of patience: a program learns that a client
-/// has stopped to read when half of it has not left. Files of usual sizes go in one call.
+/// Smallest bound of file bytes that are queued and not sent; twice the congestion window if that
+/// is more. File bytes take no memory, so the bound only limits delay: a program learns that a
+/// client has stopped reading while half of the bound is still unsent. Files of usual sizes fit
+/// into one call.
 const FILE_BYTES_MIN: u64 = 1 << 20;
 
-/// A connection that its application has closed is given up if its peer acknowledges nothing for so
-/// long.
+/// Time without acknowledgments after which a connection that its application has closed is given
+/// up.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Marks that may come before their turn.
+/// Most marks that may arrive before their predecessors.
 const EARLY_MARKS_MAX: usize = 64;
 
-/// Marks that may wait for their place in a stream; an application that queues more, as with ranges
-/// of a byte each that no peer takes, has the connection reset.
+/// Most marks that may wait in a stream; a connection with more, such as ranges of a byte each that
+/// the peer does not accept, is reset.
 const MARKS_MAX: usize = 4096;
 
 impl App {
-    /// Looks at what an application has done with a socket.
+    /// Examines a socket's record for changes by the application.
     pub(crate) fn look(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let Some(socket) = self.socket(id) else {
             return;
@@ -56,7 +57,7 @@ impl App {
         }
     }
 
-    /// Moves what there is to move, both ways.
+    /// Moves bytes both ways.
     pub(crate) fn pump(&mut self, cx: &mut Context<'_>, id: SocketId) {
         if self.is_spliced(id) {
             return self.go_on_moving(cx, id);
@@ -67,7 +68,7 @@ impl App {
         self.touch(id);
     }
 
-    /// An application asks for bytes that are held: so many are to be in the rx FIFO.
+    /// Moves held bytes that an application requests, until the rx FIFO has `bytes`.
     pub(crate) fn receive(&mut self, cx: &mut Context<'_>, id: SocketId, bytes: u64) {
         let Some(socket) = self.socket(id) else {
             return;
@@ -81,8 +82,8 @@ impl App {
         self.touch(id);
     }
 
-    /// Says how much the peer has acknowledged: in each step of a stream, since the stack has no
-    /// event for every ACK. What is queued gets the last one when all of it is acknowledged.
+    /// Publishes the acknowledged bytes at each step of a stream, since the stack has no event for
+    /// every ACK. The last publication follows the acknowledgment of all queued bytes.
     pub(crate) fn publish_acked(&mut self, cx: &mut Context<'_>, id: SocketId) {
         if let Some(socket) = self.socket(id)
             && let Some(stream) = socket.stream().filter(|stream| !stream.is_gone)
@@ -92,7 +93,7 @@ impl App {
         }
     }
 
-    /// Moves what was received to the rx FIFO: all, or if it is held as much as makes the FIFO have
+    /// Moves received bytes to the rx FIFO: all, or held bytes only until the FIFO has
     /// `asked_bytes`.
     fn fill_rx(&mut self, cx: &mut Context<'_>, id: SocketId, asked_bytes: u64) {
         let mut step = std::mem::take(&mut self.step);
@@ -135,7 +136,7 @@ impl App {
                     return;
                 }
             }
-            // Without a FIFO, nothing is waiting.
+            // Without a FIFO, no bytes wait.
             if room == 0 && record.rx_bytes() > 0 {
                 if record.rx_wait_for_room() {
                     return;
@@ -143,7 +144,7 @@ impl App {
                 if record.look().is_err() {
                     return self.reset_nonsense(cx, id);
                 }
-                // An application that takes back what it said has itself to wait.
+                // An application that revokes its announcement harms only itself.
                 if record.rx_room_bytes() == 0 {
                     return;
                 }
@@ -172,8 +173,8 @@ impl App {
         }
     }
 
-    /// Has a FIFO there, or a larger one, if anything that was received waits for it, and is not
-    /// held. False if there is no memory.
+    /// Provides a FIFO, or a larger one, if received bytes wait for it and are not held. False if
+    /// there is no memory.
     fn prepare_rx(&mut self, cx: &mut Context<'_>, id: SocketId, holds: bool) -> bool {
         let Some(socket) = self.socket(id) else {
             return false;
@@ -191,8 +192,7 @@ impl App {
         fits || has > 0
     }
 
-    /// Half of the bytes that may be queued and not sent (`TCP_NOTSENT_LOWAT`) wait in the tx FIFO,
-    /// the other half in TCP.
+    /// Divides the limit of unsent bytes (`TCP_NOTSENT_LOWAT`): half in the tx FIFO, half in TCP.
     pub(crate) fn bound_notsent(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let Some(socket) = self.socket(id) else {
             return;
@@ -223,7 +223,7 @@ impl App {
             let stream_id = stream.id;
             let lowat_bytes = socket.options.notsent_lowat_bytes();
             let taken = record.tx_read(limit, |chunk| {
-                // As Linux, which looks at the mark before it takes some bytes, and not within.
+                // As in Linux, the mark is checked before a chunk, not within it.
                 let enough = lowat_bytes.map(|bytes| (bytes / 2).max(1));
                 if enough.is_some_and(|bytes| io.unsent(stream_id) >= bytes) {
                     return 0;
@@ -233,8 +233,9 @@ impl App {
             cx.counters.sent_bytes += taken as u64;
             let has_grown = record.tx_has_grown(FIFO_BYTES_USUAL as u64);
             if record.tx_head() < limit.min(record.tx_tail()) {
-                // TCP has no room, or enough: `Writable` follows. What it holds back for more would
-                // wait in vain, since no more comes before it leaves (as tcp_sendmsg of Linux).
+                // TCP has no room, or enough bytes: `Writable` follows. A held-back segment would
+                // wait in vain, since no more bytes come before it leaves (as in Linux's
+                // tcp_sendmsg).
                 if std::mem::take(&mut stream.is_corked) {
                     cx.io.set_option(stream_id, StreamOption::Cork(false));
                 }
@@ -283,9 +284,9 @@ impl App {
         self.finish_closing(cx, id);
     }
 
-    /// Has TCP hold back segments that are not full if the application wants that: by `TCP_CORK`,
-    /// or `MSG_MORE` with its last bytes. That ends behind the marks: bytes in front of a range of
-    /// a file wait for it, and go in one packet with it.
+    /// Lets TCP hold back partial segments if the application requests it, by `TCP_CORK` or by
+    /// `MSG_MORE` with its last bytes. Marks end it: bytes before a file range wait for the range,
+    /// and share a packet with it.
     pub(crate) fn follow_cork(&mut self, cx: &mut Context<'_>, id: SocketId, may_end: bool) {
         let Some(socket) = self.socket(id) else {
             return;
@@ -310,7 +311,7 @@ impl App {
         }
     }
 
-    /// An application puts a mark between the bytes of a stream: a range of a file, or its end.
+    /// Adds a mark to a stream: a file range, or the end.
     pub(crate) fn add_mark(&mut self, cx: &mut Context<'_>, id: SocketId, mark: Mark) {
         let mut next = Some(mark);
         while let Some(mark) = next {
@@ -336,11 +337,11 @@ impl App {
                 What::File(range) => range.len,
                 What::Finish => 0,
             };
-            // The library sends none: the record says so.
+            // The library sends no files on looped connections, since the record has the flag.
             if file_bytes > 0 && socket.record.flags().has(Flags::LOOPED) {
                 return self.abort(cx, id, Errno::OPNOTSUPP, Flags::default());
             }
-            // Before anything counts a number that the application has made up.
+            // Checked before any counter includes a number that the application has made up.
             if socket.record.queue_file(file_bytes).is_err() {
                 return self.reset_nonsense(cx, id);
             }
@@ -360,8 +361,8 @@ impl App {
         self.grant_file_credit(cx, id);
     }
 
-    /// Lets an application queue so many file bytes that no more than two congestion windows wait
-    /// to be sent, and has the stack tell when half of them have left.
+    /// Grants file credit so that at most two congestion windows of file bytes wait to be sent, and
+    /// requests an event when half have left.
     pub(crate) fn grant_file_credit(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let Some(socket) = self.socket(id) else {
             return;
@@ -375,19 +376,19 @@ impl App {
         let unsent = cx.io.unsent(stream_id);
         let credit = socket.record.file_credit_bytes();
         let wanted = bound.saturating_sub(waiting + unsent);
-        // Most of a credit that is left, or little more of it, is not worth waking anyone: there is
-        // another look when half of the bound has left.
+        // If more than half of the credit is left, or the grant would add little, no process is
+        // woken: the next event comes when half of the bound has left.
         if credit <= bound / 2 && wanted >= credit + bound / 4 {
             socket.record.add_file_credit(wanted - credit);
             self.touch(id);
         }
-        // What waits for the NIC stack to open its file is pumped when that has.
+        // Ranges whose file is being opened are pumped when that is done.
         if unsent > bound / 2 {
             cx.io.set_notsent_lowat(stream_id, bound / 2);
         }
     }
 
-    /// The stack has room again, or has sent some of what was queued.
+    /// Handles new room in the stack, or the departure of queued bytes.
     pub(crate) fn on_writable(&mut self, cx: &mut Context<'_>, id: SocketId) {
         self.pump(cx, id);
         let has_used_credit = self.socket(id).is_some_and(|socket| {
@@ -400,13 +401,13 @@ impl App {
         }
     }
 
-    /// The peer will send no more.
+    /// Handles the peer's FIN.
     pub(crate) fn on_peer_finished(&mut self, cx: &mut Context<'_>, id: SocketId) {
         self.note_peer_finished(id);
         self.pump(cx, id);
     }
 
-    /// The same of a connection that may be over.
+    /// Notes the peer's FIN, even if the connection is over.
     pub(crate) fn note_peer_finished(&mut self, id: SocketId) {
         if let Some(socket) = self.socket(id)
             && let Some(stream) = socket.stream_mut()
@@ -416,13 +417,14 @@ impl App {
         }
     }
 
-    /// The peer has acknowledged all that was queued.
+    /// Handles the acknowledgment of all queued bytes.
     pub(crate) fn on_drained(&mut self, cx: &mut Context<'_>, id: SocketId) {
         self.publish_acked(cx, id);
         self.touch(id);
     }
 
-    /// The stack has forgotten a connection, of which the peer has acknowledged so many bytes.
+    /// Handles the end of a connection at the stack; the peer has acknowledged `acknowledged`
+    /// bytes.
     pub(crate) fn on_closed(
         &mut self,
         cx: &mut Context<'_>,
@@ -435,14 +437,14 @@ impl App {
             return;
         };
         if let Some(stream) = socket.stream().map(|stream| stream.id) {
-            // Before the state that ends it.
+            // Published before the final state.
             socket.record.set_acked(acknowledged);
             let unread = cx.io.take_unread(stream);
             self.end_stream(cx, id, reason, unread);
         }
     }
 
-    /// A connection is over, with these bytes received and not read.
+    /// Ends a connection that has `unread` received bytes.
     pub(crate) fn end_stream(
         &mut self,
         cx: &mut Context<'_>,
@@ -478,7 +480,7 @@ impl App {
         let is_shut = socket.record.flags().has(Flags::SHUT_WRITE);
         match errno::of_close(reason, peer_finished && !is_shut) {
             Some(errno) => {
-                // What has come before the error is read before it.
+                // Bytes received before the error are read before it.
                 let mut count = 0;
                 if socket.record.rx_bytes() == 0 && !unread.is_empty() {
                     self.provide_rx(id);
@@ -492,7 +494,7 @@ impl App {
                 }
                 let mut errno = errno;
                 if count < unread.len() {
-                    // It does not end with what can be read.
+                    // Bytes are missing, so the stream has no proper end.
                     socket.record.clear(Flags::FIN_RECEIVED);
                     errno = errno::of_close(reason, false).unwrap_or(errno);
                 }
@@ -508,11 +510,11 @@ impl App {
         }
     }
 
-    /// The last descriptor of a connection is closed: what is queued still goes, then FIN; if
-    /// anything was not read, RST (RFC 2525 §2.17), as close(2) does.
+    /// Closes a connection whose last descriptor is closed: queued bytes are still sent, then FIN;
+    /// if any byte was not read, RST (RFC 2525 §2.17), as close(2) does.
     pub(crate) fn close_stream(&mut self, cx: &mut Context<'_>, id: SocketId) {
         if self.is_joined(id) {
-            // Both peers hear of it.
+            // The reset reaches both peers.
             self.abort(cx, id, Errno::CONNRESET, Flags::default());
             return self.remove(id, cx.counters);
         }
@@ -536,7 +538,8 @@ impl App {
         let unread = unread_bytes > 0 || cx.io.unread(stream.id) > 0;
         if is_opening || resets || unread {
             if !is_opening && cx.io.unsent(stream.id) > 0 {
-                // In the next turn: send(2) of Linux has sent it, as far as the windows let it go.
+                // Resets in the next turn: Linux's send(2) would have sent the bytes that the
+                // windows allow.
                 stream.is_closing = true;
                 stream.is_resetting = true;
                 return cx.io.set_timer(stream.id, Some(Duration::ZERO));
@@ -549,7 +552,7 @@ impl App {
         self.drain_tx(cx, id);
     }
 
-    /// A connection that its application has closed is the stack's alone once all is queued there.
+    /// Leaves a closed connection to the stack once all its bytes are queued there.
     fn finish_closing(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let Some(socket) = self.socket(id) else {
             return;
@@ -572,8 +575,8 @@ impl App {
         self.remove(id, cx.counters);
     }
 
-    /// The timer of a connection that its application has closed: a peer that has acknowledged
-    /// nothing since is given up.
+    /// Handles the timer of a closed connection: gives it up if the peer has acknowledged nothing
+    /// since.
     pub(crate) fn on_closing_timer(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let Some(stream) = self.stream(id) else {
             return;

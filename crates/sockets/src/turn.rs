@@ -1,4 +1,4 @@
-//! The turns of an application: commands in, hints out; and how its processes end.
+//! Turns of an application: commands in, hints out; and the ends of its processes.
 
 use rustix::io::Errno;
 use socket_channel::channel::ReceiveError;
@@ -14,28 +14,28 @@ use crate::grant::Grant;
 use crate::state::socket::{Kind, Socket};
 use crate::waker::{Waker, Woken};
 
-/// Most commands of one process before those of another are looked at.
+/// Most commands taken from one process before others get their turn.
 const COMMANDS_IN_A_ROW_MAX: u32 = 16;
 
-/// A connection that a process has taken out of an accept queue is adopted so soon after, in
-/// microseconds, or its process has ended before it could.
+/// Time within which a process adopts a connection that it has taken out of an accept queue, in
+/// microseconds; later, the process must have ended.
 const ADOPTION_US_MAX: u64 = 1_000_000;
 
-/// Most sockets that a turn looks at because processes have ended.
+/// Most sockets that a turn examines because processes have ended.
 const SEARCHED_MAX: usize = 256;
 
-/// What was taken of one process.
+/// Result of taking commands from one process.
 enum Taken {
-    /// Commands, and there may be more.
+    /// Commands were taken, and there may be more.
     Some,
-    /// Commands, if any, and there are no more that can be taken.
+    /// No more commands can be taken; `any` if some were.
     All { any: bool },
-    /// The ring makes no sense.
+    /// The ring is corrupt.
     Corrupt,
 }
 
 impl App {
-    /// The last copy of a descriptor is closed, or the application says so.
+    /// Closes a handle: its last copy is closed, or the application has requested it.
     pub(crate) fn close_handle(&mut self, cx: &mut Context<'_>, handle: HandleId) {
         let Some(closed) = self.handles.remove(&handle) else {
             return;
@@ -49,17 +49,16 @@ impl App {
         }
     }
 
-    /// An address is in use, or there are as many listeners as there may be, perhaps by sockets
-    /// whose last descriptor was closed before: the command was faster than the hang-up. Closes
-    /// such sockets; true if there were any. Connections have to wait for commands of other
-    /// processes.
+    /// Closes sockets whose last descriptor was already closed, after an address was found in use
+    /// or the listeners' limit reached: the command was faster than the hang-up. True if there were
+    /// any. Connections have to wait for commands of other processes.
     pub(crate) fn close_hung_up(&mut self, cx: &mut Context<'_>) -> bool {
         let looked = cx.waker.map(Waker::look).unwrap_or_default().into_iter();
         let looked = looked.filter_map(|woken| match woken {
             Woken::HungUp(app, handle) => Some((app, handle)),
             _ => None,
         });
-        // Others were found amid commands of other applications.
+        // Hang-ups found during commands of other applications.
         let found = std::mem::take(&mut cx.arrivals.hung_up).into_iter();
         for (app, handle) in found.chain(looked) {
             if app == self.id {
@@ -85,8 +84,8 @@ impl App {
         has_closed
     }
 
-    /// Takes commands, as many as a turn may, and carries them out; then as many ends that waited
-    /// for them. True if something was done, or is left to do.
+    /// Executes commands within the budget, then ends that waited for them. True if any work was
+    /// done, or is left.
     pub(crate) fn turn(&mut self, cx: &mut Context<'_>) -> bool {
         if self.endings.begin() {
             for channel in &mut self.channels {
@@ -100,7 +99,7 @@ impl App {
         } = self.grant;
         let mut budget = Budget::new(messages_per_turn, turn_us_max, cx.clock);
         let has_taken = self.take_commands(cx, &mut budget);
-        // Of their own: commands may use up theirs in each turn.
+        // Ends have a budget of their own: commands may use up theirs in each turn.
         let mut for_ends = Budget::new(messages_per_turn, turn_us_max, cx.clock);
         self.end_caught_up(cx, &mut for_ends);
         let spent_us = budget.spent_us() + for_ends.spent_us();
@@ -113,7 +112,7 @@ impl App {
         has_taken || !self.endings.is_empty()
     }
 
-    /// Takes commands of all processes in turn, some of each. True if there were any.
+    /// Takes some commands of each process in turn. True if there were any.
     fn take_commands(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> bool {
         let mut channels = std::mem::take(&mut self.channels);
         let count = channels.len();
@@ -145,11 +144,11 @@ impl App {
             }
         }
         self.first = self.first.wrapping_add(1);
-        // Processes that attach while their commands are carried out are not to be lost.
+        // Keeps processes that attached while commands were executed.
         channels.append(&mut self.channels);
         self.channels = channels;
         if !corrupt.is_empty() {
-            // Nothing comes from there any more, and it would be looked at for ever.
+            // No more commands can come from there, and the ring would be polled forever.
             for id in corrupt {
                 self.drop_channel(cx, id);
             }
@@ -158,7 +157,7 @@ impl App {
         has_taken
     }
 
-    /// Takes commands of one process, as many as it may send before others are looked at.
+    /// Takes commands of one process, until others get their turn.
     fn take_some(
         &mut self,
         cx: &mut Context<'_>,
@@ -206,7 +205,7 @@ impl App {
         Taken::Some
     }
 
-    /// Carries out ends whose commands before them have all been taken.
+    /// Handles ends whose earlier commands have all been taken.
     fn end_caught_up(&mut self, cx: &mut Context<'_>, budget: &mut Budget) {
         if !self.channels.iter().all(Channel::is_caught_up) {
             return;
@@ -222,7 +221,7 @@ impl App {
         }
     }
 
-    /// Sends hints of what has changed, and wakes processes that sleep.
+    /// Sends hints of changes, and wakes sleeping processes.
     pub(crate) fn flush(&mut self, counters: &mut Counters) {
         for id in std::mem::take(&mut self.changed) {
             let Some(socket) = self.socket(id) else {
@@ -253,13 +252,13 @@ impl App {
         }
     }
 
-    /// Serves a channel no more. False if there is none of this number.
+    /// Drops a channel. False if there is none of this number.
     fn drop_channel(&mut self, cx: &mut Context<'_>, id: ChannelId) -> bool {
         let Some(place) = self.channels.iter().position(|channel| channel.id == id) else {
             return false;
         };
         let channel = self.channels.remove(place);
-        // Whose process is alive can still ring: its bell is not closed with the copy here.
+        // A live process can still ring: its copy of the bell stays open.
         if let (Some(waker), Some(bell)) = (cx.waker, channel.end.wake_fd()) {
             waker.remove_bell(bell);
         }
@@ -272,16 +271,15 @@ impl App {
         true
     }
 
-    /// A process has ended: what it did without a word is looked for from now on, at all sockets,
-    /// for it may have used any of them, and a command may be missing.
+    /// Ends a channel whose process has ended, and starts a search of all sockets: the process may
+    /// have changed any of them without a command.
     pub(crate) fn end_channel(&mut self, cx: &mut Context<'_>, ended: ChannelId) {
         if self.drop_channel(cx, ended) {
             self.search.begin(self.sockets_ever());
         }
     }
 
-    /// Looks at some of the sockets that a process which has ended may have used. True if others
-    /// are left.
+    /// Examines some of the sockets that an ended process may have used. True if others are left.
     pub(crate) fn search(&mut self, cx: &mut Context<'_>, now_us: u64) -> bool {
         if self.search.is_over() {
             return false;
@@ -305,16 +303,15 @@ impl App {
         if !self.search.is_over() {
             return true;
         }
-        // Another process may be about to adopt what it has taken.
+        // Another process may be about to adopt a connection that it has taken.
         for doubtful_us in self.unadopted.values_mut() {
             doubtful_us.get_or_insert(until_us);
         }
         false
     }
 
-    /// Ends the channels of processes whose ends no broker reports. While such a process lives, a
-    /// handle that was given to it is open: the one by which it notices the end of the host
-    /// process.
+    /// Ends the channels of processes whose ends no broker reports. A live process has an open
+    /// handle that was given to it: the one by which it notices the end of the host process.
     pub(crate) fn end_orphaned_channels(&mut self, cx: &mut Context<'_>) {
         let is_over =
             |channel: &&Channel| channel.is_orphaned && !self.handles_of.contains_key(&channel.id);
@@ -329,13 +326,13 @@ impl App {
         }
     }
 
-    /// When the next connection is given up that a process has taken and not adopted.
+    /// Returns when the next taken, unadopted connection is given up.
     pub(crate) fn next_timeout_us(&self) -> Option<u64> {
         let unadopted = self.unadopted.values().flatten();
         unadopted.chain(self.unmarked.values()).min().copied()
     }
 
-    /// Resets connections that a process which has ended had taken, and not adopted.
+    /// Resets connections that an ended process had taken and not adopted.
     pub(crate) fn on_time(&mut self, cx: &mut Context<'_>, now_us: u64) {
         let due = |until: &Option<u64>| until.is_some_and(|until_us| until_us <= now_us);
         let lost = self.unadopted.iter().filter(|(_, until)| due(until));
@@ -358,7 +355,7 @@ impl App {
         }
     }
 
-    /// Serves the application no more: its connections are reset, and its processes see that.
+    /// Detaches the application: its connections are reset, and its processes can see that.
     pub(crate) fn detach(&mut self, cx: &mut Context<'_>) {
         self.is_detached = true;
         let ids: Vec<SocketId> = self.sockets.iter().map(|(_, socket)| socket.id()).collect();
@@ -368,7 +365,7 @@ impl App {
         }
     }
 
-    /// What an application has written makes no sense: the socket is reset.
+    /// Resets a socket whose record is invalid.
     #[cold]
     pub(crate) fn reset_nonsense(&mut self, cx: &mut Context<'_>, id: SocketId) {
         cx.counters.sockets_nonsense += 1;

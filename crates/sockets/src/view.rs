@@ -1,4 +1,4 @@
-//! What people are shown of an application.
+//! The state of an application for people.
 
 use socket_channel::AppId;
 
@@ -9,41 +9,41 @@ use crate::application::App;
 pub struct ApplicationView {
     /// The application.
     pub app: AppId,
-    /// Process ID of the first of its processes that is attached; 0 if none is any more.
+    /// Process ID of its first attached process; 0 if there is none.
     pub pid: u32,
     /// Its user.
     pub uid: u32,
-    /// The modes that are on: a sum of the `MODE_` numbers of [`socket_channel::attach`].
+    /// Active modes: a sum of the `MODE_` numbers of [`socket_channel::attach`].
     pub modes: u32,
-    /// Processes that are attached.
+    /// Attached processes.
     pub processes: usize,
     /// Sockets of all kinds.
     pub sockets: usize,
-    /// Those that listen.
+    /// Listening sockets.
     pub listeners: u32,
-    /// Those that are connections, or are being connected.
+    /// Sockets that are connected or connecting.
     pub connections: usize,
-    /// Files that it has open.
+    /// Open files.
     pub files: u32,
-    /// Descriptors of its sockets, also of those that have no socket yet.
+    /// Descriptors of its sockets, including those that have no socket yet.
     pub handles: usize,
-    /// Memory that FIFOs take of its segment, in bytes.
+    /// Bytes of its segment that FIFOs occupy.
     pub fifo_bytes: u64,
-    /// Bytes taken from it to be sent.
+    /// Bytes sent from its FIFOs.
     pub sent_bytes: u64,
     /// Bytes of files that it has queued, which it never sees.
     pub file_bytes: u64,
     /// Bytes handed to it.
     pub received_bytes: u64,
-    /// Turns of the host stack of which it has used up its share, so that other commands waited.
+    /// Turns in which it has used up its share, so that other commands waited.
     pub turns_used_up: u64,
-    /// It is served no more, and goes when its processes have ended.
+    /// It is no longer served, and is removed when its processes have ended.
     pub is_detached: bool,
 }
 
 impl ApplicationView {
-    /// Which part of what it has sent it has never seen, from 0 to 1; `None` if it has
-    /// sent nothing.
+    /// Returns the fraction of sent bytes that the application has never seen, from 0 to 1; `None`
+    /// if it has sent nothing.
     pub fn offloaded_share(&self) -> Option<f64> {
         let bytes = self.file_bytes.saturating_add(self.sent_bytes);
         (bytes > 0).then(|| self.file_bytes as f64 / bytes as f64)

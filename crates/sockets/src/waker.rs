@@ -1,4 +1,4 @@
-//! Descriptors that end a sleep of the shard: the bells of channels, and handles that hang up.
+//! Descriptors that end a sleep of the shard: bells of channels, and handles that hang up.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{Timespec, epoll};
 use socket_channel::{AppId, HandleId};
 
-/// Most events that one look takes; others are there at the next.
+/// Most events that one look takes; the next look takes the others.
 pub(crate) const EVENTS_MAX: usize = 256;
 
 const NO_TIME: Timespec = Timespec {
@@ -19,8 +19,8 @@ const NO_EVENT: epoll::Event = epoll::Event {
     data: epoll::EventData::new_u64(0),
 };
 
-/// In the place of an application's number, which is never 0, if an event is of no handle; and in
-/// the place of the handle's, what it is of.
+/// Application number, which is otherwise never 0, of events that belong to no handle; the handle's
+/// number then gives the kind.
 const NONE: u32 = 0;
 const BROUGHT: u32 = 0;
 const RUNG: u32 = 1;
@@ -29,10 +29,10 @@ fn data(app: u32, handle: u32) -> epoll::EventData {
     epoll::EventData::new_u64(u64::from(app) << 32 | u64::from(handle))
 }
 
-/// What has happened.
+/// An event of the waker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// Something has arrived from the broker.
+    /// A message has arrived from the broker.
     Broker,
     /// A channel has rung; only after [`Waker::watch_bells`].
     Bell,
@@ -40,36 +40,36 @@ pub enum Woken {
     HungUp(AppId, HandleId),
 }
 
-/// Descriptors whose events end a sleep: the bells of channels, the way to the broker, handles.
+/// Descriptors whose events end a sleep: bells of channels, the broker's connection, handles.
 #[derive(Debug)]
 pub struct Waker {
     epoll: OwnedFd,
-    /// The bells, in a set of their own: what they tell is in memory.
+    /// The bells, in a set of their own: the commands are in memory.
     bells: OwnedFd,
 }
 
 impl Waker {
-    /// Without descriptors.
+    /// Makes a waker without descriptors.
     ///
     /// # Errors
-    /// If the kernel gives none to wait on.
+    /// If the kernel provides no epoll set.
     pub fn new() -> io::Result<Waker> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Waker { epoll, bells })
     }
 
-    /// Readable when something has happened, but for rings.
+    /// Returns a descriptor that is readable after an event other than a ring.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// An epoll set that has an event for each channel which has rung since it was asked last.
+    /// Returns an epoll set with an event for each channel that has rung since the last poll.
     pub(crate) fn bells(&self) -> BorrowedFd<'_> {
         self.bells.as_fd()
     }
 
-    /// Has [`Waker::fd`] tell of rings as well.
+    /// Makes [`Waker::fd`] report rings as well.
     ///
     /// # Errors
     /// If the kernel does not watch the set.
@@ -83,8 +83,8 @@ impl Waker {
         )?)
     }
 
-    /// Watches the bell of a channel, until [`Waker::remove_bell`]: the application has a copy. A
-    /// ring is an edge, and the bell is never read, which the application could make block.
+    /// Watches the bell of a channel until [`Waker::remove_bell`]: the application has a copy. A
+    /// ring is an edge; the bell is never read, since the application could make the read block.
     ///
     /// # Errors
     /// If the kernel does not watch it.
@@ -93,7 +93,7 @@ impl Waker {
         Ok(epoll::add(&self.bells, bell, data(NONE, RUNG), edge)?)
     }
 
-    /// Watches the way to the broker. Closing it ends that.
+    /// Watches the connection to the broker, until it is closed.
     ///
     /// # Errors
     /// If the kernel does not watch it.
@@ -102,17 +102,17 @@ impl Waker {
         Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
     }
 
-    /// Watches the way to the broker for room as well, or no longer.
+    /// Starts or stops watching the connection to the broker for room.
     pub fn watch_broker(&self, fd: BorrowedFd<'_>, for_room: bool) {
         let mut flags = epoll::EventFlags::IN;
         flags.set(epoll::EventFlags::OUT, for_room);
-        // One whose end was found is closed, and watched no more.
+        // Fails for a connection that was closed after its end was found.
         let _ = epoll::modify(&self.epoll, fd, data(NONE, BROUGHT), flags);
     }
 
-    /// Watches a handle for its hang-up alone, which comes once: what an application writes there
-    /// says nothing. Closing it ends that, as soon as the broker has closed its copy: until then,
-    /// there may be the hang-up of a handle that is no more.
+    /// Watches a handle for its hang-up alone, which is reported once; bytes that an application
+    /// writes there are ignored. Closing the handle ends the watch once the broker has closed its
+    /// copy; until then, a hang-up of a closed handle may be reported.
     ///
     /// # Errors
     /// If the kernel does not watch it.
@@ -121,13 +121,13 @@ impl Waker {
         Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::ET)?)
     }
 
-    /// Stops watching the bell of a channel: the application's copy may stay open.
+    /// Stops watching the bell of a channel, whose copy at the application may stay open.
     pub fn remove_bell(&self, fd: BorrowedFd<'_>) {
-        // It may never have been added.
+        // Fails if it was never added.
         let _ = epoll::delete(&self.bells, fd);
     }
 
-    /// What has happened since, as far as one look takes it. A hang-up does not come again.
+    /// Returns the events since the last look, at most `EVENTS_MAX`. A hang-up is reported once.
     pub fn look(&self) -> Vec<Woken> {
         let mut events = [NO_EVENT; EVENTS_MAX];
         let count = epoll::wait(&self.epoll, &mut events[..], Some(&NO_TIME)).unwrap_or(0);

@@ -1,8 +1,8 @@
-//! How often a connection answers segments that it does not accept.
+//! Limit on answers to unacceptable segments.
 //!
 //! Challenge ACKs (RFC 5961) and ACKs of unacceptable segments are cheap for an attacker to
 //! provoke, and two ends that disagree could answer each other for ever. The count is kept for each
-//! connection: one that all connections share tells an outsider about the connections of others.
+//! connection: a shared one would reveal to an outsider the state of others' connections.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) struct AckLimiter {
 }
 
 impl AckLimiter {
-    /// True, and counted, if an answer may be sent now.
+    /// Counts an answer and returns true if it may be sent now.
     pub(crate) fn allows(&mut self, now: Instant, max: u16, interval: Duration) -> bool {
         if self.count == 0 || now.since(self.interval_start) >= interval {
             self.interval_start = now;

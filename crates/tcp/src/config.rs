@@ -1,11 +1,11 @@
-//! What a host decides for all its connections.
+//! A host's settings for all its connections.
 
 use std::time::Duration;
 
 use crate::congestion::algorithm::CongestionAlgorithm;
 use crate::keepalive::Keepalive;
 
-/// Whether connections use explicit congestion notification (RFC 3168).
+/// Use of explicit congestion notification (RFC 3168).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EcnPolicy {
     /// Never.
@@ -32,12 +32,13 @@ pub struct Config {
     /// Bytes received that the application may leave unread; the largest window that we advertise
     /// at first.
     pub receive_buffer_bytes: usize,
-    /// Up to here it grows, if the application reads fast enough and the peer sends it. Memory is
-    /// taken as bytes arrive. Never less than `receive_buffer_bytes`.
+    /// Bound of the receive buffer's growth, if the application reads fast enough and the peer
+    /// sends it. Memory is taken as bytes arrive. Never less than `receive_buffer_bytes`.
     pub receive_buffer_bytes_max: usize,
     /// Real bytes queued and not acknowledged, at first. Virtual bytes do not count.
     pub send_buffer_bytes: usize,
-    /// Up to here it grows, to twice the congestion window. Never less than `send_buffer_bytes`.
+    /// Bound of the send buffer's growth, to twice the congestion window. Never less than
+    /// `send_buffer_bytes`.
     pub send_buffer_bytes_max: usize,
     /// Virtual bytes queued and not yet sent; or twice the congestion window, if that is more.
     /// `u64::MAX`: any number, as suits an application that owns its files; one behind a socket API
@@ -57,12 +58,13 @@ pub struct Config {
     pub ecn: EcnPolicy,
     /// RTO before the first measurement (RFC 6298 §2.1).
     pub rto_initial: Duration,
-    /// Least distance of the RTO from the smoothed round-trip time. RFC 6298 §2.4 wants 1 s;
-    /// everybody who delivers content uses less.
+    /// Least distance of the RTO from the smoothed round-trip time. RFC 6298 §2.4 requires 1 s;
+    /// content servers commonly use less.
     pub rto_min: Duration,
     /// Bound of the RTO and of the distance of window probes, backoff included (RFC 6298 §2.5).
     pub rto_max: Duration,
-    /// How long an acknowledgment may wait for company. RFC 9293 §3.8.6.3: less than 0.5 s.
+    /// Longest time that an acknowledgment may wait for company. RFC 9293 §3.8.6.3: less than 0.5
+    /// s.
     pub delayed_ack: Duration,
     /// Full-sized segments that are acknowledged without that delay at the start, after a pause,
     /// and after a gap.
@@ -78,40 +80,39 @@ pub struct Config {
     /// Give up this long after the first unanswered retransmission, window probe or keep-alive, if
     /// `retries` has not ended it before (RFC 9293 §3.10.8; the local timeout of RFC 5482).
     pub user_timeout: Option<Duration>,
-    /// Whether and when an idle peer is asked if it is still there. Off by default (RFC 9293
-    /// §3.8.4, MUST-25).
+    /// Probing of an idle peer; `None`: off, the default (RFC 9293 §3.8.4, MUST-25).
     pub keepalive: Option<Keepalive>,
     /// Send less than a full segment although data is in flight. If not, the Nagle algorithm holds
     /// it back (RFC 9293 §3.7.4). [`Connection::set_nodelay`](crate::Connection::set_nodelay)
-    /// changes it for one.
+    /// changes it for one connection.
     pub nodelay: bool,
     /// Length of TIME-WAIT: 2 MSL (RFC 9293 §3.6.1).
     pub time_wait: Duration,
-    /// In FIN-WAIT-2, give up on a peer that has sent nothing for so long. `None`: wait for ever.
+    /// In FIN-WAIT-2, give up on a peer that has sent nothing for this time. `None`: wait for ever.
     pub fin_wait_2: Option<Duration>,
     /// Challenge ACKs in a [`Config::challenge_acks_interval`], for one connection (RFC 5961 §7).
     pub challenge_acks_max: u16,
     /// See [`Config::challenge_acks_max`].
     pub challenge_acks_interval: Duration,
     /// Take round-trip times from the timestamps option alone, as IO-TCP does, and not from
-    /// departures, which tell them exactly. For measurements only.
+    /// departures, which are exact. For measurements only.
     pub rtt_from_timestamps: bool,
-    /// Issue transmissions again of which no departure was reported for so long, doubled each time;
+    /// Issue transmissions again whose departure was not reported for this time, doubled each time;
     /// after [`Config::retries`] times give up. For hosts whose way to the NIC stack can lose
-    /// something: a ring in memory cannot. Longer than any read, queue or pace can hold a
-    /// transmission, or it goes twice.
+    /// messages: a ring in memory cannot. Longer than any read, queue or pace can hold a
+    /// transmission, or it is sent twice.
     pub departure_timeout: Option<Duration>,
     /// Congestion control, unless [`crate::Connection::set_congestion`] changes it.
     pub congestion: CongestionAlgorithm,
-    /// Pace what CUBIC and NewReno send on paths whose shortest round-trip time is above 2 ms: a
-    /// window for each round-trip time and a fifth more, two windows in slow start. As much as the
-    /// initial window may be in flight before the rate applies. BBR always paces.
+    /// Pace CUBIC and NewReno on paths whose shortest round-trip time is above 2 ms: a window for
+    /// each round-trip time and a fifth more, two windows in slow start. As much as the initial
+    /// window may be in flight before the rate applies. BBR always paces.
     pub pace: bool,
 }
 
 impl Config {
-    /// What a receive buffer is limited to while memory is short
-    /// ([`Connection::set_memory_pressure`]), in bytes.
+    /// Bound of a receive buffer while memory is short ([`Connection::set_memory_pressure`]), in
+    /// bytes.
     ///
     /// [`Connection::set_memory_pressure`]: crate::Connection::set_memory_pressure
     pub const RECEIVE_BUFFER_BYTES_PRESSED: usize = 8 << 10;
@@ -157,7 +158,7 @@ impl Default for Config {
     }
 }
 
-/// Bounds of one [`crate::Transmit`], from what will carry it. All must be at least 1.
+/// Bounds of one [`crate::Transmit`], set by its carrier. All must be at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Payload, in bytes.
@@ -166,7 +167,7 @@ pub struct Limits {
     pub pieces_max: usize,
     /// Real bytes among the payload.
     pub real_bytes_max: usize,
-    /// Payload, in bytes, if all of it is real and may leave at once: nothing that has not departed
-    /// is before it, and it is not paced. Counts if it is above `real_bytes_max`.
+    /// Payload, in bytes, if it is real throughout and may leave at once: no undeparted
+    /// transmission is before it, and it is not paced. Counts if it is above `real_bytes_max`.
     pub direct_bytes_max: usize,
 }

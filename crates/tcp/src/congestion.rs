@@ -1,7 +1,8 @@
 //! Congestion control: how much may be in flight, and how fast it may leave.
 //!
-//! Loss is detected elsewhere ([`crate::recovery`]); an algorithm hears of it and names a window.
-//! It knows neither segments nor timers: positions, bytes and instants are all that it is given.
+//! Loss is detected elsewhere ([`crate::recovery`]) and reported to an algorithm, which sets a
+//! window. An algorithm knows neither segments nor timers: its only inputs are positions, bytes and
+//! instants.
 
 pub(crate) mod algorithm;
 pub(crate) mod bbr;
@@ -24,20 +25,20 @@ use crate::congestion::rate::RateSample;
 use crate::recovery::state::Phase;
 use crate::time::Instant;
 
-/// What tells of congestion.
+/// A sign of congestion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// A loss; fast recovery begins.
     Loss,
-    /// The peer echoes that a router has marked a packet (RFC 3168 §6.1.2). Told at most once a
+    /// The peer echoes that a router has marked a packet (RFC 3168 §6.1.2). Reported at most once a
     /// round trip.
     Ecn,
 }
 
-/// What one acknowledgment tells, once loss detection has seen it. All sizes are in bytes.
+/// The results of one acknowledgment, once loss detection has processed it. All sizes are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack {
-    /// When it arrived.
+    /// Arrival of the acknowledgment.
     pub(crate) now: Instant,
     /// SND.UNA and SND.NXT after it, as positions: they count round trips.
     pub(crate) una: u64,
@@ -50,36 +51,36 @@ pub(crate) struct Ack {
     /// In flight before it and after it: issued, not delivered, not lost (`pipe` of RFC 6675 §2).
     pub(crate) prior_flight: u64,
     pub(crate) flight: u64,
-    /// The round-trip time that it measured, if it did, and the smoothed one.
+    /// The round-trip time that the acknowledgment measured, if it did, and the smoothed one.
     pub(crate) rtt: Option<Duration>,
     pub(crate) srtt: Option<Duration>,
-    /// The delivery rate that it measured, if it did.
+    /// The delivery rate that the acknowledgment measured, if it did.
     pub(crate) rate: Option<RateSample>,
-    /// The data that it acknowledges was sent until at least half of the congestion window was in
-    /// use. A window that is not used does not grow (RFC 7661 §4.1, RFC 9438 §5.8).
+    /// The acknowledged data was sent until at least half of the congestion window was in use. A
+    /// window that is not used does not grow (RFC 7661 §4.1, RFC 9438 §5.8).
     pub(crate) window_limited: bool,
-    /// It advances SND.UNA, or the network is known to reorder packets. If not, it may tell of a
-    /// loss, and no window grows (RFC 3042 §2).
+    /// The acknowledgment advances SND.UNA, or the network is known to reorder packets. If neither,
+    /// there may be a loss, and no window grows (RFC 3042 §2).
     pub(crate) advances: bool,
-    /// What the sender was busy with when it arrived.
+    /// Phase of loss recovery at the arrival.
     pub(crate) phase: Phase,
 }
 
 /// A congestion control algorithm. Sizes are in bytes, rates in bytes per second.
 pub(crate) trait Congestion: Debug + Send + Sync {
-    /// The congestion window.
+    /// Returns the congestion window.
     fn window(&self) -> u64;
 
-    /// The slow start threshold: during fast recovery, where the window is to arrive (RFC 6937,
+    /// Returns the slow start threshold: during fast recovery, the target of the window (RFC 6937,
     /// `ssthresh`).
     fn ssthresh(&self) -> u64;
 
-    /// The rate at which data may leave. `None`: as fast as the window allows.
+    /// Returns the rate at which data may leave. `None`: as fast as the window allows.
     fn pacing_rate(&self) -> Option<u64> {
         None
     }
 
-    /// True if [`window`](Congestion::window) applies in fast recovery, too, in place of
+    /// Returns true if [`window`](Congestion::window) applies in fast recovery, too, in place of
     /// proportional rate reduction.
     fn rules_recovery(&self) -> bool {
         false
@@ -99,27 +100,30 @@ pub(crate) trait Congestion: Debug + Send + Sync {
     /// Data is about to be sent, and nothing was in flight for `idle` (RFC 5681 §4.1).
     fn on_idle(&mut self, now: Instant, idle: Duration, rto: Duration);
 
-    /// An acknowledgment has told something: data acknowledged, selectively acknowledged, or lost.
+    /// Handles an acknowledgment that newly acknowledges data, selectively or not, or reveals a
+    /// loss.
     fn on_ack(&mut self, ack: &Ack);
 
-    /// There is congestion. `flight`: FlightSize, bytes sent and not acknowledged cumulatively (RFC
-    /// 5681 §2).
+    /// Reacts to congestion. `flight`: FlightSize, bytes sent and not acknowledged cumulatively
+    /// (RFC 5681 §2).
     fn on_congestion(&mut self, now: Instant, signal: Signal, flight: u64);
 
-    /// All that was in flight at the loss is acknowledged. `flight`: what is in flight now, in
-    /// bytes, if the peer lacks SACK; with SACK, proportional rate reduction has kept data flowing,
-    /// and there is no burst to prevent (RFC 6675 §5).
+    /// Ends recovery: all data in flight at the loss is acknowledged. `flight`: bytes now in flight
+    /// if the peer lacks SACK; with SACK, proportional rate reduction has kept data flowing, and
+    /// there is no burst to prevent (RFC 6675 §5).
     fn on_recovered(&mut self, now: Instant, flight: Option<u64>);
 
-    /// The retransmission timer has expired. `again`: nothing was acknowledged since the last time.
+    /// Reacts to a retransmission timeout. `again`: nothing was acknowledged since the previous
+    /// one.
     fn on_timeout(&mut self, now: Instant, flight: u64, again: bool);
 
-    /// The last [`on_congestion`](Congestion::on_congestion) of a loss, or the timeouts since the
-    /// last progress, were spurious: nothing was lost (RFC 4015). Restores what was there before.
+    /// Restores the state before the last [`on_congestion`](Congestion::on_congestion) for a loss,
+    /// or before the timeouts since the last progress: they were spurious, nothing was lost (RFC
+    /// 4015).
     fn on_undo(&mut self, now: Instant);
 }
 
-/// A fresh instance of an algorithm. `seed`: what it leaves to chance is decided by this.
+/// Returns a new instance of an algorithm. `seed`: seeds its random choices.
 pub(crate) fn new(algorithm: CongestionAlgorithm, seed: u64) -> Box<dyn Congestion> {
     match algorithm {
         CongestionAlgorithm::NewReno => Box::new(NewReno::new()),
@@ -143,8 +147,8 @@ pub(crate) fn initial_window(mss: u64, handshake_lost: bool) -> u64 {
 
 /// RFC 3465 §2.1: in slow start, the window grows by as many bytes as were delivered. There is no
 /// limit L, since receivers that merge packets acknowledge dozens at once. After a timeout, much of
-/// what one acknowledgment covers may have left the network long before: then the window at most
-/// doubles, or grows by two segments.
+/// the acknowledged data may have left the network long before: then the window at most doubles, or
+/// grows by two segments.
 pub(crate) fn slow_start_growth(ack: &Ack, cwnd: u64, mss: u64) -> u64 {
     match ack.phase {
         Phase::AfterTimeout => ack.delivered.min(cwnd.max(2 * mss)),
@@ -153,15 +157,14 @@ pub(crate) fn slow_start_growth(ack: &Ack, cwnd: u64, mss: u64) -> u64 {
 }
 
 /// RFC 6582 §3.2 step 3 (1): when recovery ends with little in flight, the window must not let a
-/// burst out. What the initial window may do at once is no burst. `flight`: as
-/// [`Congestion::on_recovered`] has it.
+/// burst out. An initial window at once is no burst. `flight`: as in [`Congestion::on_recovered`].
 pub(crate) fn window_after_recovery(ssthresh: u64, flight: Option<u64>, mss: u64) -> u64 {
     let room = |flight: u64| flight.max(mss).saturating_add(initial_window(mss, false));
     flight.map_or(ssthresh, |flight| ssthresh.min(room(flight)))
 }
 
 /// RFC 7661 §4.4.2, in its spirit: a window that shrinks because nothing was sent grows in slow
-/// start to three quarters of what it had been.
+/// start to three quarters of its former size.
 pub(crate) fn threshold_at_idle(ssthresh: u64, cwnd: u64) -> u64 {
     ssthresh.max(cwnd / 4 * 3)
 }

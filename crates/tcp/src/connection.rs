@@ -38,37 +38,38 @@ use crate::time_wait::{TimeWait, milliseconds};
 use crate::timer::{Timer, Timers};
 use crate::timestamps::Timestamps;
 
-/// No smaller MSS is believed: a peer could make us send a packet for each byte.
+/// Least MSS accepted from a peer: with a smaller one, a peer could make us send a packet for each
+/// byte.
 pub(crate) const MSS_MIN: u16 = 64;
 
-/// What the timestamps option takes from each packet, padding included.
+/// Bytes of the timestamps option in each packet, padding included.
 const TIMESTAMPS_BYTES: u16 = 12;
 
 /// One TCP connection, from its SYN to the end of TIME-WAIT.
 ///
-/// It does no I/O and knows no clock. The caller hands in what has happened together with the time,
-/// then collects what is to be done:
+/// It does no I/O and reads no clock. The caller passes in each event with its time, then collects
+/// the resulting actions:
 ///
-/// 1. Tell it what has happened, with any of
-///    [`on_segment`](Connection::on_segment), [`on_timeout`](Connection::on_timeout),
-///    [`on_departed`](Connection::on_departed), [`write`](Connection::write),
-///    [`write_virtual`](Connection::write_virtual), [`read`](Connection::read),
-///    [`shutdown`](Connection::shutdown), [`close`](Connection::close),
+/// 1. Report an event with any of [`on_segment`](Connection::on_segment),
+///    [`on_timeout`](Connection::on_timeout), [`on_departed`](Connection::on_departed),
+///    [`write`](Connection::write), [`write_virtual`](Connection::write_virtual),
+///    [`read`](Connection::read), [`shutdown`](Connection::shutdown), [`close`](Connection::close),
 ///    [`abort`](Connection::abort).
-/// 2. Call [`poll_transmit`](Connection::poll_transmit) until it returns `None`, or what
-///    [is the last](crate::Transmit::is_last), and send what it returns.
-/// 3. Call [`poll_event`](Connection::poll_event) until it returns `None`. What the application
-///    does in response may make step 2 necessary again.
-/// 4. Set a timer to [`next_timeout`](Connection::next_timeout); it may have changed through any of
-///    these.
-/// 5. When [`is_closed`](Connection::is_closed), forget it.
+/// 2. Call [`poll_transmit`](Connection::poll_transmit) until it returns `None`, or a
+///    [`Transmit`](crate::Transmit) that [is the last](crate::Transmit::is_last), and send each
+///    one.
+/// 3. Call [`poll_event`](Connection::poll_event) until it returns `None`. The application's
+///    response may make step 2 necessary again.
+/// 4. Set a timer to [`next_timeout`](Connection::next_timeout); each of the calls above may change
+///    it.
+/// 5. Drop the connection when [`is_closed`](Connection::is_closed) returns true.
 ///
 /// # Sending
 ///
 /// A [`Transmit`](crate::Transmit) is a superpacket: its payload may span many segments, and its
-/// sender cuts it into packets. The payload is a range of the stream, and
-/// [`pieces`](Connection::pieces) says what it consists of. Stream offsets begin with 0 for the
-/// first byte after the SYN and never wrap.
+/// sender cuts it into packets. The payload is a range of the stream, whose contents
+/// [`pieces`](Connection::pieces) returns. Stream offsets begin with 0 for the first byte after the
+/// SYN and never wrap.
 ///
 /// If a `Transmit` has a [`transmission`](crate::Transmit::transmission) number, the caller reports
 /// with [`on_departed`](Connection::on_departed) when its packets have left: at once if it sends
@@ -109,9 +110,9 @@ pub struct Connection {
     pub(crate) local_port: u16,
     pub(crate) remote_port: u16,
     pub(crate) state: State,
-    /// It was opened by a SYN of the peer.
+    /// Opened by the peer's SYN.
     pub(crate) passive: bool,
-    /// Text that has come with that SYN was taken.
+    /// Text in the peer's SYN was accepted (RFC 7413).
     pub(crate) is_fast_open: bool,
     pub(crate) opened: Instant,
 
@@ -124,7 +125,7 @@ pub struct Connection {
     pub(crate) rtt: Rtt,
     pub(crate) stats: Stats,
     pub(crate) lifetime: Lifetime,
-    /// Departure timeouts since the NIC stack was last heard.
+    /// Departure timeouts since the last departure report or acknowledgment.
     pub(crate) departure_timeouts: u8,
     pub(crate) min_rtt: MinRtt,
     pub(crate) rto: Rto,
@@ -132,11 +133,11 @@ pub struct Connection {
     pub(crate) rate: DeliveryRate,
     pub(crate) congestion: Box<dyn Congestion>,
     pub(crate) pacing: Pacing,
-    /// Something may set a rate at which data leaves.
+    /// The application or congestion control sets a pacing rate.
     pub(crate) is_rate_set: bool,
     /// Data before this position was sent until the congestion window was used up.
     pub(crate) limited_until: u64,
-    /// Since when nothing has been in flight, if nothing is.
+    /// Start of the idle period, if nothing is in flight.
     pub(crate) idle_since: Instant,
     pub(crate) persist: Persist,
     pub(crate) ecn: Ecn,
@@ -146,7 +147,7 @@ pub struct Connection {
     pub(crate) silence: KeepaliveTimer,
     pub(crate) nodelay: bool,
     pub(crate) cork: Cork,
-    /// The application is gone: what arrives has no reader.
+    /// The application has closed: arriving text has no reader.
     pub(crate) orphaned: bool,
 
     pub(crate) rcv: Receiver,
@@ -164,7 +165,7 @@ pub struct Connection {
     /// ACKs of unacceptable segments that carry no text.
     pub(crate) unacceptable: AckLimiter,
     pub(crate) events: Events,
-    /// The end was reported.
+    /// The end of the connection was reported.
     ended: bool,
     pub(crate) reset: Option<Box<Reset>>,
     pub(crate) time_wait: Option<TimeWait>,
@@ -189,13 +190,13 @@ pub(crate) struct SendSpace {
     pub(crate) mss: u16,
 }
 
-/// What decides the chances of a connection: its initial sequence number is unpredictable.
+/// Seed of a connection's random choices: its initial sequence number is unpredictable.
 fn seed(isn: u32, salt: u32) -> u64 {
     u64::from(isn) << 32 | u64::from(salt)
 }
 
-/// True if a connection may begin with the segment. "Third, check for a SYN" (RFC 9293 §3.10.7.2):
-/// other controls and text in it are for later, and the peer repeats them.
+/// Returns true if a connection may begin with the segment. "Third, check for a SYN" (RFC 9293
+/// §3.10.7.2): other controls and text in it are left for later: the peer repeats them.
 pub(crate) fn is_plain_syn(header: &Header) -> bool {
     let Flags(bits) = header.flags;
     let Flags(ruled_out) = Flags::RST | Flags::ACK;
@@ -314,7 +315,7 @@ impl Connection {
         Some(connection)
     }
 
-    /// The connection is opened by this SYN of the peer, not by one of its own.
+    /// Opens the connection by the peer's SYN instead of our own.
     pub(crate) fn on_passive_open(&mut self, now: Instant, syn: &Segment<'_>) {
         self.state = State::SynReceived;
         self.passive = true;
@@ -364,7 +365,7 @@ impl Connection {
         self.without_options(self.config.mss)
     }
 
-    /// The handshake is complete.
+    /// Completes the handshake.
     pub(crate) fn establish(&mut self, now: Instant) {
         // CLOSE was called before: RFC 9293 §3.10.4, SYN-RECEIVED: queued until ESTABLISHED.
         self.state = if self.fin_queued {
@@ -387,7 +388,7 @@ impl Connection {
         }
     }
 
-    /// RFC 6298 §2: a measured round trip.
+    /// Adds a measured round-trip time to the estimates (RFC 6298 §2).
     pub(crate) fn on_round_trip(&mut self, sample_us: u64) {
         self.stats.round_trips.add(sample_us);
         self.rtt.on_sample(sample_us);
@@ -398,17 +399,17 @@ impl Connection {
         Duration::from_micros(self.rto.current_us(&self.config, &self.rtt))
     }
 
-    /// The retransmission timer starts, or starts again (RFC 6298 §5.1, §5.3).
+    /// Starts or restarts the retransmission timer (RFC 6298 §5.1, §5.3).
     pub(crate) fn arm_retransmission(&mut self, from: Instant) {
         let rto_us = self.rto.current_us(&self.config, &self.rtt);
         self.timers.arm(Timer::Retransmit, from.after_us(rto_us));
     }
 
-    /// Reports that the packets of a transmission have left, and when. Reports for transmissions
-    /// that are acknowledged already, or were never issued, are welcome to come.
+    /// Records that the packets of a transmission have left, and when. A report for a transmission
+    /// that is acknowledged already, or was never issued, is harmless.
     ///
-    /// They come in the order in which the transmissions were issued; where one is missing, it is
-    /// not waited for any more.
+    /// Reports come in the order in which the transmissions were issued: a later report ends the
+    /// wait for a missing one.
     pub fn on_departed(&mut self, transmission: u64, at: Instant) {
         let unheard = self.depart_unheard(transmission, at);
         if self.acks.on_departed(transmission, self.rcv.nxt()) {
@@ -434,15 +435,15 @@ impl Connection {
         }
     }
 
-    /// When to call [`on_timeout`](Connection::on_timeout). It is up to date once
-    /// [`poll_transmit`](Connection::poll_transmit) has returned `None`, or what [is the
-    /// last](crate::Transmit::is_last).
+    /// Returns when to call [`on_timeout`](Connection::on_timeout). It is up to date once
+    /// [`poll_transmit`](Connection::poll_transmit) has returned `None`, or a `Transmit` that [is
+    /// the last](crate::Transmit::is_last).
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }
 
-    /// To be called when [`next_timeout`](Connection::next_timeout) has come; too early does
-    /// nothing.
+    /// Handles expired timers. To be called at [`next_timeout`](Connection::next_timeout); an early
+    /// call does nothing.
     pub fn on_timeout(&mut self, now: Instant) {
         if self.timers.take_expired(Timer::Reorder, now) {
             self.on_reordering_timeout(now);
@@ -470,7 +471,7 @@ impl Connection {
         if self.timers.take_expired(Timer::Keepalive, now) {
             self.on_keepalive_timeout(now);
         }
-        // What it held back, poll_transmit will send.
+        // `poll_transmit` sends the data that pacing held back.
         self.timers.take_expired(Timer::Pace, now);
         if self.fin_queued {
             if self.timers.take_expired(Timer::Linger, now) {
@@ -483,7 +484,7 @@ impl Connection {
         }
     }
 
-    /// The user timeout ends the wait of a timer that would take longer.
+    /// Bounds the retransmission and persist timers by the user timeout.
     #[inline(never)]
     pub(crate) fn bound_by_user_timeout(&mut self) {
         let user_timeout = self.config.user_timeout;
@@ -493,9 +494,9 @@ impl Connection {
         self.timers.bound(Timer::Persist, probes_end);
     }
 
-    /// RFC 6298 §5.4 to §5.7.
+    /// Handles a retransmission timeout (RFC 6298 §5.4 to §5.7).
     fn on_retransmission_timeout(&mut self, now: Instant) {
-        // What has been issued again and still waits for the NIC stack is not late. Its departure
+        // Data that was issued again and still waits in the NIC stack is not late. Its departure
         // arms the timer.
         if !self.sent.has_departed() {
             return;
@@ -513,7 +514,7 @@ impl Connection {
         }
     }
 
-    /// How many times in a row the peer may fail to answer.
+    /// Returns how many times in a row the peer may fail to answer.
     fn retries(&self) -> u8 {
         let config = &self.config;
         if self.state.is_opening() {
@@ -543,7 +544,7 @@ impl Connection {
         }
     }
 
-    /// The next thing that has happened.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<ConnectionEvent> {
         self.events.poll()
     }
@@ -574,8 +575,8 @@ impl Connection {
     /// Queues `len` bytes of an object, from `offset` on, without touching them, and returns how
     /// many were queued: all; fewer if there is less [room](Connection::virtual_room), and
     /// [`Writable`](ConnectionEvent::Writable) follows as after [`write`](Connection::write); 0 if
-    /// there is none, or if what there is room for is longer than any file can be.
-    /// [`Released`](ConnectionEvent::Released) follows when what was queued is acknowledged. An
+    /// there is none, or if the range that fits is longer than any file can be.
+    /// [`Released`](ConnectionEvent::Released) follows when the queued range is acknowledged. An
     /// empty range is queued without effect and without event.
     pub fn write_virtual(&mut self, object: u32, offset: u64, len: u64) -> u64 {
         if !self.may_write() || len == 0 {
@@ -593,12 +594,12 @@ impl Connection {
         }
     }
 
-    /// True if [`Connection::write_virtual`] takes a range now, or a part of it.
+    /// Returns true if [`Connection::write_virtual`] takes a range now, whole or in part.
     pub fn takes_virtual(&self) -> bool {
         self.may_write() && self.virtual_room() > 0
     }
 
-    /// How many bytes [`Connection::write_virtual`] takes: `u64::MAX` if nothing bounds them
+    /// Returns how many bytes [`Connection::write_virtual`] takes: `u64::MAX` if they are unbounded
     /// ([`Config::virtual_bytes_max`]), 0 if too many extents are queued.
     pub fn virtual_room(&self) -> u64 {
         if self.queue.extents() >= self.config.extents_max {
@@ -609,7 +610,7 @@ impl Connection {
         })
     }
 
-    /// How many virtual bytes may be queued and not sent, if that is bounded.
+    /// Returns the bound on virtual bytes queued and not sent, if one is configured.
     fn virtual_bound(&self) -> Option<u64> {
         let configured = self.config.virtual_bytes_max;
         if configured == u64::MAX {
@@ -618,13 +619,13 @@ impl Connection {
         Some(sndbuf::virtual_bytes_max(configured, self.cwnd()))
     }
 
-    /// Virtual bytes queued and not sent.
+    /// Returns the number of virtual bytes queued and not sent.
     fn unsent_virtual(&self) -> u64 {
         self.queue
             .virtual_bytes_from(self.snd.nxt.saturating_sub(1))
     }
 
-    /// No room is left: nothing can join what waits.
+    /// Marks the writer as blocked and releases the cork: no more bytes can join the held segment.
     #[cold]
     fn block_writer(&mut self) {
         self.write_blocked = true;
@@ -635,12 +636,12 @@ impl Connection {
         !self.fin_queued && self.state != State::Closed
     }
 
-    /// Real bytes that may be queued and not acknowledged at present.
+    /// Returns how many real bytes may be queued and not acknowledged at present.
     pub fn send_buffer_bytes(&self) -> usize {
         sndbuf::bytes_max(&self.config, self.cwnd())
     }
 
-    /// After an acknowledgment: tell a writer that was held back.
+    /// Wakes a blocked writer after an acknowledgment, once there is room.
     pub(crate) fn wake_writer(&mut self) {
         if self.write_blocked && self.has_room_again() {
             self.write_blocked = false;
@@ -648,7 +649,7 @@ impl Connection {
         }
     }
 
-    /// A quarter of each bound is free.
+    /// Returns true if a quarter of each bound is free.
     #[inline(never)]
     fn has_room_again(&self) -> bool {
         let low = |bound: usize| bound - bound.div_ceil(4);
@@ -672,11 +673,11 @@ impl Connection {
         self.rcv.readable()
     }
 
-    /// Closes our direction: FIN follows all that is queued (RFC 9293 §3.10.4). The peer may go on
-    /// sending.
+    /// Closes our direction: FIN follows all queued data (RFC 9293 §3.10.4). The peer may continue
+    /// to send.
     ///
-    /// In SYN-SENT, where the RFC forgets the connection, it is carried out once the connection is
-    /// established, like in SYN-RECEIVED: what was queued is still delivered.
+    /// In SYN-SENT, where the RFC deletes the connection, FIN waits for the handshake, as in
+    /// SYN-RECEIVED: queued data is still delivered.
     pub fn shutdown(&mut self) {
         match self.state {
             State::SynSent | State::SynReceived => {}
@@ -689,11 +690,10 @@ impl Connection {
         self.timers.cancel(Timer::CORK);
     }
 
-    /// The application is gone, and takes nothing more: what it has queued still goes, then FIN, as
-    /// after [`shutdown`](Connection::shutdown). If bytes are unread, or more arrive, the peer is
-    /// reset, since what it sent is lost (RFC 9293 §3.6.1, SHLD-3; RFC 2525 §2.17), and what is
-    /// queued is lost as well. In TIME-WAIT, where both sides have closed, unread bytes are
-    /// dropped.
+    /// Ends the application's use of the connection: queued data is still sent, then FIN, as after
+    /// [`shutdown`](Connection::shutdown). If bytes are unread, or more arrive, the peer is reset,
+    /// since its data is lost (RFC 9293 §3.6.1, SHLD-3; RFC 2525 §2.17), and queued data is lost as
+    /// well. In TIME-WAIT, where both sides have closed, unread bytes are dropped.
     pub fn close(&mut self) {
         match self.state {
             State::TimeWait | State::Closed => self.rcv.discard(),
@@ -705,8 +705,8 @@ impl Connection {
         }
     }
 
-    /// Ends the connection at once. The peer is reset if it could still hope for anything
-    /// (RFC 9293 §3.10.5): in CLOSING and LAST-ACK, if it may lack data, or FIN has not left.
+    /// Ends the connection at once. The peer is reset if it may still expect a segment (RFC 9293
+    /// §3.10.5): in CLOSING and LAST-ACK, if it may lack data, or FIN has not left.
     pub fn abort(&mut self) {
         match self.state {
             State::SynReceived
@@ -723,7 +723,7 @@ impl Connection {
         }
     }
 
-    /// True if the peer may wait for data, or for FIN.
+    /// Returns true if the peer may wait for data, or for FIN.
     fn may_lack_data(&self) -> bool {
         let (departed, _) = self.sent.departed_ends(self.snd.una);
         !self.queue.is_empty() || departed <= self.fin_position()
@@ -739,7 +739,7 @@ impl Connection {
         self.end(reason);
     }
 
-    /// Enters CLOSED; the first reason counts. What was received can still be read.
+    /// Enters CLOSED; the first reason is the one reported. Received data can still be read.
     pub(crate) fn end(&mut self, reason: CloseReason) {
         self.state = State::Closed;
         self.timers.cancel_all();
@@ -775,7 +775,7 @@ impl Connection {
     }
 
     /// In TIME-WAIT, once all is read and [`poll_transmit`](Connection::poll_transmit) has returned
-    /// `None`: what can take the place of this connection, in a fraction of the memory.
+    /// `None`: returns the state that can replace this connection, in a fraction of its memory.
     pub fn time_wait(&self) -> Option<TimeWait> {
         match self.state {
             State::TimeWait if self.rcv.readable() == 0 => self.time_wait,
@@ -784,8 +784,8 @@ impl Connection {
     }
 
     /// If this connection is in TIME-WAIT and the SYN may begin a new incarnation
-    /// ([`TimeWait::may_be_replaced_by`]): what the new one must begin beyond. What is unread is
-    /// lost.
+    /// ([`TimeWait::may_be_replaced_by`]): returns the state beyond whose numbers the new
+    /// incarnation must begin. Unread data is lost.
     pub fn replaced_by(&self, syn: &Segment<'_>) -> Option<TimeWait> {
         match &self.time_wait {
             Some(time_wait) if self.state == State::TimeWait => {
@@ -795,31 +795,30 @@ impl Connection {
         }
     }
 
-    /// Memory that is held for text, received or to be sent, in bytes.
+    /// Returns the memory held for text, received or to be sent, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.rcv.memory_bytes() + self.queue.memory_bytes()
     }
 
-    /// Whether memory is short: then the window is not opened beyond
-    /// [`Config::RECEIVE_BUFFER_BYTES_PRESSED`] (RFC 9293 §3.8.6.2.2 permits any size;
-    /// what was offered stays offered).
+    /// Sets whether memory is short: then the window is not opened beyond
+    /// [`Config::RECEIVE_BUFFER_BYTES_PRESSED`] (RFC 9293 §3.8.6.2.2 permits any size; an offered
+    /// window is not withdrawn).
     pub fn set_memory_pressure(&mut self, is_pressed: bool) {
         let bytes = self.config.receive_buffer_bytes;
         self.rcv.set_pressed(is_pressed, bytes);
     }
 
-    /// Where the connection is.
+    /// Returns the state of the connection (RFC 9293 §3.3.2).
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// True if nothing is left to be done: the connection may be forgotten.
+    /// Returns true if nothing is left to be done: the connection may be dropped.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed && self.reset.is_none()
     }
 
-    /// True if all that we ever send has been sent, FIN included: whatever is still to happen is up
-    /// to the peer.
+    /// Returns true if all our data has been sent, FIN included: every further step is the peer's.
     pub fn has_sent_fin(&self) -> bool {
         match self.state {
             State::FinWait1 | State::Closing | State::LastAck => self.snd.nxt > self.fin_position(),
@@ -828,67 +827,67 @@ impl Connection {
         }
     }
 
-    /// Stream offset of the first byte that the peer has not acknowledged.
+    /// Returns the stream offset of the first byte that the peer has not acknowledged.
     pub fn acknowledged_bytes(&self) -> u64 {
         self.queue.acknowledged()
     }
 
-    /// Bytes queued that the peer has not acknowledged, sent or not.
+    /// Returns the number of queued bytes that the peer has not acknowledged, sent or not.
     pub fn queued_bytes(&self) -> u64 {
         self.queue.end() - self.queue.acknowledged()
     }
 
-    /// The payload of a [`Transmit`](crate::Transmit): what a range of the stream consists of, in
-    /// order. What has been acknowledged meanwhile is left out.
+    /// Returns the contents of a [`Transmit`](crate::Transmit)'s payload: the pieces of a range of
+    /// the stream, in order, without the bytes acknowledged meanwhile.
     pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece<'_>> + Clone {
         self.queue.pieces(range)
     }
 
-    /// The same, if it is known at a glance that it is one virtual piece, as most often while a
-    /// file is sent; and [how many bytes](Connection::virtual_bytes_behind) of its object are
-    /// queued behind it.
+    /// Returns the piece of a range that lies within the first virtual extent, as usual while a
+    /// file is sent, and [how many bytes](Connection::virtual_bytes_behind) of its object are
+    /// queued behind it. `None` for any other range.
     #[inline]
     pub fn only_piece(&self, range: &Range<u64>) -> Option<(Piece<'_>, u64)> {
         self.queue.only_piece(range)
     }
 
-    /// Something that was issued may still have to leave. Where echoes can be lost
-    /// ([`Config::departure_timeout`](crate::Config::departure_timeout)), none is awaited of what
-    /// the peer has got.
+    /// Returns true if an issued transmission may still have to leave. Where echoes can be lost
+    /// ([`Config::departure_timeout`](crate::Config::departure_timeout)), none is awaited for data
+    /// that the peer has acknowledged.
     pub fn awaits_departure(&self) -> bool {
         let is_lossless = self.config.departure_timeout.is_none();
         self.sent.unreported() > 0 && (is_lossless || self.sent.has_undeparted())
     }
 
-    /// Nothing that has departed is in flight: all that is, if anything, has not left yet.
+    /// Returns true if no departed data is in flight: all data in flight, if any, has not left yet.
     pub fn nothing_departed_in_flight(&self) -> bool {
         self.sent.flight() == self.sent.undeparted_bytes()
     }
 
-    /// How many bytes of an object are queued behind `end`, if the byte before it is of the same
-    /// object and queued with them: what the stream is going to go on with.
+    /// Returns how many bytes of an object are queued behind `end`, if the byte before it belongs
+    /// to the same object and was queued with them: the continuation of the stream.
     pub fn virtual_bytes_behind(&self, end: u64) -> u64 {
         self.queue.virtual_bytes_behind(end)
     }
 
-    /// Payload of a full packet, in bytes: what [`Transmit::mss`](crate::Transmit::mss) is going to
-    /// say.
+    /// Returns the payload of a full packet, in bytes: the [`Transmit::mss`](crate::Transmit::mss)
+    /// of transmissions to come.
     pub fn mss(&self) -> u16 {
         self.snd.mss
     }
 
-    /// Smoothed round-trip time, once measured.
+    /// Returns the smoothed round-trip time, once measured.
     pub fn smoothed_rtt(&self) -> Option<Duration> {
         self.rtt.srtt()
     }
 
-    /// Which congestion control it uses.
+    /// Returns the congestion control in use.
     pub fn congestion(&self) -> CongestionAlgorithm {
         self.config.congestion
     }
 
-    /// Uses another congestion control from now on. It begins with the congestion window and the
-    /// slow start threshold of the one before.
+    /// Replaces the congestion control. The new one begins with the congestion window and the slow
+    /// start threshold of the previous one.
     pub fn set_congestion(&mut self, now: Instant, algorithm: CongestionAlgorithm) {
         if algorithm == self.config.congestion {
             return;
@@ -897,7 +896,7 @@ impl Connection {
         self.rate.set_used(algorithm.uses_rate());
         let mut next =
             congestion::new(algorithm, seed(self.snd.space.wire(0), self.snd.mss.into()));
-        // Before, `establish` tells it of the initial window.
+        // In earlier states, `establish` sets the initial window.
         if !self.state.is_opening() || self.is_fast_open {
             let window = self.congestion.window();
             next.adopt(now, self.snd.mss, window, self.congestion.ssthresh());
@@ -906,29 +905,30 @@ impl Connection {
         self.update_pacing();
     }
 
-    /// Sequence numbers issued that the peer has not acknowledged.
+    /// Returns how many sequence numbers were issued and not acknowledged by the peer.
     pub fn flight_bytes(&self) -> u64 {
         self.snd.flight()
     }
 
-    /// Of these, sequence numbers that are neither delivered nor lost as far as is known (`pipe` of
-    /// RFC 6675 §2).
+    /// Returns how many sequence numbers in flight are neither delivered nor lost as far as is
+    /// known (`pipe` of RFC 6675 §2).
     pub fn pipe_bytes(&self) -> u64 {
         self.sent.flight()
     }
 
-    /// True if a tail loss probe was sent and is not answered: it may exceed the congestion window
-    /// (RFC 8985 §7.3).
+    /// Returns true if a tail loss probe was sent and is not answered: it may exceed the congestion
+    /// window (RFC 8985 §7.3).
     pub fn has_tail_probe(&self) -> bool {
         self.recovery.tlp.has_probe()
     }
 
-    /// Transmissions that were issued, and whose departure was neither reported nor concluded.
+    /// Returns the number of issued transmissions whose departure was neither reported nor
+    /// concluded.
     pub fn undeparted_transmissions(&self) -> usize {
         self.sent.unreported()
     }
 
-    /// The congestion window, in bytes.
+    /// Returns the congestion window, in bytes.
     pub fn congestion_window(&self) -> u64 {
         self.cwnd()
     }

@@ -1,7 +1,7 @@
 //! Explicit congestion notification (RFC 3168 §6.1): routers mark packets instead of dropping them.
 //!
-//! Each direction has a receiver, which repeats what it was told ("ECE") until it hears that the
-//! sender has slowed down ("CWR"), and a sender, which slows down once for each window of data.
+//! Each direction has a receiver, which echoes marks ("ECE") until the sender reports that it has
+//! slowed down ("CWR"), and a sender, which slows down once for each window of data.
 //!
 //! A path may clear or set the field at will. If it clears it, congestion shows as loss, as without
 //! ECN. If it marks everything, the sender stays at its least window, which is slow, but alive.
@@ -11,7 +11,7 @@ use wire::tcp::{Flags, Segment};
 
 use crate::config::EcnPolicy;
 
-/// What the SYNs have said (§6.1.1).
+/// Result of the SYN exchange (§6.1.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Agreement {
     #[default]
@@ -34,8 +34,8 @@ pub(crate) struct Ecn {
 }
 
 impl Ecn {
-    /// What our SYN carries. §6.1.1.1: if the first was not answered, the next ones go without ECN,
-    /// since something on the path may not like it.
+    /// Returns the ECN flags of our SYN. §6.1.1.1: if the first was not answered, the next ones go
+    /// without ECN, since the path may drop it.
     pub(crate) fn syn_flags(&mut self, policy: EcnPolicy, retransmission: bool) -> Flags {
         if policy != EcnPolicy::Offer || retransmission {
             self.agreement = Agreement::Refused;
@@ -46,7 +46,7 @@ impl Ecn {
         }
     }
 
-    /// What our SYN,ACK carries.
+    /// Returns the ECN flags of our SYN,ACK.
     pub(crate) fn syn_ack_flags(&self) -> Flags {
         match self.agreement {
             Agreement::Agreed => Flags::ECE,
@@ -54,7 +54,7 @@ impl Ecn {
         }
     }
 
-    /// The peer's SYN or SYN,ACK has come, perhaps again.
+    /// Takes the peer's SYN or SYN,ACK, perhaps again.
     pub(crate) fn on_syn(&mut self, policy: EcnPolicy, syn: &Segment<'_>) {
         let flags = syn.header.flags;
         let [ece, cwr] = [Flags::ECE, Flags::CWR].map(|flag| flags.contains(flag));
@@ -74,9 +74,9 @@ impl Ecn {
         self.agreement == Agreement::Agreed
     }
 
-    /// §6.1.3: text in the window has arrived. True if it is to be acknowledged at once: the peer
-    /// should hear of congestion soon, and of the end of our echo, since its window may be down to
-    /// one segment.
+    /// Handles text in the window (§6.1.3). Returns true if it is to be acknowledged at once: the
+    /// peer should learn of congestion soon, and of the end of our echo, since its window may be
+    /// down to one segment.
     pub(crate) fn on_text(&mut self, segment: &Segment<'_>) -> bool {
         if !self.is_agreed() {
             return false;
@@ -88,7 +88,7 @@ impl Ecn {
         cwr || marked
     }
 
-    /// What every segment with an acknowledgment carries.
+    /// Returns the ECN flags of every segment with an acknowledgment.
     pub(crate) fn ack_flags(&self) -> Flags {
         if self.echo {
             Flags::ECE
@@ -97,25 +97,25 @@ impl Ecn {
         }
     }
 
-    /// True if an acceptable acknowledgment tells of congestion: then no window grows.
+    /// Returns true if an acceptable acknowledgment echoes congestion: then no window grows.
     pub(crate) fn is_echo(&self, flags: Flags) -> bool {
         self.is_agreed() && flags.contains(Flags::ECE)
     }
 
-    /// §6.1.2: true if the window is to be reduced for an acknowledgment that [is an
-    /// echo](Ecn::is_echo). Not more than once for a window of data, losses included.
+    /// Returns true if the window is to be reduced for an acknowledgment that [is an
+    /// echo](Ecn::is_echo) (§6.1.2). Not more than once for a window of data, losses included.
     pub(crate) fn must_reduce(&self, ack: u64) -> bool {
         ack > self.reduced_at
     }
 
-    /// The window was reduced, for whatever reason (§6.1.2).
+    /// Records a reduction of the window, because of marks or losses (§6.1.2).
     pub(crate) fn on_reduced(&mut self, nxt: u64) {
         self.reduced = self.is_agreed();
         self.reduced_at = nxt;
     }
 
-    /// How data is sent: its field, and what belongs on its first packet. Retransmissions are not
-    /// marked as ECN-capable (§6.1.5), nor is anything without data (§6.1.4).
+    /// Returns the ECN field of sent data, and the flags of its first packet. Retransmissions are
+    /// not marked as ECN-capable (§6.1.5), nor is anything without data (§6.1.4).
     pub(crate) fn on_data(&mut self, retransmission: bool) -> (ip::Ecn, Flags) {
         if !self.is_agreed() || retransmission {
             return (ip::Ecn::NotEct, Flags::default());

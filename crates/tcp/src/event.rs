@@ -1,8 +1,8 @@
-//! What a connection tells its owner.
+//! Events that a connection reports to its owner.
 
 use std::collections::VecDeque;
 
-/// Why a connection has ended.
+/// Reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CloseReason {
     /// Both directions were closed in order.
@@ -11,25 +11,26 @@ pub enum CloseReason {
     Reset,
     /// The peer has not answered for too long.
     TimedOut,
-    /// [`crate::Connection::abort`], or [`crate::Connection::close`] and bytes that are not read.
+    /// [`crate::Connection::abort`], or [`crate::Connection::close`] with unread bytes.
     Aborted,
-    /// The handshake was answered with a reset, or ICMP says that nothing answers there.
+    /// The handshake was answered with a reset, or an ICMP error that protocol or port do not
+    /// exist.
     Refused,
-    /// No way leads to the peer of a connection that was being opened.
+    /// There is no route to the peer of a connection that was being opened.
     Unreachable,
 }
 
-/// What has happened to a connection. Events of one kind that were not polled are reported once.
+/// An event of a connection. Events of one kind that were not polled are reported once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectionEvent {
     /// The handshake is complete.
     Connected,
-    /// There is something to [`crate::Connection::read`].
+    /// There are bytes to [`crate::Connection::read`].
     Readable,
-    /// The peer's FIN has arrived, in order: it will send no more.
+    /// The peer's FIN has arrived, in order: the peer will send no more.
     PeerFinished,
     /// A virtual extent has been acknowledged completely. One event for each
-    /// [`crate::Connection::write_virtual`], in order. What is left when the connection closes is
+    /// [`crate::Connection::write_virtual`], in order. Extents left when the connection closes are
     /// not reported.
     Released {
         /// The object named in `write_virtual`.
@@ -44,7 +45,7 @@ pub enum ConnectionEvent {
     /// The connection has ended. Reported exactly once, and last. In TIME-WAIT the connection must
     /// still be kept: see [`crate::Connection::is_closed`].
     Closed {
-        /// Why.
+        /// Reason for the end.
         reason: CloseReason,
     },
 }

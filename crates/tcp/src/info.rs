@@ -1,4 +1,4 @@
-//! What a connection is like at the moment, for people: what the kernel tells of its own
+//! Snapshot of a connection for operators: the facts that the kernel reports about its own
 //! connections (`tcp_info`), in its words and those of the RFCs (RFC 9293 §3.9.1.5, STATUS).
 
 use crate::congestion::algorithm::CongestionAlgorithm;
@@ -9,19 +9,18 @@ use crate::state::State;
 use crate::stats::{Samples, Stats};
 use crate::time::{Instant, whole_us};
 
-/// A connection, looked at from outside. Sizes are in bytes, times in microseconds, rates in bytes
-/// per second.
+/// Snapshot of a connection. Sizes are in bytes, times in microseconds, rates in bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// Its state.
+    /// State of the connection.
     pub state: State,
-    /// What the sender is busy with.
+    /// Phase of loss recovery.
     pub ca_state: CaState,
-    /// Its congestion control.
+    /// Congestion control in use.
     pub congestion: CongestionAlgorithm,
     /// Eff.snd.MSS (RFC 9293 §3.7.1): payload of a full packet.
     pub mss: u64,
-    /// What the path carries, as far as is known: the size of a full packet with its IP header.
+    /// Path MTU as far as is known: the size of a full packet with its IP header.
     pub pmtu: u64,
     /// Payload of the largest packet that the peer has sent, 536 at least; 0 if it has sent none.
     pub rcv_mss: u64,
@@ -49,32 +48,33 @@ pub struct Info {
     pub bytes_received: u64,
     /// Payload sent again.
     pub bytes_retransmitted: u64,
-    /// How many times something was sent again: superpackets, each of which may be many packets;
-    /// SYN and FIN as well.
+    /// Transmissions that repeated bytes: superpackets, each of which may be many packets; SYN and
+    /// FIN as well.
     pub retransmissions: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
     /// Queued and not acknowledged, sent or not: Send-Q.
     pub queued: u64,
-    /// Of these: never sent.
+    /// Part of [`queued`](Info::queued) that was never sent.
     pub unsent: u64,
     /// Received and not read: Recv-Q.
     pub unread: u64,
     /// Issued and not acknowledged: SND.NXT - SND.UNA.
     pub flight: u64,
-    /// Of these: neither delivered nor lost as far as is known (`pipe` of RFC 6675 §2).
+    /// Part of [`flight`](Info::flight) that is neither delivered nor lost as far as is known
+    /// (`pipe` of RFC 6675 §2).
     pub pipe: u64,
-    /// Of these: issued, and not departed.
+    /// Part of the flight that is issued, and has not departed.
     pub undeparted: u64,
-    /// Of these: acknowledged selectively.
+    /// Part of the flight that is acknowledged selectively.
     pub sacked: u64,
-    /// Of these: lost, and not sent again.
+    /// Part of the flight that is lost, and was not sent again.
     pub lost: u64,
-    /// SND.WND: what the peer offers.
+    /// SND.WND: the window that the peer offers.
     pub snd_wnd: u64,
-    /// RCV.WND: what we offer.
+    /// RCV.WND: the window that we offer.
     pub rcv_wnd: u64,
-    /// What the receive buffer may hold at present.
+    /// Bytes that the receive buffer may hold at present.
     pub receive_buffer: u64,
     /// Real bytes that the send buffer may hold at present.
     pub send_buffer: u64,
@@ -88,17 +88,17 @@ pub struct Info {
     pub ecn: bool,
     /// Snd.Wind.Shift and Rcv.Wind.Shift, if windows are scaled (RFC 7323 §2).
     pub window_shifts: Option<(u8, u8)>,
-    /// Since it was opened.
+    /// Time since the connection was opened.
     pub age_us: u64,
-    /// Since the peer has last acknowledged something new, or since it was opened.
+    /// Time since the peer last acknowledged new data, or since the connection was opened.
     pub since_progress_us: u64,
-    /// Since anything acceptable has come from the peer, if the handshake is complete.
+    /// Time since the last acceptable segment of the peer, if the handshake is complete.
     pub since_heard_us: Option<u64>,
-    /// Since text has last come in order, if any has.
+    /// Time since text last arrived in order, if any has.
     pub since_text_us: Option<u64>,
 }
 
-/// What the sender is busy with, in the kernel's words (`tcp_ca_state`).
+/// Phase of loss recovery, in the kernel's words (`tcp_ca_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CaState {
     /// Nothing is known to be lost.
@@ -110,7 +110,7 @@ pub enum CaState {
 }
 
 impl CaState {
-    /// Its name.
+    /// Returns the name of the phase in lower case.
     pub fn name(self) -> &'static str {
         match self {
             CaState::Open => "open",
@@ -121,8 +121,8 @@ impl CaState {
 }
 
 impl Connection {
-    /// Round-trip times since the last call, and those that timestamps tell: what nearly every
-    /// acknowledgment brings.
+    /// Takes the round-trip times measured since the last call, and those measured by timestamps:
+    /// nearly every acknowledgment adds one.
     #[inline]
     pub fn take_round_trips(&mut self) -> (Samples, Samples) {
         let stats = &mut self.stats;
@@ -132,7 +132,8 @@ impl Connection {
         )
     }
 
-    /// True if [`take_stats`](Connection::take_stats) has more to tell than round-trip times.
+    /// Returns true if [`take_stats`](Connection::take_stats) has more to report than round-trip
+    /// times.
     #[inline]
     pub fn has_rare_stats(&self) -> bool {
         let stats = &self.stats;
@@ -144,17 +145,17 @@ impl Connection {
         rare != 0
     }
 
-    /// What has been counted since the last call.
+    /// Takes the counters of the time since the last call.
     pub fn take_stats(&mut self) -> Stats {
         std::mem::take(&mut self.stats)
     }
 
-    /// Transmissions that repeated bytes, so far.
+    /// Returns the number of transmissions that repeated bytes, so far.
     pub fn retransmissions(&self) -> u32 {
         self.lifetime.retransmissions
     }
 
-    /// What it is like at `now`.
+    /// Returns the connection's snapshot at `now`.
     pub fn info(&self, now: Instant) -> Info {
         let ssthresh = self.congestion.ssthresh();
         // Positions count SYN and FIN.
@@ -211,8 +212,8 @@ impl Connection {
         }
     }
 
-    /// The first virtual byte that is queued and not acknowledged: its object, and its offset
-    /// there.
+    /// Returns the object of the first virtual byte that is queued and not acknowledged, and the
+    /// byte's offset there.
     pub fn first_virtual(&self) -> Option<(u32, u64)> {
         let queued = self.queue.acknowledged()..self.queue.end();
         self.queue.pieces(queued).find_map(|piece| match piece {

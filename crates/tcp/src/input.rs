@@ -76,7 +76,7 @@ impl Connection {
     }
 
     /// §3.10.7.1: RST where the peer expects more. It may have nothing further to send, so the
-    /// answer cannot wait until the owner has forgotten the connection.
+    /// answer cannot wait until the owner has dropped the connection.
     #[cold]
     fn on_segment_in_closed(&mut self, header: &Header) {
         if header.flags.contains(Flags::RST) || !header.flags.contains(Flags::ACK) {
@@ -135,9 +135,8 @@ impl Connection {
                 Verdict::Accept => {}
                 Verdict::Missing => {
                     self.stats.timestamps_missing = self.stats.timestamps_missing.saturating_add(1);
-                    // §3.2 says SHOULD drop, which stalls connections on a path that strips the
-                    // option. A forger has to guess all of RCV.NXT, as RFC 5961 §3.2 asks of a
-                    // reset.
+                    // §3.2 SHOULD drop stalls connections on a path that strips the option. A
+                    // forger has to guess all of RCV.NXT, as RFC 5961 §3.2 requires for a reset.
                     let nxt = self.rcv.nxt() as i64;
                     if start != nxt || syn {
                         // A retransmission, or a probe: our acknowledgment may be lost. Answers
@@ -190,7 +189,7 @@ impl Connection {
                 // "If the connection was initiated with a passive OPEN, then return this connection
                 // to the LISTEN state."
                 (State::SynReceived, true) if !self.is_fast_open => self.end(CloseReason::Refused),
-                // RFC 5961 §4.2: a challenge ACK, whatever the sequence number.
+                // RFC 5961 §4.2: a challenge ACK, for any sequence number.
                 _ => self.challenge(now),
             }
             return;
@@ -203,7 +202,7 @@ impl Connection {
         self.on_window_probe(now);
         // RFC 7323 §5.3 R3, with the condition of §4.3: SEG.SEQ =< Last.ACK.sent. Not before the
         // segment has proven by its acknowledgment (RFC 5961 §5.2) that it is the peer's: a forged
-        // TS.Recent would make all that the peer sends look old.
+        // TS.Recent would make all segments of the peer look old.
         if start <= self.last_ack_sent as i64 {
             self.timestamps
                 .update_recent(now, header.options.timestamps);
@@ -221,8 +220,8 @@ impl Connection {
         }
     }
 
-    /// The peer has shown that it is there, perhaps by probing the window that we have closed: then
-    /// it is not silent, we hold it up.
+    /// Restarts FIN-WAIT-2's timer when the peer is present, perhaps probing the window that we
+    /// have closed: then the peer is not silent, we hold it up.
     fn on_window_probe(&mut self, now: Instant) {
         if self.rcv.readable() > 0 {
             self.arm_fin_wait_2(now);
@@ -232,8 +231,8 @@ impl Connection {
     /// An unacceptable segment is answered with <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>.
     #[cold]
     fn on_unacceptable(&mut self, now: Instant, header: &Header, start: i64, payload: &[u8]) {
-        // Text means that the peer has not got our acknowledgment. Without text two ends that
-        // disagree could go on answering each other.
+        // Text means that the peer lacks our acknowledgment. Without text two ends that disagree
+        // could go on answering each other.
         let is_text = !payload.is_empty() && !header.flags.contains(Flags::SYN);
         if is_text {
             self.note_duplicate(start, payload.len());
@@ -243,7 +242,7 @@ impl Connection {
         }
     }
 
-    /// Remembers which part of a text had arrived before (RFC 2883).
+    /// Records which part of a text had arrived before (RFC 2883).
     fn note_duplicate(&mut self, start: i64, len: usize) {
         if let Some(duplicate) = self.rcv.duplicate_of(start, len) {
             self.sacks.on_duplicate(duplicate);
@@ -259,7 +258,7 @@ impl Connection {
         )
     }
 
-    /// A challenge ACK, unless there were too many (RFC 5961 §7).
+    /// Requests a challenge ACK, unless there were too many (RFC 5961 §7).
     #[cold]
     fn challenge(&mut self, now: Instant) {
         let config = &self.config;
@@ -272,7 +271,7 @@ impl Connection {
         }
     }
 
-    /// <SEQ=SEG.ACK><CTL=RST>: the peer acknowledges what we have not sent in this incarnation.
+    /// Requests <SEQ=SEG.ACK><CTL=RST>: the peer acknowledges data not sent in this incarnation.
     #[cold]
     fn refuse_ack(&mut self, now: Instant, header: &Header) {
         if self.allows_unacceptable(now) {
@@ -280,7 +279,7 @@ impl Connection {
         }
     }
 
-    /// A reset in the window (RFC 5961 §3.2).
+    /// Handles a reset in the window (RFC 5961 §3.2).
     #[cold]
     fn on_reset(&mut self, now: Instant, start: i64) {
         // "If the sequence number does not exactly match the next expected sequence value, yet is
@@ -292,7 +291,7 @@ impl Connection {
         match self.state {
             State::SynReceived => self.end(CloseReason::Refused),
             // CLOSING, LAST-ACK: "enter the CLOSED state", without a signal. Both ends have closed;
-            // only if our data has not all been acknowledged is something amiss.
+            // it is an error only if our data has not all been acknowledged.
             State::Closing | State::LastAck if self.queue.is_empty() => {
                 self.end(CloseReason::Finished)
             }
@@ -300,7 +299,7 @@ impl Connection {
         }
     }
 
-    /// The ACK that a connection in SYN-RECEIVED waits for.
+    /// Handles the ACK that a connection in SYN-RECEIVED waits for.
     #[cold]
     fn complete_handshake(&mut self, now: Instant, header: &Header, start: i64, ack: u64) {
         let syn_ack_was_lost = self.rto.timeouts() > 0;
@@ -320,7 +319,7 @@ impl Connection {
         }
     }
 
-    /// Fifth: the ACK field. False if the segment is to be dropped.
+    /// Fifth: the ACK field. Returns false if the segment is to be dropped.
     fn on_ack(&mut self, now: Instant, header: &Header, start: i64, text_len: usize) -> bool {
         let snd = self.snd;
         let ack = snd.space.position(header.ack, snd.una);
@@ -341,7 +340,7 @@ impl Connection {
             self.challenge(now);
             return false;
         }
-        // An older acknowledgment says nothing; the text may still be good.
+        // An older acknowledgment has no effect; the text may still be good.
         let Ok(ack) = u64::try_from(ack) else {
             return true;
         };
@@ -353,7 +352,7 @@ impl Connection {
             return true;
         }
         let window = u64::from(header.window) << snd.shift;
-        // The peer is there, and answers window probes.
+        // The peer is present, and answers window probes.
         self.persist.on_answer();
         if window == 0 {
             // RFC 9293 §3.8.6.1, MUST-37: as long as it answers, a closed window is no reason to
@@ -364,13 +363,13 @@ impl Connection {
         if news && self.ecn.is_echo(header.flags) && self.ecn.must_reduce(ack) {
             self.congestion
                 .on_congestion(now, Signal::Ecn, self.sent.outstanding());
-            // Nothing that is found out about losses before takes this back.
+            // Evidence about earlier losses does not revert this reduction.
             self.recovery.undo.stop();
             self.recovery.frto.stop();
             self.ecn.on_reduced(snd.nxt);
             self.stats.ecn_reductions += 1;
         }
-        // RFC 5681 §2: this is what a duplicate acknowledgment looks like.
+        // RFC 5681 §2: definition of a duplicate acknowledgment.
         let duplicate = ack == snd.una
             && text_len == 0
             && !header.flags.contains(Flags::FIN)

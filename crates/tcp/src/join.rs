@@ -1,9 +1,9 @@
 //! Connections whose segments another stack translates into those of another connection
 //! ([`Connection::join_numbers`], [`Connection::rejoin`]).
 //!
-//! Two connections can be joined when both are quiet: all that was received on one has been sent on
-//! the other and acknowledged. From then on the two peers acknowledge each other's bytes, and a
-//! connection here stands still, until it hears where it is now.
+//! Two connections can be joined when both are quiet: all data received on one has been sent on the
+//! other and acknowledged. From then on the two peers acknowledge each other's bytes, and a
+//! connection here stands still until it receives its current numbers.
 
 use crate::connection::Connection;
 use crate::event::CloseReason;
@@ -16,7 +16,7 @@ use wire::tcp::{Flags, Segment};
 /// Largest window that can be offered, in bytes (RFC 7323 §2.3).
 const WINDOW_BYTES_MAX: u64 = 0xffff << WINDOW_SHIFT_MAX;
 
-/// Where a quiet connection is.
+/// Numbers of a quiet connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JoinNumbers {
     /// RCV.NXT.
@@ -37,11 +37,11 @@ pub struct JoinNumbers {
     pub sack: bool,
     /// ECN is agreed on.
     pub ecn: bool,
-    /// TSval, which no segment before exceeds, and TS.Recent, if timestamps were negotiated.
+    /// TSval, which no earlier segment exceeds, and TS.Recent, if timestamps were negotiated.
     pub timestamps: Option<(u32, u32)>,
 }
 
-/// Where a connection is that others have carried on.
+/// Numbers of a connection that another stack has carried on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RejoinNumbers {
     /// SND.NXT, which is SND.UNA.
@@ -59,8 +59,8 @@ pub struct RejoinNumbers {
 }
 
 impl Connection {
-    /// True if a segment brings text or FIN that is not there yet, and that no text waits for which
-    /// has come ahead of its turn.
+    /// Returns true if a segment brings text or FIN that has not arrived yet, and that no text
+    /// waits for which has come ahead of its turn.
     pub fn brings_more(&self, segment: &Segment<'_>) -> bool {
         let header = &segment.header;
         let has_fin = header.flags.contains(Flags::FIN);
@@ -74,15 +74,15 @@ impl Connection {
         start.saturating_add_unsigned(len) > known as i64
     }
 
-    /// True if a segment says something of the other direction: it acknowledges more, or moves the
-    /// window.
+    /// Returns true if a segment has news for the other direction: it acknowledges more, or moves
+    /// the window.
     pub fn hears_news_in(&self, header: &wire::tcp::Header) -> bool {
         let ack = self.snd.space.position(header.ack, self.snd.una);
         let window = u64::from(header.window) << self.snd.shift;
         ack > self.snd.una as i64 || (ack == self.snd.una as i64 && window != self.snd.wnd)
     }
 
-    /// Bytes that [`Connection::write`] takes now.
+    /// Returns how many bytes [`Connection::write`] takes now.
     pub fn write_room(&self) -> usize {
         if self.fin_queued || self.state == State::Closed {
             return 0;
@@ -91,8 +91,8 @@ impl Connection {
             .saturating_sub(self.queue.real_bytes())
     }
 
-    /// Where the connection is, if it is quiet: established, nothing is queued, sent or received
-    /// that is not acknowledged or read, and nothing has come ahead of its turn.
+    /// Returns the connection's numbers, if it is quiet: established, nothing is queued, sent or
+    /// received that is not acknowledged or read, and nothing has come ahead of its turn.
     pub fn join_numbers(&self, now: Instant) -> Option<JoinNumbers> {
         let is_quiet = self.state == State::Established
             && !self.orphaned
@@ -122,45 +122,46 @@ impl Connection {
         })
     }
 
-    /// True if timestamps were negotiated.
+    /// Returns true if timestamps were negotiated.
     pub fn has_timestamps(&self) -> bool {
         self.timestamps.are_negotiated()
     }
 
-    /// Others carry the connection on: nothing is due here.
+    /// Stops all timers: another stack carries the connection on.
     pub fn stand_still(&mut self) {
         self.timers.cancel_all();
     }
 
-    /// Goes on from these numbers, quiet as it was.
+    /// Continues from these numbers, quiet as before.
     pub fn rejoin(&mut self, now: Instant, numbers: &RejoinNumbers) {
         self.move_to(now, numbers);
         self.move_again(now);
     }
 
-    /// Goes on where it stood still.
+    /// Continues a connection that stood still.
     pub fn move_again(&mut self, now: Instant) {
         self.silence.on_heard(now);
         if let Some(keepalive) = self.config.keepalive {
             self.timers.arm(Timer::Keepalive, now + keepalive.idle);
         }
-        // It tells the peer of the window, which is of another buffer again.
+        // The acknowledgment reports the window, which is of another buffer again.
         self.acks.request();
     }
 
-    /// Both directions were closed in order meanwhile: TIME-WAIT.
+    /// Enters TIME-WAIT: both directions were closed in order meanwhile.
     pub fn finish_joined(&mut self, now: Instant, numbers: &RejoinNumbers) {
         self.move_to(now, numbers);
         self.fin_queued = true;
         self.enter_time_wait(now);
     }
 
-    /// It has ended meanwhile, without us.
+    /// Ends the connection, which has ended elsewhere meanwhile.
     pub fn break_joined(&mut self, reason: CloseReason) {
         self.end(reason);
     }
 
-    /// Positions stay, so that what is counted by them does; what they are on the wire changes.
+    /// Changes the sequence numbers of the current positions. Positions stay, and so do the counts
+    /// based on them.
     fn move_to(&mut self, now: Instant, numbers: &RejoinNumbers) {
         self.snd.space.place(self.snd.nxt, numbers.snd_nxt);
         self.snd.wnd = numbers.snd_window_bytes.into();

@@ -1,25 +1,25 @@
 //! Keep-alive: asking a silent peer whether it is still there (RFC 9293 §3.8.4).
 //!
-//! A peer that vanished without a word, its machine or its router switched off, would hold a
-//! connection for ever if nothing is to be sent. A probe is an empty segment below SND.UNA, as for
-//! a closed window ([`crate::sender::persist`]): a peer that has the connection answers with an
+//! A peer that vanished silently, its machine or its router switched off, would hold a connection
+//! for ever if nothing is to be sent. A probe is an empty segment below SND.UNA, as for a closed
+//! window ([`crate::sender::persist`]): a peer that has the connection answers with an
 //! acknowledgment, one that does not, with a reset.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// Whatever is configured, the timer does not fire all the time.
+/// Least time between expiries of the timer, for any configuration.
 const DISTANCE_MIN: Duration = Duration::from_millis(1);
 
-/// When an idle peer is probed.
+/// Times of the probes of an idle peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
     /// Silence before the first probe.
     pub idle: Duration,
     /// Time between probes that are not answered.
     pub interval: Duration,
-    /// Probes in a row that may go unanswered (MUST-29: one says nothing). With
+    /// Probes in a row that may go unanswered (MUST-29: one is not enough). With
     /// [`Config::user_timeout`](crate::Config::user_timeout), the silence counts instead (RFC 5482
     /// §4.2).
     pub probes: u8,
@@ -36,18 +36,18 @@ impl Default for Keepalive {
     }
 }
 
-/// What is to be done when the timer has expired.
+/// Reaction to the expiry of the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Look again then.
+    /// Check again at this time.
     Wait(Instant),
-    /// Probe, and look again then.
+    /// Probe, and check again at this time.
     Probe(Instant),
     /// The peer is gone.
     GiveUp,
 }
 
-/// Keep-alive state of a connection. The timer is lazy: hearing from the peer does not touch it.
+/// Keep-alive state of a connection. The timer is lazy: segments of the peer do not touch it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KeepaliveTimer {
     heard: Instant,
@@ -58,19 +58,19 @@ pub(crate) struct KeepaliveTimer {
 }
 
 impl KeepaliveTimer {
-    /// Something acceptable has come from the peer.
+    /// Records an acceptable segment of the peer.
     pub(crate) fn on_heard(&mut self, now: Instant) {
         self.heard = now;
         self.unanswered = 0;
         self.due = false;
     }
 
-    /// Probing begins: silence counts from now.
+    /// Begins probing: silence counts from now.
     pub(crate) fn on_start(&mut self, now: Instant) {
         self.began = now;
     }
 
-    /// The times have changed. Names when to look, if not earlier.
+    /// Applies changed times. Returns the latest time of the next check.
     pub(crate) fn on_change(&self, now: Instant, config: &Keepalive) -> Instant {
         if self.unanswered > 0 {
             now + config.interval.max(DISTANCE_MIN)
@@ -79,13 +79,13 @@ impl KeepaliveTimer {
         }
     }
 
-    /// Probing ends.
+    /// Ends probing.
     pub(crate) fn stop(&mut self) {
         self.unanswered = 0;
         self.due = false;
     }
 
-    /// When the peer was last heard.
+    /// Returns when the peer last sent an acceptable segment.
     pub(crate) fn heard(&self) -> Instant {
         self.heard
     }
@@ -94,7 +94,7 @@ impl KeepaliveTimer {
         self.heard.max(self.began)
     }
 
-    /// The timer has expired. `busy`: something of ours waits for the peer, whose other timers
+    /// Handles the expiry of the timer. `busy`: data of ours waits for the peer, whose other timers
     /// decide.
     pub(crate) fn on_timeout(
         &mut self,
@@ -122,7 +122,7 @@ impl KeepaliveTimer {
         Verdict::Probe(now + config.interval.max(DISTANCE_MIN))
     }
 
-    /// True once for each probe.
+    /// Returns true once for each probe.
     pub(crate) fn take_due(&mut self) -> bool {
         std::mem::take(&mut self.due)
     }

@@ -14,25 +14,25 @@
 //! | a side of TCP as a whole | `handshake/`, `sender/`, `receiver/`, `recovery/`, `congestion/` |
 //! | the public interface | `connection` |
 //! | ... its settings, its events | `config`, `event` |
-//! | ... what one connection may change of them: socket options | `options` |
-//! | what a segment does, clause by clause | `input` |
-//! | ... and what most of them do, at once | `fast_path` |
-//! | what is sent, and when | `output`, `data` |
-//! | ... and what most often is, at once | `bulk_output` |
-//! | ... and what waits for more: TCP_CORK, MSG_MORE | `cork` |
+//! | ... its per-connection changes: socket options | `options` |
+//! | processing of a segment, clause by clause | `input` |
+//! | ... the common segments, in one step | `fast_path` |
+//! | output and its timing | `output`, `data` |
+//! | ... the common case, in one step | `bulk_output` |
+//! | ... data held back for more: TCP_CORK, MSG_MORE | `cork` |
 //! | states | `state` |
-//! | what is counted; what a connection is like | `stats`; `info` |
-//! | extents, their bound, what is in flight | `send_queue`, `sndbuf`, `scoreboard` |
-//! | SENDs and echoes that are lost, NIC stacks that start again | `undeparted` |
-//! | loss and recovery as a whole; what is remembered of it | `recovery`; `recovery::state` |
+//! | counters; the snapshot of a connection | `stats`; `info` |
+//! | extents, their bound, data in flight | `send_queue`, `sndbuf`, `scoreboard` |
+//! | lost SENDs and echoes, restarted NIC stacks | `undeparted` |
+//! | loss and recovery as a whole; their state | `recovery`; `recovery::state` |
 //! | ... with SACK: loss by time, at the tail; how much to send | `rack`, `tlp`, `prr` |
-//! | ... and how often its detection may look at all that is in flight | `detection_budget` |
+//! | ... limit on scans of the records in flight | `detection_budget` |
 //! | ... without SACK: duplicates, NewReno | `fast_retransmit` |
-//! | ... that was none: F-RTO, Eifel, D-SACK | `frto`, `undo` |
+//! | ... spurious loss: F-RTO, Eifel, D-SACK | `frto`, `undo` |
 //! | selective acknowledgments, both ways | `sack` |
 //! | congestion control | `congestion`, `cubic` with `hystart`, `bbr`, `newreno`; their names: `algorithm` |
 //! | ... for transports that number packets, as QUIC does | `packets` |
-//! | pacing: its state, what it lets go; delivery rate | `pacing`, `pacing::release`; `rate` |
+//! | pacing: its state, its releases; delivery rate | `pacing`, `pacing::release`; `rate` |
 //! | explicit congestion notification | `ecn` |
 //! | RTO, round-trip time, window probes | `rto`, `rtt`, `min_rtt`, `persist` |
 //! | silent peers | `keepalive`, `retry_limit` |
@@ -41,18 +41,18 @@
 //! | timestamps and PAWS | `timestamps` |
 //! | attacks: initial sequence numbers, challenge ACKs | `isn`, `challenge` |
 //! | before the handshake is complete: SYN queue, SYN cookies, Fast Open | `half_open`, `syn_cookie`, `fast_open` |
-//! | when only the end is left: for who goes on with it | `remainder` |
-//! | while segments pass elsewhere, from another connection to this one's peer | `join` |
+//! | a connection at its end, continued elsewhere | `remainder` |
+//! | a connection whose segments another stack joins with those of another | `join` |
 //! | after the end, and outside of connections | `time_wait`, `reset` |
 //! | sequence numbers, time, timers | `seq`, `time`, `timer` |
 //! | tests: chance by a seed, a model of a bottleneck | `random`, `bottleneck` |
 //!
-//! [`Connection`] has an example; `examples/loopback.rs` is a download between two of them over a
-//! lossy link.
+//! [`Connection`] has an example; `examples/loopback.rs` is a download between two connections over
+//! a lossy link.
 //!
 //! # Where it departs from the letter
 //!
-//! | Clause | What is done instead, and why |
+//! | Clause | Implementation and reason |
 //! |---|---|
 //! | RFC 9293 §3.10.1, LISTEN | belongs to the host; [`Connection::accept`] takes the SYN |
 //! | RFC 9293 §3.10.4, CLOSE in SYN-SENT | FIN follows the handshake, so that queued data is delivered |

@@ -1,11 +1,11 @@
-//! How large a packet the path carries: told by ICMP (RFC 1191, RFC 8201), or found out without it
-//! (RFC 4821, RFC 8899).
+//! The largest packet that the path carries: reported by ICMP (RFC 1191, RFC 8201), or found
+//! without it (RFC 4821, RFC 8899).
 //!
-//! We begin with what the link and the peer allow, and set "don't fragment". A router with a
-//! smaller link says so, and the message is checked before it is believed ([`crate::icmp`]). Many
-//! paths swallow it: then segments of full size vanish while everything else works. After timeouts
-//! in a row without progress a base size is tried, and once that gets through, the size in between
-//! is searched with single segments of real data. One that is lost says nothing of congestion.
+//! We begin with the size that the link and the peer allow, and set "don't fragment". A router with
+//! a smaller link reports it, and the message is checked before it is believed ([`crate::icmp`]).
+//! Many paths swallow it: then segments of full size vanish while everything else works. After
+//! timeouts in a row without progress a base size is tried, and once that gets through, the size in
+//! between is searched with single segments of real data. The loss of one is no sign of congestion.
 //!
 //! All sizes are payload bytes of a packet, as [`crate::Transmit::mss`] counts.
 
@@ -14,15 +14,15 @@ use std::time::Duration;
 
 use crate::time::Instant;
 
-/// So many timeouts in a row, and full-sized segments are suspected (RFC 4821 §7.7; more than two,
-/// since a path that fails does so for longer).
+/// Number of timeouts in a row after which full-sized segments are suspected (RFC 4821 §7.7; more
+/// than two, since a path that fails does so for longer).
 const TIMEOUTS_MAX: u16 = 3;
 
-/// The search ends at this distance: what is left to be gained is less than a probe may cost.
+/// The search ends at this distance: the remaining gain is less than a probe may cost.
 const PRECISION_BYTES: u16 = 32;
 
-/// RFC 8201 §4, RFC 8899 §5.1.1 (PMTU_RAISE_TIMER): how long a size is kept before a larger one is
-/// tried.
+/// RFC 8201 §4, RFC 8899 §5.1.1 (PMTU_RAISE_TIMER): time for which a size is kept before a larger
+/// one is tried.
 const RAISE_INTERVAL: Duration = Duration::from_secs(600);
 
 /// A segment in flight, and a size. The size is 0 if there is none.
@@ -43,22 +43,22 @@ impl Question {
     }
 }
 
-/// What is known of the path.
+/// State of the search for the path's MTU.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pmtu {
-    /// What link and peer allow.
+    /// Size that link and peer allow.
     ceiling: u16,
     /// The least size known, or taken, to be too large.
     too_large: u16,
-    /// The largest size of which a segment has been acknowledged.
+    /// The largest size proven by an acknowledged segment.
     proven: u16,
     /// A probe: a segment larger than others.
     probe: Question,
-    /// Behind a segment of the present size, as long as that is not proven; 0 if there is none.
+    /// End of a segment of the present size, as long as that is not proven; 0 if there is none.
     full_end: u64,
-    /// A probe was lost, and recovery of it goes on.
+    /// A probe was lost, and its recovery goes on.
     probe_lost: bool,
-    /// Too small to be believed at once: for the segment at this position, of this size (RFC 5927
+    /// A reported size too small to be believed at once, and the position of its segment (RFC 5927
     /// §7.2).
     pending: Question,
     /// When sizes that were too large may be tried again.
@@ -66,35 +66,36 @@ pub(crate) struct Pmtu {
 }
 
 impl Pmtu {
-    /// The handshake has named the largest size.
+    /// Sets the largest size at the end of the handshake.
     pub(crate) fn on_established(&mut self, ceiling: u16) {
         self.ceiling = ceiling;
         self.too_large = ceiling.saturating_add(1);
     }
 
-    /// `len` bytes from `start` on are sent, in segments of `mss` if they are no probe.
+    /// Records that `len` bytes from `start` on are sent, in segments of `mss` if they are no
+    /// probe.
     pub(crate) fn on_sent(&mut self, start: u64, len: u64, mss: u16) {
         if self.proven < mss && self.full_end == 0 && len >= u64::from(mss) {
             self.full_end = start + u64::from(mss);
         }
     }
 
-    /// These positions are about to be sent again, cut by the size of the time. What they were cut
-    /// by before, their acknowledgment does not prove any more. A probe that was lost among others
-    /// was not too large for all that is known, and is repeated another time (RFC 4821 §7.6.4).
+    /// Records that positions are about to be sent again, cut by the present size. Their
+    /// acknowledgment no longer proves the size of the earlier segments. A probe that was lost
+    /// among others is not known to be too large, and is repeated another time (RFC 4821 §7.6.4).
     pub(crate) fn on_sent_again(&mut self, positions: &Range<u64>) {
         let again = |probe: &Question| probe.start < positions.end && positions.start < probe.end();
         self.probe.take_if(again);
-        // A little too much is forgotten here. There will be another one.
+        // This drops slightly more than necessary; a later segment replaces it.
         if positions.start < self.full_end {
             self.full_end = 0;
         }
     }
 
-    /// Everything before `una` is acknowledged. Names the new size if this proves a larger one than
-    /// `mss`.
+    /// Records that everything before `una` is acknowledged. Returns the new size if this proves a
+    /// larger one than `mss`.
     pub(crate) fn on_ack(&mut self, una: u64, mss: u16) -> Option<u16> {
-        // The segment of which a message spoke has arrived: the message was forged, or is obsolete.
+        // The segment that a message quoted has arrived: the message was forged, or is obsolete.
         self.pending.take_if(|pending| pending.start < una);
         if self.full_end > 0 && self.full_end <= una {
             self.full_end = 0;
@@ -105,7 +106,7 @@ impl Pmtu {
         (bytes > mss).then_some(bytes)
     }
 
-    /// Loss of the segment at `una` was detected. If it is the probe, it was too large.
+    /// Records the loss of the segment at `una`. If it is the probe, it was too large.
     pub(crate) fn on_loss(&mut self, una: u64) {
         let is_at = |probe: &Question| probe.start <= una && una < probe.end();
         if let Some(bytes) = self.probe.take_if(is_at) {
@@ -114,14 +115,14 @@ impl Pmtu {
         }
     }
 
-    /// Recovery has ended. True if all that was lost was a probe: it was no congestion (RFC 4821
+    /// Ends recovery. Returns true if the only loss was a probe: it was no congestion (RFC 4821
     /// §7.6.2).
     pub(crate) fn on_recovered(&mut self) -> bool {
         std::mem::take(&mut self.probe_lost)
     }
 
-    /// A message names `bytes` for the segment at `position`, and is credible otherwise. Names the
-    /// size to use from now on.
+    /// Handles a message that reports `bytes` for the segment at `position`, and is credible
+    /// otherwise. Returns the size to use from now on.
     pub(crate) fn on_too_big(
         &mut self,
         now: Instant,
@@ -132,7 +133,7 @@ impl Pmtu {
         if (self.probe.start..self.probe.end()).contains(&position)
             && (mss..self.probe.bytes).contains(&bytes)
         {
-            // What the probe asked. It is sent again when its loss is detected.
+            // The answer to the probe. It is sent again when its loss is detected.
             self.too_large = self.too_large.min(bytes.saturating_add(1));
             return None;
         }
@@ -151,8 +152,8 @@ impl Pmtu {
         Some(self.shrink(now, bytes))
     }
 
-    /// The retransmission timer has expired, for the segment at `una`, and so many times in a row.
-    /// Names the size to use from now on, if it is to be smaller; `bases` are sizes that most paths
+    /// Handles a retransmission timeout of the segment at `una`, the `timeouts`th in a row. Returns
+    /// the size to use from now on, if it is to be smaller; `bases` are sizes that most paths
     /// carry, largest first.
     pub(crate) fn on_timeout(
         &mut self,
@@ -173,12 +174,12 @@ impl Pmtu {
         let base = bases.iter().copied().find(|&base| base < mss)?;
         let too_large = self.too_large.min(mss);
         let base = self.shrink(now, base);
-        // Only the old size is suspect: what lies between is to be searched.
+        // Only the old size is suspect: the sizes in between are to be searched.
         self.too_large = too_large;
         Some(base)
     }
 
-    /// The link carries no more than `bytes`.
+    /// Limits the link to `bytes`.
     pub(crate) fn on_link(&mut self, bytes: u16) {
         self.ceiling = self.ceiling.min(bytes);
         self.too_large = self.too_large.min(bytes.saturating_add(1));
@@ -200,7 +201,8 @@ impl Pmtu {
         bytes
     }
 
-    /// The size of a probe that should be sent now, if any: only once the present size is proven.
+    /// Returns the size of a probe that should be sent now, if any: only once the present size is
+    /// proven.
     pub(crate) fn wanted(&mut self, now: Instant, mss: u16) -> Option<u16> {
         if mss >= self.ceiling || self.probe.bytes > 0 || self.probe_lost || self.proven < mss {
             return None;
@@ -221,7 +223,7 @@ impl Pmtu {
         }
     }
 
-    /// A probe of so many bytes is sent at `start`.
+    /// Records a probe of `bytes` bytes at `start`.
     pub(crate) fn on_mtu_probe(&mut self, start: u64, bytes: u16) {
         self.probe = Question { start, bytes };
     }

@@ -1,4 +1,4 @@
-//! Chance that a seed decides.
+//! Pseudorandom numbers from a seed.
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 #[derive(Debug)]
@@ -9,7 +9,7 @@ impl Random {
         Random(seed)
     }
 
-    /// Below `bound`, which is not zero.
+    /// Returns a number below `bound`, which is not zero.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

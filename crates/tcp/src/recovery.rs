@@ -1,13 +1,13 @@
-//! Loss detection and recovery as a whole: what an acknowledgment, or a timer, tells of the data in
-//! flight, and what follows. The ideas have files of their own:
+//! Loss detection and recovery as a whole: the conclusions from an acknowledgment or a timer about
+//! data in flight, and the reactions. Each algorithm has its own file:
 //!
 //! | Peers with SACK | Peers without |
 //! |---|---|
 //! | [`rack`] finds losses, [`tlp`] those at the end | [`fast_retransmit`] counts duplicates |
-//! | [`prr`] says how much may be sent in recovery | ... and inflates the window |
+//! | [`prr`] limits sending in recovery | ... and inflates the window |
 //!
-//! The retransmission timer ([`rto`]) comes last for both. [`frto`] and
-//! [`undo`] find out that nothing was lost.
+//! The retransmission timer ([`rto`]) is the last resort of both. [`frto`] and [`undo`] detect that
+//! nothing was lost.
 
 pub(crate) mod detection_budget;
 pub(crate) mod fast_retransmit;
@@ -42,30 +42,29 @@ use crate::time::Instant;
 use crate::timer::Timer;
 use crate::timestamps::Timestamps;
 
-/// What an acknowledgment has delivered.
+/// Data that one acknowledgment newly delivers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Delivery {
     bytes: u64,
-    /// Behind the highest position of it.
+    /// End of the highest delivered record.
     fack: u64,
-    /// Some of it, sent only once, has come after something sent later.
+    /// A record sent only once arrived after one sent later.
     reordered: bool,
-    /// Some of it had departed before a timeout, and was sent only once.
+    /// A record sent only once had departed before a timeout.
     original: bool,
-    /// Some of it was sent more than once.
+    /// A record was sent more than once.
     retransmitted: bool,
-    /// Of some of it the departure was not reported: the report is going to tell the round-trip
-    /// time.
+    /// The departure of a record was not reported: the report will give the round-trip time.
     awaited: bool,
-    /// Departure of what was sent last, among what was sent only once; true if all of that
-    /// transmission is delivered.
+    /// Latest departure of a record sent only once; true if its transmission is delivered to the
+    /// end.
     newest: Option<(Instant, bool)>,
 }
 
-/// An acknowledgment, as far as it concerns the delivery of single pieces.
+/// Facts about an acknowledgment that each delivered record needs.
 struct Arrival<'a> {
     now: Instant,
-    /// TSecr, if it has one, and the clock that it is about.
+    /// TSecr, if present, and the clock that it refers to.
     echo: Option<u32>,
     timestamps: &'a Timestamps,
     min_rtt_us: Option<u64>,
@@ -109,16 +108,16 @@ impl Delivery {
     }
 }
 
-/// What of a block lies above SND.UNA.
+/// Returns the part of a block that lies above SND.UNA.
 fn above(block: Range<u64>, una: u64) -> Option<Range<u64>> {
     (block.end > una).then_some(block.start.max(una)..block.end)
 }
 
 impl Connection {
-    /// True if the data that is acknowledged next was sent while at least half of the congestion
-    /// window was in use, `prior_flight` being in flight before the acknowledgment. Once true, it
-    /// holds for all that is in flight: Linux remembers the most packets out of a window likewise
-    /// (`tcp_cwnd_validate`).
+    /// Returns true if the data that is acknowledged next was sent while at least half of the
+    /// congestion window was in use, `prior_flight` being in flight before the acknowledgment. Once
+    /// true, it holds for all data in flight: Linux remembers the most packets out of a window
+    /// likewise (`tcp_cwnd_validate`).
     #[inline(always)]
     pub(crate) fn is_window_used(&mut self, prior_flight: u64) -> bool {
         self.snd.una < self.limited_until || self.is_half_used(prior_flight)
@@ -133,11 +132,11 @@ impl Connection {
         is_used
     }
 
-    /// An acceptable acknowledgment of everything before `ack`. `duplicate`: it looks like a
-    /// duplicate (RFC 5681 §2), if anything is in flight.
+    /// Handles an acceptable acknowledgment of everything before `ack`. `duplicate`: it looks like
+    /// a duplicate (RFC 5681 §2), if anything is in flight.
     ///
-    /// It may lie below SND.UNA if it has blocks: ACKs overtake each other, and what they report
-    /// selectively stays true.
+    /// With blocks, `ack` may lie below SND.UNA: ACKs overtake each other, and their selective
+    /// reports stay true.
     pub(crate) fn on_acknowledgment(
         &mut self,
         now: Instant,
@@ -175,7 +174,7 @@ impl Connection {
             self.recovery.tlp.on_delivered();
         }
 
-        // Was something a mistake?
+        // Spurious retransmissions.
         if delivery.reordered {
             self.recovery.rack.on_reordering();
         }
@@ -184,7 +183,7 @@ impl Connection {
         }
         self.detect_spurious(now, header, acked > 0, &delivery, rtt);
 
-        // What is lost?
+        // Losses.
         self.on_probe_answer(now, dsack.as_ref(), false, prior_used);
         let complete = self.snd.una >= self.recovery.recover;
         let recovered = self.recovery.phase != Phase::Open && complete;
@@ -207,7 +206,7 @@ impl Connection {
             self.on_ack_without_sack(acked);
         }
 
-        // What does congestion control make of it?
+        // Congestion control.
         let rate = self.rate.sample(now, self.min_rtt.get_us());
         let phase = match prior_phase {
             Phase::Open => self.recovery.phase,
@@ -215,7 +214,7 @@ impl Connection {
         };
         let flight = self.sent.flight();
         if delivery.bytes > 0 || lost > 0 {
-            // With what timers have found lost since the acknowledgment before.
+            // Includes losses that timers have found since the previous acknowledgment.
             let lost = self.rate.take_newly_lost();
             self.congestion.on_ack(&Ack {
                 now,
@@ -234,10 +233,10 @@ impl Connection {
             });
         }
         if recovered && prior_phase == Phase::FastRecovery {
-            // What was delivered since something was sent is replaced: that is no burst.
+            // Replacing the bytes delivered since the last transmission is no burst.
             let flight = (!permitted).then_some(flight + self.recovery.unanswered);
             self.congestion.on_recovered(now, flight);
-            // All that was sent again fits into one packet.
+            // All retransmitted data fits into one packet.
             let one = self.recovery.undo.retransmitted() <= u64::from(self.config.mss);
             if self.pmtu.on_recovered() && one {
                 self.congestion.on_undo(now);
@@ -246,23 +245,23 @@ impl Connection {
         }
 
         if !self.sent.has_departed() {
-            // RFC 6298 §5.2: all is acknowledged. Or what is left has not departed: it will arm the
-            // timer.
+            // RFC 6298 §5.2: all is acknowledged. Or the remaining data has not departed: its
+            // departure arms the timer.
             self.timers.cancel(Timer::Retransmit);
         } else if acked > 0 && (!partial || self.recovery.fast_retransmit.take_first_partial()) {
             // RFC 6298 §5.3; RFC 6582 §3.2 step 3: only the first partial acknowledgment restarts
             // the timer.
             self.arm_retransmission(now);
         } else if !self.timers.is_armed(Timer::Retransmit) {
-            // A block covers the oldest byte, of whose departure no report will tell any more.
+            // A block covers the oldest byte, whose departure will not be reported any more.
             self.arm_retransmission(now);
         }
         self.schedule_probe(now);
         self.check_scoreboard();
     }
 
-    /// Takes what was acknowledged, selectively or not, from what is in flight, and learns from it
-    /// how long the round trip takes.
+    /// Takes the acknowledged data, selectively or not, out of flight, and measures the round-trip
+    /// time.
     fn deliver(
         &mut self,
         now: Instant,
@@ -294,8 +293,9 @@ impl Connection {
         let round_trip_us = match delivery.newest.filter(|_| !delivery.retransmitted) {
             _ if self.config.rtt_from_timestamps => by_timestamp,
             Some((at, all)) => self.round_trip_us(now, at, all),
-            // Of what was sent twice, it is not known which one is answered (Karn), and what came
-            // with it may have waited for it. RFC 7323 §4: a timestamp tells, in milliseconds.
+            // For data sent twice, the answered transmission is unknown (Karn), and data delivered
+            // with it may have waited for it. RFC 7323 §4: a timestamp resolves that, in
+            // milliseconds.
             None if delivery.retransmitted && !delivery.awaited => by_timestamp,
             None => None,
         };
@@ -305,13 +305,13 @@ impl Connection {
         (delivery, round_trip_us.map(Duration::from_micros))
     }
 
-    /// The round-trip time, in microseconds, that the delivery of something tells which departed
-    /// `at`. `all` of that transmission is delivered: the acknowledgment answers its last packet,
-    /// or one that has left since.
+    /// Returns the round-trip time, in microseconds, of data that departed `at` and is delivered
+    /// now. `all`: its transmission is delivered to the end, so that the acknowledgment answers its
+    /// last packet, or one that has left since.
     ///
     /// If not, the departure is still that of the last packet, and the first ones may have left
-    /// before. What is shorter than all round trips before is not believed, so that this way the
-    /// minimum does not shrink.
+    /// before. A sample shorter than all earlier ones is then rejected, so that the minimum does
+    /// not shrink.
     pub(crate) fn round_trip_us(&mut self, now: Instant, at: Instant, all: bool) -> Option<u64> {
         let sample_us = now.us_since(at);
         if all {
@@ -322,8 +322,8 @@ impl Connection {
         least_us.filter(|&us| sample_us >= us).map(|_| sample_us)
     }
 
-    /// RFC 7323 §4.1: the round-trip time that a segment tells which acknowledges new data, in
-    /// microseconds.
+    /// Returns the round-trip time, in microseconds, by the timestamp of a segment that
+    /// acknowledges new data (RFC 7323 §4.1).
     pub(crate) fn timestamp_round_trip(
         &mut self,
         now: Instant,
@@ -342,7 +342,7 @@ impl Connection {
         Some(round_trip_us)
     }
 
-    /// SND.UNA advances.
+    /// Advances SND.UNA.
     #[inline(always)]
     pub(crate) fn on_progress(&mut self, now: Instant, una: u64) {
         self.snd.una = una;
@@ -366,15 +366,15 @@ impl Connection {
         self.wake_writer();
     }
 
-    /// Our SYN is acknowledged.
+    /// Handles the acknowledgment of our SYN.
     pub(crate) fn on_handshake_ack(&mut self, now: Instant, header: &Header) {
         self.deliver(now, header, 1, &Blocks::default());
         self.snd.una = 1;
     }
 
-    /// The handshake is over, and data was sent before (RFC 7413 §4.2.2). A peer in SYN-SENT takes
-    /// none (RFC 9293 §3.10.7.3): where the SYN,ACK was lost, so was what followed it, which tells
-    /// of no congestion.
+    /// Recovers data that was sent before the end of the handshake (RFC 7413 §4.2.2). A peer in
+    /// SYN-SENT takes none (RFC 9293 §3.10.7.3): if the SYN,ACK was lost, so was the data behind
+    /// it, without congestion.
     #[cold]
     pub(crate) fn recover_from_handshake(&mut self, now: Instant, syn_ack_was_lost: bool) {
         if !self.sent.has_departed() {
@@ -394,7 +394,7 @@ impl Connection {
         }
     }
 
-    /// The peer has received something twice.
+    /// Handles a D-SACK: the peer has received data twice.
     #[cold]
     fn on_dsack(&mut self, now: Instant, dsack: &Range<u64>) {
         if self.recovery.tlp.explains(dsack) {
@@ -406,7 +406,8 @@ impl Connection {
         }
     }
 
-    /// Undoes what was done if the acknowledgment shows that the original was late, not lost.
+    /// Undoes the reaction to a loss if the acknowledgment shows that the original was late, not
+    /// lost.
     fn detect_spurious(
         &mut self,
         now: Instant,
@@ -444,7 +445,7 @@ impl Connection {
         }
     }
 
-    /// Nothing was lost: back to where we were (RFC 4015 §3).
+    /// Restores the state before a spurious loss (RFC 4015 §3).
     #[cold]
     fn undo(&mut self, now: Instant) {
         let recovery = &mut self.recovery;
@@ -470,20 +471,20 @@ impl Connection {
         prior_flight: u64,
     ) {
         let answer = self.recovery.tlp.on_ack(self.snd.una, dsack, bare);
-        // RFC 8985 §7.4: what the probe has repaired is a loss like any other.
+        // RFC 8985 §7.4: a loss repaired by the probe is a loss like any other.
         if answer == Answer::Repaired && self.recovery.phase == Phase::Open {
             self.on_loss(now, prior_flight);
         }
     }
 
-    /// `prior_flight`: in flight before the loss was known.
+    /// Reacts to a loss. `prior_flight`: bytes in flight before the loss was known.
     ///
-    /// What is acknowledged selectively has left the network and is still part of FlightSize (RFC
-    /// 5681 §2, RFC 6675 §5 (4.2)): the path carried it together with what was lost.
+    /// Selectively acknowledged data has left the network and is still part of FlightSize (RFC 5681
+    /// §2, RFC 6675 §5 (4.2)): the path carried it together with the lost data.
     fn on_loss(&mut self, now: Instant, prior_flight: u64) {
         let flight = prior_flight.max(self.sent.outstanding());
         self.congestion.on_congestion(now, Signal::Loss, flight);
-        // What is found out about losses before does not take this one back.
+        // Evidence about earlier losses does not revert this reaction.
         self.recovery.undo.stop();
         self.ecn.on_reduced(self.snd.nxt);
     }
@@ -499,8 +500,8 @@ impl Connection {
         Some(self.detect_losses(now))
     }
 
-    /// RFC 8985 §6.2 step 5: what is lost now, and when there may be more. Returns how many bytes
-    /// that are.
+    /// Marks lost data and arms the timer for the next loss (RFC 8985 §6.2 step 5). Returns the
+    /// number of bytes marked.
     fn detect_losses(&mut self, now: Instant) -> u64 {
         if !self.sent.may_have_losses() {
             self.timers.cancel(Timer::Reorder);
@@ -527,12 +528,12 @@ impl Connection {
         self.recovery.rack.wait(network, recovering, sacked, mss)
     }
 
-    /// The reordering timer has expired.
+    /// Handles the expiry of the reordering timer.
     pub(crate) fn on_reordering_timeout(&mut self, now: Instant) {
         let prior_flight = self.sent.flight();
         self.recovery.budget.spend();
         if self.detect_losses(now) == 0 {
-            // A postponed detection has taken the timer of the probe.
+            // The postponed detection had suspended the probe timer.
             self.schedule_probe(now);
             return;
         }
@@ -543,7 +544,7 @@ impl Connection {
         self.check_scoreboard();
     }
 
-    /// `prior_flight`: in flight before the loss was known.
+    /// `prior_flight`: bytes in flight before the loss was known.
     #[cold]
     fn enter_fast_recovery(&mut self, now: Instant, prior_flight: u64) {
         let unanswered = self.unanswered(prior_flight);
@@ -552,7 +553,7 @@ impl Connection {
         recovery.phase = Phase::FastRecovery;
         recovery.recover = self.snd.nxt;
         recovery.prr.begin(prior_flight, unanswered);
-        // Without SACK, it is about to be the oldest.
+        // Without SACK, the oldest segment is about to be marked lost.
         let lost_from = self.sent.first_lost(0).map(|lost| lost.start);
         let lost_from = lost_from.unwrap_or(self.snd.una);
         recovery.undo.begin(false, lost_from);
@@ -560,7 +561,7 @@ impl Connection {
         self.pmtu.on_loss(lost_from);
     }
 
-    /// All that was in flight when the loss was detected is acknowledged.
+    /// Leaves recovery: all data in flight at the detection of the loss is acknowledged.
     #[cold]
     fn leave_recovery(&mut self) {
         let recovery = &mut self.recovery;
@@ -573,8 +574,8 @@ impl Connection {
         }
     }
 
-    /// Delivered and not yet replaced, as far as the window would have let it: with `flight` in
-    /// flight.
+    /// Returns how many bytes are delivered and not yet replaced, as far as the window would have
+    /// allowed replacing them with `flight` bytes in flight.
     fn unanswered(&self, flight: u64) -> u64 {
         match self.recovery.unanswered {
             0 => 0,
@@ -582,7 +583,8 @@ impl Connection {
         }
     }
 
-    /// In fast recovery, what is delivered decides what may be sent.
+    /// In fast recovery, updates the rate reduction: the delivered bytes determine how much may be
+    /// sent.
     fn reduce_rate(&mut self, delivered: u64, safe: bool) {
         if self.recovery.phase == Phase::FastRecovery {
             self.recovery.prr.update(&prr::Progress {
@@ -595,7 +597,7 @@ impl Connection {
         }
     }
 
-    /// A duplicate acknowledgment of a peer without SACK.
+    /// Handles a duplicate acknowledgment of a peer without SACK.
     fn on_duplicate_ack(&mut self, now: Instant) {
         if self.sent.outstanding() == 0 {
             return;
@@ -621,7 +623,7 @@ impl Connection {
         self.check_scoreboard();
     }
 
-    /// `acked` new bytes are acknowledged by a peer without SACK.
+    /// Handles an acknowledgment of `acked` new bytes by a peer without SACK.
     fn on_ack_without_sack(&mut self, acked: u64) {
         let (una, mss) = (self.snd.una, self.snd.mss);
         let fast_retransmit = &mut self.recovery.fast_retransmit;
@@ -633,16 +635,16 @@ impl Connection {
         }
     }
 
-    /// Positions count as lost.
+    /// Marks positions as lost.
     fn lose(&mut self, positions: Range<u64>) {
         let lost_before = self.sent.lost();
         self.sent.lose_positions(positions);
         self.rate.on_lost(self.sent.lost() - lost_before);
     }
 
-    /// RFC 6298 §5.4 to §5.7, for data.
+    /// Handles a retransmission timeout for data (RFC 6298 §5.4 to §5.7).
     pub(crate) fn lose_after_timeout(&mut self, now: Instant, again: bool) {
-        // RFC 5682 §2.1 step 1: not if the timeout hits a recovery that is under way.
+        // RFC 5682 §2.1 step 1: not if the timeout hits a recovery in progress.
         if self.recovery.phase == Phase::Open || again {
             self.recovery.frto.on_timeout(now)
         } else {
@@ -653,7 +655,7 @@ impl Connection {
         self.ecn.on_reduced(self.snd.nxt);
         self.suspect_segment_size(now);
         // RFC 2018 §8 forgets all SACKs after a timeout. RFC 6675 §5.1 keeps them, and so do we
-        // unless the peer shows that it has dropped what it had.
+        // unless the peer shows that it has dropped the data.
         if self.sent.is_reneged() {
             self.sent.forget_sacks(now);
         }
@@ -661,7 +663,7 @@ impl Connection {
         // RFC 8985 §6.3
         self.sent.lose_departed(now, self.loss_wait());
         self.rate.on_lost(self.sent.lost() - lost_before);
-        // Of all that, the timeout has told.
+        // `on_timeout` has covered these losses.
         self.rate.take_newly_lost();
         let recovery = &mut self.recovery;
         recovery.phase = Phase::AfterTimeout;
@@ -685,8 +687,7 @@ impl Connection {
                 Phase::Open => {
                     tlp.is_idle() && self.sent.sacked() == 0 && self.sent.tail().is_some()
                 }
-                // Nothing more will leave by itself, and nothing that has arrived tells what is
-                // lost.
+                // Nothing more leaves by itself, and no delivery reveals a loss.
                 Phase::FastRecovery => {
                     tlp.may_probe_recovery()
                         && self.sent.lost() == 0
@@ -701,7 +702,7 @@ impl Connection {
             return self.timers.cancel(Timer::Pto);
         }
         // A receiver that waits for two full segments may delay its acknowledgment of anything
-        // less, but not while it misses something (RFC 5681 §4.2).
+        // less, but not while it lacks data (RFC 5681 §4.2).
         let small = self.sent.flight() < 2 * u64::from(self.snd.mss);
         let delayed = small && self.recovery.phase == Phase::Open;
         let probe_at = from.after_us(Tlp::timeout_us(self.rtt.srtt_us(), delayed));
@@ -709,7 +710,7 @@ impl Connection {
         self.timers.arm(Timer::Pto, probe_at.min(rto_at));
     }
 
-    /// The probe timer has expired. The retransmission timer starts again (RFC 8985 §7.3).
+    /// Handles the expiry of the probe timer. Restarts the retransmission timer (RFC 8985 §7.3).
     pub(crate) fn on_probe_timeout(&mut self, now: Instant) {
         if self.recovery.phase == Phase::FastRecovery {
             let una = self.snd.una;
@@ -723,7 +724,7 @@ impl Connection {
         self.check_scoreboard();
     }
 
-    /// The congestion window, as recovery has it at the moment.
+    /// Returns the congestion window in effect, recovery included.
     pub(crate) fn cwnd(&self) -> u64 {
         let window = if self.reduces_rate() {
             self.recovery.prr.window()
@@ -735,14 +736,14 @@ impl Connection {
         window.max(u64::from(self.snd.mss))
     }
 
-    /// Proportional rate reduction rules.
+    /// Returns true if proportional rate reduction sets the window.
     fn reduces_rate(&self) -> bool {
         self.recovery.phase == Phase::FastRecovery
             && self.sacks.is_permitted()
             && !self.congestion.rules_recovery()
     }
 
-    /// How many of `lost` may be sent again, in bytes.
+    /// Returns how many bytes of `lost` may be sent again.
     pub(crate) fn retransmission_room(&self, lost: &Range<u64>) -> u64 {
         let mss = u64::from(self.snd.mss);
         // The first segment goes even if the window has shrunk: it probes (RFC 9293 §3.8.6,
@@ -750,13 +751,13 @@ impl Connection {
         let edge = self.snd.una + self.snd.wnd.max(mss);
         let peer_room = edge.saturating_sub(lost.start);
         let room = match self.recovery.phase {
-            // Without SACK no more is lost than is to be sent.
+            // Without SACK, data is marked lost only when it is to be sent.
             Phase::FastRecovery if !self.sacks.is_permitted() => return u64::MAX,
             Phase::FastRecovery if self.recovery.prr.forces_retransmission() => {
                 self.cwnd().saturating_sub(self.sent.flight()).max(mss)
             }
-            // Slow start, counted from SND.UNA: what has not departed, or departed late, does not
-            // count.
+            // Slow start, counted from SND.UNA: data that has not departed, or departed late, does
+            // not count.
             Phase::AfterTimeout => self
                 .cwnd()
                 .saturating_sub(self.sent.flight_before(lost.start)),

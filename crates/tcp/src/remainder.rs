@@ -1,9 +1,8 @@
-//! What is left of a connection when only its end is before it: enough to go on somewhere else.
+//! State of a connection at its end: enough to continue it elsewhere.
 //!
 //! The application has closed, and nothing is left to be read, to be sent or to be acknowledged but
-//! FIN. All that matters then is a few numbers. They make a connection again, which does what the
-//! first one would have done: it sends FIN, and repeats it, answers the peer's, and stays in
-//! TIME-WAIT.
+//! FIN. The state is then a few numbers. They make a connection again, which behaves as the first
+//! one would have: it sends FIN, and repeats it, answers the peer's, and stays in TIME-WAIT.
 
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use crate::timestamps::Timestamps;
 /// Largest window that can be offered, in bytes (RFC 7323 §2.3).
 const WINDOW_BYTES_MAX: u32 = 0xffff << WINDOW_SHIFT_MAX;
 
-/// Where a connection is whose end alone is left.
+/// State of a connection at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// Our FIN is due; the peer has not closed.
@@ -45,10 +44,10 @@ impl Stage {
     }
 }
 
-/// What is left of a connection ([`Connection::remainder`], [`Connection::resume`]).
+/// State of a connection at its end ([`Connection::remainder`], [`Connection::resume`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remainder {
-    /// Where it is.
+    /// State of the connection.
     pub stage: Stage,
     /// The peer waits for an acknowledgment.
     pub owes_ack: bool,
@@ -66,27 +65,27 @@ pub struct Remainder {
     pub snd_window_bytes_max: u32,
     /// Snd.Wind.Shift.
     pub snd_shift: u8,
-    /// What is added to the clock for TSval, and TS.Recent, if timestamps were negotiated.
+    /// Offset that is added to the clock for TSval, and TS.Recent, if timestamps were negotiated.
     pub timestamps: Option<(u32, u32)>,
     /// Smoothed round-trip time and its variation, in microseconds; zero before any measurement.
     pub srtt_us: u32,
     /// See `srtt_us`.
     pub rttvar_us: u32,
-    /// How often the RTO has been doubled.
+    /// Number of times the RTO has been doubled.
     pub backoff: u8,
-    /// How long the peer may leave FIN unanswered, in milliseconds; 0 for as long as the retries
-    /// take ([`Config::user_timeout`]).
+    /// Longest time that the peer may leave FIN unanswered, in milliseconds; 0 for as long as the
+    /// retries take ([`Config::user_timeout`]).
     pub user_timeout_ms: u32,
 }
 
 impl Remainder {
-    /// SND.NXT when FIN has been sent: what a connection that takes this one's place must begin
-    /// beyond.
+    /// Returns SND.NXT when FIN has been sent: a connection that takes this one's place must begin
+    /// beyond it.
     pub fn snd_nxt(&self) -> u32 {
         self.fin_seq.wrapping_add(1)
     }
 
-    /// TIME-WAIT, from `now` on, of a connection that has got there since: both FINs are
+    /// Returns TIME-WAIT, from `now` on, of a connection that has got there since: both FINs are
     /// acknowledged.
     pub fn time_wait(&self, config: &Config, now: Instant) -> TimeWait {
         let peer_had_finished = matches!(self.stage, Stage::Closing | Stage::LastAck);
@@ -106,9 +105,9 @@ impl Remainder {
 }
 
 impl Connection {
-    /// What is left of the connection, if that is its end alone: nothing is unread, all that was
-    /// queued is acknowledged, and FIN is due or acknowledged. A FIN that is in flight is waited
-    /// for: its acknowledgment is on its way, or it is due again when it is lost.
+    /// Returns the connection's state if only its end is left: nothing is unread, all queued data
+    /// is acknowledged, and FIN is due or acknowledged. `None` while FIN is in flight: its
+    /// acknowledgment is on its way, or it is due again when it is lost.
     ///
     /// The application must be gone ([`Connection::close`]), or the peer must have closed as well:
     /// else there may be more to read.
@@ -157,10 +156,10 @@ impl Connection {
         })
     }
 
-    /// A connection that goes on where another one was, which is no more. Its application is gone.
-    /// FIN, if it is due, is the first that it has to send.
+    /// Returns a connection that continues one that no longer exists. Its application is gone. FIN,
+    /// if it is due, is the first segment that it has to send.
     ///
-    /// Any numbers make a connection; whether it is one that the peer knows, the peer decides.
+    /// Any numbers make a connection; the peer decides whether it knows the connection.
     pub fn resume(
         config: &Config,
         local_port: u16,
@@ -169,7 +168,7 @@ impl Connection {
         now: Instant,
     ) -> Connection {
         let (ts_offset, ts_recent) = remainder.timestamps.unwrap_or_default();
-        // All of the stream is behind it: FIN follows the SYN.
+        // The whole stream is acknowledged: FIN follows the SYN.
         let isn = remainder.fin_seq.wrapping_sub(1);
         let mut connection =
             Connection::connect(config, local_port, remote_port, isn, ts_offset, now);

@@ -8,16 +8,16 @@ use wire::tcp::{Flags, Header, Segment};
 pub(crate) enum Reset {
     /// <SEQ=boundary><CTL=RST>: we abort.
     Abort(Boundaries),
-    /// <SEQ=SEG.ACK><CTL=RST>: the peer acknowledges what was never sent.
+    /// <SEQ=SEG.ACK><CTL=RST>: the peer acknowledges data that was never sent.
     UnacceptableAck { seq: u32 },
 }
 
 /// Sequence numbers that the peer may expect next, the most likely first.
 ///
-/// A peer accepts RST only at RCV.NXT. One ahead of it, but in the window, it answers with a
-/// challenge ACK, if it has not sent one a moment ago, and all others it drops (RFC 5961 §3.2). So
-/// a RST is numbered by departed data, not by SND.NXT, and there is one for each place where
-/// RCV.NXT is if no more of the data in flight arrives. A peer elsewhere still has an
+/// A peer accepts RST only at RCV.NXT. One ahead of RCV.NXT, but in the window, is answered with a
+/// challenge ACK, unless one was sent a moment ago, and all others are dropped (RFC 5961 §3.2). So
+/// a RST is numbered by departed data, not by SND.NXT, and there is one for each possible RCV.NXT
+/// if no more of the data in flight arrives. A peer with another RCV.NXT still has an
 /// acknowledgment to send; [`reset_for`] answers it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Boundaries {
@@ -28,7 +28,7 @@ pub(crate) struct Boundaries {
 impl Boundaries {
     const MAX: usize = 4;
 
-    /// At least the first of `seqs`; the others as far as they differ.
+    /// Holds the first of `seqs`, and the others as far as they differ.
     pub(crate) fn new(seqs: [u32; 3]) -> Boundaries {
         let mut boundaries = Boundaries {
             seqs: [seqs[0]; Boundaries::MAX],
@@ -40,7 +40,7 @@ impl Boundaries {
         boundaries
     }
 
-    /// One more, if it differs and there is room.
+    /// Adds one, if it differs and there is room.
     pub(crate) fn add(&mut self, seq: u32) {
         let count = usize::from(self.count);
         if count < Boundaries::MAX && !self.seqs[..count].contains(&seq) {
@@ -49,7 +49,7 @@ impl Boundaries {
         }
     }
 
-    /// The first, and the others if there are any.
+    /// Returns the first, and the others if there are any.
     pub(crate) fn split_first(mut self) -> (u32, Option<Boundaries>) {
         let first = self.seqs[0];
         self.seqs.rotate_left(1);
@@ -58,8 +58,8 @@ impl Boundaries {
     }
 }
 
-/// The reset that answers a segment for which there is no connection. `None` if the segment is a
-/// reset itself.
+/// Returns the reset that answers a segment without a connection. `None` if the segment is a reset
+/// itself.
 pub fn reset_for(segment: &Segment<'_>) -> Option<Header> {
     let header = &segment.header;
     // An incoming segment containing a RST is discarded.
@@ -83,7 +83,7 @@ pub fn reset_for(segment: &Segment<'_>) -> Option<Header> {
     Some(reset)
 }
 
-/// SEG.LEN: the sequence numbers that a segment occupies, SYN and FIN included.
+/// Returns SEG.LEN: the sequence numbers that a segment occupies, SYN and FIN included.
 pub(crate) fn sequence_len(segment: &Segment<'_>) -> u32 {
     let flags = segment.header.flags;
     (segment.payload.len() as u32)

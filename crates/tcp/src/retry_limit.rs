@@ -1,20 +1,20 @@
-//! When to stop asking a peer that does not answer (R2 of RFC 9293 §3.8.3): after so many attempts
-//! in a row, or so long after the first, if there is a user timeout.
+//! Limit on attempts to reach a peer that does not answer (R2 of RFC 9293 §3.8.3): a number of
+//! attempts in a row, or a time after the first, if there is a user timeout.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// Attempts since the peer was last heard.
+/// Attempts since the peer's last answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RetryLimit {
-    /// More than `u8::MAX` retries can be, so that any number of them ends.
+    /// Wider than `u8`, so that every number of retries is exceeded at some time.
     attempts: u16,
     first: Instant,
 }
 
 impl RetryLimit {
-    /// An attempt was not answered. False if it is time to give up.
+    /// Records an attempt without answer. Returns false if it is time to give up.
     pub(crate) fn on_silence(
         &mut self,
         now: Instant,
@@ -29,18 +29,18 @@ impl RetryLimit {
         self.attempts <= u16::from(retries) && patient
     }
 
-    /// When the user timeout ends it, if an attempt was not answered.
+    /// Returns when the user timeout ends the connection, if an attempt was not answered.
     pub(crate) fn deadline(&self, user_timeout: Option<Duration>) -> Option<Instant> {
         let limit = user_timeout.filter(|_| self.attempts > 0)?;
         Some(self.first + limit)
     }
 
-    /// Attempts in a row that were not answered.
+    /// Returns the number of attempts in a row that were not answered.
     pub(crate) fn attempts(&self) -> u16 {
         self.attempts
     }
 
-    /// The peer was heard.
+    /// Records an answer of the peer.
     pub(crate) fn on_answer(&mut self) {
         self.attempts = 0;
     }

@@ -1,4 +1,4 @@
-//! The sending side: what is to be sent, what is in flight, and when the next segment leaves.
+//! The sending side: data to be sent, data in flight, and the departure of the next segment.
 
 pub(crate) mod bulk_output;
 pub(crate) mod cork;

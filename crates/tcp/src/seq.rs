@@ -17,17 +17,17 @@ impl SeqSpace {
         SeqSpace { initial }
     }
 
-    /// A position has this sequence number from now on, and all others go with it.
+    /// Maps a position to this sequence number from now on, and all others accordingly.
     pub(crate) const fn place(&mut self, position: u64, seq: u32) {
         self.initial = seq.wrapping_sub(position as u32);
     }
 
-    /// The sequence number that stands for a position on the wire.
+    /// Returns the sequence number of a position on the wire.
     pub(crate) const fn wire(self, position: u64) -> u32 {
         self.initial.wrapping_add(position as u32)
     }
 
-    /// The position that a sequence number from the wire means, of all that it could mean the one
+    /// Returns the position of a sequence number from the wire: of all possible ones, the one
     /// nearest to `reference`. Negative if it lies before the SYN.
     pub(crate) const fn position(self, seq: u32, reference: u64) -> i64 {
         let distance = seq.wrapping_sub(self.wire(reference)) as i32;
@@ -35,8 +35,8 @@ impl SeqSpace {
     }
 }
 
-/// `a < b` for timestamps and other wire numbers that wrap (RFC 7323 §5.2: `b - a` is in (0,
-/// 2^31)).
+/// Returns `a < b` for timestamps and other wire numbers that wrap (RFC 7323 §5.2: `b - a` is in
+/// (0, 2^31)).
 pub(crate) const fn wraps_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }

@@ -53,7 +53,7 @@ pub enum State {
 }
 
 impl State {
-    /// All that there are.
+    /// All states.
     pub const ALL: [State; 10] = [
         State::SynSent,
         State::SynReceived,
@@ -67,7 +67,7 @@ impl State {
         State::Closed,
     ];
 
-    /// Its name in RFC 9293.
+    /// Returns its name in RFC 9293.
     pub fn name(self) -> &'static str {
         match self {
             State::SynSent => "SYN-SENT",
@@ -88,7 +88,7 @@ impl State {
         matches!(self, State::Established | State::FinWait1 | State::FinWait2)
     }
 
-    /// The peer's FIN was received.
+    /// Returns true if the peer's FIN was received.
     pub(crate) fn peer_has_finished(self) -> bool {
         matches!(
             self,
@@ -96,12 +96,12 @@ impl State {
         )
     }
 
-    /// The handshake is complete, and the connection is not over (RFC 9293 §3.3.2).
+    /// Returns true if the handshake is complete, and the connection is not over (RFC 9293 §3.3.2).
     pub(crate) fn is_synchronized(self) -> bool {
         !self.is_opening() && self != State::Closed
     }
 
-    /// The handshake is not complete.
+    /// Returns true if the handshake is not complete.
     pub fn is_opening(self) -> bool {
         matches!(self, State::SynSent | State::SynReceived)
     }

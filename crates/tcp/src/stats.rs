@@ -1,11 +1,11 @@
-//! What a connection has counted.
+//! Counters of a connection.
 
-/// Counts since they were last taken ([`Connection::take_stats`](crate::Connection::take_stats)).
+/// Counters since the last call of [`Connection::take_stats`](crate::Connection::take_stats).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Retransmission timeouts (RFC 6298 §5.4).
     pub timeouts: u32,
-    /// Of these, timeouts that were found to be spurious (RFC 5682, RFC 3522, RFC 3708).
+    /// Part of `timeouts` that was found to be spurious (RFC 5682, RFC 3522, RFC 3708).
     pub spurious_timeouts: u32,
     /// Segments dropped for want of the timestamps that were negotiated (RFC 7323 §3.2).
     pub timestamps_missing: u32,
@@ -19,17 +19,17 @@ pub struct Stats {
     pub unheard: u32,
     /// Round-trip times that the RTO was computed from.
     pub round_trips: Samples,
-    /// Round-trip times as the timestamps option tells them (RFC 7323 §4.1), used or not: one for
+    /// Round-trip times measured by the timestamps option (RFC 7323 §4.1), used or not: one for
     /// each acknowledgment of new data, in whole milliseconds, 1 at least.
     pub timestamp_round_trips: Samples,
 }
 
-/// Durations, summed up.
+/// Count and sum of durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Samples {
-    /// How many.
+    /// Number of durations.
     pub count: u32,
-    /// All together, in microseconds.
+    /// Sum of the durations, in microseconds.
     pub sum_us: u64,
 }
 
@@ -40,7 +40,7 @@ impl Samples {
     }
 }
 
-/// What was counted over the life of a connection.
+/// Counters over the life of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lifetime {
     pub(crate) bytes_retransmitted: u64,

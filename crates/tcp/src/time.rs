@@ -1,4 +1,4 @@
-//! Time as TCP sees it: a count of microseconds handed in by the caller.
+//! Time in TCP: a count of microseconds passed in by the caller.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -13,28 +13,28 @@ impl Instant {
     /// Later than any instant that a clock will show.
     pub(crate) const NEVER: Instant = Instant { us: u64::MAX };
 
-    /// The instant `us` microseconds after the clock's start.
+    /// Returns the instant `us` microseconds after the clock's start.
     pub const fn from_us(us: u64) -> Instant {
         Instant { us }
     }
 
-    /// Microseconds since the clock's start.
+    /// Returns the microseconds since the clock's start.
     pub const fn as_us(self) -> u64 {
         self.us
     }
 
-    /// Time elapsed since `earlier`; zero if `earlier` is later.
+    /// Returns the time elapsed since `earlier`; zero if `earlier` is later.
     pub const fn since(self, earlier: Instant) -> Duration {
         Duration::from_micros(self.us_since(earlier))
     }
 
-    /// The same, in microseconds: to go to a `Duration` and back costs a division each way, too
-    /// much for what is done with every acknowledgment.
+    /// Returns the same in microseconds: a conversion to `Duration` and back costs a division each
+    /// way, too much for work done on every acknowledgment.
     pub(crate) const fn us_since(self, earlier: Instant) -> u64 {
         self.us.saturating_sub(earlier.us)
     }
 
-    /// So many microseconds later. Saturates at the end of time.
+    /// Returns the instant `us` microseconds later. Saturates at the end of time.
     pub(crate) const fn after_us(self, us: u64) -> Instant {
         Instant {
             us: self.us.saturating_add(us),
@@ -51,7 +51,7 @@ impl Add<Duration> for Instant {
     }
 }
 
-/// Whole microseconds of a duration; the largest number if they are more.
+/// Returns the whole microseconds of a duration; the largest number if they are more.
 pub(crate) const fn whole_us(duration: Duration) -> u64 {
     let us = duration.as_secs().saturating_mul(1_000_000);
     us.saturating_add(duration.subsec_micros() as u64)

@@ -1,8 +1,7 @@
 //! TIME-WAIT, in a few dozen bytes (RFC 9293 §3.6.1, §3.10.7.4).
 //!
-//! A server that closes first keeps a connection in this state for a minute. All that it can still
-//! do is to answer, so nothing else is kept: a host can exchange the [`crate::Connection`] for
-//! this.
+//! A server that closes first keeps a connection in this state for a minute. It can only answer
+//! segments, so nothing else is kept: a host can exchange the [`crate::Connection`] for this.
 
 use std::time::Duration;
 
@@ -14,16 +13,16 @@ use crate::seq::wraps_before;
 use crate::time::Instant;
 use crate::timestamps::Timestamps;
 
-/// Distance of a new connection's sequence numbers from those of the one whose place it takes.
+/// Distance of a new connection's sequence numbers from those of the one that it replaces.
 const ISN_GAP: u32 = 1 << 16;
 
-/// How long a connection must have been in the state before this side opens it again.
+/// Least time in the state before this side opens the connection again.
 const REUSE_AFTER: Duration = Duration::from_secs(1);
 
-/// A connection in TIME-WAIT. Give it segments until it [expires](TimeWait::expires).
+/// A connection in TIME-WAIT. Pass it segments until it [expires](TimeWait::expires).
 #[derive(Clone, Copy, Debug)]
 pub struct TimeWait {
-    /// SND.NXT and RCV.NXT: all before them has been exchanged.
+    /// SND.NXT and RCV.NXT: everything before them has been exchanged.
     pub(crate) snd_nxt: u32,
     pub(crate) rcv_nxt: u32,
     /// Window field of acknowledgments.
@@ -31,14 +30,14 @@ pub struct TimeWait {
     pub(crate) answers_max: u16,
     pub(crate) answers_interval_ms: u32,
     pub(crate) length_ms: u32,
-    /// What is added to the clock, and TS.Recent, if timestamps were negotiated. How old TS.Recent
-    /// is does not matter here (RFC 7323 §5.5): the state ends long before.
+    /// Offset that is added to the clock, and TS.Recent, if timestamps were negotiated. The age of
+    /// TS.Recent does not matter here (RFC 7323 §5.5): the state ends long before.
     pub(crate) timestamps: Option<(u32, u32)>,
     pub(crate) expires: Instant,
     pub(crate) limiter: AckLimiter,
 }
 
-/// What a segment makes us do.
+/// Reaction to a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reaction {
     Nothing,
@@ -51,7 +50,7 @@ pub(crate) fn milliseconds(duration: Duration) -> u32 {
 }
 
 impl TimeWait {
-    /// When the state ends and all can be forgotten.
+    /// Returns when the state ends and can be dropped.
     pub fn expires(&self) -> Instant {
         self.expires
     }
@@ -69,8 +68,8 @@ impl TimeWait {
         }
     }
 
-    /// The initial sequence number of a connection that takes this one's place: `isn`, unless this
-    /// one has got further, as a fast download does (RFC 9293 §3.10.7.4).
+    /// Returns the initial sequence number of a connection that replaces this one: `isn`, unless
+    /// this one has got further, as a fast download does (RFC 9293 §3.10.7.4).
     pub fn isn_beyond(&self, isn: u32) -> u32 {
         let beyond = self.snd_nxt.wrapping_add(ISN_GAP);
         if wraps_before(beyond, isn) {
@@ -80,9 +79,9 @@ impl TimeWait {
         }
     }
 
-    /// True if this SYN may begin a new incarnation of the connection: its timestamp is newer than
-    /// the last one, or without timestamps its sequence number is (RFC 6191, RFC 9293 §3.10.7.4
-    /// fourth). The host then forgets the old connection and treats the SYN as new.
+    /// Returns true if this SYN may begin a new incarnation of the connection: its timestamp is
+    /// newer than the last one, or without timestamps its sequence number is (RFC 6191, RFC 9293
+    /// §3.10.7.4 fourth). The host then drops the old connection and treats the SYN as new.
     pub fn may_be_replaced_by(&self, syn: &Segment<'_>) -> bool {
         let header = &syn.header;
         let Flags(bits) = header.flags;
@@ -99,9 +98,9 @@ impl TimeWait {
         }
     }
 
-    /// True if this side may open the connection again: the state has expired, or both sides have
-    /// timestamps, and this side's are a second further, by which the peer tells the new segments
-    /// from old ones (RFC 6191 §2, RFC 7323 §5.5).
+    /// Returns true if this side may open the connection again: the state has expired, or both
+    /// sides have timestamps, and this side's are a second further, by which the peer distinguishes
+    /// the new segments from old ones (RFC 6191 §2, RFC 7323 §5.5).
     pub fn may_be_reused(&self, now: Instant) -> bool {
         let length = Duration::from_millis(u64::from(self.length_ms));
         let is_old = self.expires + REUSE_AFTER <= now + length;
@@ -150,7 +149,7 @@ impl TimeWait {
         if !has(Flags::ACK) && !has(Flags::SYN) && self.accepts(segment) {
             return Reaction::Nothing;
         }
-        // Everything else is unacceptable, or it is a bare acknowledgment of what is known.
+        // Everything else is unacceptable, or a bare acknowledgment without news.
         let is_bare = segment.payload.is_empty() && !has(Flags::SYN) && !has(Flags::FIN);
         if is_bare && header.seq == self.rcv_nxt && has(Flags::ACK) && header.ack == self.snd_nxt {
             if let (Some((_, recent)), Some(theirs)) =
@@ -163,7 +162,7 @@ impl TimeWait {
         self.challenge(now)
     }
 
-    /// The test of RFC 9293 §3.10.7.4 (first): whether something of the segment lies in the window.
+    /// Tests whether a part of the segment lies in the window (RFC 9293 §3.10.7.4, first).
     fn accepts(&self, segment: &Segment<'_>) -> bool {
         let window = u32::from(self.window);
         let len = sequence_len(segment);

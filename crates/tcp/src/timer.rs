@@ -2,7 +2,7 @@
 
 use crate::time::Instant;
 
-/// What a timer is for.
+/// Purpose of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
     /// RTO (RFC 6298).
@@ -62,12 +62,12 @@ impl Timers {
         self.deadlines[timer as usize] != Instant::NEVER
     }
 
-    /// When the timer expires; [`Instant::NEVER`] if it is not armed.
+    /// Returns when the timer expires; [`Instant::NEVER`] if it is not armed.
     pub(crate) fn deadline(&self, timer: Timer) -> Instant {
         self.deadlines[timer as usize]
     }
 
-    /// The timer, if it is armed, expires at `deadline` at the latest.
+    /// Makes the timer, if it is armed, expire at `deadline` at the latest.
     pub(crate) fn bound(&mut self, timer: Timer, deadline: Option<Instant>) {
         if let Some(deadline) = deadline
             && self.is_armed(timer)
@@ -77,7 +77,7 @@ impl Timers {
         }
     }
 
-    /// Disarms the timer and says true if its deadline has come.
+    /// Disarms the timer and returns true if its deadline has come.
     pub(crate) fn take_expired(&mut self, timer: Timer, now: Instant) -> bool {
         let expired = self.is_armed(timer) && self.deadlines[timer as usize] <= now;
         if expired {

@@ -7,10 +7,10 @@ use wire::tcp;
 use crate::seq::wraps_before;
 use crate::time::Instant;
 
-/// RFC 7323 §5.5: a TS.Recent older than this says nothing, the peer's clock may have wrapped.
+/// RFC 7323 §5.5: a TS.Recent older than this is invalid, the peer's clock may have wrapped.
 const RECENT_AGE_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
 
-/// What is to be done with a segment because of its timestamps.
+/// Verdict on a segment by its timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Accept,
@@ -42,7 +42,7 @@ impl Timestamps {
         }
     }
 
-    /// Negotiated, as an earlier one [remembers](Timestamps::remembered) it.
+    /// Returns negotiated timestamps, as an earlier state [remembers](Timestamps::remembered) them.
     pub(crate) fn resumed(offset: u32, recent: u32) -> Timestamps {
         Timestamps {
             negotiated: true,
@@ -51,7 +51,8 @@ impl Timestamps {
         }
     }
 
-    /// Others have gone on with them: TSval is no less than this, and TS.Recent is of now.
+    /// Continues timestamps that another stack has sent: TSval is no less than this, and TS.Recent
+    /// is of now.
     pub(crate) fn move_to(&mut self, now: Instant, value: u32, recent: u32) {
         if self.negotiated {
             let behind = value.wrapping_sub(self.value(now));
@@ -63,17 +64,17 @@ impl Timestamps {
         }
     }
 
-    /// TS.Recent is of now.
+    /// Sets the time of TS.Recent to `now`.
     pub(crate) fn refresh(&mut self, now: Instant) {
         self.recent_at = now;
     }
 
-    /// What is added to the clock, and TS.Recent, if they were negotiated.
+    /// Returns the offset that is added to the clock, and TS.Recent, if they were negotiated.
     pub(crate) fn remembered(&self) -> Option<(u32, u32)> {
         self.negotiated.then_some((self.offset, self.recent))
     }
 
-    /// The peer's SYN has carried the option, and ours does.
+    /// Records that the peer's SYN has carried the option, and ours does.
     pub(crate) fn negotiate(&mut self, now: Instant, tsval: u32) {
         self.negotiated = true;
         self.recent = tsval;
@@ -84,12 +85,12 @@ impl Timestamps {
         self.negotiated
     }
 
-    /// TSval at an instant: a clock of 1 ms.
+    /// Returns TSval at an instant: a clock of 1 ms.
     pub(crate) fn value(&self, now: Instant) -> u32 {
         self.offset.wrapping_add((now.as_us() / 1000) as u32)
     }
 
-    /// The option of our SYN, offered before it is known whether the peer agrees.
+    /// Returns the option of our SYN, offered before it is known whether the peer agrees.
     pub(crate) fn offer(&self, now: Instant) -> tcp::Timestamps {
         tcp::Timestamps {
             value: self.value(now),
@@ -97,12 +98,12 @@ impl Timestamps {
         }
     }
 
-    /// The option of every other segment.
+    /// Returns the option of every other segment.
     pub(crate) fn option(&self, now: Instant) -> Option<tcp::Timestamps> {
         self.negotiated.then(|| self.offer(now))
     }
 
-    /// The test before all others. Resets are exempt; the caller does not ask for them.
+    /// Tests a segment before all other checks. Resets are exempt; the caller does not pass them.
     pub(crate) fn check(&self, now: Instant, option: Option<tcp::Timestamps>) -> Verdict {
         if !self.negotiated {
             return Verdict::Accept;
@@ -119,8 +120,8 @@ impl Timestamps {
         }
     }
 
-    /// RFC 7323 §5.3 R3 and §4.3 (2): the segment is acceptable and begins at or before
-    /// Last.ACK.sent.
+    /// Updates TS.Recent (RFC 7323 §5.3 R3 and §4.3 (2)): the segment is acceptable and begins at
+    /// or before Last.ACK.sent.
     pub(crate) fn update_recent(&mut self, now: Instant, option: Option<tcp::Timestamps>) {
         if let (true, Some(ts)) = (self.negotiated, option) {
             // An older value gets here only if TS.Recent has lost its meaning.
@@ -129,9 +130,9 @@ impl Timestamps {
         }
     }
 
-    /// RFC 7323 §4.1: the round-trip time that an echoed timestamp tells. 1 ms is the least that
-    /// the clock can tell. `None` for an echo of something that was not sent within the last
-    /// `age_max`.
+    /// Returns the round-trip time by an echoed timestamp (RFC 7323 §4.1), at least 1 ms, the
+    /// clock's resolution. `None` for an echo of a timestamp that was not sent within the last
+    /// `age_max_us`.
     pub(crate) fn round_trip_us(
         &self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! A server for what stands before it: it says who it is, and sends back what it got.
+//! A server behind a proxy or balancer: it identifies itself, and echoes received data.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,33 +13,33 @@ use rustix::process::Pid;
 use crate::web::content;
 use crate::{Result, namespace};
 
-/// What it speaks.
+/// Protocol of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speech {
-    /// HTTP/1.1. `GET /N` is answered with N bytes of [`content`] of seed N, `GET /chunked/N` with
-    /// the same in chunks, `POST` with the body that has come, and an upgrade by an echo of all
-    /// that follows. `GET /gate` is answered when [`Backend::open_gate`] says so.
+    /// HTTP/1.1. `GET /N` returns N bytes of [`content`] of seed N, `GET /chunked/N` the same in
+    /// chunks, `POST` the received body, and an upgrade an echo of all later bytes. `GET /gate`
+    /// waits for [`Backend::open_gate`].
     Http,
-    /// Bytes come back as they have come, and the end as well.
+    /// Echoes all bytes, and the end of the stream.
     Echo,
 }
 
 /// See the [module documentation](self).
 pub struct Backend {
-    /// Where it listens.
+    /// Port of its listener.
     pub port: u16,
     shared: Arc<Shared>,
     listener: OwnedFd,
     listening: Option<JoinHandle<()>>,
 }
 
-/// Held from a request's head to the end of its answer.
+/// Held from a request's head to the end of its response.
 type Busy = Arc<Mutex<()>>;
 
 struct Shared {
     name: String,
     speech: Speech,
-    /// A line of the PROXY protocol stands before all else.
+    /// A line of the PROXY protocol precedes all other bytes.
     expects_header: bool,
     connections: AtomicUsize,
     requests: AtomicUsize,
@@ -48,22 +48,22 @@ struct Shared {
     gate: Mutex<bool>,
     gate_moved: Condvar,
     is_over: AtomicBool,
-    /// Each with what is held while an answer is given.
+    /// Connections, each with the lock held during a response.
     streams: Mutex<Vec<(TcpStream, Busy)>>,
 }
 
 impl Backend {
-    /// One that listens on this port of all addresses, of both families.
+    /// Starts a backend on this port of all addresses, of both families.
     pub fn new(port: u16, speech: Speech) -> Backend {
         Backend::with(port, speech, false)
     }
 
-    /// The same in the network namespace of a process.
+    /// Starts a backend in the network namespace of a process.
     pub fn inside(process: Pid, port: u16, speech: Speech) -> Result<Backend> {
         namespace::inside(process, || Ok(Backend::new(port, speech)))
     }
 
-    /// The same, behind a line of the PROXY protocol on each connection.
+    /// Starts a backend that expects a line of the PROXY protocol on each connection.
     pub fn behind_header(port: u16, speech: Speech) -> Backend {
         Backend::with(port, speech, true)
     }
@@ -71,7 +71,8 @@ impl Backend {
     fn with(port: u16, speech: Speech, expects_header: bool) -> Backend {
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
         let listener = TcpListener::bind(any).unwrap();
-        // As many may come at once as a test has: the kernel resets some of those beyond 128.
+        // Room for as many simultaneous connections as a test opens: the kernel resets some of
+        // those beyond 128.
         rustix::net::listen(&listener, 4096).unwrap();
         let copy = listener.try_clone().unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -101,7 +102,7 @@ impl Backend {
                 let builder = thread::Builder::new().stack_size(256 << 10);
                 let serve = move || {
                     serving.serve(&stream, &busy);
-                    // A copy of it is kept.
+                    // `streams` keeps a copy, so that a drop does not close the socket.
                     let _ = stream.shutdown(Shutdown::Both);
                 };
                 builder.spawn(serve).unwrap();
@@ -115,22 +116,22 @@ impl Backend {
         }
     }
 
-    /// Connections so far on which something was said.
+    /// Returns the number of connections so far that have sent data.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// Requests so far that were read whole.
+    /// Returns the number of requests read completely so far.
     pub fn requests(&self) -> usize {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    /// Heads of requests, and lines of the PROXY protocol, in the order in which they came.
+    /// Returns heads of requests, and lines of the PROXY protocol, in the order of arrival.
     pub fn heads(&self) -> Vec<String> {
         self.shared.heads.lock().unwrap().clone()
     }
 
-    /// Answers that have waited go on, and none waits any more.
+    /// Releases waiting responses, and all later ones.
     pub fn open_gate(&self) {
         *self.shared.gate.lock().unwrap() = true;
         self.shared.gate_moved.notify_all();
@@ -141,12 +142,12 @@ impl Drop for Backend {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Relaxed);
         self.open_gate();
-        // It accepts no more, and what it has ends.
+        // Stops the listener, then ends all connections.
         let _ = net::shutdown(&self.listener, net::Shutdown::Both);
         if let Some(listening) = self.listening.take() {
             let _ = listening.join();
         }
-        // No answer is cut short.
+        // No response is cut short.
         for (stream, busy) in self.shared.streams.lock().unwrap().drain(..) {
             let _busy = busy.lock();
             let _ = stream.shutdown(Shutdown::Both);
@@ -178,7 +179,7 @@ impl Shared {
         }
     }
 
-    /// `None` if the connection is over.
+    /// Returns `None` if the connection is over.
     fn answer(
         &self,
         reader: &mut BufReader<&TcpStream>,
@@ -250,7 +251,7 @@ impl Shared {
     }
 }
 
-/// Sends everything back, and the end.
+/// Echoes all bytes, and the end of the stream.
 fn echo(reader: &mut BufReader<&TcpStream>, mut stream: &TcpStream) -> std::io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     loop {

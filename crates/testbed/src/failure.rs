@@ -1,15 +1,15 @@
-//! The one error of this crate: for a person, not for a program.
+//! The one error of this crate: for people, not for programs.
 
 use std::fmt::{Debug, Display, Formatter};
 
-/// What was tried, on what, and why it failed.
+/// The action that failed, its object, and the reason.
 pub struct Failure(String);
 
-/// What most functions here return.
+/// Result of most functions here.
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// A failure with this message.
+    /// Returns a failure with this message.
     pub fn new(message: impl Into<String>) -> Failure {
         Failure(message.into())
     }
@@ -21,7 +21,7 @@ impl Display for Failure {
     }
 }
 
-// `unwrap` in a test prints this one: a person reads it.
+// `unwrap` in a test prints this format, for a human reader.
 impl Debug for Failure {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
@@ -30,9 +30,9 @@ impl Debug for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Says what was tried when something fails.
+/// Adds the attempted action to an error.
 pub trait Context<T> {
-    /// Turns the error into a [`Failure`] that begins with what was tried.
+    /// Turns the error into a [`Failure`] that begins with `tried`, the attempted action.
     fn context(self, tried: impl FnOnce() -> String) -> Result<T>;
 }
 

@@ -1,5 +1,5 @@
-//! A file system of one directory that a test stops, and whose files it changes unseen: what a
-//! server on the network may do, and no disk does.
+//! A file system of one directory that a test can stop, and whose files it can change without the
+//! kernel's knowledge: possible for a network file system, and not for a disk.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -16,7 +16,7 @@ use fuser::{
 use crate::site::KnownFile;
 use crate::{Context, Result};
 
-/// The kernel believes attributes and names for so long.
+/// Lifetime of attributes and names in the kernel's cache.
 const BELIEVED_FOR: Duration = Duration::from_secs(3600);
 
 /// A mounted file system; unmounted when it is dropped.
@@ -50,7 +50,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, as soon as the file system is not stopped.
+    /// Waits until the file system is not stopped, and returns the state.
     fn running(&self) -> MutexGuard<'_, State> {
         let stopped = |state: &mut State| state.is_stopped;
         let waited = self.changed.wait_while(self.lock(), stopped);
@@ -59,7 +59,7 @@ impl Shared {
 }
 
 impl Fuse {
-    /// Mounts an empty one.
+    /// Mounts an empty file system.
     pub fn mount(at: &Path) -> Result<Fuse> {
         let shared = Arc::new(Shared::default());
         let mut config = Config::default();
@@ -74,7 +74,7 @@ impl Fuse {
         })
     }
 
-    /// Puts a file there. One that is there gets this content instead, without the kernel's notice.
+    /// Creates a file, or replaces its content without the kernel's knowledge.
     pub fn put(&self, name: &str, content: &KnownFile, modified: SystemTime) {
         let mut state = self.shared.lock();
         let next = INodeNo(state.files.len() as u64 + 2);
@@ -83,12 +83,12 @@ impl Fuse {
         state.contents.insert(inode, Stored { content, modified });
     }
 
-    /// From now on nothing is answered.
+    /// Stops all responses.
     pub fn stop(&self) {
         self.shared.lock().is_stopped = true;
     }
 
-    /// The inverse of [`Fuse::stop`].
+    /// Resumes responses after [`Fuse::stop`].
     pub fn go_on(&self) {
         self.shared.lock().is_stopped = false;
         self.shared.changed.notify_all();

@@ -1,4 +1,4 @@
-//! An HTTP client on the kernel's TCP, or on what stands on that, which checks every byte.
+//! An HTTP client on the kernel's TCP, or on another stream, which checks every byte.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -8,10 +8,10 @@ use std::time::Duration;
 use crate::site::KnownFile;
 use crate::{Context, Failure, Result};
 
-/// How long a read or a write may take before it is a failure.
+/// Time limit of a read or a write.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Longest response head that is read, in bytes.
+/// Longest response head accepted, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
 /// A connection to a server.
@@ -19,7 +19,7 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 pub struct Connection<S = TcpStream> {
     stream: S,
     buffer: Box<[u8]>,
-    /// What has been read from the stream and not been used yet.
+    /// Bytes read from the stream and not used yet.
     unread: Range<usize>,
 }
 
@@ -32,7 +32,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Status line and fields, without the empty line behind them.
+    /// Parses status line and fields, without the empty line that follows.
     pub fn parse(text: &str) -> Option<Head> {
         let mut lines = text.split("\r\n");
         let status = lines
@@ -50,13 +50,13 @@ impl Head {
         Some(Head { status, fields })
     }
 
-    /// The value of a field, by its name in lower case.
+    /// Returns the value of a field, by its name in lower case.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.fields.iter().filter(|(field, _)| field == name);
         values.next().map(|(_, value)| value.as_str())
     }
 
-    /// Length of the body, in bytes.
+    /// Returns the length of the body, in bytes.
     pub fn content_length(&self) -> Result<u64> {
         let value = self.field("content-length");
         value
@@ -73,7 +73,7 @@ impl Connection {
         Connection::on(stream)
     }
 
-    /// Uses a connection that is there already.
+    /// Uses an existing connection.
     pub fn on(stream: TcpStream) -> Result<Connection> {
         be_patient(&stream)?;
         Ok(Connection::over(stream))
@@ -87,7 +87,7 @@ impl Connection {
     }
 }
 
-/// Has reads and writes of a socket fail that take too long.
+/// Sets a time limit for reads and writes of a socket.
 pub fn be_patient(stream: &TcpStream) -> Result<()> {
     stream
         .set_read_timeout(Some(PATIENCE))
@@ -97,7 +97,7 @@ pub fn be_patient(stream: &TcpStream) -> Result<()> {
 }
 
 impl<S: Read + Write> Connection<S> {
-    /// Uses a stream of whatever kind.
+    /// Uses any stream.
     pub fn over(stream: S) -> Connection<S> {
         Connection {
             stream,
@@ -106,12 +106,12 @@ impl<S: Read + Write> Connection<S> {
         }
     }
 
-    /// What it stands on, to do to it what clients do.
+    /// Returns the stream, for direct use by a test.
     pub fn stream(&self) -> &S {
         &self.stream
     }
 
-    /// The same, to be changed.
+    /// Returns the stream, mutable.
     pub fn stream_mut(&mut self) -> &mut S {
         &mut self.stream
     }
@@ -128,7 +128,8 @@ impl<S: Read + Write> Connection<S> {
         self.send(request("GET", name).as_bytes())
     }
 
-    /// Reads at least one more byte into the buffer's free part; false if the server has finished.
+    /// Reads at least one more byte into the buffer's free part; returns false if the server has
+    /// finished.
     fn read_more(&mut self) -> Result<bool> {
         let read = loop {
             match self.stream.read(&mut self.buffer[self.unread.end..]) {
@@ -198,8 +199,7 @@ impl<S: Read + Write> Connection<S> {
         Ok(())
     }
 
-    /// Reads this part of a file as the next part of a body, and compares it with what the file
-    /// holds.
+    /// Reads this part of a file as the next part of a body, and compares it with the file.
     pub fn read_file_part(&mut self, file: &KnownFile, part: Range<u64>) -> Result<()> {
         self.read_body(part.end - part.start, |offset, bytes| {
             file.check(part.start + offset, bytes).map_err(|mismatch| {
@@ -212,7 +212,7 @@ impl<S: Read + Write> Connection<S> {
         })
     }
 
-    /// Reads the head of a response that brings a file.
+    /// Reads the head of a response with a file.
     pub fn read_file_head(&mut self, file: &KnownFile) -> Result<Head> {
         let head = self.read_head()?;
         let len = head.content_length()?;
@@ -227,20 +227,20 @@ impl<S: Read + Write> Connection<S> {
         Ok(head)
     }
 
-    /// Reads a response and compares every byte with what the file holds.
+    /// Reads a response and compares every byte with the file.
     pub fn read_file(&mut self, file: &KnownFile) -> Result<Head> {
         let head = self.read_file_head(file)?;
         self.read_file_part(file, 0..file.size())?;
         Ok(head)
     }
 
-    /// Asks for a file and compares every byte.
+    /// Requests a file and compares every byte.
     pub fn get(&mut self, file: &KnownFile) -> Result<Head> {
         self.send_get(file.name())?;
         self.read_file(file)
     }
 
-    /// Reads the server's FIN: an error if anything else comes.
+    /// Reads the server's FIN: any other data is an error.
     pub fn read_end(&mut self) -> Result<()> {
         self.buffer.copy_within(self.unread.clone(), 0);
         self.unread = 0..self.unread.len();
@@ -253,7 +253,7 @@ impl<S: Read + Write> Connection<S> {
     }
 }
 
-/// The bytes of a request.
+/// Returns the bytes of a request.
 pub fn request(method: &str, name: &str) -> String {
     format!("{method} /{name} HTTP/1.1\r\nHost: test\r\n\r\n")
 }

@@ -1,7 +1,6 @@
-//! System calls that a running process is made to make, by ptrace(2): what it may not, it cannot be
-//! made to do either.
+//! System calls injected into a running process by ptrace(2): they are subject to its restrictions.
 //!
-//! For x86-64. The process is stopped for as long as the call takes, and then goes on where it was.
+//! For x86-64. The process is stopped during the call, and then resumes where it was.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -17,7 +16,7 @@ use crate::{Context, Failure, Result};
 /// The instruction `syscall`.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// Where texts go: below the stack pointer, and what leaf functions keep there, in bytes.
+/// Distance of injected bytes below the stack pointer, beyond the red zone of leaf functions.
 const BELOW_STACK_BYTES: u64 = 4096;
 
 /// An argument of a system call.
@@ -25,12 +24,12 @@ const BELOW_STACK_BYTES: u64 = 4096;
 pub enum Argument<'a> {
     /// A number.
     Number(i64),
-    /// A pointer to these bytes, less than 1 KiB of them.
+    /// A pointer to these bytes, fewer than 1 KiB.
     Bytes(&'a [u8]),
 }
 
-/// Has the first thread of a process make a system call; what that returns, an error as its negated
-/// number. `None`: the call has ended the process.
+/// Makes the first thread of a process perform a system call; returns its result, an error as a
+/// negated number. `None` if the call has ended the process.
 pub fn system_call_within(
     pid: Pid,
     number: i64,
@@ -71,7 +70,7 @@ fn call(traced: nix::unistd::Pid, number: i64, arguments: &[Argument<'_>]) -> Re
     let during = user_regs_struct {
         rip: instruction(traced, &memory)?,
         rax: number.cast_unsigned(),
-        // The call that it is in, if any, is not to begin again.
+        // An interrupted call must not restart.
         orig_rax: u64::MAX,
         rdi,
         rsi,
@@ -91,7 +90,7 @@ fn call(traced: nix::unistd::Pid, number: i64, arguments: &[Argument<'_>]) -> Re
     Ok(Some(after.rax.cast_signed()))
 }
 
-/// Waits until the process has stopped for a signal; false if it has ended.
+/// Waits until the process has stopped for a signal; returns false if it has ended.
 fn await_stop(traced: nix::unistd::Pid, wanted: Signal) -> Result<bool> {
     loop {
         let tried = || format!("waiting for process {traced}");
@@ -104,7 +103,7 @@ fn await_stop(traced: nix::unistd::Pid, wanted: Signal) -> Result<bool> {
     }
 }
 
-/// Where a `syscall` is in what the process may execute.
+/// Returns the address of a `syscall` instruction in the process's executable mappings.
 fn instruction(traced: nix::unistd::Pid, memory: &File) -> Result<u64> {
     let path = format!("/proc/{traced}/maps");
     let maps = std::fs::read_to_string(&path).context(|| path.clone())?;

@@ -1,48 +1,48 @@
-//! Instructions that a piece of work takes, counted by callgrind: the same in each run, whatever
-//! the machine does meanwhile.
+//! Number of instructions of a workload, counted by callgrind: the same in each run, independent of
+//! the machine's load.
 //!
-//! A benchmark without a harness gives a [`Count`] to [`check`] as its whole `main`. It is run
-//! again below callgrind, which counts only within functions of the workload's own, such as
-//! `counted_turn`. Those must not be inlined.
+//! A benchmark without a harness passes a [`Count`] to [`check`] as its whole `main`. The program
+//! runs again under callgrind, which counts only within functions of the workload, such as
+//! `counted_turn`. These must not be inlined.
 //!
-//! With `--functions` (`cargo bench --bench NAME -- --functions`) it also prints which functions
-//! they are in, for each piece of work: those of the function itself, and with all that it calls.
+//! With `--functions` (`cargo bench --bench NAME -- --functions`) it also prints the instructions
+//! of each function, per piece of work: its own, and with all callees.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::process::{Command, ExitCode, Stdio};
 
-/// What is counted, and what it may come to.
+/// A count, with its bounds.
 #[derive(Debug)]
 pub struct Count {
-    /// What it is, with what each count is of: "instructions per ACK and SEND at 1000 connections".
+    /// Name of the count, with its unit: "instructions per ACK and SEND at 1000 connections".
     pub what: &'static str,
-    /// A part of the name of the functions within which is counted.
+    /// Part of the name of the counted functions.
     pub within: &'static str,
-    /// How many of them the workload does there.
+    /// Pieces of work that the workload does there.
     pub times: u64,
-    /// What each was when it was last looked at. More than 5 % above it fails: find out why, or
-    /// raise it knowingly.
+    /// Instructions per piece of work at the last review. More than 5 % above it fails: find the
+    /// cause, or raise the value deliberately.
     pub committed: u64,
-    /// What is promised, if anything.
+    /// Promised limit, if any.
     pub promised: Option<u64>,
     /// The work.
     pub workload: fn(),
 }
 
-/// Growth beyond what is committed, in percent, that is let pass.
+/// Permitted growth beyond the committed value, in percent.
 const GROWTH_PERCENT_MAX: u64 = 5;
 
-/// Tells the program to do the work itself.
+/// Argument that makes the program do the work itself.
 const WORKLOAD: &str = "--workload";
 
-/// Has functions printed.
+/// Argument that prints the functions.
 const FUNCTIONS: &str = "--functions";
 
-/// How many: those in which most instructions are, by themselves or with what they call.
+/// Number of functions printed: those with most instructions of their own or with callees.
 const FUNCTIONS_PRINTED: usize = 40;
 
-/// The environment variable that lets this pass where there is no valgrind.
+/// The environment variable that permits a run without valgrind.
 const MAY_SKIP: &str = "SPLITWAY_NO_VALGRIND";
 
 impl Count {
@@ -52,7 +52,7 @@ impl Count {
     }
 }
 
-/// Counts, prints what it has come to, and fails if that is too much.
+/// Counts, prints the result, and fails if it exceeds its bound.
 pub fn check(count: &Count) -> ExitCode {
     if std::env::args().any(|argument| argument == WORKLOAD) {
         (count.workload)();
@@ -77,8 +77,8 @@ pub fn check(count: &Count) -> ExitCode {
     }
 }
 
-/// There is no valgrind. A bound that is not checked is none: it fails, unless the caller has said
-/// that it knows.
+/// Handles missing valgrind. An unchecked bound is worthless: it fails, unless the caller has set
+/// [`MAY_SKIP`].
 fn not_counted(what: &str) -> ExitCode {
     if std::env::var_os(MAY_SKIP).is_some() {
         println!("{what}: not counted, there is no valgrind");
@@ -88,7 +88,7 @@ fn not_counted(what: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Runs this program under callgrind: what it has found; `None` if there is no callgrind.
+/// Runs this program under callgrind and returns the profile; `None` without callgrind.
 fn profile(within: &str) -> Option<String> {
     let program = std::env::current_exe().expect("the path of this program");
     let profile = program.with_extension("callgrind");
@@ -115,15 +115,15 @@ fn total_in(profile: &str) -> Option<u64> {
     total.trim().parse().ok()
 }
 
-/// Instructions of a function: its own, and with all that it calls.
+/// Instructions of a function: its own, and with all callees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cost {
     own: u64,
     inclusive: u64,
 }
 
-/// The functions of a profile. Names are given to numbers where these first occur; a line of cost
-/// is a place and a number, and behind `calls=` it is that of the call.
+/// Parses the functions of a profile. A name is defined with a number at its first occurrence; a
+/// line of cost is a position and a number, after `calls=` the cost of the call.
 fn functions_in(profile: &str) -> BTreeMap<String, Cost> {
     let mut names: BTreeMap<&str, &str> = BTreeMap::new();
     let mut costs: BTreeMap<&str, Cost> = BTreeMap::new();
@@ -157,7 +157,7 @@ fn functions_in(profile: &str) -> BTreeMap<String, Cost> {
     functions
 }
 
-/// The instructions of a line such as `+3 17` or `* 4`.
+/// Parses the instructions of a line such as `+3 17` or `* 4`.
 fn cost_in(line: &str) -> Option<u64> {
     let is_place = |place: &str| {
         let digits = place.trim_start_matches(['+', '-', '*']);
@@ -167,10 +167,10 @@ fn cost_in(line: &str) -> Option<u64> {
     is_place(place).then(|| instructions.parse().ok())?
 }
 
-/// A line for each of those functions in which most is, for each of so many pieces of work.
+/// Returns a line for each of the most expensive functions, per piece of work.
 fn functions_text(functions: &BTreeMap<String, Cost>, times: u64) -> String {
     let total: u64 = functions.values().map(|cost| cost.own).sum();
-    // What calls all the others and does nothing else says nothing.
+    // A function that only calls all others carries no information.
     let is_frame = |cost: &Cost| cost.inclusive >= total && cost.own < total / 1000;
     let mut shown = BTreeSet::new();
     for by in [|cost: &Cost| cost.own, |cost: &Cost| cost.inclusive] {

@@ -1,25 +1,25 @@
-//! What end-to-end tests and measurements stand on.
+//! Foundation of end-to-end tests and measurements.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
 //! | [`namespace`] | a program in network, mount and process namespaces of its own |
 //! | [`path`] | a path with an emulated link in it |
 //! | [`routed`] | a path with a router in it |
-//! | [`site`] | files whose every byte is known without being stored |
-//! | [`splitway`] | `splitway serve`, started, awaited, and never left behind |
-//! | [`web`] | an origin that does what the test says |
-//! | [`backend`] | a server for what stands before it: it sends back what it got |
-//! | [`fuse`] | a file system that a test stops, and whose files it changes unseen |
-//! | [`injection`] | system calls that a running process is made to make |
+//! | [`site`] | files whose bytes are computed instead of stored |
+//! | [`splitway`] | `splitway serve`, started, awaited, and always ended |
+//! | [`web`] | an origin with responses chosen by the test |
+//! | [`backend`] | a server behind a proxy, which echoes received data |
+//! | [`fuse`] | a file system that a test stops, and whose files it changes undetected |
+//! | [`injection`] | system calls injected into a running process |
 //! | [`http`] | a client on the kernel's TCP that checks every byte |
-//! | [`link`] | links that the kernel is still bringing up |
+//! | [`link`] | new links of the kernel, until they are up |
 //! | [`process`] | processes: ending them, waiting for their end |
-//! | [`procfs`] | what the kernel tells of a process: CPU time, memory |
-//! | [`instructions`] | instructions that a piece of work takes |
+//! | [`procfs`] | the kernel's accounts of a process: CPU time, memory |
+//! | [`instructions`] | instruction counts of a workload |
 //! | [`wait`] | waiting for a condition, with a deadline |
 //! | [`failure`] | the error of this crate |
 //!
-//! Nothing here knows the product's crates: it sees what a user sees.
+//! It does not depend on the product's crates: it has a user's view.
 #![forbid(unsafe_code)]
 
 pub mod backend;

@@ -1,4 +1,4 @@
-//! Links of the kernel that a test has just made.
+//! New links of the kernel.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::process::{run, tool};
 use crate::{Result, wait};
 
-/// Far more than the kernel takes, on a busy machine as well.
+/// Far longer than the kernel needs, even on a busy machine.
 const READY_WAIT: Duration = Duration::from_secs(10);
 
-/// Waits until the kernel passes on what is sent through `devices`, and takes packets for
-/// `addresses` as its own. It begins both in the background: until then, packets are dropped.
+/// Waits until the kernel forwards packets sent through `devices`, and accepts packets for
+/// `addresses`. It enables both in the background: until then, packets are dropped.
 ///
 /// # Errors
 /// If a device or an address is not ready within ten seconds.

@@ -1,8 +1,7 @@
 //! A program in namespaces of its own.
 //!
-//! Network, mounts (with a `/run` of its own) and processes: what it configures is its own,
-//! addresses do not clash with those of another test, and when it ends, all that it started ends
-//! with it.
+//! Network, mounts (with a `/run` of its own) and processes: its configuration is private,
+//! addresses do not clash with those of another test, and its end also ends all its descendants.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,16 +16,16 @@ use crate::process::{Process, run, tool};
 pub use crate::site::Site;
 use crate::{Context, Result, wait};
 
-/// How the namespaces are entered.
+/// Way into the namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privilege {
-    /// As root if that is what this process is, else through a user namespace.
+    /// As root if this process is root, else through a user namespace.
     AsIs,
-    /// Through a user namespace, also as root: with no privilege over the machine.
+    /// Through a user namespace, also as root: without privileges over the machine.
     UserNamespace,
 }
 
-/// The command that runs `program` as the first process of new namespaces.
+/// Returns the command that runs `program` as the first process of new namespaces.
 pub fn command(privilege: Privilege, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("unshare");
     if privilege == Privilege::UserNamespace || !rustix::process::geteuid().is_root() {
@@ -44,7 +43,7 @@ pub fn command(privilege: Privilege, program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// A command in the network namespace of a process.
+/// Returns a command in the network namespace of a process.
 pub fn within(process: Pid, line: &str) -> Command {
     tool(&format!(
         "nsenter --target {} --net {line}",
@@ -52,8 +51,8 @@ pub fn within(process: Pid, line: &str) -> Command {
     ))
 }
 
-/// Does something in the network namespace of a process, on a thread of its own, whose threads are
-/// there as well.
+/// Calls `body` in the network namespace of a process, on a thread of its own, whose child threads
+/// are there as well.
 pub fn inside<T: Send>(process: Pid, body: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let path = format!("/proc/{}/ns/net", process.as_raw_nonzero());
     std::thread::scope(|scope| {
@@ -66,7 +65,7 @@ pub fn inside<T: Send>(process: Pid, body: impl FnOnce() -> Result<T> + Send) ->
     })
 }
 
-/// The names of the devices in the network namespace of a process, besides loopback.
+/// Returns the names of the devices in the network namespace of a process, except loopback.
 pub fn devices_of(process: Pid) -> Result<Vec<String>> {
     let printed = run(&mut within(process, "ip -oneline link"))?;
     // 2: eth0@if3: <BROADCAST,…
@@ -79,17 +78,17 @@ pub fn devices_of(process: Pid) -> Result<Vec<String>> {
         .collect())
 }
 
-/// A further network namespace, which is there as long as this value.
+/// A further network namespace, which exists as long as this value.
 #[derive(Debug)]
 pub struct Network {
     holder: Process,
 }
 
 impl Network {
-    /// An empty one, without even a device that is up.
+    /// Creates an empty namespace, in which not even loopback is up.
     pub fn new() -> Result<Network> {
         let mut command = tool("unshare --net cat");
-        // It ends when its standard input does.
+        // `cat` ends when its standard input does.
         let holder = Process::spawn(command.stdin(Stdio::piped()).stdout(Stdio::null()))?;
         let namespace_of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net"));
         let own = namespace_of("self").context(|| "reading /proc/self/ns/net".into())?;
@@ -100,7 +99,7 @@ impl Network {
         Ok(Network { holder })
     }
 
-    /// The process that holds it.
+    /// Returns the process that holds the namespace.
     pub fn holder(&self) -> Pid {
         self.holder.pid()
     }
@@ -109,24 +108,24 @@ impl Network {
 /// Set within a test's namespaces; its value is the test's directory.
 const INSIDE: &str = "SPLITWAY_TEST_DIRECTORY";
 
-/// How long a test may take before it is ended.
+/// Time limits of a test.
 const TEST_LIMIT: Duration = Duration::from_secs(180);
 const LONG_TEST_LIMIT: Duration = Duration::from_secs(2700);
 
 /// Runs a test's body in namespaces of its own, with a directory of its own.
 ///
 /// The test executable runs itself again in new namespaces, with only this test. `body` must be a
-/// closure of the test function itself, for its type's name is where the test's name comes from.
+/// closure of the test function itself, because the test's name is taken from its type's name.
 pub fn isolated<F: FnOnce(Site)>(body: F) {
     isolated_with(Privilege::AsIs, TEST_LIMIT, body);
 }
 
-/// [`isolated`], with no privilege over the machine.
+/// Calls [`isolated`], without privileges over the machine.
 pub fn isolated_unprivileged<F: FnOnce(Site)>(body: F) {
     isolated_with(Privilege::UserNamespace, TEST_LIMIT, body);
 }
 
-/// [`isolated`], for a test that takes minutes.
+/// Calls [`isolated`], for a test that takes minutes.
 pub fn isolated_long<F: FnOnce(Site)>(body: F) {
     isolated_with(Privilege::AsIs, LONG_TEST_LIMIT, body);
 }
@@ -134,8 +133,8 @@ pub fn isolated_long<F: FnOnce(Site)>(body: F) {
 fn isolated_with<F: FnOnce(Site)>(privilege: Privilege, limit: Duration, body: F) {
     if let Some(directory) = std::env::var_os(INSIDE) {
         run(&mut tool("ip link set lo up")).unwrap();
-        // Where servers put their sockets: numbers of processes are not unique beyond the
-        // namespace.
+        // Directory of servers' sockets: their names contain process ids, which are unique only
+        // within the namespace.
         run(&mut tool("mount -t tmpfs splitway-test /run")).unwrap();
         body(Site::at(PathBuf::from(directory)).unwrap());
         return;
@@ -185,6 +184,6 @@ fn isolated_with<F: FnOnce(Site)>(privilege: Privilege, limit: Duration, body: F
             ""
         },
     );
-    // Seeds and measurements, for who runs the tests with --nocapture.
+    // Seeds and measurements, for runs with --nocapture.
     print!("{stdout}");
 }

@@ -29,7 +29,7 @@ pub const CLIENT_ADDRESSES: [IpAddr; 2] = addresses(1);
 /// The kernel's addresses beyond the link.
 pub const BEYOND_ADDRESSES: [IpAddr; 2] = addresses(2);
 
-/// The addresses of host `number` on the path's networks, 10.90.0.0/24 and fd90::/64.
+/// Returns the addresses of host `number` on the path's networks, 10.90.0.0/24 and fd90::/64.
 pub const fn addresses(number: u8) -> [IpAddr; 2] {
     [
         IpAddr::V4(Ipv4Addr::new(10, 90, 0, number)),
@@ -37,15 +37,15 @@ pub const fn addresses(number: u8) -> [IpAddr; 2] {
     ]
 }
 
-/// How long the emulator may take to start and to end.
+/// Time limit for the emulator to start and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs a command before everybody else who wants the core, where that is allowed: what is due now
-/// must not wait for a time slice to end.
+/// Runs a command with real-time priority, where permitted: a packet that is due must not wait for
+/// the end of a time slice.
 const PUNCTUALLY: &str =
     "if chrt --rr 1 true 2>/dev/null; then exec chrt --rr 1 \"$@\"; else exec \"$@\"; fi";
 
-/// The path. Without an [`Emulator`] nothing gets through.
+/// The path. Without an [`Emulator`] no packet passes.
 #[derive(Debug)]
 pub struct Path {
     middle: Network,
@@ -69,7 +69,7 @@ impl Path {
         let pid = beyond.as_raw_nonzero();
         run(&mut tool(&format!("ip link set {UPLINK} netns {pid}")))?;
         for device in ["near", "far"] {
-            // No addresses, so that the kernel has nothing to say there.
+            // No addresses, so that the kernel sends no packets there.
             run(&mut within(
                 middle,
                 &format!("ip link set {device} addrgenmode none"),
@@ -87,7 +87,7 @@ impl Path {
             ip("link set lo up")?;
             ip(&format!("link set {device} up"))?;
             ip(&format!("address add {}/24 dev {device}", addresses[0]))?;
-            // Where the kernel has IPv6.
+            // Fails on kernels without IPv6.
             let _ = ip(&format!(
                 "address add {}/64 dev {device} nodad",
                 addresses[1]
@@ -96,12 +96,12 @@ impl Path {
         Ok(path)
     }
 
-    /// A process in the namespace beyond the link.
+    /// Returns a process in the namespace beyond the link.
     pub fn beyond(&self) -> Pid {
         self.beyond.holder()
     }
 
-    /// A command on this side or beyond.
+    /// Returns a command on this side or beyond.
     fn tool(&self, beyond: bool, line: &str) -> Command {
         if beyond {
             within(self.beyond(), line)
@@ -110,8 +110,7 @@ impl Path {
         }
     }
 
-    /// Has the kernel use a congestion control for connections over this path, on this side or
-    /// beyond.
+    /// Sets the kernel's congestion control for connections over this path, on this side or beyond.
     pub fn congestion_control(&self, beyond: bool, name: &str) -> Result<()> {
         let device = if beyond { UPLINK } else { CLIENT };
         for (family, network) in [("-4", "10.90.0.0/24"), ("-6", "fd90::/64")] {
@@ -124,8 +123,9 @@ impl Path {
         Ok(())
     }
 
-    /// Joins the two sides: `splitway link near far` with these options, or a command that leads to
-    /// it. Nothing is on the way when this returns, and nothing when the emulator has ended.
+    /// Joins the two sides: `splitway link near far` with these options, run by `splitway` or a
+    /// command that leads to it. No packet is in flight when this returns, and none after the
+    /// emulator's end.
     pub fn emulate<A: AsRef<OsStr>>(
         &self,
         program: impl AsRef<OsStr>,
@@ -158,12 +158,12 @@ impl Emulator {
             .context(|| "reading from splitway link".into())?;
         match line.contains("joined") {
             true => Ok(Emulator { process, output }),
-            // It has said on standard error why.
+            // The emulator wrote the reason to standard error.
             false => Err(Failure::new(format!("{command:?} has failed"))),
         }
     }
 
-    /// Ends it; its report, as JSON.
+    /// Ends the emulator; returns its report, as JSON.
     pub fn end(mut self) -> Result<String> {
         signal(self.process.pid(), Signal::TERM)?;
         let mut report = String::new();

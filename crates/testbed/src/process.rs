@@ -9,7 +9,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::{Context, Failure, Result};
 
-/// Runs a tool to its end; its standard output, or what it complained of.
+/// Runs a tool to its end; returns its standard output, or a failure with its standard error.
 pub fn run(command: &mut Command) -> Result<String> {
     let line = || format!("{command:?}").replace('"', "");
     let shown = line();
@@ -24,16 +24,16 @@ pub fn run(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Puts a program in a place. Another process writes it: of this one, a thread that starts a
-/// process at that moment would have it open for writing as well, and what is open for writing
-/// cannot be run (ETXTBSY).
+/// Installs a program. Another process writes the file: a descriptor open for writing in this
+/// process could be inherited by a child that another thread starts meanwhile, and a file open for
+/// writing cannot be executed (ETXTBSY).
 pub fn install(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
     let mut install = Command::new("install");
     install.args(["-m", "755", "--"]).arg(from.as_ref());
     run(install.arg(to.as_ref())).map(drop)
 }
 
-/// The same with a script.
+/// Installs a script.
 pub fn install_script(text: &str, to: impl AsRef<Path>) -> Result<()> {
     let to = to.as_ref();
     let from = to.with_extension("text");
@@ -41,7 +41,7 @@ pub fn install_script(text: &str, to: impl AsRef<Path>) -> Result<()> {
     install(&from, to)
 }
 
-/// The command that a line of words without quotes stands for: `tool("ip link set lo up")`.
+/// Returns the command for a line of words without quotes: `tool("ip link set lo up")`.
 pub fn tool(line: &str) -> Command {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or_default());
@@ -77,7 +77,7 @@ pub fn signal(pid: Pid, signal: Signal) -> Result<()> {
         .context(|| format!("signal {signal:?} to process {}", pid.as_raw_nonzero()))
 }
 
-/// A child process that ends, at the latest, with this value.
+/// A child process that ends, at the latest, when this value is dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -85,19 +85,19 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it.
+    /// Starts the process.
     pub fn spawn(command: &mut Command) -> Result<Process> {
         let name = command.get_program().to_string_lossy().into_owned();
         let child = command.spawn().context(|| format!("starting {name}"))?;
         Ok(Process { child, name })
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
-    /// Its end of a pipe, or whatever else the child was given.
+    /// Returns the child, with its pipes.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
@@ -110,7 +110,7 @@ impl Process {
             .context(|| format!("waiting for {}", self.name))
     }
 
-    /// Asks it to end, and makes it end if it does not.
+    /// Sends SIGTERM, and SIGKILL if the process does not end.
     pub fn stop(&mut self, limit: Duration) -> Result<ExitStatus> {
         signal(self.pid(), Signal::TERM)?;
         match self.wait(limit) {
@@ -123,7 +123,7 @@ impl Process {
     }
 
     fn kill(&mut self) {
-        // Either fails only where the process is gone already.
+        // Either fails only if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

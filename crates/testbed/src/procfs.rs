@@ -1,4 +1,4 @@
-//! What the kernel tells of processes: time, memory, who is there.
+//! The kernel's accounts of processes: time, memory, lists of processes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +15,10 @@ fn read(path: &str) -> Result<String> {
     fs::read_to_string(path).context(|| format!("reading {path}"))
 }
 
-/// Time on a CPU of all threads of a process so far, also of those that have ended, in nanoseconds.
+/// Returns the CPU time of all threads of a process so far, ended ones included, in nanoseconds.
 ///
-/// User and system time; also that of the interrupts that came while it ran, for the kernel charges
-/// them to whatever they interrupt unless it was built to account for them separately.
+/// User and system time, and the time of interrupts during its execution: the kernel charges these
+/// to the interrupted process unless it was built to account for them separately.
 pub fn cpu_ns(pid: Pid) -> Result<u64> {
     let number = pid.as_raw_nonzero().get();
     let clock = clock_getcpuclockid(nix::unistd::Pid::from_raw(number));
@@ -27,21 +27,21 @@ pub fn cpu_ns(pid: Pid) -> Result<u64> {
     Ok(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
-/// How a process has spent its time on a CPU, and how often it was taken off.
+/// A process's CPU time by mode, and its context switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
-    /// In user mode, in nanoseconds: what the scheduler has counted, divided in the way the clock's
-    /// ticks fell.
+    /// Time in user mode, in nanoseconds: the scheduler's total, divided in the ratio of the
+    /// clock's ticks.
     pub user_ns: u64,
-    /// In the kernel, in nanoseconds.
+    /// Time in the kernel, in nanoseconds.
     pub system_ns: u64,
-    /// Times that a thread which is there now went to sleep.
+    /// Times that an existing thread went to sleep.
     pub voluntary_switches: u64,
-    /// Times that one had to make way.
+    /// Times that an existing thread was preempted.
     pub involuntary_switches: u64,
 }
 
-/// The schedule of a process so far.
+/// Returns the schedule of a process so far.
 pub fn schedule(pid: Pid) -> Result<Schedule> {
     let directory = format!("/proc/{}", pid.as_raw_nonzero());
     let stat = read(&format!("{directory}/stat"))?;
@@ -60,7 +60,7 @@ pub fn schedule(pid: Pid) -> Result<Schedule> {
     Ok(schedule)
 }
 
-/// How often each thread of a process went to sleep so far, by its id.
+/// Returns the number of times that each thread of a process went to sleep so far, by its id.
 pub fn sleeps(pid: Pid) -> Result<BTreeMap<i32, u64>> {
     let threads = of_threads(pid, ["status"])?.into_iter();
     Ok(threads
@@ -68,7 +68,7 @@ pub fn sleeps(pid: Pid) -> Result<BTreeMap<i32, u64>> {
         .collect())
 }
 
-/// The contents of these files of each thread of a process, by its id.
+/// Reads these files of each thread of a process; returns their contents by thread id.
 fn of_threads<const N: usize>(pid: Pid, files: [&str; N]) -> Result<Vec<(i32, [String; N])>> {
     let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
     let mut threads = Vec::new();
@@ -76,7 +76,7 @@ fn of_threads<const N: usize>(pid: Pid, files: [&str; N]) -> Result<Vec<(i32, [S
         let task = task.context(|| format!("reading {tasks}"))?;
         let thread = task.file_name().to_str().and_then(|name| name.parse().ok());
         let contents = files.map(|file| fs::read_to_string(task.path().join(file)));
-        // A thread may have ended since.
+        // The thread may have ended since.
         if let Some(thread) = thread
             && contents.iter().all(|content| content.is_ok())
         {
@@ -105,18 +105,18 @@ fn switches_in(status: &str) -> (u64, u64) {
     )
 }
 
-/// A thread's time on a CPU, and for one.
+/// A thread's time waiting for a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Its id.
+    /// Thread id.
     pub thread: i32,
-    /// Its name.
+    /// Name of the thread.
     pub name: String,
-    /// Time for which it could have run and had no CPU, since its start, in nanoseconds.
+    /// Time runnable without a CPU, since its start, in nanoseconds.
     pub waited_ns: u64,
 }
 
-/// How long the threads of a process have waited for a CPU.
+/// Returns the time that the threads of a process have waited for a CPU.
 pub fn waits(pid: Pid) -> Result<Vec<Wait>> {
     let threads = of_threads(pid, ["comm", "schedstat"])?.into_iter();
     let wait = |(thread, [name, schedstat]): (i32, [String; 2])| {
@@ -134,24 +134,24 @@ fn waited_in(schedstat: &str) -> Option<u64> {
     schedstat.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// A process, and what it has had of the CPUs.
+/// A process, and its CPU time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runner {
-    /// Its id.
+    /// Process id.
     pub pid: i32,
-    /// Its name.
+    /// Name of the process.
     pub name: String,
-    /// Time on a CPU of all its threads, in nanoseconds, to the clock's tick.
+    /// CPU time of all its threads, in nanoseconds, with the resolution of the clock's tick.
     pub cpu_ns: u64,
-    /// It goes before everybody who is scheduled as usual (`SCHED_FIFO`, `SCHED_RR`).
+    /// Real-time scheduling (`SCHED_FIFO`, `SCHED_RR`), ahead of all other processes.
     pub is_real_time: bool,
 }
 
-/// The processes that this process can see.
+/// Returns the processes visible to this process.
 pub fn runners() -> Result<Vec<Runner>> {
     let mut found = Vec::new();
     for (pid, _) in processes()? {
-        // It may have ended since.
+        // The process may have ended since.
         let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
             continue;
         };
@@ -177,16 +177,15 @@ fn runner_in(pid: i32, stat: &str) -> Option<Runner> {
 /// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory {
-    /// All that is resident; what is shared with other processes counts in each of them.
+    /// Resident memory; shared memory counts in each process.
     pub resident_bytes: u64,
-    /// A part of it: pages of files, such as those of the program, and of rings of packet sockets.
+    /// Resident pages of files, such as those of the program, and of packet sockets' rings.
     pub of_files_bytes: u64,
-    /// Proportional: what is shared between processes is divided among them, so that it may be
-    /// added up.
+    /// Proportional: shared memory is divided among its processes, so that sums are meaningful.
     pub proportional_bytes: u64,
 }
 
-/// Memory of a process now.
+/// Returns the present memory of a process.
 pub fn memory(pid: Pid) -> Result<Memory> {
     let path = |file: &str| format!("/proc/{}/{file}", pid.as_raw_nonzero());
     let (mappings, status) = (path("smaps_rollup"), path("status"));
@@ -210,17 +209,17 @@ pub fn memory(pid: Pid) -> Result<Memory> {
     })
 }
 
-/// Memory of a process in mappings for which it has asked for huge pages (`MADV_HUGEPAGE`), or has
-/// got those that were set aside, in bytes: of a NIC process, its block cache.
+/// Memory of a process in mappings with a request for huge pages (`MADV_HUGEPAGE`), or in reserved
+/// huge pages, in bytes: in a NIC process, its block cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HugeMappings {
-    /// A part of [`Memory::proportional_bytes`].
+    /// Part of [`Memory::proportional_bytes`].
     pub advised_bytes: u64,
-    /// Not a part of it.
+    /// Reserved huge pages, not part of [`Memory::proportional_bytes`].
     pub set_aside_bytes: u64,
 }
 
-/// Huge mappings of a process now.
+/// Returns the present huge mappings of a process.
 pub fn huge_mappings(pid: Pid) -> Result<HugeMappings> {
     let text = read(&format!("/proc/{}/smaps", pid.as_raw_nonzero()))?;
     Ok(huge_mappings_in(&text))
@@ -259,7 +258,7 @@ pub struct MachineTime {
     pub interrupt_ns: u64,
 }
 
-/// Time of the whole machine.
+/// Returns the time of the whole machine.
 pub fn machine_time() -> Result<MachineTime> {
     let text = read("/proc/stat")?;
     let line = text.lines().next().unwrap_or_default();
@@ -278,8 +277,8 @@ pub fn machine_time() -> Result<MachineTime> {
     })
 }
 
-/// Bytes that have been read from block devices since the machine started, through the page cache
-/// or past it.
+/// Returns the bytes read from block devices since the machine started, through the page cache or
+/// past it.
 pub fn device_read_bytes() -> Result<u64> {
     let text = read("/proc/vmstat")?;
     // Named for pages, counted in KiB.
@@ -291,20 +290,20 @@ pub fn device_read_bytes() -> Result<u64> {
         .ok_or_else(|| Failure::new("/proc/vmstat has no pgpgin"))
 }
 
-/// The processes that this process can see, by id and name; zombies are not there any more.
+/// Returns the processes visible to this process, by id and name, without zombies.
 pub fn processes() -> Result<Vec<(i32, String)>> {
     let found = stats()?.into_iter();
     Ok(found.map(|stat| (stat.pid, stat.name)).collect())
 }
 
-/// The children of a process; zombies are not there any more.
+/// Returns the children of a process, without zombies.
 pub fn children(parent: Pid) -> Result<Vec<Pid>> {
     let parent = parent.as_raw_nonzero().get();
     let found = stats()?.into_iter().filter(|stat| stat.parent == parent);
     Ok(found.filter_map(|stat| Pid::from_raw(stat.pid)).collect())
 }
 
-/// How many descriptors a process has open.
+/// Returns the number of a process's open descriptors.
 pub fn descriptors(pid: Pid) -> Result<usize> {
     let path = format!("/proc/{}/fd", pid.as_raw_nonzero());
     Ok(fs::read_dir(&path)
@@ -325,7 +324,7 @@ fn stats() -> Result<Vec<Stat>> {
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // It may have ended since.
+        // The process may have ended since.
         let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
             continue;
         };

@@ -5,8 +5,8 @@
 //! 10.91.0.1    10.91.0.254     10.92.0.254            fd91::1, fd91::254, fd92::254
 //! ```
 //!
-//! The link to the client may carry less than both ends of the path believe: the router alone knows
-//! its MTU. A stack beyond chooses its own addresses in 10.92.0.0/24 and fd92::/64; the kernel has
+//! The link to the client may have a smaller MTU than both ends of the path assume: only the router
+//! has it. A stack beyond chooses its own addresses in 10.92.0.0/24 and fd92::/64; the kernel has
 //! none there.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -50,9 +50,9 @@ impl Routed {
         }
         let pid = beyond.as_raw_nonzero();
         run(&mut tool(&format!("ip link set {UPLINK} netns {pid}")))?;
-        // A router asks for its neighbours from its link-local addresses, and what waits for them
-        // while there are none is late: a first SYN by a second, and then without ECN. The kernel
-        // would make them when it sees fit.
+        // The router resolves neighbors from its link-local addresses, and packets that wait for a
+        // resolution before these exist are late: a first SYN by a second, and then without ECN.
+        // The kernel would create these addresses at an arbitrary time.
         for line in [
             "link set near addrgenmode none",
             "link set far addrgenmode none",
@@ -70,7 +70,7 @@ impl Routed {
         for setting in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
             set(&mut within(router, "sh -c"), setting, 1)?;
         }
-        // The kernel has nothing to say there.
+        // The kernel must not send packets there.
         for line in [
             format!("link set {UPLINK} addrgenmode none"),
             format!("link set {UPLINK} up"),
@@ -89,17 +89,17 @@ impl Routed {
         Ok(routed)
     }
 
-    /// A process in the router's namespace.
+    /// Returns a process in the router's namespace.
     pub fn router(&self) -> Pid {
         self.router.holder()
     }
 
-    /// A process in the namespace beyond.
+    /// Returns a process in the namespace beyond.
     pub fn beyond(&self) -> Pid {
         self.beyond.holder()
     }
 
-    /// The router sends no more than so many bytes in a packet to the client, which is not told.
+    /// Lowers the router's MTU towards the client, without the client's knowledge.
     pub fn narrow(&self, mtu: u32) -> Result<()> {
         run(&mut within(
             self.router(),
@@ -108,18 +108,18 @@ impl Routed {
         Ok(())
     }
 
-    /// Runs `nft` on a script, on the router; its output.
+    /// Runs `nft` with a script on the router; returns its output.
     pub fn nft(&self, script: &str) -> Result<String> {
         run(within(self.router(), "nft").arg(script))
     }
 
-    /// Has the client's TCP ask for ECN.
+    /// Makes the client's TCP request ECN.
     pub fn offer_ecn(&self) -> Result<()> {
         set(&mut tool("sh -c"), "ipv4/tcp_ecn", 1)
     }
 }
 
-/// Sets what the kernel lets one set below `/proc/sys/net`, in the namespace where `shell` runs.
+/// Writes a setting below `/proc/sys/net`, in the namespace where `shell` runs.
 fn set(shell: &mut Command, setting: &str, value: u32) -> Result<()> {
     run(shell.arg(format!("echo {value} > /proc/sys/net/{setting}")))?;
     Ok(())

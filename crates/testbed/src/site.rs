@@ -1,7 +1,7 @@
-//! Files whose every byte is known without being stored.
+//! Files whose bytes are computed instead of stored.
 //!
-//! A byte is a function of its file's seed and its offset, so that a reader checks what it got as
-//! it comes, from any offset, and a gigabyte needs no second copy.
+//! A byte is a function of its file's seed and its offset, so that a reader checks data as it
+//! arrives, from any offset, and a gigabyte needs no second copy.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// An empty site, with an empty place outside it, in an empty directory.
+    /// Creates an empty site, with an empty directory outside the site, in an empty directory.
     pub fn at(directory: PathBuf) -> Result<Site> {
         let site = Site {
             root: directory.join("site"),
@@ -31,22 +31,22 @@ impl Site {
         Ok(site)
     }
 
-    /// The directory to serve.
+    /// Returns the directory to serve.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// A directory that is not served.
+    /// Returns a directory that is not served.
     pub fn outside(&self) -> &Path {
         &self.outside
     }
 
-    /// Makes a file of this size. Its seed is its name, so that no two files are alike.
+    /// Makes a file of this size. Its name is its seed, so that no two files are alike.
     pub fn file(&self, name: &str, size: u64) -> Result<KnownFile> {
         self.write(KnownFile::whole(name, size))
     }
 
-    /// Makes a file that is a hole but for these islands.
+    /// Makes a file that is a hole except for these islands.
     pub fn sparse_file(
         &self,
         name: &str,
@@ -65,7 +65,7 @@ impl Site {
     }
 }
 
-/// Makes a file that only its owner has ever been able to read.
+/// Makes a file that, from its creation on, only its owner can read.
 pub fn write_secret(path: &Path, text: &str) -> io::Result<()> {
     let mut file = File::options()
         .write(true)
@@ -76,7 +76,7 @@ pub fn write_secret(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// What a file holds.
+/// Expected content of a file.
 #[derive(Clone, Debug)]
 pub struct KnownFile {
     name: String,
@@ -85,10 +85,10 @@ pub struct KnownFile {
     islands: Vec<Range<u64>>,
 }
 
-/// A byte that is not what the file holds.
+/// A byte that differs from the file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Where, in bytes from the start of the file.
+    /// Offset in the file, in bytes.
     pub offset: u64,
 }
 
@@ -106,22 +106,22 @@ impl KnownFile {
         }
     }
 
-    /// A file without holes that another process has written with [`Site::file`].
+    /// Returns a file without holes that another process has written with [`Site::file`].
     pub fn whole(name: &str, size: u64) -> KnownFile {
         KnownFile::new(name, size, std::iter::once(0..size).collect())
     }
 
-    /// Its name below the root; the path of its URL, without the leading slash.
+    /// Returns its name below the root: the path of its URL, without the leading slash.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its size, in bytes.
+    /// Returns its size, in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The bytes from `offset` on, of a file without holes; none behind its end.
+    /// Returns the bytes from `offset` on, of a file without holes; none after its end.
     pub fn bytes(&self, offset: u64, len: usize) -> Vec<u8> {
         let len = len.min(self.size.saturating_sub(offset) as usize);
         let mut bytes = vec![0; len];
@@ -146,7 +146,7 @@ impl KnownFile {
         file.flush()
     }
 
-    /// Compares bytes with those that the file holds from `offset` on.
+    /// Compares bytes with the file's content from `offset` on.
     pub fn check(&self, mut offset: u64, mut bytes: &[u8]) -> std::result::Result<(), Mismatch> {
         while !bytes.is_empty() {
             let island = self.islands.iter().find(|island| island.end > offset);
@@ -174,7 +174,7 @@ impl KnownFile {
     }
 }
 
-/// The eight bytes at `8 * index`: SplitMix64 (Steele, Lea, Flood 2014).
+/// Returns the eight bytes at `8 * index`: SplitMix64 (Steele, Lea, Flood 2014).
 fn word(seed: u64, index: u64) -> [u8; 8] {
     let mut z = seed.wrapping_add((index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -182,8 +182,8 @@ fn word(seed: u64, index: u64) -> [u8; 8] {
     (z ^ (z >> 31)).to_le_bytes()
 }
 
-/// Splits a range at offsets divisible by eight; calls with each piece's position in it and what it
-/// holds.
+/// Splits a range at offsets divisible by eight; calls with each piece's position in the range and
+/// its content.
 fn each_word(
     seed: u64,
     offset: u64,

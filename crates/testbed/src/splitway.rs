@@ -1,4 +1,4 @@
-//! `splitway serve`, started, awaited, and never left behind.
+//! `splitway serve`, started, awaited, and always ended.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -28,7 +28,7 @@ pub const HTTP_V6: SocketAddr = SocketAddr::new(STACK_V6, 80);
 /// The kernel's end of the link that it makes.
 pub const LINK: &str = "splitway0";
 
-/// How long starting and stopping may take.
+/// Time limit to start and to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running `splitway serve`.
@@ -59,14 +59,14 @@ impl Splitway {
         let twin = writer.try_clone().context(|| "dup of a pipe".into())?;
         command.stdin(Stdio::null()).stdout(writer).stderr(twin);
         let spawned = Process::spawn(command);
-        // The command holds the pipe's writing end: without it gone, the output would never end.
+        // The command holds the pipe's write end: while it exists, the output does not end.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut supervisor = spawned?;
 
         let (sender, output) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(reader).lines() {
-                // An error of either is the end: of the pipe, or of the receiver.
+                // An error means the end: of the pipe, or of the receiver.
                 let Ok(line) = line else { return };
                 if sender.send(line).is_err() {
                     return;
@@ -84,8 +84,8 @@ impl Splitway {
                     nic = nic.or_else(|| pid_in(&line, "nic process "));
                     let ready = line.starts_with("http") || line.starts_with("tcp://");
                     seen.push(line);
-                    // The processes are named before the address; a NIC process that was there
-                    // before is not.
+                    // The line with the processes precedes that with the address; it omits a NIC
+                    // process that existed before.
                     if let (true, Some(host)) = (ready, host) {
                         return Ok(Splitway {
                             supervisor,
@@ -110,18 +110,17 @@ impl Splitway {
         )))
     }
 
-    /// The process that was started.
+    /// Returns the started process.
     pub fn supervisor(&self) -> Pid {
         self.supervisor.pid()
     }
 
-    /// The process of the host stack.
+    /// Returns the process of the host stack.
     pub fn host(&self) -> Pid {
         self.host
     }
 
-    /// The process of the NIC stack that it started. Panics if it was to attach to one that was
-    /// there.
+    /// Returns the process of its own NIC stack. Panics if it was attached to an existing one.
     pub fn nic(&self) -> Pid {
         self.nic.expect("a NIC process of its own")
     }
@@ -137,7 +136,8 @@ impl Splitway {
         self.supervisor.wait(PATIENCE)
     }
 
-    /// The first line that is so, of all that it prints; an error if it ends without one.
+    /// Returns the first line of its output for which `is` is true; fails if the output ends
+    /// without one.
     pub fn line(&mut self, is: impl Fn(&str) -> bool) -> Result<String> {
         if let Some(line) = self.seen.iter().find(|line| is(line)) {
             return Ok(line.clone());
@@ -154,7 +154,7 @@ impl Splitway {
         )))
     }
 
-    /// All that it has printed so far, on either stream.
+    /// Returns all output so far, of both streams.
     pub fn output(&mut self) -> &[String] {
         self.seen.extend(self.output.try_iter());
         &self.seen
@@ -163,7 +163,7 @@ impl Splitway {
 
 impl Drop for Splitway {
     fn drop(&mut self) {
-        // Either is an error where it has ended already.
+        // An error means that the process has ended already.
         let _ = self.supervisor.stop(PATIENCE);
         if std::thread::panicking() {
             eprintln!("splitway printed:\n{}", self.output().join("\n"));

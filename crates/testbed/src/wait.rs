@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Failure, Result};
 
-/// Asks again and again until the answer is `Some`. For conditions of which the kernel sends no
-/// event.
+/// Polls until the result is `Some`. For conditions without an event from the kernel.
 pub fn until<T>(
     limit: Duration,
     what: &str,

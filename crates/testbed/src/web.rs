@@ -1,4 +1,4 @@
-//! A web server that does what the test says: an origin for those who fetch from one.
+//! A web server with responses chosen by the test: an origin for clients that fetch from one.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,29 +6,29 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-/// What the origin answers.
+/// Response of the origin.
 #[derive(Clone, Default)]
 pub struct Reply {
-    /// Of the status line.
+    /// Status code.
     pub status: u16,
     /// Further fields, each with its line end.
     pub fields: String,
-    /// What it sends of a body, unless it stops before.
+    /// Body to send, unless the connection ends before.
     pub body: Vec<u8>,
-    /// What it says in the place of the body's length.
+    /// Announced length, instead of the body's.
     pub claims: Option<u64>,
-    /// It says no length.
+    /// Sends the body in chunks, without a length.
     pub is_chunked: bool,
-    /// It hangs up after so many bytes of the body.
+    /// Number of body bytes after which the server closes the connection.
     pub cut_at: Option<usize>,
-    /// It goes on with the body behind so many bytes only when [`Web::open_gate`] says so.
+    /// Number of body bytes after which the server waits for [`Web::open_gate`].
     pub gate_at: Option<usize>,
-    /// It says nothing at all.
+    /// Sends no response.
     pub is_silent: bool,
 }
 
 impl Reply {
-    /// 200 with these fields.
+    /// Returns a 200 with these fields.
     pub fn ok(fields: &str, body: &[u8]) -> Reply {
         let fields = fields.lines().map(|line| format!("{line}\r\n"));
         Reply {
@@ -39,7 +39,7 @@ impl Reply {
         }
     }
 
-    /// A status, and nothing else.
+    /// Returns a response with a status only.
     pub fn status(status: u16) -> Reply {
         Reply {
             status,
@@ -47,7 +47,7 @@ impl Reply {
         }
     }
 
-    /// What an origin that gives parts answers to this request.
+    /// Returns the response of an origin that supports ranges.
     pub fn in_parts(request: &Request, etag: &str, fields: &str, body: &[u8]) -> Reply {
         let mut reply = Reply::ok(fields, body);
         reply.fields += &format!("ETag: {etag}\r\nAccept-Ranges: bytes\r\n");
@@ -71,7 +71,7 @@ impl Reply {
     }
 }
 
-/// A request as it has come.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// Path and query.
@@ -80,7 +80,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The value of a field, by its name in small letters.
+    /// Returns the value of a field, by its name in lower case.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut fields = self.fields.iter();
         let found = fields.find(|(known, _)| known == name)?;
@@ -92,7 +92,7 @@ type Handler = dyn Fn(&Request) -> Reply + Send + Sync;
 
 /// See the [module documentation](self).
 pub struct Web {
-    /// Where it is, without a slash at the end.
+    /// Base URL, without a slash at the end.
     pub url: String,
     shared: Arc<Shared>,
 }
@@ -100,7 +100,7 @@ pub struct Web {
 struct Shared {
     handler: Mutex<Arc<Handler>>,
     requests: Mutex<Vec<Request>>,
-    /// Answers that could not be given to their end.
+    /// Responses cut off by the client.
     refused: AtomicUsize,
     gate: Mutex<bool>,
     gate_moved: Condvar,
@@ -108,7 +108,7 @@ struct Shared {
 }
 
 impl Web {
-    /// One on a port of the loopback interface that is free.
+    /// Starts an origin on a free port of the loopback interface.
     pub fn new(handler: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Web {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -133,23 +133,23 @@ impl Web {
         Web { url, shared }
     }
 
-    /// It answers otherwise from now on.
+    /// Replaces the handler of requests.
     pub fn answers(&self, handler: impl Fn(&Request) -> Reply + Send + Sync + 'static) {
         *self.shared.handler.lock().unwrap() = Arc::new(handler);
     }
 
-    /// Bodies that have stood still go on, and none stands still any more.
+    /// Releases waiting bodies, and all later ones.
     pub fn open_gate(&self) {
         *self.shared.gate.lock().unwrap() = true;
         self.shared.gate_moved.notify_all();
     }
 
-    /// How many answers the fetcher did not want to the end.
+    /// Returns the number of responses cut off by the client.
     pub fn refused(&self) -> usize {
         self.shared.refused.load(Ordering::Relaxed)
     }
 
-    /// What has been asked for so far.
+    /// Returns the requests received so far.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.requests.lock().unwrap().clone()
     }
@@ -179,7 +179,7 @@ impl Shared {
         }
     }
 
-    /// `None` if the connection is over.
+    /// Returns `None` if the connection is over.
     fn answer(&self, mut stream: &TcpStream, reply: &Reply) -> Option<()> {
         if reply.is_silent {
             self.wait();
@@ -251,7 +251,7 @@ fn read_request(reader: &mut impl BufRead) -> Option<Request> {
     }
 }
 
-/// Bytes of which each tells where it stands.
+/// Returns bytes that depend on their position and on `seed`.
 pub fn content(bytes: usize, seed: u64) -> Vec<u8> {
     let at = |index: usize| {
         let number = (index as u64 / 8 + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -46,7 +46,7 @@ impl Files {
     pub fn read(certificate: &Path, key: &Path) -> Result<Self, CertificateError> {
         let of_key = |problem| CertificateError::new(key, problem);
         let unreadable = |error| of_key(Problem::KeyUnreadable(error));
-        // The mode is that of the file that is read, whatever becomes of its name.
+        // The mode belongs to the open file, even if its name is reused.
         let (key_file, metadata) = open(key).map_err(unreadable)?;
         let key_bytes = Zeroizing::new(read_file(key_file, &metadata).map_err(unreadable)?);
         // A certificate in the place of the key may be open, and is another mistake.
@@ -154,8 +154,8 @@ pub struct Examined {
     pub names: Vec<String>,
 }
 
-/// Opens a regular file, without waiting: a pipe may never have a writer, and what it had could not
-/// be read again.
+/// Opens a regular file, without waiting: a pipe may never have a writer, and could not be read
+/// twice.
 fn open(path: &Path) -> io::Result<(File, Metadata)> {
     let do_not_wait = OFlags::NONBLOCK.bits() as i32;
     let file = File::options()
@@ -174,7 +174,7 @@ fn open(path: &Path) -> io::Result<(File, Metadata)> {
 }
 
 fn read_file(file: File, metadata: &Metadata) -> io::Result<Vec<u8>> {
-    // Room for all at once: what grows leaves copies behind, of keys, too.
+    // Reserves all memory at once: a growing vector leaves copies behind, of keys, too.
     let bytes = metadata.len().min(FILE_BYTES_MAX) + 1;
     let mut bytes = Vec::with_capacity(bytes as usize);
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
@@ -185,18 +185,18 @@ fn read_file(file: File, metadata: &Metadata) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What is wrong with a certificate or a key, where, and what to do.
+/// A problem with a certificate or a key: its file, and the remedy.
 #[derive(Debug)]
 pub struct CertificateError {
     path: PathBuf,
     problem: Problem,
 }
 
-/// What is wrong.
+/// The kind of problem.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Problem {
-    /// There is none.
+    /// No certificates were given.
     NoCertificates,
     /// The certificate's file cannot be read.
     CertificateUnreadable(io::Error),
@@ -213,20 +213,20 @@ pub enum Problem {
     NotACertificate(String),
     /// There is no private key in the file.
     NotAKey(String),
-    /// It is not of a kind that can be used.
+    /// The key is of an unsupported kind.
     UnusableKey(rustls::Error),
-    /// It is not a certificate that can be used.
+    /// The certificate is of an unsupported kind.
     UnusableCertificate(String),
-    /// The key is not the certificate's.
+    /// The key belongs to another certificate.
     KeyOfAnother {
-        /// Where the certificate is.
+        /// The certificate's file.
         certificate: PathBuf,
-        /// The certificate of the chain whose key it is, from 1.
+        /// The certificate of the chain that the key belongs to, from 1.
         nth: Option<usize>,
     },
-    /// It is not DER, or something is before or behind it.
+    /// The file is not DER, or has bytes before or behind it.
     NotAnOcspResponse,
-    /// It says that the responder could not answer, with this status.
+    /// The responder could not answer, with this status.
     OcspFailed(i64),
 }
 
@@ -236,7 +236,7 @@ impl CertificateError {
         Self { path, problem }
     }
 
-    /// What is wrong.
+    /// Returns the kind of problem.
     pub fn problem(&self) -> &Problem {
         &self.problem
     }
@@ -508,14 +508,13 @@ impl Set {
             let key = &self.certificates[index].key;
             key.choose_scheme(hello.signature_schemes()).is_some()
         });
-        // None is usable: with any of them, rustls finds the right words.
+        // If none is usable, rustls chooses the right alert with any certificate.
         let index = usable.or(candidates.first())?;
         self.certificates.get(*index).cloned()
     }
 }
 
-/// What is wrong if the key is in the place of the certificate, and the certificate in that of the
-/// key.
+/// Returns the problem if the files of certificate and key are swapped.
 fn swapped(files: &Files) -> Option<String> {
     PrivateKeyDer::from_pem_slice(&files.certificate).ok()?;
     CertificateDer::from_pem_slice(&files.key).ok()?;
@@ -588,8 +587,8 @@ fn certified(files: &Files) -> Result<CertifiedKey, CertificateError> {
     Ok(certified)
 }
 
-/// Checks that there is a response and nothing else, and that it is none of a responder that could
-/// not answer. What it says is the clients' business.
+/// Checks that the file is an OCSP response and nothing else, and that its responder could answer.
+/// Clients judge the response itself.
 fn check_ocsp(der: &[u8]) -> Result<(), Problem> {
     // OCSPResponse of RFC 6960 §4.2.1.
     let status = yasna::parse_der(der, |reader| {

@@ -1,4 +1,4 @@
-//! What all connections of a listener have in common.
+//! Configuration shared by all connections of a listener.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use rustls::{KeyLog, ServerConfig};
 use crate::certificates::Certificates;
 use contract::tls::{Cipher, Version};
 
-/// What a client may make the host keep, and for how long.
+/// Limits on a client's use of memory, time and keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes that a client may send before the handshake's end.
     pub handshake_bytes_max: usize,
     /// Time that a handshake may take, in microseconds.
     pub handshake_us_max: u64,
-    /// Received plaintext that waits for [`crate::Connection::read`], one record more apart, in
-    /// bytes.
+    /// Received plaintext that waits for [`crate::Connection::read`], apart from one more record,
+    /// in bytes.
     pub received_bytes_max: usize,
     /// Real plaintext that waits to be cut into records, in bytes.
     pub real_bytes_max: usize,
@@ -50,7 +50,7 @@ impl Default for Limits {
     }
 }
 
-/// What a listener wants.
+/// Settings of a listener.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Versions, at least one.
@@ -62,7 +62,7 @@ pub struct Settings {
     pub alpn: Vec<Vec<u8>>,
     /// Session tickets after a handshake of TLS 1.3; 0: sessions are not resumed.
     pub tickets: usize,
-    /// What gets the secrets of each connection, for debugging, if anything does.
+    /// Receiver of each connection's secrets, for debugging, if any.
     pub key_log: Option<Arc<dyn KeyLog>>,
     /// Bounds.
     pub limits: Limits,
@@ -85,8 +85,8 @@ impl Default for Settings {
     }
 }
 
-/// What all connections of a listener have in common, and the keys of their tickets: a session of
-/// one can be resumed as another only with the same `Config`.
+/// Configuration shared by all connections of a listener, with the keys of their tickets: a session
+/// can be resumed only with the same `Config`.
 #[derive(Debug)]
 pub struct Config {
     pub(crate) rustls: Arc<ServerConfig>,
@@ -99,7 +99,7 @@ impl Config {
     /// Serves with these certificates, which may be replaced later ([`Certificates::replace`]).
     ///
     /// # Errors
-    /// If the settings leave nothing to negotiate, or the system gives no random numbers.
+    /// If the settings leave nothing to negotiate, or the system provides no random numbers.
     pub fn new(
         certificates: Arc<Certificates>,
         settings: &Settings,
@@ -114,8 +114,7 @@ impl Config {
         Self::with_provider(certificates, settings, unix_time, provider, ticketer)
     }
 
-    /// As [`Config::new`], with another origin of chance, for a simulation in which everything is
-    /// to happen once more.
+    /// As [`Config::new`], with another source of randomness, for reproducible simulations.
     ///
     /// # Errors
     /// As [`Config::new`].
@@ -165,7 +164,7 @@ impl Config {
         })
     }
 
-    /// Tells the time, by which tickets are too old or not. Exact to a second is enough.
+    /// Sets the time, which decides whether tickets have expired. Exact to a second is enough.
     pub fn set_unix_time(&self, unix_time: Duration) {
         self.clock.0.store(unix_time.as_secs(), Ordering::Relaxed);
     }

@@ -36,7 +36,7 @@ const FATAL: u8 = 2;
 /// A TLS connection, as the server.
 ///
 /// It does no I/O and has no clock. Time is given as microseconds of any clock that does not go
-/// back. The stream below is TCP's; byte 0 of it is the first that was ever sent on it.
+/// back. The stream below is TCP's; its byte 0 is the first byte ever sent.
 ///
 /// Inputs:
 /// - [`received`](Self::received) with bytes of the stream as they come, [`on_fin`](Self::on_fin)
@@ -44,32 +44,33 @@ const FATAL: u8 = 2;
 /// - [`write`](Self::write), [`write_range`](Self::write_range) and [`close`](Self::close) from the
 ///   application, also before the handshake's end,
 /// - [`on_sealed`](Self::on_sealed) with the tags that the NIC stack reports,
-///   [`acknowledge`](Self::acknowledge) with what the peer's TCP acknowledges,
+///   [`acknowledge`](Self::acknowledge) with the acknowledgments of the peer's TCP,
 /// - [`on_timeout`](Self::on_timeout) at [`deadline_us`](Self::deadline_us).
 ///
 /// After each input, call in this order:
-/// 1. [`poll_event`](Self::poll_event) until `None`. [`Event::Failed`] ends the connection, but for
-///    what `poll_transmit` has still to say.
+/// 1. [`poll_event`](Self::poll_event) until `None`. [`Event::Failed`] ends the connection; only an
+///    alert from `poll_transmit` may follow.
 /// 2. [`read`](Self::read) until 0. While plaintext waits, `received` takes no more: offer the rest
 ///    again.
-/// 3. [`poll_transmit`](Self::poll_transmit): what is next in the stream. Call it only while little
-///    of what it returned before waits to be sent, some hundred kilobytes: what it has returned
-///    cannot be changed any more, and an alert or KeyUpdate comes behind it.
-/// 4. [`missing`](Self::missing) until `None`, and tell the NIC stack: it must know what it is to
-///    seal before a byte of that is sent. One that starts again knows nothing.
+/// 3. [`poll_transmit`](Self::poll_transmit): the next part of the stream. Call it only while
+///    little of its earlier output waits to be sent, some hundred kilobytes: that output cannot be
+///    changed any more, and an alert or KeyUpdate comes behind it.
+/// 4. [`missing`](Self::missing) until `None`, and pass each definition to the NIC stack: it needs
+///    a record's definition before any byte of the record is sent. A restarted NIC stack knows
+///    none.
 /// 5. When `poll_transmit` returns `None` and [`is_finished`](Self::is_finished), close the stream
 ///    below.
 pub struct Connection {
     config: Arc<Config>,
     rx: Rx,
-    /// There from the handshake's end.
+    /// Set at the handshake's end.
     established: Option<Box<Established>>,
-    /// The beginning of a record that is not complete.
+    /// The beginning of an incomplete record.
     record: Vec<u8>,
     plaintext: VecDeque<u8>,
-    /// To be sent as it is.
+    /// Bytes to be sent as they are.
     raw: Vec<u8>,
-    /// Behind what was polled.
+    /// Stream offset behind the polled output.
     stream_offset: u64,
     framing: Framing,
     ledger: Ledger,
@@ -80,16 +81,16 @@ pub struct Connection {
     is_finished: bool,
 }
 
-/// What the stream from the client is at.
+/// State of the client's stream.
 enum Rx {
     Handshaking {
         handshake: Box<Handshake>,
         bytes: usize,
         deadline_us: u64,
-        /// The beginning of the ClientHello, which may be in several records; `None` when it has
-        /// been looked at.
+        /// The beginning of the ClientHello, which may span several records; `None` once it was
+        /// examined.
         hello: Option<Vec<u8>>,
-        /// ChangeCipherSpec has come.
+        /// ChangeCipherSpec has arrived.
         has_changed_cipher: bool,
     },
     Open,
@@ -102,19 +103,19 @@ struct Established {
     agreed: Agreed,
     next_keys: Box<dyn NextKeys>,
     opener: Opener,
-    /// A handshake message that is not complete.
+    /// An incomplete handshake message.
     message: Vec<u8>,
-    /// Bytes still to come of a message that is refused.
+    /// Bytes still to come of a refused message.
     message_refused_bytes: usize,
     useless_records: u32,
     has_renegotiated: bool,
     key_updates: u32,
     key_updates_since_us: u64,
-    /// What seals from now on, until it is polled.
+    /// The current sealing key, until it is polled.
     key: Option<Key>,
     epoch: u16,
     suite: Suite,
-    /// Of the next record.
+    /// Number of the next record.
     number: u64,
     key_since_us: u64,
     is_key_update_due: bool,
@@ -123,38 +124,38 @@ struct Established {
     fatal: Option<[u8; 2]>,
 }
 
-/// What has happened.
+/// An event of the connection.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The handshake has ended.
+    /// The handshake is complete.
     Connected(Agreed),
-    /// The client sends no more. What it sent before can still be read, and it can still be sent
-    /// to.
+    /// The client sends no more. Data received before can still be read, and the server can still
+    /// send.
     PeerFinished {
-        /// True if it has not said so, but its TCP: an attacker may have cut the stream (RFC 8446
-        /// §6.1).
+        /// True if TCP has ended without close_notify: an attacker may have cut the stream (RFC
+        /// 8446 §6.1).
         is_truncated: bool,
     },
     /// The connection has failed.
     Failed(Error),
 }
 
-/// What is next in the stream.
+/// The next part of the stream.
 #[derive(Debug)]
 pub enum Transmit<'a> {
-    /// Bytes, to be sent as they are.
+    /// Bytes to be sent as they are.
     Raw(Vec<u8>),
-    /// No byte: runs that follow are sealed with this key.
+    /// No bytes: the following runs are sealed with this key.
     Key(&'a Key),
     /// Records.
     Run(&'a Run),
 }
 
 impl Connection {
-    /// A connection that a client has just opened.
+    /// Creates the connection that a client has just opened.
     ///
     /// # Errors
-    /// If the system gives no random numbers.
+    /// If the system provides no random numbers.
     pub fn new(config: Arc<Config>, now_us: u64) -> Result<Self, Error> {
         let handshake = Handshake::new(&config.rustls).map_err(Error::Handshake)?;
         Ok(Self {
@@ -181,12 +182,11 @@ impl Connection {
         })
     }
 
-    /// Takes bytes that the client has sent; returns how many: all, unless plaintext waits to be
-    /// read.
+    /// Takes bytes from the client; returns their number: all, unless plaintext waits to be read.
     pub fn received(&mut self, now_us: u64, bytes: &[u8]) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
-            // What follows the end is ignored (RFC 8446 §6.1).
+            // Bytes behind the end are ignored (RFC 8446 §6.1).
             if matches!(self.rx, Rx::Finished | Rx::Failed) {
                 return bytes.len();
             }
@@ -200,8 +200,8 @@ impl Connection {
         bytes.len() - rest.len()
     }
 
-    /// The client's stream has ended, and [`Connection::received`] has taken all of it: what it has
-    /// not is lost, and the stream is reported as truncated.
+    /// The client's stream has ended, and [`Connection::received`] has taken all its bytes: others
+    /// are lost, and the stream is reported as truncated.
     pub fn on_fin(&mut self) {
         match self.rx {
             Rx::Handshaking { .. } => self.fail(Error::ClosedInHandshake),
@@ -210,7 +210,7 @@ impl Connection {
         }
     }
 
-    /// Takes received plaintext; returns how many bytes, 0 if there are none.
+    /// Takes received plaintext; returns the number of bytes, 0 if there are none.
     pub fn read(&mut self, buffer: &mut [u8]) -> usize {
         let count = buffer.len().min(self.plaintext.len());
         for (slot, byte) in buffer.iter_mut().zip(self.plaintext.drain(..count)) {
@@ -222,12 +222,12 @@ impl Connection {
         count
     }
 
-    /// Plaintext that waits for [`Connection::read`], in bytes.
+    /// Returns the plaintext that waits for [`Connection::read`], in bytes.
     pub fn readable_bytes(&self) -> usize {
         self.plaintext.len()
     }
 
-    /// Memory for received bytes, for plaintext that waits or is not acknowledged, and for a
+    /// Returns the memory for received bytes, for waiting or unacknowledged plaintext, and for a
     /// handshake in progress, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let message = self.established.as_deref();
@@ -242,7 +242,7 @@ impl Connection {
         received + self.raw.capacity() + self.framing.memory_bytes() + self.ledger.memory_bytes()
     }
 
-    /// Queues plaintext; returns how many bytes were taken: fewer if much waits, none after
+    /// Queues plaintext; returns the number of bytes taken: fewer if much waits, none after
     /// [`Connection::close`] or a failure.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         if !self.is_writable() || self.framing.extents() >= self.config.limits.extents_max {
@@ -256,9 +256,9 @@ impl Connection {
         taken.len()
     }
 
-    /// Queues a range of an object. False, and nothing is queued, if much waits, after
-    /// [`Connection::close`] or a failure, or if the range ends beyond what 64 bits count.
-    /// Otherwise [`Connection::poll_released`] names the object once.
+    /// Queues a range of an object. Returns false, and queues nothing, if much waits, after
+    /// [`Connection::close`] or a failure, or if the range's end exceeds 64 bits. Otherwise
+    /// [`Connection::poll_released`] returns the object once.
     pub fn write_range(&mut self, object: u32, offset: u64, len: u64) -> bool {
         let is_taken = self.is_writable()
             && len > 0
@@ -268,7 +268,7 @@ impl Connection {
         is_taken
     }
 
-    /// True if a good part of what may wait could be taken now.
+    /// True if at least half of each queue limit is free.
     pub fn has_room(&self) -> bool {
         let limits = &self.config.limits;
         self.is_writable()
@@ -276,8 +276,8 @@ impl Connection {
             && self.framing.extents() <= limits.extents_max / 2
     }
 
-    /// Queues close_notify after all that is queued. Before the handshake's end, there is no peer
-    /// to send it to.
+    /// Queues close_notify after all queued plaintext. Before the handshake's end, no peer could
+    /// receive it.
     pub fn close(&mut self) {
         self.is_closing = true;
         if self.established.is_none() {
@@ -285,55 +285,55 @@ impl Connection {
         }
     }
 
-    /// Plaintext that waits to be cut into records, in bytes.
+    /// Returns the plaintext that waits to be cut into records, in bytes.
     pub fn queued_bytes(&self) -> u64 {
         self.framing.bytes()
     }
 
-    /// Plaintext that the application has queued so far, in bytes.
+    /// Returns the plaintext that the application has queued so far, in bytes.
     pub fn taken_bytes(&self) -> u64 {
         self.taken_bytes
     }
 
-    /// How much of that the peer's TCP has acknowledged, as far as [`Connection::acknowledge`] was
-    /// told, in bytes. Of a record that it has in part, a part.
+    /// Returns the plaintext that the peer's TCP has acknowledged, by [`Connection::acknowledge`],
+    /// in bytes. A record acknowledged in part counts in part.
     pub fn acknowledged_bytes(&self) -> u64 {
         self.ledger.acknowledged_plaintext()
     }
 
-    /// What is left of it, in bytes.
+    /// Returns the plaintext queued and not acknowledged, in bytes.
     pub fn unacknowledged_bytes(&self) -> u64 {
         self.taken_bytes.saturating_sub(self.acknowledged_bytes())
     }
 
-    /// The first byte of an object that is queued and not acknowledged: the object, and its offset
+    /// Returns the first queued and unacknowledged byte of an object: the object, and the offset
     /// there.
     pub fn first_virtual(&self) -> Option<(u32, u64)> {
         let waits = || self.framing.first_virtual();
         self.ledger.first_virtual().or_else(waits)
     }
 
-    /// What was agreed upon, once the handshake is over.
+    /// Returns the negotiated parameters, once the handshake is complete.
     pub fn agreed(&self) -> Option<&Agreed> {
         self.established.as_deref().map(|it| &it.agreed)
     }
 
-    /// True if [`Connection::poll_event`] has something to say.
+    /// True if [`Connection::poll_event`] has an event.
     pub fn has_event(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// What has happened since.
+    /// Takes the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// An object of which a range that was queued is not needed any more.
+    /// Takes an object of which a queued range is no longer needed.
     pub fn poll_released(&mut self) -> Option<u32> {
         self.released.pop()
     }
 
-    /// When [`Connection::on_timeout`] is to be called.
+    /// Time at which [`Connection::on_timeout`] must be called.
     pub fn deadline_us(&self) -> Option<u64> {
         match self.rx {
             Rx::Handshaking { deadline_us, .. } => Some(deadline_us),
@@ -341,25 +341,25 @@ impl Connection {
         }
     }
 
-    /// The time has come.
+    /// Handles the deadline, if it has passed.
     pub fn on_timeout(&mut self, now_us: u64) {
         if self.deadline_us().is_some_and(|at| at <= now_us) {
             self.fail(Error::HandshakeTimedOut);
         }
     }
 
-    /// Answers a request that came without TLS, in place of the alert. For
-    /// [`Error::PlainHttp`], before the next [`Connection::poll_transmit`].
+    /// Answers a request without TLS, in place of the alert. For [`Error::PlainHttp`], before the
+    /// next [`Connection::poll_transmit`].
     pub fn answer_plain_http(&mut self, response: Vec<u8>) {
         self.raw = response;
     }
 
-    /// True when all that this side had to say has been polled.
+    /// True when all output of this side was polled.
     pub fn is_finished(&self) -> bool {
         self.is_finished && self.raw.is_empty()
     }
 
-    /// The next of what is to be sent, or `None` if nothing is. Records stay within `limits`.
+    /// Returns the next output, or `None` if there is none. Records stay within `limits`.
     pub fn poll_transmit(&mut self, now_us: u64, limits: &RunLimits) -> Option<Transmit<'_>> {
         if !self.raw.is_empty() {
             self.stream_offset += self.raw.len() as u64;
@@ -417,30 +417,31 @@ impl Connection {
         }
     }
 
-    /// The NIC stack has sealed records for the first time, from `number` on: these are their tags.
+    /// Handles the tags of records, from `number` on, that the NIC stack has sealed for the first
+    /// time.
     ///
     /// # Errors
-    /// If that contradicts what it said before. The connection must be reset.
+    /// If they contradict earlier tags. The connection must be reset.
     pub fn on_sealed(&mut self, epoch: u16, number: u64, tags: &[Tag]) -> Result<(), SealedError> {
         self.ledger.on_sealed(epoch, number, tags)
     }
 
-    /// The peer has all bytes of the stream before `upto`. Calls `removed` with the epoch of each
-    /// key that the NIC stack may forget.
+    /// The peer has acknowledged all bytes of the stream before `upto`. Calls `removed` with the
+    /// epoch of each key that the NIC stack may forget.
     pub fn acknowledge(&mut self, upto: u64, removed: impl FnMut(u16)) {
         let released = &mut self.released;
         self.ledger
             .acknowledge(upto, |object| released.push(object), removed);
     }
 
-    /// What a NIC stack that knows this much must be told next before it seals what is defined and
-    /// not acknowledged; `None` if nothing is missing.
+    /// Returns the next definition that a NIC stack with this knowledge needs before it seals the
+    /// unacknowledged records; `None` if nothing is missing.
     pub fn missing(&self, known: &Known) -> Option<Definition<'_>> {
         self.ledger.missing(known)
     }
 
-    /// True if of a record that begins before `stream_offset` no tag is known. If such a record may
-    /// have left, it must not be sealed by a NIC stack that does not know its tag either.
+    /// True if the tag of a record that begins before `stream_offset` is unknown. If such a record
+    /// may have left, it must not be sealed by a NIC stack that does not know its tag either.
     pub fn untagged_before(&self, stream_offset: u64) -> bool {
         self.ledger.untagged_before(stream_offset)
     }
@@ -514,9 +515,9 @@ impl Connection {
         }
     }
 
-    /// Longest that a record may say it is during the handshake, header excluded, in bytes: the
-    /// limit of sealed records is for those that can be (RFC 8446 §5.1, §5.2; RFC 5246 §6.2.1,
-    /// §6.2.3).
+    /// Longest record length that the header may declare during the handshake, header excluded, in
+    /// bytes: the limit of sealed records applies only to those that can be sealed (RFC 8446 §5.1,
+    /// §5.2; RFC 5246 §6.2.1, §6.2.3).
     fn handshake_length_max(&self, content_type: u8) -> usize {
         let overhead = match &self.rx {
             _ if content_type == ContentType::ApplicationData as u8 => 256,
@@ -546,8 +547,8 @@ impl Connection {
             return Err(Error::HandshakeTooLong);
         }
         *has_changed_cipher |= record[0] == ContentType::ChangeCipherSpec as u8;
-        // Records are not authentic yet: an attacker who changes what is offered can also cut it in
-        // two.
+        // Records are not authentic yet: an attacker who changes the client's offer can also split
+        // it into two records.
         let is_handshake = record[0] == ContentType::Handshake as u8;
         if let Some(content) = hello.as_mut().filter(|_| is_handshake) {
             content.extend_from_slice(&record[RECORD_HEADER_BYTES..]);
@@ -700,7 +701,7 @@ impl Connection {
         self.events.push_back(Event::Failed(error));
     }
 
-    /// Says KeyUpdate, and makes the next key.
+    /// Queues KeyUpdate, and derives the next key.
     fn update_key(&mut self, now_us: u64) -> Option<Transmit<'_>> {
         const UPDATE_NOT_REQUESTED: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
 
@@ -712,8 +713,8 @@ impl Connection {
                 let cut = message(&UPDATE_NOT_REQUESTED);
                 self.define_at(at, ContentType::Handshake, cut)
             }
-            // If there is no alert for it, TCP ends without close_notify, and the client sees that
-            // something is missing.
+            // If there is no alert for the error, TCP ends without close_notify, so the client
+            // detects the truncation.
             Err(error) => {
                 self.fail(error);
                 None
@@ -805,7 +806,7 @@ impl Established {
                     if let &[.., request] = &self.message[4..] {
                         self.message.clear();
                         if !rest.is_empty() {
-                            // What follows is of another key (RFC 8446 §5.1).
+                            // Any following message belongs to another key (RFC 8446 §5.1).
                             return Err(Error::UnexpectedMessage { handshake_type });
                         }
                         self.on_key_update(now_us, request)?;
@@ -849,7 +850,7 @@ impl Established {
         }
         let secrets = self.next_keys.next_rx().map_err(Error::Untold)?;
         self.opener = Opener::new(&Key::new(0, self.suite.version, &secrets)?, 0)?;
-        // One answer will do for all that ask before it is said.
+        // One answer suffices for all requests before it is sent.
         self.is_key_update_due |= request == 1;
         Ok(())
     }

@@ -1,12 +1,12 @@
-//! What a record carries.
+//! Content types of records.
 
 use crate::error::Error;
 
-/// What a record carries (RFC 8446 §5.1).
+/// Type of a record's content (RFC 8446 §5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ContentType {
-    /// The change of keys of TLS 1.2; means nothing in TLS 1.3.
+    /// The change of keys of TLS 1.2; without meaning in TLS 1.3.
     ChangeCipherSpec = 20,
     /// An alert.
     Alert = 21,

@@ -1,4 +1,4 @@
-//! Why a TLS connection fails, and which alert says so.
+//! Errors of a TLS connection, and their alerts.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use rustls::AlertDescription;
 /// Why a connection has failed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Error {
-    /// The handshake failed, and rustls has told the client.
+    /// The handshake failed, and rustls has written the alert.
     Handshake(rustls::Error),
     /// The handshake or a KeyUpdate failed, and rustls has no alert for it.
     Untold(rustls::Error),
-    /// It took too long: [`crate::Limits::handshake_us_max`].
+    /// The handshake took too long: [`crate::Limits::handshake_us_max`].
     HandshakeTimedOut,
     /// The client sent too much before the handshake's end: [`crate::Limits::handshake_bytes_max`].
     HandshakeTooLong,
     /// The client closed before the handshake's end.
     ClosedInHandshake,
-    /// The first bytes are none of TLS.
+    /// The first bytes are not TLS.
     NotTls,
     /// The first bytes begin a request of HTTP/1.1 without TLS.
     PlainHttp {
@@ -45,13 +45,13 @@ pub enum Error {
         /// As on the wire.
         handshake_type: u8,
     },
-    /// A message has not the form it must have.
+    /// A message is malformed.
     Malformed(&'static str),
-    /// A message has a value it must not have.
+    /// A message has a forbidden value.
     IllegalParameter(&'static str),
-    /// The client repeats what is allowed, but of no use, too often.
+    /// The client repeats permitted but useless messages too often.
     TooMany(&'static str),
-    /// The client said so.
+    /// The client sent an alert.
     PeerAlert(AlertDescription),
     /// The key has sealed all that it may, and TLS 1.2 has no other one.
     KeyUsedUp,
@@ -81,7 +81,7 @@ impl Error {
             }
             Error::Malformed(_) => Some(AlertDescription::DecodeError),
             Error::IllegalParameter(_) => Some(AlertDescription::IllegalParameter),
-            // No close_notify: what is missing of a response would not be missed (§6.1).
+            // No close_notify: the truncation of a response would not be noticed (§6.1).
             Error::HandshakeTooLong | Error::KeyUsedUp | Error::Unsupported => {
                 Some(AlertDescription::InternalError)
             }

@@ -1,8 +1,8 @@
 //! Cuts plaintext into records.
 //!
-//! A client can use a record only when all of it has arrived. So records are short while the
+//! A client can use a record only when the whole record has arrived. So records are short while the
 //! congestion window is small, at the start and after a pause, and as long as TLS allows otherwise.
-//! Long ones end where the file offset is a multiple of their size: then none of them straddles two
+//! Long ones end where the file offset is a multiple of their size: then no record straddles two
 //! blocks of the NIC stack's cache.
 
 use std::collections::VecDeque;
@@ -13,19 +13,19 @@ use contract::limits::RECORD_PLAINTEXT_BYTES_MAX;
 /// Plaintext of a record at the start, in bytes: two or three packets.
 const SMALL_RECORD_BYTES: u64 = 4 << 10;
 
-/// Plaintext that is sent in small records, in bytes: about what leaves in the first two round
+/// Plaintext that is sent in small records, in bytes: about the amount of the first two round
 /// trips. Less than 64 KiB by one small record, so that the first long one of a response of that
 /// length has room to become aligned.
 const SMALL_BYTES: u64 = 60 << 10;
 
-/// After so long without anything to send, records are small again, in microseconds.
+/// Idle time after which records are small again, in microseconds.
 const IDLE_US: u64 = 1_000_000;
 
 const RECORD_BYTES: u64 = RECORD_PLAINTEXT_BYTES_MAX as u64;
 
 #[derive(Debug)]
 enum Extent {
-    /// So many of the real bytes.
+    /// This number of bytes at the front of `real`.
     Real {
         len: u64,
     },
@@ -50,10 +50,10 @@ pub(crate) struct Framing {
     extents: VecDeque<Extent>,
     real: VecDeque<u8>,
     bytes: u64,
-    /// Of the small records, what has been cut.
+    /// Bytes cut into small records since the last pause.
     small_sent: u64,
     cut_us: u64,
-    /// Nothing was left then: since, there was a pause.
+    /// The queue was empty after the last cut: a pause began.
     was_empty: bool,
 }
 
@@ -206,7 +206,7 @@ impl Framing {
         })
     }
 
-    /// How many bytes from the front stay within the limits of a run.
+    /// Returns the number of bytes from the front that fit into a run.
     fn fit(&self, limits: &RunLimits) -> u64 {
         let mut bytes = 0;
         let mut real_bytes = limits.real_bytes_max as u64;
@@ -226,14 +226,14 @@ impl Framing {
         bytes
     }
 
-    /// How long the record is that begins `start` bytes from the front.
+    /// Returns the length of the record that begins `start` bytes from the front.
     fn record_bytes(&self, start: u64, bytes_max: u64, is_small: bool) -> u64 {
         let left = bytes_max - start;
         if is_small {
             return left.min(SMALL_RECORD_BYTES);
         }
         let len = left.min(RECORD_BYTES);
-        // The extent that the record would end in the midst of.
+        // Finds the extent within which the record would end.
         let mut extent_start = 0;
         for extent in &self.extents {
             let extent_end = extent_start + extent.len();
@@ -256,8 +256,8 @@ impl Framing {
         len
     }
 
-    /// How many records of full length follow, within the extent in whose midst one of them has
-    /// ended, `start` bytes from the front. If that is where it should, so do they; a record that
+    /// Returns the number of full records that follow in the extent in whose middle a record has
+    /// ended, `start` bytes from the front. If that end is aligned, theirs are, too; a record that
     /// has only just reached into the extent may have ended elsewhere, and the next one is shorter.
     fn whole_records(&self, start: u64, bytes_max: u64) -> u64 {
         let mut extent_start = 0;
@@ -271,7 +271,7 @@ impl Framing {
                     }
                     _ => false,
                 };
-                // The last of them is not looked at here: it may share its end with another extent.
+                // The last record is excluded: it may share its end with another extent.
                 return if is_aligned {
                     (left / RECORD_BYTES).saturating_sub(1)
                 } else {

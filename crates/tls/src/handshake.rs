@@ -1,7 +1,7 @@
 //! The handshake, which rustls does.
 //!
-//! rustls gets one record at a time: when the one that ends the handshake has been taken, nothing
-//! of what follows it has.
+//! rustls gets one record at a time: when it has taken the last record of the handshake, it has
+//! taken nothing behind it.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use contract::tls::{RECORD_HEADER_BYTES, Suite, TAG_BYTES};
 /// the same name may have allowed (RFC 8446 §4.2.10).
 const EARLY_DATA_BYTES_MAX: usize = 16 << 10;
 
-/// Where the keys come from that follow a KeyUpdate (RFC 8446 §7.2).
+/// Source of the keys that follow a KeyUpdate (RFC 8446 §7.2).
 pub(crate) trait NextKeys: Send {
     fn next_tx(&mut self) -> Result<ConnectionTrafficSecrets, rustls::Error>;
     fn next_rx(&mut self) -> Result<ConnectionTrafficSecrets, rustls::Error>;
@@ -37,7 +37,7 @@ impl NextKeys for KernelConnection<ServerConnectionData> {
     }
 }
 
-/// What was agreed upon.
+/// The negotiated parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// Version and cipher.
@@ -48,11 +48,11 @@ pub struct Agreed {
     pub is_resumed: bool,
 }
 
-/// What a handshake leaves behind.
+/// Result of a handshake.
 pub(crate) struct Done {
     pub(crate) agreed: Agreed,
     pub(crate) tx: Key,
-    /// Number of the first record that is to be sealed: tickets and Finished come before it.
+    /// Number of the first record to be sealed: tickets and Finished come before it.
     pub(crate) tx_number: u64,
     pub(crate) opener: Opener,
     pub(crate) next_keys: Box<dyn NextKeys>,
@@ -60,7 +60,7 @@ pub(crate) struct Done {
 
 pub(crate) struct Handshake {
     connection: UnbufferedServerConnection,
-    /// Records of which rustls still needs something.
+    /// Records that rustls has not fully consumed.
     incoming: Vec<u8>,
     secrets: Arc<TrafficSecrets>,
     /// Rejected early data that may still come, in bytes; `None` if none may.
@@ -88,7 +88,7 @@ impl Handshake {
         })
     }
 
-    /// The client has said that it sends early data, which is never accepted.
+    /// The client has announced early data, which is never accepted.
     pub(crate) fn expect_early_data(&mut self) {
         self.early_data_left = Some(EARLY_DATA_BYTES_MAX);
     }
@@ -108,8 +108,8 @@ impl Handshake {
         Ok(sealed.unwrap_or_else(plain))
     }
 
-    /// Takes a record, header included; appends to `raw` what is to be sent, also if it fails. True
-    /// at the end of the handshake.
+    /// Takes a record, header included; appends output to `raw`, also on failure. True at the end
+    /// of the handshake.
     pub(crate) fn on_record(&mut self, record: &[u8], raw: &mut Vec<u8>) -> Result<bool, Error> {
         if self.is_rejected_early_data(record)? {
             return Ok(false);
@@ -156,8 +156,8 @@ impl Handshake {
         Ok(true)
     }
 
-    /// `has_failed`: only until something is to be sent. Behind that, rustls would look once more
-    /// at what it could not take apart, and have another alert.
+    /// `has_failed`: stops at the first output. After it, rustls would parse the faulty record once
+    /// more, and produce another alert.
     fn drive(&mut self, raw: &mut Vec<u8>, has_failed: bool) -> Result<bool, Error> {
         loop {
             let status = self.connection.process_tls_records(&mut self.incoming);

@@ -1,4 +1,4 @@
-//! What rustls does not say about a ClientHello.
+//! Checks of a ClientHello that rustls does not make.
 
 use crate::error::Error;
 
@@ -21,15 +21,15 @@ pub(crate) fn is_whole(content: &[u8]) -> bool {
     }
 }
 
-/// Looks at the versions of a ClientHello, if the content is one, and all of it. What makes no
-/// sense is left to rustls.
+/// Checks the versions of a ClientHello, if the content is a complete one. Malformed content is
+/// left to rustls.
 ///
 /// # Errors
-/// [`Error::OldVersion`] if the best that the client can do is older than TLS 1.2: rustls misses
-/// extensions first, which clients of that age do not have. [`Error::InappropriateFallback`] if the
-/// server `has_tls13` and the client has given up what it has above TLS 1.2 (TLS_FALLBACK_SCSV, RFC
-/// 7507 §3): rustls leaves this to the downgrade protection of TLS 1.3, which only clients have
-/// that try it.
+/// [`Error::OldVersion`] if the client's best version is older than TLS 1.2: rustls first reports
+/// missing extensions, which clients of that age do not send. [`Error::InappropriateFallback`] if
+/// the server `has_tls13` and the client has fallen back from a version above TLS 1.2
+/// (TLS_FALLBACK_SCSV, RFC 7507 §3): rustls leaves this to the downgrade protection of TLS 1.3,
+/// which works only for clients that try TLS 1.3.
 pub(crate) fn check(content: &[u8], has_tls13: bool) -> Result<(), Error> {
     let Some((version, has_fallen_back)) = parse(content) else {
         return Ok(());
@@ -41,7 +41,7 @@ pub(crate) fn check(content: &[u8], has_tls13: bool) -> Result<(), Error> {
     }
 }
 
-/// True if the ClientHello says that early data follows (RFC 8446 §4.2.10).
+/// True if the ClientHello announces early data (RFC 8446 §4.2.10).
 pub(crate) fn has_early_data(content: &[u8]) -> bool {
     has_extension(content, EARLY_DATA).unwrap_or(false)
 }
@@ -66,7 +66,7 @@ fn has_extension(content: &[u8], wanted: [u8; 2]) -> Option<bool> {
     Some(false)
 }
 
-/// The best version that is offered, and whether it is said not to be the best that the client has.
+/// Returns the best offered version, and whether the client has fallen back from a better one.
 fn parse(content: &[u8]) -> Option<(u16, bool)> {
     let mut rest = content;
     if take(&mut rest, 1)? != [CLIENT_HELLO] {
@@ -85,7 +85,7 @@ fn parse(content: &[u8]) -> Option<(u16, bool)> {
         let mut extension = vector(&mut extensions, 2)?;
         if extension_type == SUPPORTED_VERSIONS {
             let versions = vector(&mut extension, 1)?.chunks(2).map(number);
-            // Others, such as those of GREASE (RFC 8701), mean nothing.
+            // Others, such as those of GREASE (RFC 8701), have no meaning.
             let best = versions.filter(|version| (0x0300..=TLS13).contains(version));
             return Some((best.max()?, has_fallen_back));
         }

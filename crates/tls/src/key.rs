@@ -16,19 +16,19 @@ use contract::tls::{Cipher, Suite, Version};
 /// a Finished message.
 #[derive(Clone)]
 pub struct Key {
-    /// How many keys this direction had before: what runs call the key.
+    /// Number of earlier keys of this direction; runs refer to the key by it.
     pub epoch: u16,
-    /// What it is for.
+    /// Version and cipher.
     pub suite: Suite,
     key: Zeroizing<Vec<u8>>,
     iv: Zeroizing<[u8; 12]>,
 }
 
 impl Key {
-    /// A key as it comes out of a handshake or a KeyUpdate.
+    /// Creates a key from the secrets of a handshake or a KeyUpdate.
     ///
     /// # Errors
-    /// If rustls negotiated what this crate does not know, which its configuration rules out.
+    /// If rustls negotiated a cipher unknown to this crate, which its configuration rules out.
     pub(crate) fn new(
         epoch: u16,
         version: Version,

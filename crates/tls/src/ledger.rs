@@ -1,7 +1,6 @@
-//! Keys and runs whose records the peer has not acknowledged, with the tags of those that were
-//! sealed.
+//! Keys and runs of unacknowledged records, with the known tags.
 //!
-//! What a NIC stack knows of a connection can be installed again from here. A record that may have
+//! A NIC stack's state of a connection can be installed again from here. A record that may have
 //! left must not be sealed with other content under the same number; its tag proves that it is not.
 
 use std::collections::VecDeque;
@@ -11,31 +10,30 @@ use crate::key::Key;
 use crate::run::{Piece, Run};
 use contract::tls::Tag;
 
-/// A report of sealed records makes no sense: the NIC stack is not to be trusted with the
-/// connection.
+/// A report of sealed records is invalid: the NIC stack is not to be trusted with the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealedError;
 
-/// What a NIC stack has to be told.
+/// A definition that a NIC stack needs.
 #[derive(Clone, Copy, Debug)]
 pub enum Definition<'a> {
     /// A key.
     Key(&'a Key),
-    /// A run, with the tags that are known.
+    /// A run, with its known tags.
     Run(&'a Run),
 }
 
-/// What a NIC stack has been told of a connection: at first, nothing.
+/// A NIC stack's knowledge of a connection: initially none.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    /// Epochs of the keys that it has.
+    /// Epochs of its keys.
     epochs: Range<u32>,
-    /// Behind the last run.
+    /// Stream offset behind the last run.
     stream_end: u64,
 }
 
 impl Known {
-    /// It has been told.
+    /// Notes a definition that was sent.
     pub fn add(&mut self, definition: Definition<'_>) {
         match definition {
             Definition::Key(key) => {
@@ -49,7 +47,8 @@ impl Known {
         }
     }
 
-    /// A key is not needed any more. True if it has that key, and is to be told.
+    /// Removes a key that is no longer needed. True if the NIC stack has the key, and must remove
+    /// it.
     pub fn remove_key(&mut self, epoch: u16) -> bool {
         let had = self.epochs.contains(&u32::from(epoch));
         if had {
@@ -58,7 +57,7 @@ impl Known {
         had
     }
 
-    /// True if it has been told something.
+    /// True if any definition was sent.
     pub fn is_any(&self) -> bool {
         self.epochs.end > 0
     }
@@ -67,7 +66,7 @@ impl Known {
 #[derive(Debug)]
 struct Epoch {
     key: Key,
-    /// Behind the last record, once there is another key.
+    /// Stream offset behind the last record, once another key is in use.
     stream_end: Option<u64>,
 }
 
@@ -88,7 +87,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// From `stream_offset` on, records are sealed with this key.
+    /// Installs the key that seals records from `stream_offset` on.
     pub(crate) fn install(&mut self, key: Key, stream_offset: u64) -> &Key {
         if let Some(last) = self.epochs.back_mut() {
             last.stream_end = Some(stream_offset);
@@ -98,17 +97,17 @@ impl Ledger {
         &self.epochs[self.epochs.len() - 1].key
     }
 
-    /// Keys that are in use, or have sealed what is not acknowledged.
+    /// Returns the number of keys in use, or with unacknowledged records.
     pub(crate) fn keys(&self) -> usize {
         self.epochs.len()
     }
 
-    /// Records that are defined and not acknowledged.
+    /// Returns the number of records defined and not acknowledged.
     pub(crate) fn records(&self) -> u64 {
         self.records
     }
 
-    /// Memory for runs, in bytes.
+    /// Returns the memory for runs, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.real_bytes + self.runs.capacity() * size_of::<Run>()
     }
@@ -121,9 +120,9 @@ impl Ledger {
         &self.runs[self.runs.len() - 1]
     }
 
-    /// Drops what the peer has acknowledged: all before `upto`. Calls `released` with the object of
-    /// each virtual range that is gone to its end, and `removed` with the epoch of each key that is
-    /// not needed any more.
+    /// Drops everything before `upto`, which the peer has acknowledged. Calls `released` with the
+    /// object of each virtual range that is acknowledged to its end, and `removed` with the epoch
+    /// of each key that is no longer needed.
     pub(crate) fn acknowledge(
         &mut self,
         upto: u64,
@@ -155,7 +154,7 @@ impl Ledger {
     /// Notes the tags of records that were sealed for the first time, from record `number` on.
     ///
     /// # Errors
-    /// If they are not the next ones, or were known and are others.
+    /// If they are not the next ones, or differ from known tags.
     pub(crate) fn on_sealed(
         &mut self,
         epoch: u16,
@@ -202,14 +201,14 @@ impl Ledger {
         })
     }
 
-    /// Application data that is acknowledged, in bytes.
+    /// Returns the acknowledged application data, in bytes.
     pub(crate) fn acknowledged_plaintext(&self) -> u64 {
         let first = self.runs.front();
         self.plaintext_acknowledged
             + first.map_or(0, |run| run.application_bytes(self.acknowledged))
     }
 
-    /// The first byte of an object that is not acknowledged: the object, and its offset there.
+    /// Returns the first unacknowledged byte of an object: the object, and the offset there.
     pub(crate) fn first_virtual(&self) -> Option<(u32, u64)> {
         self.runs.iter().find_map(|run| {
             let mut acknowledged = run.application_bytes(self.acknowledged);
@@ -229,8 +228,8 @@ impl Ledger {
         })
     }
 
-    /// Of what is not acknowledged, the first run that a NIC stack does not know, and before that
-    /// its key.
+    /// Returns the first unacknowledged run that a NIC stack does not know, or before it the run's
+    /// key.
     pub(crate) fn missing(&self, known: &Known) -> Option<Definition<'_>> {
         let at = self
             .runs

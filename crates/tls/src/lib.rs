@@ -1,13 +1,13 @@
-//! TLS on the host: handshakes, what clients send, and how plaintext is framed into records that
-//! the NIC stack seals.
+//! TLS on the host: handshakes, records from clients, and the framing of plaintext into records
+//! that the NIC stack seals.
 //!
 //! Sans-IO: it is given bytes and the time, and returns bytes, keys and runs of records. The
 //! handshake is done by rustls, the cryptography by aws-lc. Nothing here seals a record: after the
 //! handshake, all that a [`Connection`] sends is described by [`Run`]s, whose plaintext may be
 //! ranges of objects that the host never sees.
 //!
-//! Begin with [`Connection`]. [`Certificates`] are what it authenticates itself with, [`Config`] is
-//! what connections have in common.
+//! Begin with [`Connection`]. [`Certificates`] authenticate the server, [`Config`] is shared by a
+//! listener's connections.
 #![forbid(unsafe_code)]
 
 mod certificates;

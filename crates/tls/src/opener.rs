@@ -9,7 +9,7 @@ use crate::key::Key;
 use contract::limits::RECORD_PLAINTEXT_BYTES_MAX;
 use contract::tls::{Cipher, RECORD_HEADER_BYTES, Suite, TAG_BYTES, Version};
 
-/// A key, as the library that opens and seals has it.
+/// Converts a key for the AEAD library.
 pub(crate) fn aead_key(key: &Key) -> Result<LessSafeKey, Error> {
     let algorithm = match key.suite.cipher {
         Cipher::Aes128Gcm => &AES_128_GCM,
@@ -20,7 +20,7 @@ pub(crate) fn aead_key(key: &Key) -> Result<LessSafeKey, Error> {
     Ok(LessSafeKey::new(unbound))
 }
 
-/// One key, and how many records it has opened.
+/// A key, and the number of records that it has opened.
 pub(crate) struct Opener {
     suite: Suite,
     key: LessSafeKey,
@@ -39,8 +39,8 @@ impl Opener {
         })
     }
 
-    /// Longest that a record may say it is, header excluded, in bytes (RFC 8446 §5.2, RFC 5246
-    /// §6.2.3).
+    /// Returns the longest record length that a header may declare, header excluded, in bytes (RFC
+    /// 8446 §5.2, RFC 5246 §6.2.3).
     pub(crate) fn length_max(&self) -> usize {
         RECORD_PLAINTEXT_BYTES_MAX
             + match self.suite.version {

@@ -1,4 +1,4 @@
-//! Runs of records: what the NIC stack is to seal.
+//! Runs of records for the NIC stack to seal.
 
 use crate::content_type::ContentType;
 use contract::tls::{Suite, Tag};
@@ -16,7 +16,7 @@ pub enum Piece {
         offset: u64,
         /// Length, in bytes.
         len: u64,
-        /// True for the last piece of what was queued at once.
+        /// True for the last piece of a range that was queued at once.
         is_last: bool,
     },
 }
@@ -46,11 +46,11 @@ pub struct Run {
     /// Stream offset of the first record's first byte; byte 0 is the first that was sent on the
     /// connection.
     pub stream_offset: u64,
-    /// What they carry.
+    /// Type of the records' content.
     pub content_type: ContentType,
     /// Plaintext of each record but the last, which has the rest, in bytes.
     pub record_plaintext_bytes: u16,
-    /// How far the last piece goes on in its object behind the run, as far as is queued, in bytes.
+    /// Bytes by which the last piece continues in its object behind the run, as far as queued.
     pub follow_bytes: u64,
     /// The plaintext, in order. Not empty.
     pub pieces: Vec<Piece>,
@@ -59,7 +59,7 @@ pub struct Run {
     pub(crate) suite: Suite,
 }
 
-/// What a run may hold, and what all together that are not acknowledged may.
+/// Limits of a run, and of all unacknowledged runs together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunLimits {
     /// Records of a run.
@@ -75,7 +75,7 @@ pub struct RunLimits {
 }
 
 impl Run {
-    /// Length of the real pieces, in bytes.
+    /// Returns the length of the real pieces, in bytes.
     pub(crate) fn real_bytes(&self) -> usize {
         let real = |piece: &Piece| match piece {
             Piece::Real(bytes) => bytes.len(),
@@ -84,24 +84,24 @@ impl Run {
         self.pieces.iter().map(real).sum()
     }
 
-    /// Plaintext of all records, in bytes.
+    /// Returns the plaintext of all records, in bytes.
     pub fn plaintext_bytes(&self) -> u64 {
         self.pieces.iter().map(Piece::len).sum()
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub fn count(&self) -> u64 {
         self.plaintext_bytes()
             .div_ceil(u64::from(self.record_plaintext_bytes).max(1))
     }
 
-    /// How long the records are in the stream, in bytes.
+    /// Returns the length of the records in the stream, in bytes.
     pub fn stream_bytes(&self) -> u64 {
         self.plaintext_bytes() + self.count() * self.suite.overhead_bytes() as u64
     }
 
-    /// How much of the application's data in it lies before `upto` in the stream, in bytes; of a
-    /// record that does not end there, as much as its length allows.
+    /// Returns the application data that lies before `upto` in the stream, in bytes; of a record
+    /// that does not end there, as much as its length allows.
     pub(crate) fn application_bytes(&self, upto: u64) -> u64 {
         if self.content_type != ContentType::ApplicationData {
             return 0;
@@ -114,7 +114,7 @@ impl Run {
         (before / record_bytes * each + in_last.min(each)).min(self.plaintext_bytes())
     }
 
-    /// Stream offset behind the last record.
+    /// Returns the stream offset behind the last record.
     pub fn stream_end(&self) -> u64 {
         self.stream_offset + self.stream_bytes()
     }

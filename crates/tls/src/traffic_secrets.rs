@@ -1,8 +1,8 @@
-//! The traffic secrets of a handshake of TLS 1.3 (RFC 8446 §7.1), from when rustls has them.
+//! The traffic secrets of a TLS 1.3 handshake (RFC 8446 §7.1), once rustls has derived them.
 //!
-//! rustls offers them to a key log only. They serve two ends: to tell rejected early data from what
-//! the client says after it, and to seal the alert for an error that rustls does not know or has
-//! none for.
+//! rustls offers them to a key log only. They serve two ends: to distinguish rejected early data
+//! from the client's later records, and to seal the alert for an error that rustls does not detect,
+//! or for which it has none.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,10 +24,10 @@ const SERVER_APPLICATION: &str = "SERVER_TRAFFIC_SECRET_0";
 
 type Secret = Zeroizing<Vec<u8>>;
 
-/// What rustls has come to.
+/// Key log that collects the secrets.
 pub(crate) struct TrafficSecrets {
     secrets: Mutex<Secrets>,
-    /// The operator's key log, in whose place this is.
+    /// The operator's key log, which gets everything, too.
     key_log: Arc<dyn KeyLog>,
 }
 
@@ -38,7 +38,7 @@ struct Secrets {
 }
 
 impl TrafficSecrets {
-    /// `key_log`: gets all that it logs.
+    /// Passes everything on to `key_log`.
     pub(crate) fn new(key_log: Arc<dyn KeyLog>) -> Self {
         Self {
             secrets: Mutex::default(),
@@ -46,7 +46,7 @@ impl TrafficSecrets {
         }
     }
 
-    /// What opens the client's records up to its Finished; `None` before ServerHello.
+    /// Returns the opener of the client's records up to its Finished; `None` before ServerHello.
     pub(crate) fn handshake_opener(
         &self,
         suite: SupportedCipherSuite,
@@ -58,7 +58,7 @@ impl TrafficSecrets {
         Opener::new(&key(suite, secret)?, 0).map(Some)
     }
 
-    /// A fatal alert as the first record behind the server's Finished; `None` before that.
+    /// Returns a fatal alert as the first record behind the server's Finished; `None` before that.
     ///
     /// No other record may have been sealed behind Finished: each has a number of its own.
     pub(crate) fn seal_alert(

@@ -6,25 +6,25 @@ use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress};
 
 use crate::{ParseError, ethernet};
 
-/// What an ARP packet is for.
+/// Purpose of an ARP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Who has the target address?
+    /// Asks for the owner of the target address.
     Request,
-    /// The sender has it.
+    /// The sender owns the address.
     Reply,
 }
 
 /// An ARP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// What it is for.
+    /// Purpose of the packet.
     pub operation: Operation,
     /// The sender's hardware address.
     pub sender_mac: [u8; 6],
     /// The sender's protocol address; unspecified in a probe (RFC 5227 §1.1).
     pub sender: Ipv4Addr,
-    /// The target's hardware address; means nothing in a request.
+    /// The target's hardware address; has no meaning in a request.
     pub target_mac: [u8; 6],
     /// The target's protocol address.
     pub target: Ipv4Addr,
@@ -59,7 +59,7 @@ impl Packet {
         })
     }
 
-    /// The whole Ethernet frame, from `sender_mac` to `destination_mac`.
+    /// Returns the whole Ethernet frame, from `sender_mac` to `destination_mac`.
     pub fn to_frame(&self, destination_mac: [u8; 6]) -> Vec<u8> {
         let repr = ArpRepr::EthernetIpv4 {
             operation: match self.operation {

@@ -42,26 +42,26 @@ impl Checksum {
         self.odd ^= bytes.len() % 2 == 1;
     }
 
-    /// The sum, not complemented: what partial checksum offload wants in the checksum field when
-    /// the sum is that of the pseudo-header. In host order, to be stored in network order.
+    /// Returns the sum, not complemented: for partial checksum offload, the value of the checksum
+    /// field if the sum is that of the pseudo-header. In host order, to be stored in network order.
     pub fn partial(self) -> u16 {
         u16::from_be(fold(self.sum))
     }
 
-    /// The checksum to store in the header, in host order, to be stored in network order. Zero if
-    /// the sum was taken over bytes that include a correct checksum.
+    /// Returns the checksum to store in the header, in host order, to be stored in network order.
+    /// Zero if the sum was taken over bytes that include a correct checksum.
     pub fn finish(self) -> u16 {
         !self.partial()
     }
 }
 
-/// The checksum of one run of bytes.
+/// Returns the checksum of one run of bytes.
 #[inline]
 pub fn of(bytes: &[u8]) -> u16 {
     !u16::from_be(sum_words(bytes))
 }
 
-/// The folded sum of `bytes` as 16-bit words in native order, zero-padded.
+/// Returns the folded sum of `bytes` as 16-bit words in native order, zero-padded.
 #[inline]
 fn sum_words(bytes: &[u8]) -> u16 {
     // 32-bit words into a 64-bit sum: no overflow below 16 GB, and the compiler vectorizes the
@@ -77,11 +77,11 @@ fn sum_words(bytes: &[u8]) -> u16 {
     fold(sum)
 }
 
-/// Adds the halves, and what they carry, of 32 bits and then of 16.
+/// Adds the halves with their carries, of 32 bits and then of 16.
 fn fold(sum: u64) -> u16 {
     let (half, carries) = (sum as u32).overflowing_add((sum >> 32) as u32);
     let half = half + u32::from(carries);
-    // Both halves are added twice, so that what the lower sum carries goes into the upper one.
+    // Both halves are added twice, so that the carry of the lower sum goes into the upper one.
     (half.wrapping_add(half.rotate_left(16)) >> 16) as u16
 }
 
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn example_of_rfc_1071() {
-        // §3: the sum of these words is ddf2.
+        // §3: these words sum to ddf2.
         let mut checksum = Checksum::new();
         checksum.add(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]);
         assert_eq!(checksum.partial(), 0xddf2);

@@ -12,27 +12,28 @@ pub const HEADER_BYTES: usize = 8;
 /// Length of the longest header that [`DatagramHeader::write`] writes, in bytes.
 pub const HEADERS_BYTES_MAX: usize = ethernet::HEADER_BYTES + ip::IPV6_HEADER_BYTES + HEADER_BYTES;
 
-/// A datagram with what came before it.
+/// A UDP datagram with its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpPacket<'a> {
-    /// The link address it came from: the peer's, or a router's.
+    /// Source link address: the peer's, or a router's.
     pub source_mac: [u8; 6],
-    /// The link address it was sent to.
+    /// Destination link address.
     pub destination_mac: [u8; 6],
     /// The peer.
     pub source: SocketAddr,
-    /// The address and port it was sent to.
+    /// Destination address and port.
     pub destination: SocketAddr,
-    /// The ECN field of its IP header.
+    /// ECN field of the IP header.
     pub ecn: ip::Ecn,
-    /// What it carries.
+    /// Payload of the datagram.
     pub payload: &'a [u8],
-    /// All of it from the IP header on, for an ICMP error that quotes it.
+    /// The whole packet from the IP header on, for an ICMP error that quotes it.
     pub packet: &'a [u8],
 }
 
 impl UdpPacket<'_> {
-    /// True if it goes from one host to another, on the link as well: to no group, and from none.
+    /// Returns true if it goes from one host to another, on the link as well: to no group, and from
+    /// none.
     pub fn is_unicast(&self) -> bool {
         let is_host = |ip: IpAddr| match ip {
             IpAddr::V4(ip) => !(ip.is_multicast() || ip.is_broadcast() || ip.is_unspecified()),
@@ -47,11 +48,11 @@ impl UdpPacket<'_> {
 
 /// Parses and checks a received Ethernet frame; `None` if it is no UDP.
 ///
-/// `checksum_valid` says that the kernel or the NIC vouches for the UDP checksum. A checksum of
-/// zero is none, which IPv4 permits and IPv6 does not (RFC 8200 §8.1).
+/// `checksum_valid`: the kernel or the NIC vouches for the UDP checksum. A checksum of zero is
+/// none, which IPv4 permits and IPv6 does not (RFC 8200 §8.1).
 ///
 /// # Errors
-/// If it is UDP, or IP, and breaks a rule. A fragment is not put together with others.
+/// If it is UDP, or IP, and breaks a rule. A fragment is not reassembled.
 pub fn parse(bytes: &[u8], checksum_valid: bool) -> Result<Option<UdpPacket<'_>>, ParseError> {
     let (link, packet_bytes) = ethernet::Header::parse(bytes).ok_or(ParseError::Truncated)?;
     let packet = match link.ether_type {
@@ -91,7 +92,7 @@ pub fn parse(bytes: &[u8], checksum_valid: bool) -> Result<Option<UdpPacket<'_>>
     }))
 }
 
-/// What datagrams from one end to another have in front of them.
+/// Fields of the headers in front of datagrams from one end to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramHeader {
     /// The link address of this end.
@@ -139,8 +140,8 @@ impl DatagramHeader {
         Some(len)
     }
 
-    /// A whole frame with its lengths and checksums. `None` if the addresses are of different
-    /// families, or the payload is longer than UDP can carry.
+    /// Returns a whole frame with its lengths and checksums. `None` if the addresses are of
+    /// different families, or the payload is longer than UDP can carry.
     pub fn to_frame(&self, payload: &[u8]) -> Option<Vec<u8>> {
         let header = self.ip_header()?;
         let len = HEADER_BYTES + payload.len();
@@ -155,7 +156,7 @@ impl DatagramHeader {
         let mut checksum = Checksum::pseudo_header(source, destination, ip::UDP, len as u32);
         checksum.add(&datagram_header);
         checksum.add(payload);
-        // Zero would say that there is none.
+        // Zero would mean that there is no checksum.
         let sum = match checksum.finish() {
             0 => 0xffff,
             sum => sum,
@@ -289,7 +290,7 @@ mod tests {
                 wrong[udp_at(v6) + 4..][..2].copy_from_slice(&len.to_be_bytes());
                 assert_eq!(parse(&wrong, true), Err(ParseError::BadUdpHeader), "{len}");
             }
-            // What lies behind the datagram is not part of it.
+            // Bytes behind the datagram are not part of the payload.
             let mut shorter = frame.clone();
             shorter[udp_at(v6) + 4..][..2].copy_from_slice(&12u16.to_be_bytes());
             let packet = parse(&shorter, true).expect("sound").expect("UDP");

@@ -1,19 +1,19 @@
 use std::fmt;
 
-/// Why a received frame is dropped.
+/// Reason for dropping a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ParseError {
-    /// The frame is shorter than its headers say.
+    /// The frame is shorter than the lengths in its headers.
     Truncated,
     /// The IP header contradicts itself or has the wrong version.
     BadIpHeader,
     /// The checksum of the IPv4 header does not match.
     BadIpChecksum,
-    /// A fragment. Splitway does not put fragments together: RFC 8900 §3 names why not, from
+    /// A fragment. Splitway does not reassemble fragments: RFC 8900 §3 lists the reasons, from
     /// overlaps and identifications that repeat to the memory that a flood of first fragments
     /// binds. TCP needs none: MSS and "don't fragment".
     Fragment,
-    /// An IPv6 option that asks for the packet to be discarded (RFC 8200 §4.2).
+    /// An IPv6 option whose type requires discarding the packet (RFC 8200 §4.2).
     UnknownIpOption,
     /// An address that such a packet must not come from or go to (RFC 1122 §3.2.1.3).
     BadAddress,

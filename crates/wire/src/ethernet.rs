@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 /// Length of the header, in bytes.
 pub const HEADER_BYTES: usize = 14;
 
-/// The address of everybody on the link.
+/// The broadcast address of the link.
 pub const BROADCAST: [u8; 6] = [0xff; 6];
 
 /// EtherType of IPv4.
@@ -18,11 +18,11 @@ pub const IPV6: u16 = 0x86dd;
 /// An Ethernet header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// To whom.
+    /// Destination address.
     pub destination: [u8; 6],
-    /// From whom.
+    /// Source address.
     pub source: [u8; 6],
-    /// What follows, such as [`IPV4`].
+    /// Protocol of the payload, such as [`IPV4`].
     pub ether_type: u16,
 }
 
@@ -40,7 +40,7 @@ impl Header {
         Some((header, payload))
     }
 
-    /// The header as on the wire.
+    /// Returns the header as on the wire.
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..6].copy_from_slice(&self.destination);
@@ -50,12 +50,12 @@ impl Header {
     }
 }
 
-/// True for group addresses, broadcast included.
+/// Returns true for group addresses, broadcast included.
 pub fn is_multicast(mac: [u8; 6]) -> bool {
     mac[0] & 1 == 1
 }
 
-/// The link address of an IPv6 multicast group (RFC 2464 §7).
+/// Returns the link address of an IPv6 multicast group (RFC 2464 §7).
 pub fn multicast_mac(group: Ipv6Addr) -> [u8; 6] {
     let [.., a, b, c, d] = group.octets();
     [0x33, 0x33, a, b, c, d]

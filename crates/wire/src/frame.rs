@@ -1,4 +1,4 @@
-//! Whole frames: what a received one is, and the headers of outgoing ones.
+//! Whole frames: classification of received ones, headers of outgoing ones.
 
 mod cut;
 mod header;
@@ -35,7 +35,7 @@ pub fn complete_checksum<'p>(
     HeaderMut::parse(header)?.complete_checksum(payload)
 }
 
-/// A frame whose payload `write` fills in.
+/// Returns a frame whose payload `write` fills in.
 ///
 /// # Panics
 /// If the payload is longer than 65,535 bytes.

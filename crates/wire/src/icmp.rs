@@ -1,4 +1,4 @@
-//! What ICMP (RFC 792) and ICMPv6 (RFC 4443) have in common.
+//! Types that ICMP (RFC 792) and ICMPv6 (RFC 4443) share.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -17,8 +17,8 @@ pub struct Echo<'a> {
     pub data: &'a [u8],
 }
 
-/// The packet of ours that an ICMP error quotes. Any machine can make one up: a stack that acts on
-/// it checks that `seq` is in flight (RFC 5927 §4.1).
+/// The packet of ours that an ICMP error quotes. Any machine can forge one: before acting on an
+/// error, a stack checks that `seq` is in flight (RFC 5927 §4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotedTcp {
     /// Our end.

@@ -15,15 +15,15 @@ pub enum Message<'a> {
     Echo(Echo<'a>),
     /// Destination unreachable, about a TCP packet of ours.
     Unreachable {
-        /// Why, as RFC 792 and RFC 1122 §3.2.2.1 number it. 4 is "fragmentation needed".
+        /// Reason, as RFC 792 and RFC 1122 §3.2.2.1 number it. 4 is "fragmentation needed".
         code: u8,
-        /// With code 4: largest packet of the next hop, in bytes; zero if it does not say (RFC 1191
+        /// With code 4: largest packet of the next hop, in bytes; zero if not reported (RFC 1191
         /// §4).
         mtu: u16,
         /// The packet.
         quoted: QuotedTcp,
     },
-    /// Something else.
+    /// Any other message.
     Other,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Message<'a> {
             (Icmpv4Message::EchoReply, 0) => echo(true),
             (Icmpv4Message::DstUnreachable, code) => {
                 // The second half of the word after the checksum, which RFC 1191 §4 took from the
-                // unused.
+                // unused field.
                 let [.., m0, m1] = *bytes.first_chunk::<8>().ok_or(ParseError::BadIcmp)?;
                 match QuotedTcp::parse(packet.data()) {
                     Some(quoted) => Message::Unreachable {

@@ -30,31 +30,31 @@ pub enum Message<'a> {
     },
     /// Destination unreachable, about a TCP packet of ours.
     Unreachable {
-        /// Why, as RFC 4443 §3.1 numbers it.
+        /// Reason, as RFC 4443 §3.1 numbers it.
         code: u8,
         /// The packet.
         quoted: QuotedTcp,
     },
-    /// Something else.
+    /// Any other message.
     Other,
 }
 
 /// A message of neighbour discovery between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbor {
-    /// Who has the target address?
+    /// Asks for the owner of the target address.
     Solicitation {
         /// The address asked for.
         target: Ipv6Addr,
-        /// The sender's hardware address; never there if the sender's address is unspecified, that
-        /// is, in duplicate address detection.
+        /// The sender's hardware address; always absent if the sender's address is unspecified,
+        /// that is, in duplicate address detection.
         source_mac: Option<[u8; 6]>,
     },
-    /// The target address is here.
+    /// The sender owns the target address.
     Advertisement {
-        /// The address.
+        /// The target address.
         target: Ipv6Addr,
-        /// Its hardware address.
+        /// Hardware address of the target.
         target_mac: Option<[u8; 6]>,
         /// The sender is a router.
         router: bool,

@@ -18,11 +18,11 @@ pub const IPV4_HEADER_BYTES: usize = 20;
 /// Length of the fixed IPv6 header, in bytes.
 pub const IPV6_HEADER_BYTES: usize = 40;
 
-/// Longest superpacket, in bytes from the IP header on: four times what IPv4's length field can
-/// say, which is what a link between host and guest, or a modern NIC, takes in one piece.
+/// Longest superpacket, in bytes from the IP header on: four times the maximum of IPv4's length
+/// field, as a link between host and guest, or a modern NIC, takes in one piece.
 pub const SUPERPACKET_BYTES_MAX: usize = 1 << 18;
 
-/// Time to live of what the stack sends (RFC 1700).
+/// Time to live of the stack's packets (RFC 1700).
 pub const TTL: u8 = 64;
 
 /// The ECN field of an IP header (RFC 3168 §5).
@@ -40,7 +40,7 @@ pub enum Ecn {
 }
 
 impl Ecn {
-    /// The field in a type of service, or traffic class.
+    /// Returns the field in a type of service, or traffic class.
     pub const fn of(traffic_class: u8) -> Ecn {
         match traffic_class & 3 {
             0 => Ecn::NotEct,
@@ -50,7 +50,7 @@ impl Ecn {
         }
     }
 
-    /// A type of service, or traffic class, with its field replaced.
+    /// Returns a type of service, or traffic class, with its field replaced.
     pub const fn mark(self, traffic_class: u8) -> u8 {
         traffic_class & !3 | self as u8
     }
@@ -61,16 +61,16 @@ impl Ecn {
 pub enum Addresses {
     /// IPv4.
     V4 {
-        /// From whom.
+        /// Source address.
         source: Ipv4Addr,
-        /// To whom.
+        /// Destination address.
         destination: Ipv4Addr,
     },
     /// IPv6.
     V6 {
-        /// From whom.
+        /// Source address.
         source: Ipv6Addr,
-        /// To whom.
+        /// Destination address.
         destination: Ipv6Addr,
     },
 }
@@ -91,7 +91,7 @@ impl Addresses {
         }
     }
 
-    /// From whom.
+    /// Returns the source address.
     pub fn source(&self) -> IpAddr {
         match *self {
             Addresses::V4 { source, .. } => source.into(),
@@ -99,7 +99,7 @@ impl Addresses {
         }
     }
 
-    /// To whom.
+    /// Returns the destination address.
     pub fn destination(&self) -> IpAddr {
         match *self {
             Addresses::V4 { destination, .. } => destination.into(),
@@ -107,7 +107,7 @@ impl Addresses {
         }
     }
 
-    /// Length of the header that [`Header`] writes, in bytes.
+    /// Returns the length of the header that [`Header`] writes, in bytes.
     pub fn header_bytes(&self) -> usize {
         match self {
             Addresses::V4 { .. } => IPV4_HEADER_BYTES,
@@ -119,15 +119,15 @@ impl Addresses {
 /// A received packet, with link padding cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// From whom, to whom.
+    /// Source and destination.
     pub addresses: Addresses,
-    /// What the payload is, such as [`TCP`]; for IPv6 what follows the extension headers.
+    /// Protocol of the payload, such as [`TCP`]; for IPv6 that behind the extension headers.
     pub protocol: u8,
     /// Time to live, or hop limit.
     pub ttl: u8,
     /// DSCP and ECN: the type of service, or traffic class.
     pub traffic_class: u8,
-    /// What the packet carries.
+    /// Payload of the packet.
     pub payload: &'a [u8],
 }
 
@@ -143,7 +143,7 @@ impl<'a> Packet<'a> {
             return Err(ParseError::BadIpHeader);
         }
         let total_len = match u16::from_be_bytes([header[2], header[3]]) {
-            // What GRO has merged beyond 64 KB says zero.
+            // GRO sets the length to zero when it merges beyond 64 KB.
             0 if bytes.len() > usize::from(u16::MAX) => bytes.len(),
             len => usize::from(len),
         };
@@ -152,7 +152,7 @@ impl<'a> Packet<'a> {
         }
         let packet = bytes.get(..total_len).ok_or(ParseError::Truncated)?;
         let (whole_header, payload) = packet.split_at(header_len);
-        // Of a header without options, the length is known when this is compiled.
+        // For a header without options, the length is a constant.
         let sum = match header_len {
             IPV4_HEADER_BYTES => checksum::of(header),
             _ => checksum::of(whole_header),
@@ -185,7 +185,7 @@ impl<'a> Packet<'a> {
             return Err(ParseError::BadIpHeader);
         }
         let payload_len = match u16::from_be_bytes([header[4], header[5]]) {
-            // What GRO has merged beyond 64 KB is a jumbogram (RFC 2675).
+            // A packet that GRO has merged beyond 64 KB is a jumbogram (RFC 2675).
             0 if rest.len() > usize::from(u16::MAX) => rest.len(),
             len => usize::from(len),
         };
@@ -209,9 +209,8 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Extension headers that a host walks over (RFC 8200 §4): hop-by-hop and destination options,
-/// routing headers that have been worked off, and the fragment header of a packet that is whole
-/// (RFC 6946).
+/// Skips extension headers that a host processes (RFC 8200 §4): hop-by-hop and destination options,
+/// routing headers without segments left, and the fragment header of a whole packet (RFC 6946).
 fn skip_extension_headers(
     mut next_header: u8,
     mut payload: &[u8],
@@ -247,7 +246,8 @@ fn skip_extension_headers(
     }
 }
 
-/// The two highest bits of an unknown option say whether it may be skipped (RFC 8200 §4.2).
+/// Checks the options: the two highest bits of an unknown one decide whether it may be skipped (RFC
+/// 8200 §4.2).
 fn check_options(mut options: &[u8]) -> Result<(), ParseError> {
     const PAD1: u8 = 0;
     const JUMBO_PAYLOAD: u8 = 0xc2;
@@ -270,9 +270,9 @@ fn check_options(mut options: &[u8]) -> Result<(), ParseError> {
 /// The header of an outgoing packet: no options, no extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// From whom, to whom.
+    /// Source and destination.
     pub addresses: Addresses,
-    /// What the payload is, such as [`TCP`].
+    /// Protocol of the payload, such as [`TCP`].
     pub protocol: u8,
     /// Time to live, or hop limit.
     pub ttl: u8,
@@ -301,7 +301,7 @@ impl Header {
         len
     }
 
-    /// The same, with zeros for the length and IPv4's checksum.
+    /// Writes the header with zeros for the length and IPv4's checksum.
     pub(crate) fn write_without_length(&self, buffer: &mut [u8]) -> usize {
         match self.addresses {
             Addresses::V4 {
@@ -348,8 +348,8 @@ impl Header {
     }
 }
 
-/// Sets the total length of an IPv4 header and recomputes its checksum. `header` is the header, no
-/// more.
+/// Sets the total length of an IPv4 header and recomputes its checksum. `header` is exactly the
+/// header.
 pub(crate) fn set_ipv4_length(header: &mut [u8], total_len: u16) {
     header[2..4].copy_from_slice(&total_len.to_be_bytes());
     header[10..12].fill(0);

@@ -5,17 +5,17 @@
 //! headers in place (the NIC stack does, for every superpacket it cuts from a SEND).
 //! [`datagram`] and [`frame::UdpHeaderMut`] are the same for datagrams.
 //!
-//! | Module | What it holds |
+//! | Module | Content |
 //! |---|---|
 //! | [`frame`] | whole frames: classification of received ones, headers of outgoing ones |
 //! | [`ethernet`], [`ip`], [`tcp`] | one layer each; TCP and its options are written for speed |
 //! | [`datagram`] | UDP: datagrams that have arrived, and whole ones to be sent |
 //! | [`arp`], [`icmp`], [`icmpv4`], [`icmpv6`] | the cold paths, on `smoltcp::wire` |
 //! | [`checksum`] | the Internet checksum (RFC 1071) |
-//! | `error` | why bytes are no frame |
+//! | `error` | reasons for dropping a frame |
 //!
-//! This room may touch its arguments only. Whatever it parses may be hostile: every function that
-//! takes received bytes answers with an error value, never a panic.
+//! This crate may touch its arguments only. Its input may be hostile: every function that takes
+//! received bytes answers with an error value, never a panic.
 
 #![forbid(unsafe_code)]
 

@@ -32,18 +32,19 @@ impl Flags {
     /// Congestion window reduced (RFC 3168).
     pub const CWR: Flags = Flags(0x80);
 
-    /// True if all bits of `other` are set.
+    /// Returns true if all bits of `other` are set.
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// True of a SYN that begins a connection: it answers none, and ends none (RFC 9293 §3.10.7.2).
+    /// Returns true for a SYN that begins a connection: it answers none, and ends none (RFC 9293
+    /// §3.10.7.2).
     pub const fn begin_connection(self) -> bool {
         let mask = Flags::SYN.0 | Flags::ACK.0 | Flags::RST.0 | Flags::FIN.0;
         self.0 & mask == Flags::SYN.0
     }
 
-    /// These bits without those of `other`.
+    /// Returns these bits without those of `other`.
     pub const fn without(self, other: Flags) -> Flags {
         Flags(self.0 & !other.0)
     }
@@ -68,8 +69,8 @@ pub struct Timestamps {
 /// The Fast Open option of a SYN (RFC 7413 §4.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastOpen {
-    /// A cookie is asked for. Cookies of other lengths than [`FAST_OPEN_COOKIE_BYTES`] are read as
-    /// this: a peer that has none of ours needs one.
+    /// A request for a cookie. Cookies of other lengths than [`FAST_OPEN_COOKIE_BYTES`] are read as
+    /// this: a peer with a foreign cookie needs one of ours.
     Request,
     /// A cookie.
     Cookie([u8; FAST_OPEN_COOKIE_BYTES]),
@@ -117,17 +118,16 @@ pub struct Header {
 /// A received segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment<'a> {
-    /// Its header.
+    /// Header of the segment.
     pub header: Header,
-    /// Its payload; after GRO it may be longer than the MSS.
+    /// Payload; after GRO it may be longer than the MSS.
     pub payload: &'a [u8],
-    /// ECN field of the packet it came in. GRO merges only packets that agree in it.
+    /// ECN field of the packet's IP header. GRO merges only packets with equal fields.
     pub ecn: Ecn,
 }
 
 impl<'a> Segment<'a> {
-    /// Parses the payload of an IP packet. The checksum is the caller's matter, and so is the ECN
-    /// field.
+    /// Parses the payload of an IP packet. The caller checks the checksum and sets the ECN field.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Segment<'a>, ParseError> {
         let header = bytes
@@ -154,7 +154,7 @@ impl<'a> Segment<'a> {
 }
 
 impl Header {
-    /// Length with options, in bytes.
+    /// Returns the length with options, in bytes.
     pub fn len_bytes(&self) -> usize {
         HEADER_BYTES_MIN + self.options.len_bytes()
     }
@@ -195,11 +195,11 @@ const TIMESTAMPS_ALONE_BYTES: usize = 12;
 
 impl Options {
     /// Parses the options of a header. Unknown options and known ones of a wrong length are
-    /// skipped; one whose length makes no sense hides those behind it (RFC 9293 §3.1, MUST-6 and
+    /// skipped; one with an invalid length hides those behind it (RFC 9293 §3.1, MUST-6 and
     /// MUST-7).
     #[inline]
     pub fn parse(bytes: &[u8]) -> Options {
-        // What all segments of an established connection look like (RFC 7323 appendix A).
+        // The form of all segments of an established connection (RFC 7323 appendix A).
         if let [NOP, NOP, TIMESTAMPS, TIMESTAMPS_LEN, data @ ..] = bytes
             && let Ok(data) = <&[u8; 8]>::try_from(data)
         {
@@ -213,7 +213,7 @@ impl Options {
         options
     }
 
-    /// What segments of a handshake, and those with SACK blocks, look like.
+    /// Parses options of any form: of a handshake, and with SACK blocks.
     #[inline(never)]
     fn parse_any(&mut self, mut bytes: &[u8]) {
         while let [kind, rest @ ..] = bytes {
@@ -260,7 +260,7 @@ impl Options {
         }
     }
 
-    /// Length as [`Options::write`] writes them, in bytes: a multiple of 4, at most
+    /// Returns the length as [`Options::write`] writes them, in bytes: a multiple of 4, at most
     /// [`OPTIONS_BYTES_MAX`].
     pub fn len_bytes(&self) -> usize {
         if self.timestamps_alone().is_some() {
@@ -269,8 +269,8 @@ impl Options {
         self.len_without_sack() + self.sack_bytes()
     }
 
-    /// The timestamps, if there is nothing else: so it is in all segments of a connection that
-    /// loses nothing.
+    /// Returns the timestamps, if there is no other option: the form of all segments of a
+    /// connection without loss.
     fn timestamps_alone(&self) -> Option<Timestamps> {
         let others = self.mss.is_some()
             || self.window_scale.is_some()
@@ -280,7 +280,7 @@ impl Options {
         self.timestamps.filter(|_| !others)
     }
 
-    /// What the SACK option takes of it, padding included, in bytes.
+    /// Returns the length of the SACK option, padding included, in bytes.
     pub fn sack_bytes(&self) -> usize {
         match self.sack_blocks_sent() {
             0 => 0,
@@ -304,7 +304,7 @@ impl Options {
         mss + window_scale + sack_permitted_and_timestamps + fast_open
     }
 
-    /// How many SACK blocks fit (RFC 2018 §3: three beside timestamps, four without).
+    /// Returns how many SACK blocks fit (RFC 2018 §3: three beside timestamps, four without).
     fn sack_blocks_sent(&self) -> usize {
         let room = OPTIONS_BYTES_MAX - self.len_without_sack();
         self.sack
@@ -385,8 +385,7 @@ impl Timestamps {
     }
 }
 
-/// Where TSval stands in `options`, in bytes from their start; `None` if there is no timestamps
-/// option.
+/// Returns the offset of TSval in `options`, in bytes; `None` if there is no timestamps option.
 pub(crate) fn timestamp_value_offset(options: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -441,7 +440,7 @@ mod tests {
             )
     }
 
-    /// Pieces of options, some of them valid, so that random bytes get past the first one.
+    /// Option sequences with valid parts, so that random bytes get past the first one.
     fn option_bytes() -> impl Strategy<Value = Vec<u8>> {
         let valid = options().prop_map(|options| {
             let mut bytes = vec![0; options.len_bytes()];

@@ -1,5 +1,4 @@
-//! `wrk` against the same server: a load generator that others have written and that Splitway knows
-//! nothing of.
+//! `wrk` against the same server: an independent load generator that shares no code with Splitway.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +13,7 @@ use crate::measure::results::Measures;
 use crate::measure::run::Server;
 use crate::servers::server_set::Workspace;
 
-/// Says so if there is no `wrk`, before anything is measured.
+/// Fails if `wrk` is missing, before anything is measured.
 pub(crate) fn must_be_there() -> Result<()> {
     let asked = Command::new("wrk").arg("-v").output();
     asked
@@ -62,7 +61,7 @@ fn write_script(workspace: &Workspace) -> Result<std::path::PathBuf> {
     Ok(path)
 }
 
-/// What `wrk` says; nothing if any response was not as it should be.
+/// Returns the rate that `wrk` printed; `None` if it reports any error response or socket error.
 fn requests_per_s_in(printed: &str) -> Option<f64> {
     let field = |name: &str| {
         let mut lines = printed.lines();

@@ -1,6 +1,5 @@
-//! One page for all that was measured together: what was promised and is kept, and then every
-//! benchmark's own page, with its tables, its plots, what others have published, and what is
-//! different.
+//! One page for all benchmarks of a run: kept promises first, then each benchmark's own page with
+//! its tables, its plots, published values, and the differences from their setup.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,21 +9,21 @@ use testbed::{Context, Result};
 
 use crate::measure::results::Saved;
 
-/// What the page is called.
+/// Name of the page's file.
 const PAGE: &str = "index.md";
 
 /// A benchmark that was run.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) name: String,
-    /// How long it was to take, and how long it took.
+    /// Planned and actual duration.
     pub(crate) planned_seconds: f64,
     pub(crate) seconds: f64,
-    /// Why it has failed, if it has.
+    /// Reason of its failure, if it failed.
     pub(crate) failure: Option<String>,
 }
 
-/// Writes the page, beside the results; where it is.
+/// Writes the page beside the results, and returns its path.
 pub(crate) fn write(directory: &Path, entries: &[Entry]) -> Result<PathBuf> {
     let path = directory.join(PAGE);
     let text = page(directory, entries)?;
@@ -44,7 +43,7 @@ fn page(directory: &Path, entries: &[Entry]) -> Result<String> {
     for entry in entries {
         let name = &entry.name;
         let section = directory.join(format!("{name}.md"));
-        // One that fails may have come to results before.
+        // A benchmark that fails may have written results before.
         let (what, promises) = if section.exists() {
             let saved = Saved::read(directory, name)?;
             let text = fs::read_to_string(&section)
@@ -72,7 +71,7 @@ fn page(directory: &Path, entries: &[Entry]) -> Result<String> {
     Ok(head + &sections)
 }
 
-/// How many promises are kept, of how many; nothing where nothing is promised, or what is computed.
+/// Returns "met of all" promises; empty without promises, "simulated" for computed results.
 fn kept(saved: &Saved) -> String {
     match saved.promises() {
         _ if saved.is_simulated => "simulated".to_owned(),
@@ -81,7 +80,7 @@ fn kept(saved: &Saved) -> String {
     }
 }
 
-/// A page as a section of another.
+/// Returns a page as a section of another.
 fn demoted(text: &str) -> String {
     let line = |line: &str| {
         if line.starts_with('#') {

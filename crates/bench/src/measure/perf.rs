@@ -1,4 +1,5 @@
-//! `perf`, where it is there and allowed: system calls of a process, and where its time goes.
+//! `perf`, where it is installed and permitted: system calls of a process, and a profile of its
+//! time.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,14 +9,13 @@ use rustix::process::{Pid, Signal};
 use testbed::process::{Process, run, signal, tool};
 use testbed::{Context, Failure, Result};
 
-/// How long it may take to end.
+/// Time limit for `perf` to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often a process is looked at, in times per second of CPU time: no divisor of the kernel's
-/// own clock.
+/// Sampling rate, per second of CPU time: no divisor of the kernel's own clock.
 const SAMPLES_PER_S: u32 = 1999;
 
-/// The event that stands for a system call.
+/// The tracepoint at the entry of each system call.
 const SYSTEM_CALL: &str = "raw_syscalls:sys_enter";
 
 /// Counts the system calls of a process.
@@ -38,9 +38,9 @@ impl CallCounter {
         Some(CallCounter { perf })
     }
 
-    /// How many there were; `None` if they could not be counted.
+    /// Returns the number of calls; `None` if they could not be counted.
     pub(crate) fn stop(mut self) -> Option<u64> {
-        // Where it has complained and ended, there is no process to signal.
+        // If `perf` has failed and ended, there is no process to signal.
         let _ = signal(self.perf.pid(), Signal::INT);
         self.perf.wait(PATIENCE).ok()?;
         let mut printed = String::new();
@@ -57,18 +57,17 @@ fn calls_in(printed: &str) -> Option<u64> {
     line.split(',').next()?.parse().ok()
 }
 
-/// Makes the kernel's events visible here, where that is allowed. They are asked for in the file
-/// system.
+/// Makes the kernel's events visible here, where that is permitted. `perf` looks them up in the
+/// file system.
 pub(crate) fn show_events() {
-    // Without them system calls are not counted, and the report says so.
+    // Without the events, system calls are not counted, and the report states so.
     let _ = run(&mut tool("mount -t tracefs tracefs /sys/kernel/tracing"));
 }
 
-/// The most that `kernel.perf_event_paranoid` may be for those without privileges to see where the
-/// kernel spends time.
+/// Greatest `kernel.perf_event_paranoid` that lets unprivileged users profile the kernel.
 const PARANOID_MAX: i32 = 1;
 
-/// Says so if the kernel's part of a profile would be missing.
+/// Fails if a profile would lack the kernel's part.
 pub(crate) fn must_see_kernel() -> Result<()> {
     let path = "/proc/sys/kernel/perf_event_paranoid";
     let text = std::fs::read_to_string(path).context(|| format!("reading {path}"))?;
@@ -93,7 +92,7 @@ pub(crate) struct Profiler {
     perf: Process,
 }
 
-/// A chain of functions, the innermost first, in which the process was found.
+/// A sampled call chain, the innermost function first.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stack {
     pub(crate) functions: Vec<String>,
@@ -102,7 +101,7 @@ pub(crate) struct Stack {
 }
 
 impl Profiler {
-    /// Begins; what it finds goes to a file.
+    /// Starts `perf`, which writes its samples to `file`.
     pub(crate) fn start(pid: Pid, file: &Path) -> Result<Profiler> {
         let mut command = Command::new("perf");
         command
@@ -120,7 +119,7 @@ impl Profiler {
         Ok(Profiler { perf })
     }
 
-    /// Ends; where the process was found, each time.
+    /// Ends the profile, and returns the sampled stacks.
     pub(crate) fn stop(mut self, file: &Path) -> Result<Vec<Stack>> {
         let _ = signal(self.perf.pid(), Signal::INT);
         self.perf.wait(PATIENCE)?;
@@ -135,8 +134,8 @@ impl Profiler {
     }
 }
 
-/// The stacks that `perf script -F ip,sym` prints: a line for each function, and an empty one
-/// behind each stack.
+/// Parses the stacks that `perf script -F ip,sym` prints: a line for each function, and an empty
+/// one after each stack.
 fn stacks_in(printed: &str) -> Vec<Stack> {
     let stacks = printed.split("\n\n").map(|stack| {
         let lines = stack.lines().map(str::trim);
@@ -152,7 +151,7 @@ fn stacks_in(printed: &str) -> Vec<Stack> {
     stacks.filter(|stack| !stack.functions.is_empty()).collect()
 }
 
-/// The kernel has the upper half of the addresses.
+/// Returns true for an address in the upper half, which is the kernel's.
 fn is_of_kernel(address: &str) -> bool {
     u64::from_str_radix(address, 16).is_ok_and(|address| address > u64::MAX / 2)
 }
@@ -161,7 +160,7 @@ fn is_of_kernel(address: &str) -> bool {
 pub(crate) mod tests {
     use super::*;
 
-    /// A stack of these functions, the innermost first.
+    /// Returns a stack of `functions`, the innermost first.
     pub(crate) fn stack(is_in_kernel: bool, functions: &[&str]) -> Stack {
         Stack {
             functions: functions.iter().map(|&name| name.to_owned()).collect(),

@@ -1,10 +1,10 @@
-//! How long a benchmark is going to take, from what it is going to do: so that a whole run can be
-//! promised to end in time.
+//! The planned duration of a benchmark, computed from its steps: so that a whole run can be limited
+//! in time.
 
 use crate::measure::rounds::Rounds;
 use crate::measure::run::WARM_UP_SECONDS;
 
-/// What takes time, added up.
+/// Sum of the durations of steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Plan {
     seconds: f64,
@@ -17,38 +17,38 @@ const SPLITWAY_SECONDS: f64 = 0.8;
 /// A load generator, started and ended, and the kernel's accounts read.
 const LOAD_SECONDS: f64 = 0.25;
 
-/// Files are made so fast, and removed.
+/// Rate at which files are written and removed.
 const FILES_BYTES_PER_S: f64 = 400e6;
 
-/// Before it is measured, each connection has two responses on average, which come so fast from the
-/// slower servers; over TLS it also takes so much longer, for its handshake and for what the
-/// servers have to encrypt until then.
+/// Responses per connection, on average, before the measured span; the rate at which the slower
+/// servers send them; and the additional time of a TLS connection, for its handshake and the
+/// encryption of these responses.
 const RESPONSES_BEFORE: f64 = 2.0;
 const BYTES_BEFORE_PER_S: f64 = 0.8e9;
 const TLS_CONNECTION_SECONDS: f64 = 0.003;
 
 impl Plan {
-    /// A process of its own, and its namespaces.
+    /// Returns the time for a process of its own, and its namespaces.
     pub(crate) fn new() -> Plan {
         Plan { seconds: 0.2 }
     }
 
-    /// So many files.
+    /// Adds `files` files.
     pub(crate) fn files(&mut self, files: usize, file_bytes: u64) {
         self.seconds += files as f64 * file_bytes as f64 / FILES_BYTES_PER_S;
     }
 
-    /// Splitway and its peers, so often.
+    /// Adds `count` starts of Splitway and its peers.
     pub(crate) fn beds(&mut self, count: usize) {
         self.also(count, BED_SECONDS);
     }
 
-    /// Splitway without peers, so often.
+    /// Adds `count` starts of Splitway without peers.
     pub(crate) fn splitways(&mut self, count: usize) {
         self.also(count, SPLITWAY_SECONDS);
     }
 
-    /// Runs of a load.
+    /// Adds runs of a load.
     pub(crate) fn runs(&mut self, count: usize, connections: usize, file_bytes: u64, seconds: f64) {
         let bytes_before = RESPONSES_BEFORE * connections as f64 * file_bytes as f64;
         self.also(
@@ -57,7 +57,7 @@ impl Plan {
         );
     }
 
-    /// So many servers that take turns under a load, after they have been warmed up.
+    /// Adds `servers` servers that take turns under a load, after a warm-up.
     pub(crate) fn turns(
         &mut self,
         rounds: &Rounds,
@@ -76,7 +76,7 @@ impl Plan {
         );
     }
 
-    /// The same over TLS.
+    /// Adds the same over TLS.
     pub(crate) fn tls_turns(
         &mut self,
         rounds: &Rounds,
@@ -89,12 +89,12 @@ impl Plan {
         self.also(servers * runs * connections, TLS_CONNECTION_SECONDS);
     }
 
-    /// Something else, so often.
+    /// Adds `count` steps of `seconds` each.
     pub(crate) fn also(&mut self, count: usize, seconds: f64) {
         self.seconds += count as f64 * seconds;
     }
 
-    /// All of it.
+    /// Returns the sum, in seconds.
     pub(crate) fn seconds(&self) -> f64 {
         self.seconds
     }

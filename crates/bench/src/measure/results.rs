@@ -1,14 +1,14 @@
-//! What a benchmark has come to, in one form for all of them: samples, and made of them tables,
-//! plots and JSON.
+//! Results of a benchmark, in one form for all benchmarks: samples, with tables, plots and JSON
+//! made from them.
 //!
-//! A benchmark adds a [`Sample`] for each run, says which tables and plots it wants, what is
-//! promised of its measures and what others have published, and publishes the whole: `NAME.md`,
-//! `NAME.json` and `NAME-….svg`.
+//! A benchmark adds a [`Sample`] for each run, its tables and plots, the bounds promised for its
+//! measures, and published values, and publishes the whole: `NAME.md`, `NAME.json` and
+//! `NAME-….svg`.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
-//! | [`machine`] | where it was measured |
-//! | [`counts`] | what Splitway counts itself |
+//! | [`machine`] | the machine of the measurement |
+//! | [`counts`] | Splitway's own counters |
 //! | [`saved`] | the same, read again |
 //! | [`markdown`] | tables |
 //! | [`plot`] | line charts and bars |
@@ -36,19 +36,19 @@ use crate::measure::spread::Spread;
 /// Values of one run by name, units last: `gbit_per_s`, `cpu_s_per_gb.host`.
 pub(crate) type Measures = BTreeMap<String, f64>;
 
-/// What was different from other samples of the same series, by name: `connections`.
+/// Conditions that differ between samples of the same series, by name: `connections`.
 pub(crate) type Conditions = BTreeMap<&'static str, f64>;
 
 /// One run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Sample {
-    /// Which of the benchmark's comparisons it belongs to.
+    /// The comparison of the benchmark to which it belongs.
     pub(crate) part: &'static str,
-    /// Who was measured: a server, or a way to run one.
+    /// Measured server, or way to run one.
     pub(crate) series: String,
     pub(crate) conditions: Conditions,
     pub(crate) measures: Measures,
-    /// Why there are no measures.
+    /// Reason of the failure, without measures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failure: Option<String>,
 }
@@ -63,13 +63,13 @@ struct Summary {
     measures: BTreeMap<String, Spread>,
 }
 
-/// What is promised of a value, or hoped for.
+/// Bound of a value, promised or aimed for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Bound {
     AtMost(f64),
     AtLeast(f64),
-    /// Only told.
+    /// No bound: the value is reported only.
     None,
 }
 
@@ -97,7 +97,7 @@ impl Display for Bound {
     }
 }
 
-/// A value that something is expected of.
+/// A value with its bound.
 #[derive(Debug, Serialize)]
 pub(crate) struct Check {
     pub(crate) what: String,
@@ -110,13 +110,13 @@ pub(crate) struct Check {
 /// A value that others have published.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Published {
-    /// Where: a figure, a table or a section of a paper.
+    /// Figure, table or section of the paper.
     pub(crate) source: &'static str,
-    /// Of what.
+    /// Server or variant of the value.
     pub(crate) series: &'static str,
-    /// The measure of ours that it is comparable with.
+    /// Comparable measure of this benchmark.
     pub(crate) measure: &'static str,
-    /// Where on the x axis, if there is a place for it.
+    /// Place on the x axis, if any.
     pub(crate) x: Option<f64>,
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
@@ -126,17 +126,17 @@ pub(crate) struct Published {
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub(crate) part: &'static str,
-    /// What stands above it, if anything.
+    /// Heading of the table, if any.
     pub(crate) title: &'static str,
-    /// What the series are.
+    /// Heading of the column of series.
     pub(crate) series: &'static str,
-    /// Conditions that have a column: their names, and what stands above.
+    /// Conditions that have a column: their names, and the headings.
     pub(crate) conditions: &'static [(&'static str, &'static str)],
     pub(crate) columns: Vec<Column>,
 }
 
 impl Table {
-    /// Of servers that differ in nothing else.
+    /// Returns a table of servers that differ in nothing else.
     pub(crate) fn of(part: &'static str, columns: Vec<Column>) -> Table {
         Table {
             part,
@@ -147,24 +147,24 @@ impl Table {
         }
     }
 
-    /// Below a title.
+    /// Sets a title.
     pub(crate) fn titled(self, title: &'static str) -> Table {
         Table { title, ..self }
     }
 
-    /// Of something else than servers.
+    /// Sets another heading for the series than servers.
     pub(crate) fn of_each(self, series: &'static str) -> Table {
         Table { series, ..self }
     }
 
-    /// With a column for each of these conditions.
+    /// Adds a column for each of `conditions`.
     pub(crate) fn over(self, conditions: crate::measure::spread::Conditions) -> Table {
         Table { conditions, ..self }
     }
 }
 
-/// A column with medians and spread of a measure. A measure `cpu_s_per_gb.*` stands for that of
-/// each process.
+/// A column with medians and spread of a measure. A measure `cpu_s_per_gb.*` stands for the
+/// measures of all processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     pub(crate) measure: &'static str,
@@ -181,12 +181,12 @@ pub(crate) const fn column(measure: &'static str, heading: &'static str, digits:
     }
 }
 
-/// All that a benchmark has to tell.
+/// All results of a benchmark.
 #[derive(Debug, Serialize)]
 pub(crate) struct Results {
     benchmark: &'static str,
     title: String,
-    /// It was computed, and not measured.
+    /// Computed by a model instead of measured.
     is_simulated: bool,
     command: String,
     machine: Machine,
@@ -194,7 +194,7 @@ pub(crate) struct Results {
     summary: Vec<Summary>,
     checks: Vec<Check>,
     published: Vec<Published>,
-    /// What servers have counted themselves, over all their runs.
+    /// Counters of the servers, over all their runs.
     counters: Vec<serde_json::Value>,
     notes: Vec<String>,
     samples: Vec<Sample>,
@@ -205,7 +205,7 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Nothing yet. `benchmark` is what its files are called.
+    /// Returns empty results. `benchmark` is the base name of their files.
     pub(crate) fn new(
         benchmark: &'static str,
         title: impl Into<String>,
@@ -229,7 +229,7 @@ impl Results {
         })
     }
 
-    /// The same, but of what is computed by a model.
+    /// Returns empty results of a model.
     pub(crate) fn simulated(
         benchmark: &'static str,
         title: impl std::fmt::Display,
@@ -256,7 +256,7 @@ impl Results {
         self.push(part, series.into(), conditions, Ok(measures));
     }
 
-    /// Adds a run that has failed, and why: tables say so in its row.
+    /// Adds a failed run with its reason, which tables show in its row.
     pub(crate) fn fail(
         &mut self,
         part: &'static str,
@@ -299,7 +299,7 @@ impl Results {
         selection.failure().is_some()
     }
 
-    /// Adds what a server has counted.
+    /// Adds a server's counters.
     pub(crate) fn count(&mut self, counters: serde_json::Value) {
         self.counters.push(counters);
     }
@@ -317,7 +317,7 @@ impl Results {
         self.plots.push(plot);
     }
 
-    /// Says what is expected of a value; a value that is no number was not measured.
+    /// Adds a bound for a value; a value that is no number was not measured.
     pub(crate) fn check(&mut self, what: impl Into<String>, value: f64, bound: Bound) {
         let value = value.is_finite().then_some(value);
         self.checks.push(Check {
@@ -328,7 +328,7 @@ impl Results {
         });
     }
 
-    /// True if all that is expected of values is so.
+    /// Returns true if all values keep their bounds.
     pub(crate) fn is_kept(&self) -> bool {
         self.checks.iter().all(|check| check.met)
     }
@@ -337,17 +337,17 @@ impl Results {
         self.published.extend_from_slice(published);
     }
 
-    /// Adds what a reader must know, a sentence or more.
+    /// Adds a note for the reader, of one or more sentences.
     pub(crate) fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 
-    /// Whether anything was measured of a part.
+    /// Reports whether a part has any sample.
     pub(crate) fn has(&self, part: &str) -> bool {
         self.samples.iter().any(|sample| sample.part == part)
     }
 
-    /// The samples of a series.
+    /// Returns the samples of a series.
     pub(crate) fn of(&self, part: &'static str, series: &str) -> Selection<'_> {
         let samples = self.samples.iter();
         let samples = samples.filter(|sample| sample.part == part && sample.series == series);
@@ -356,7 +356,7 @@ impl Results {
         }
     }
 
-    /// The samples of a series under one condition.
+    /// Returns the samples of a series under one condition.
     pub(crate) fn at(
         &self,
         part: &'static str,
@@ -367,8 +367,8 @@ impl Results {
         self.under(part, series, &[(condition, value)])
     }
 
-    /// The median of a measure of one series, as a multiple of that of another; no number unless
-    /// both were measured.
+    /// Returns the median of a measure of one series, as a multiple of the median of another; NaN
+    /// unless both were measured.
     pub(crate) fn ratio(
         &self,
         part: &'static str,
@@ -378,7 +378,7 @@ impl Results {
         self.of(part, own).median(measure) / self.of(part, other).median(other_measure)
     }
 
-    /// The samples of a series under several conditions.
+    /// Returns the samples of a series under several conditions.
     pub(crate) fn under(
         &self,
         part: &'static str,
@@ -393,8 +393,8 @@ impl Results {
         selection
     }
 
-    /// The groups of samples of a part that differ in nothing but the round, in the order in which
-    /// they came.
+    /// Returns the groups of samples of a part that differ only in the round, in the order of their
+    /// first samples.
     fn groups(&self, part: Option<&'static str>) -> Vec<Selection<'_>> {
         let mut groups: Vec<Selection<'_>> = Vec::new();
         for sample in &self.samples {
@@ -435,7 +435,7 @@ impl Results {
         self.summary = summaries.collect();
     }
 
-    /// Prints tables, and writes all of it to a directory, which is made if it is not there.
+    /// Prints tables, and writes all results to a directory, which is made if it does not exist.
     pub(crate) fn publish(mut self, directory: &Path) -> Result<()> {
         self.tell_counts();
         self.sum_up();
@@ -456,7 +456,7 @@ pub(crate) struct Selection<'a> {
 }
 
 impl Selection<'_> {
-    /// Why one of the runs has failed, if any has.
+    /// Returns the reason of a failed run, if any failed.
     fn failure(&self) -> Option<&str> {
         self.samples
             .iter()
@@ -469,7 +469,7 @@ impl Selection<'_> {
             == (sample.part, &sample.series, &sample.conditions)
     }
 
-    /// Median and extremes of a measure; no numbers if none has it.
+    /// Returns median and extremes of a measure; NaN if no sample has it.
     pub(crate) fn spread(&self, measure: &str) -> Spread {
         let values = self.samples.iter();
         Spread::of(values.filter_map(|sample| sample.measures.get(measure).copied()))

@@ -1,4 +1,4 @@
-//! One run: load on a server, and what that cost.
+//! One run: load on a server, and its cost.
 
 use std::fmt::{Display, Formatter};
 use std::io::{BufRead, BufReader, Lines, Read};
@@ -21,14 +21,14 @@ use crate::measure::perf::CallCounter;
 use crate::measure::results::Measures;
 use crate::measure::rounds::Rounds;
 
-/// A server, and the processes that it consists of.
+/// A server and its processes.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     pub(crate) name: &'static str,
-    /// Where it answers; connections are dealt out to several addresses in turn.
+    /// Addresses that accept connections, distributed over them in turn.
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) processes: Vec<(&'static str, Pid)>,
-    /// It speaks TLS, and this is its certificate.
+    /// Certificate of a server that speaks TLS.
     pub(crate) certificate: Option<PathBuf>,
 }
 
@@ -47,20 +47,20 @@ impl Server {
     }
 }
 
-/// Adds what some processes cost together, by this unit; 0 if none was there.
+/// Adds the sum of some processes' costs, by this unit; 0 if none was measured.
 pub(crate) fn add_sum(measures: &mut Measures, unit: &str, sum: &str, parts: &[&str]) {
     let of = |part: &&str| measures.get(&format!("{unit}.{part}")).copied();
     let value = parts.iter().filter_map(of).sum();
     measures.insert(format!("{unit}.{sum}"), value);
 }
 
-/// What one process did in a run.
+/// Cost of one process in a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ProcessCost {
     pub(crate) name: &'static str,
-    /// CPU time, user and system, as the scheduler has counted it.
+    /// CPU time, user and system, as accounted by the scheduler.
     pub(crate) cpu_ns: u64,
-    /// Of that, time in user mode.
+    /// User mode's part of the CPU time.
     pub(crate) user_ns: u64,
     pub(crate) voluntary_switches: u64,
     pub(crate) involuntary_switches: u64,
@@ -68,16 +68,16 @@ pub(crate) struct ProcessCost {
     pub(crate) system_calls: Option<u64>,
     /// Resident at the end of the run.
     pub(crate) resident_bytes: u64,
-    /// Memory at the end of the run, without the block cache; what is shared with other processes
-    /// is divided among them.
+    /// Memory at the end of the run, without the block cache; shared memory is divided among its
+    /// processes.
     pub(crate) memory_bytes: u64,
-    /// What the block cache took then. A server without one has the kernel keep its files, in
-    /// memory that is no process's.
+    /// Size of the block cache at the end of the run. Without one, the kernel keeps the server's
+    /// files, in memory that belongs to no process.
     pub(crate) cache_bytes: u64,
 }
 
-/// What all processes of a server, all of the machine, and the load generator are called: no
-/// process of a server is.
+/// Names of the sums over a server's processes, of the machine, and of the load generator: no
+/// process of a server has one of these names.
 pub(crate) const ALL_NAMES: [&str; 3] = ["server", "machine", "client"];
 
 /// A run.
@@ -94,14 +94,14 @@ impl Run {
         8.0 * self.load.body_bytes as f64 / self.load.elapsed_ns as f64
     }
 
-    /// The part of the bytes served that came from a disk within the run; more than one if some
-    /// were read twice.
+    /// Returns the part of the bytes served that came from a disk within the run; more than one if
+    /// some were read twice.
     pub(crate) fn device_share(&self) -> f64 {
         self.cost.device_read_bytes as f64 / self.load.body_bytes as f64
     }
 
-    /// All that can be told of it. What has a process's name behind a dot is of that process;
-    /// `server` are all of them together, `machine` is whatever ran: servers, client, kernel.
+    /// Returns all measures. A process's measures end with a dot and its name; `server` is the sum
+    /// of its processes, `machine` everything that ran: servers, client, kernel.
     pub(crate) fn measures(&self) -> Measures {
         let load = &self.load;
         let mut measures = Measures::new();
@@ -111,7 +111,7 @@ impl Run {
         tell("gbit_per_s".into(), self.gbit_per_s());
         let elapsed_s = load.elapsed_ns as f64 / 1e9;
         tell("requests_per_s".into(), load.responses as f64 / elapsed_s);
-        // Where no response was complete there is no time to tell.
+        // Without a complete response there are no times.
         let times = [
             ("first_byte_us", &load.first_byte),
             ("response_us", &load.response),
@@ -195,16 +195,15 @@ impl Display for Run {
     }
 }
 
-/// Runs the load generator against a server, and reads what that costs within its measured span.
+/// Runs the load generator against a server, and measures the cost within its measured span.
 pub(crate) fn run(server: &Server, load: &Settings) -> Result<Run> {
     measured(server, load, false)
 }
 
-/// Long enough for that.
+/// Length of a warm-up, in seconds: enough to fill caches and open windows.
 pub(crate) const WARM_UP_SECONDS: f64 = 1.0;
 
-/// Has caches warm up and windows open, and sees that the way is clear, where there is time for
-/// that.
+/// Fills caches and opens windows, and verifies that the server answers; quick runs skip it.
 pub(crate) fn warm_up(rounds: &Rounds, server: &Server, load: Settings) -> Result<()> {
     if rounds.is_quick() {
         return Ok(());
@@ -219,8 +218,8 @@ pub(crate) fn warm_up(rounds: &Rounds, server: &Server, load: Settings) -> Resul
     .map(drop)
 }
 
-/// The same, and counts system calls, which makes them dearer. Nothing is counted where that is not
-/// allowed.
+/// Runs it with system calls counted, which makes them slower. Nothing is counted where that is not
+/// permitted.
 pub(crate) fn run_counting(server: &Server, load: &Settings) -> Result<Run> {
     measured(server, load, true)
 }
@@ -230,7 +229,7 @@ fn measured(server: &Server, load: &Settings, count_calls: bool) -> Result<Run> 
 }
 
 /// Runs this program as a load generator with these arguments against a server; counts system calls
-/// if that is wanted.
+/// on request.
 pub(crate) fn run_generator(
     server: &Server,
     arguments: Vec<String>,
@@ -250,15 +249,15 @@ pub(crate) fn run_generator(
     })
 }
 
-/// What a load has cost, within its measured span.
+/// Cost of a load, within its measured span.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) processes: Vec<ProcessCost>,
-    /// CPU time of the whole machine: servers, client, kernel, and whatever else ran.
+    /// CPU time of the whole machine: servers, client, kernel, and everything else.
     pub(crate) machine_ns: u64,
     /// CPU time of the load generator.
     pub(crate) client_ns: u64,
-    /// Of the machine's, time in interrupts.
+    /// Interrupts' part of the machine's CPU time.
     pub(crate) interrupt_ns: u64,
     /// Bytes that the machine has read from its disks.
     pub(crate) device_read_bytes: u64,
@@ -270,7 +269,7 @@ impl Cost {
         self.processes.iter().map(|process| process.cpu_ns).sum()
     }
 
-    /// The processes, those of the same name added up, and all of them as `server`.
+    /// Returns the processes, those of the same name added up, and the sum of all as `server`.
     fn all_and_each(&self) -> Vec<ProcessCost> {
         let mut sums: Vec<ProcessCost> = Vec::new();
         let is_free = |process: &ProcessCost| !ALL_NAMES.contains(&process.name);
@@ -308,14 +307,14 @@ impl ProcessCost {
 
 /// This program as a load generator, within its measured span.
 pub(crate) struct Generator {
-    /// Whom the load is on.
+    /// Name of the loaded server.
     server: &'static str,
     process: Process,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Generator {
-    /// Starts it with these arguments, and waits until its measured span begins.
+    /// Starts the generator with these arguments, and waits until its measured span begins.
     pub(crate) fn start(server: &'static str, arguments: Vec<String>) -> Result<Generator> {
         let own = std::env::current_exe().context(|| "finding this program".into())?;
         let mut command = Command::new(own);
@@ -339,13 +338,13 @@ impl Generator {
         }
     }
 
-    /// What it says when its span is over. Its connections stay until [`Generator::end`].
+    /// Waits for the outcome at the end of the span. The connections stay until [`Generator::end`].
     pub(crate) fn outcome<O: DeserializeOwned>(&mut self) -> Result<O> {
         let outcome = self.next_line()?;
         serde_json::from_str(&outcome).context(|| format!("the load generator printed {outcome:?}"))
     }
 
-    /// Ends it.
+    /// Ends the generator.
     pub(crate) fn end(mut self) -> Result<()> {
         drop(self.process.child().stdin.take());
         self.process.wait(Duration::from_secs(10)).map(drop)
@@ -364,18 +363,18 @@ impl Generator {
         }
     }
 
-    /// What a generator that has ended has written to standard error, where it says why.
+    /// Returns the standard error of a generator that has ended, which has the reason.
     fn complaint(&mut self) -> String {
         let mut complaint = String::new();
         if let Some(mut stderr) = self.process.child().stderr.take() {
-            // What cannot be read is left out.
+            // An unreadable message is omitted.
             let _ = stderr.read_to_string(&mut complaint);
         }
         complaint
     }
 }
 
-/// Runs this program as a load generator with these arguments; what it says, and what that costs
+/// Runs this program as a load generator with these arguments; returns its outcome and the cost to
 /// the server.
 pub(crate) fn generate<O: DeserializeOwned>(
     server: &Server,
@@ -406,7 +405,7 @@ pub(crate) fn generate<O: DeserializeOwned>(
     let costs = costs.map(|((&(name, _), system_calls), (before, after))| {
         let (earlier, later) = (before.schedule, after.schedule);
         let cpu_ns = after.cpu_ns - before.cpu_ns;
-        // The scheduler knows how long it was, the clock's ticks in which mode.
+        // The scheduler accounts the exact time, the clock's ticks its mode.
         let [user, system] = [
             later.user_ns.saturating_sub(earlier.user_ns),
             later.system_ns.saturating_sub(earlier.system_ns),
@@ -416,7 +415,7 @@ pub(crate) fn generate<O: DeserializeOwned>(
             name,
             cpu_ns,
             user_ns: (cpu_ns as f64 * user_share) as u64,
-            // Threads that have ended take theirs along.
+            // Ended threads take their counts with them.
             voluntary_switches: later
                 .voluntary_switches
                 .saturating_sub(earlier.voluntary_switches),

@@ -1,4 +1,4 @@
-//! What the tables of all benchmarks have in common: medians with their spread, and verdicts.
+//! Common parts of all tables: medians with their spread, and verdicts.
 
 use serde::Serialize;
 
@@ -28,7 +28,7 @@ impl Spread {
         }
     }
 
-    /// As a table shows it: median (least–most), one value if they are all the same, or nothing.
+    /// Returns the table cell: median (least–most), one value if all are the same, or nothing.
     pub(crate) fn cell(&self, digits: usize) -> String {
         if self.median.is_nan() {
             return String::new();
@@ -43,12 +43,12 @@ impl Spread {
     }
 }
 
-/// Whether a promise is kept.
+/// Returns the verdict on a promise.
 pub(crate) fn verdict(met: bool) -> &'static str {
     if met { "met" } else { "NOT MET" }
 }
 
-/// Which conditions have a column: name and heading.
+/// Conditions that have a column: name and heading.
 pub(crate) type Conditions = &'static [(&'static str, &'static str)];
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! The columns about servers that tables of several benchmarks have.
+//! Columns about servers for the tables of several benchmarks.
 
 use crate::measure::results::{Column, Results, Table, column};
 use crate::measure::spread::Conditions;
 
-/// What a run is about: throughput, and what each process, the server and the machine cost.
+/// Cost columns: throughput, and the cost of each process, the server and the machine.
 pub(crate) const COST: [Column; 6] = [
     column("gbit_per_s", "Gbit/s", 2),
     column("requests_per_s", "requests/s", 0),
@@ -13,7 +13,7 @@ pub(crate) const COST: [Column; 6] = [
     column("busy_cores.server", "server's cores busy", 2),
 ];
 
-/// How long requests took.
+/// Latency of requests.
 const LATENCY: [Column; 6] = [
     column("first_byte_us.p50", "first byte p50, µs", 0),
     column("first_byte_us.p90", "p90", 0),
@@ -23,7 +23,7 @@ const LATENCY: [Column; 6] = [
     column("response_us.p99", "p99", 0),
 ];
 
-/// How the processes ran.
+/// Mode of execution of the processes.
 const PROCESSES: [Column; 5] = [
     column("user_s_per_gb.*", "user CPU s/GB", 4),
     column("system_s_per_gb.*", "system CPU s/GB", 4),

@@ -1,9 +1,9 @@
-//! What the split's two corrections are good for: figure 10 of IO-TCP (Kim et al., NSDI 2023).
+//! Effect of the split's two corrections: figure 10 of IO-TCP (Kim et al., NSDI 2023).
 //!
 //! The disk is slow: each read takes 1 to 5 ms longer. The link loses nothing, so that every
-//! retransmission timeout is a mistake. Figure 10a counts these with and without the echo, over
-//! numbers of connections; figure 10b compares the round-trip times that TCP timestamps tell with
-//! and without their correction.
+//! retransmission timeout is spurious. Figure 10a counts these with and without the echo, over
+//! numbers of connections; figure 10b compares the round-trip times from TCP timestamps with and
+//! without their correction.
 
 use serde::{Deserialize, Serialize};
 use testbed::{Context, Failure, Result};
@@ -99,7 +99,7 @@ const TIMESTAMP_VARIANTS: [Variant; 2] = [
     },
 ];
 
-/// What is measured of each part.
+/// Returns the variants measured for each part.
 fn parts(rounds: &Rounds) -> [(&'static str, &'static [Variant]); 2] {
     // With the least RTO that is usual, this disk makes no difference.
     let first = if rounds.is_quick() { 3 } else { 0 };
@@ -138,7 +138,7 @@ struct NicCounted {
     refused: u64,
 }
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let rounds = &settings.rounds;
     let mut plan = Plan::new();
@@ -198,8 +198,8 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     }
 }
 
-/// Length of the run that must see no timeout. What is promised holds for ten seconds, whatever the
-/// others take.
+/// Length of the run that must see no timeout, in seconds. The promise is for ten seconds,
+/// independent of the length of the other runs.
 fn promise_seconds(rounds: &Rounds) -> f64 {
     if rounds.is_quick() {
         QUICK_PROMISE_SECONDS

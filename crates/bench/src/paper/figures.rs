@@ -33,7 +33,7 @@ pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// Points on the x axis [default: those of the paper, or one or two of them for quick runs]
+    /// Points on the x axis [default: those of the paper, or one or two for quick runs]
     #[arg(long, value_delimiter = ',')]
     points: Vec<u64>,
     /// Connections, unless they are the x axis [default: 1600 as in the paper, or 64 for quick
@@ -57,7 +57,7 @@ enum Axis {
 /// How a figure is measured.
 struct Figure {
     name: Name,
-    /// What its files are called, and its further plots: of cost, and over sizes.
+    /// Base name of its files, and of its further plots: of cost, and over sizes.
     file: &'static str,
     further: (&'static str, &'static str),
     title: &'static str,
@@ -71,7 +71,7 @@ struct Figure {
     plain: bool,
     tls: bool,
     published: &'static [Published],
-    /// What is different from the paper, beside the machine.
+    /// Differences from the paper, beside the machine.
     note: &'static str,
 }
 
@@ -79,7 +79,7 @@ const ALL: &[&str] = &[SPLITWAY, NGINX, LIGHTTPD];
 
 const RATE: (&str, &str) = ("gbit_per_s", "Gbit/s");
 
-/// Connections between which the paper tells what is lost.
+/// Numbers of connections between which the paper states a loss.
 const FIGURE_9_ENDS: [f64; 2] = [1000.0, 4000.0];
 
 const FIGURES: [Figure; 8] = [
@@ -245,11 +245,11 @@ impl Axis {
 const PART: &str = "files";
 const OVER_SIZES: &str = "over sizes";
 
-/// So many bytes of files, in at most so many of them: more than the caches of a core have.
+/// Total size of the files, more than the caches of a core hold, and the limit of their number.
 const SITE_BYTES: u64 = 100_000_000;
 const FILES_MAX: u64 = 2000;
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(name: Name, settings: &Settings) -> Plan {
     let figure = Figure::of(name);
     let mut plan = Plan::new();
@@ -272,14 +272,14 @@ pub(crate) fn plan(name: Name, settings: &Settings) -> Plan {
     plan
 }
 
-/// A place on the x axis, and what it is measured with.
+/// A place on the x axis, and its setup.
 #[derive(Clone, Debug, PartialEq)]
 struct Point {
     x: u64,
     scene: Scene,
 }
 
-/// What a point is measured with.
+/// Setup of the measurement at a point.
 #[derive(Clone, Debug, PartialEq)]
 struct Scene {
     file_bytes: u64,
@@ -368,13 +368,13 @@ impl Figure {
         figure.expect("each has a row")
     }
 
-    /// What is measured on this machine.
+    /// Returns the points that this machine can measure.
     fn points_of(&self, settings: &Settings) -> Vec<Point> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         self.points_with(settings, cores as u64)
     }
 
-    /// The same on a machine with so many cores.
+    /// Returns the points for a machine with this number of cores.
     fn points_with(&self, settings: &Settings, cores: u64) -> Vec<Point> {
         let is_quick = settings.rounds.is_quick();
         let points = match (settings.points.as_slice(), is_quick) {
@@ -385,7 +385,7 @@ impl Figure {
         let is_over_cores = self.axis == Axis::Cores;
         let is_there = |x: &u64| !is_over_cores || *x <= cores;
         let of = |x: u64| {
-            // Where the client has no core of its own, other sizes tell nothing more.
+            // The client shares a core: other sizes add no information.
             let is_shared = is_over_cores && x == cores;
             let sizes = match (self.sizes, is_quick || is_shared) {
                 ([], _) => vec![x],
@@ -445,7 +445,7 @@ impl Figure {
         }
     }
 
-    /// Who takes turns, and what they are called.
+    /// Returns the servers that take turns, with their names in the results.
     fn contenders(&self, server_set: &ServerSet) -> Result<Vec<(String, Server)>> {
         let mut contenders = Vec::new();
         let mut add = |servers: [Server; 3], suffix: &str| {

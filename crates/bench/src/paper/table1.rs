@@ -44,7 +44,7 @@ impl Settings {
 const FILE_BYTES: u64 = 1_000_000;
 const SECONDS_MAX: f64 = 10.0;
 
-/// `perf` takes so many times as long to say what it has seen.
+/// Time that `perf` takes for its report, as a multiple of the sampling time.
 const PERF: f64 = 2.0;
 
 /// Functions that are shown by name, of each process.
@@ -54,7 +54,7 @@ const TOP: usize = 8;
 const PROFILE: &str = "groups";
 const FUNCTIONS: &str = "functions";
 
-/// What the paper tells apart.
+/// Groups of functions that the paper distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
     Read,
@@ -65,12 +65,12 @@ enum Group {
     Control,
 }
 
-/// Beginnings of names of functions, by group. What belongs to none is the control plane: TCP,
+/// Prefixes of function names, by group. Functions of no group belong to the control plane: TCP,
 /// HTTP, waiting for work.
 const GROUPS: [(Group, &[&str]); 6] = [
     (
         Group::Control,
-        // Packets that come in, on top of whatever they interrupt.
+        // Packet reception, on top of the interrupted work.
         &[
             "net_rx_action",
             "__napi_poll",
@@ -260,7 +260,7 @@ impl Group {
     }
 }
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let files = settings.files();
     let mut plan = Plan::new();
@@ -281,7 +281,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let rounds = &settings.rounds;
     let workspace = Workspace::prepare(settings.files(), FILE_BYTES)?;
     let files = open_all(&workspace.site, workspace.files())?;
-    // All that it has read before is not to be in its cache.
+    // Its cache must not hold everything that it has read before.
     let wanted = Wanted {
         splitway: vec![QUICK_CACHE.into()],
         ..Wanted::default()
@@ -322,7 +322,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     results.publish(rounds.output(&workspace.output))
 }
 
-/// Adds what a process was found doing, which took so much CPU time per gigabyte.
+/// Adds a process's samples to the results; `cpu_s_per_gb` is its CPU time per gigabyte.
 fn tell(results: &mut Results, who: &str, stacks: &[Stack], cpu_s_per_gb: f64) {
     let share = |count: usize| {
         let part = count as f64 / stacks.len().max(1) as f64;

@@ -47,7 +47,7 @@ const BOTH: &str = "lighttpd on each of two cores";
 const SPLIT: &str = "Splitway, host and NIC process on a core each";
 const TOGETHER: &str = "Splitway, both on one core";
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let mut plan = Plan::new();
     plan.files(FILES, FILE_BYTES);

@@ -1,8 +1,8 @@
-//! Which cores servers have.
+//! Cores of the servers.
 
 use crate::CLIENT_CORE;
 
-/// So many cores for servers, as `taskset` has them: all but the client's, unless it takes all.
+/// Returns `count` cores for servers, for `taskset`: all but the client's, unless all are needed.
 pub(crate) fn server_cores(count: usize) -> String {
     server_cores_of(
         count,

@@ -14,11 +14,11 @@ use testbed::{Context, Result, wait};
 
 use crate::suites::tls::identity::Identity;
 
-/// Where it serves with `sendfile`, and where over TLS. The next ones up are those of a second one.
+/// Ports with `sendfile`, and over TLS. The next ones up belong to a second lighttpd.
 const PORT: u16 = 8080;
 const TLS_PORT: u16 = 8443;
 
-/// Half of them may be connections: more than any comparison has.
+/// Descriptor limit; connections may use half, more than any comparison opens.
 const DESCRIPTORS_MAX: usize = 16384;
 
 /// A running lighttpd.
@@ -30,16 +30,16 @@ pub(crate) struct Lighttpd {
     workers: usize,
 }
 
-/// Where a lighttpd runs.
+/// Place of a lighttpd.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
-    /// A process in whose network namespace it is, and the address there.
+    /// A process in its network namespace, and its address there.
     pub(crate) network: (Pid, Ipv4Addr),
-    /// Cores, as `taskset` has them.
+    /// Cores, for `taskset`.
     pub(crate) cores: &'a str,
-    /// Processes that serve.
+    /// Number of worker processes.
     pub(crate) workers: usize,
-    /// Different for each that is there at the same time, from 0.
+    /// Number of this instance, from 0, different among those that run at the same time.
     pub(crate) number: u16,
 }
 
@@ -77,17 +77,17 @@ impl Lighttpd {
         Ok(lighttpd)
     }
 
-    /// Where it serves with `sendfile`.
+    /// Returns the address that serves with `sendfile`.
     pub(crate) fn address(&self) -> SocketAddr {
         (self.address, PORT + self.number).into()
     }
 
-    /// Where it speaks TLS, if it does.
+    /// Returns the TLS address, if it speaks TLS.
     pub(crate) fn tls_address(&self) -> SocketAddr {
         (self.address, TLS_PORT + self.number).into()
     }
 
-    /// The processes that serve: with one, what started it has become it.
+    /// Returns the worker processes. With one worker, the started process is itself the worker.
     pub(crate) fn workers(&self) -> Result<Vec<Pid>> {
         let parent = self.process.pid();
         if self.workers == 1 {

@@ -1,4 +1,4 @@
-//! veth pairs: what they let through, and on which core the kernel does their receive work.
+//! veth pairs: their sizes, and the core that does the kernel's receive work.
 
 use std::fmt::{Display, Formatter};
 use std::fs::File;
@@ -14,21 +14,21 @@ use testbed::namespace::within;
 use testbed::process::{run, tool};
 use testbed::{Context, Failure, Result};
 
-/// A device, and the process in whose network namespace it is; this process if `None`.
+/// A device, and a process in its network namespace; this process if `None`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Device<'a> {
     pub(crate) namespace: Option<Pid>,
     pub(crate) name: &'a str,
 }
 
-/// What a device lets through, in bytes; 0 where the kernel does not say.
+/// Size limits of a device, in bytes; 0 if the kernel does not report one.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Sizes {
     mtu: u32,
-    /// Longest superpackets out, and in, over IPv6 and what else there is.
+    /// Longest superpackets out, and in, over IPv6 and other protocols than IPv4.
     gso_max_size: u32,
     gro_max_size: u32,
-    /// The same over IPv4.
+    /// Longest superpackets over IPv4.
     gso_ipv4_max_size: u32,
     gro_ipv4_max_size: u32,
 }
@@ -43,7 +43,7 @@ impl Display for Sizes {
     }
 }
 
-/// What a device lets through.
+/// Reads the size limits of a device.
 pub(crate) fn sizes(device: Device<'_>) -> Result<Sizes> {
     let mut sizes = Sizes::default();
     for attribute in link(device)?.attributes {
@@ -80,7 +80,7 @@ pub(crate) fn copy_sizes(from: Device<'_>, to: Device<'_>) -> Result<()> {
     request(to, RouteNetlinkMessage::SetLink, sizes).map(drop)
 }
 
-/// One rtnetlink request about a device; the link that is answered, if any.
+/// Sends one rtnetlink request about a device, and returns the link in the answer, if any.
 fn request(
     device: Device<'_>,
     kind: impl FnOnce(LinkMessage) -> RouteNetlinkMessage + Send,
@@ -102,7 +102,7 @@ fn request(
     message.finalize();
     let mut bytes = vec![0; message.buffer_len()];
     message.serialize(&mut bytes);
-    // A thread of its own, for it stays in the namespace that it enters.
+    // In a thread of its own, which stays in the namespace that it enters.
     let answer = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             if let Some(process) = device.namespace {
@@ -125,12 +125,11 @@ fn request(
     }
 }
 
-/// Has the kernel receive what comes in through a device on the given core (Receive Packet
-/// Steering).
+/// Makes the kernel process packets from a device on the given core (Receive Packet Steering).
 ///
 /// On a veth pair the receiver's protocol work is done in the sender's context, and charged to it,
-/// unless it is steered away. Only who has privileges over the machine may do so: others leave it
-/// where it is.
+/// unless it is steered away. Steering needs privileges over the machine: without them, it is
+/// skipped.
 pub(crate) fn steer(device: Device<'_>, core: usize) -> Result<()> {
     if !crate::is_privileged() {
         return Ok(());

@@ -17,13 +17,12 @@ use crate::servers::link::Device;
 use crate::servers::peer_network::{PeerNetwork, SERVER};
 use crate::suites::tls::identity::Identity;
 
-/// Where nginx serves with `sendfile`, where past the page cache with threads that read, and where
-/// over TLS.
+/// Ports with `sendfile`, with reads past the page cache in threads, and with TLS.
 const SENDFILE_PORT: u16 = 80;
 const DIRECT_PORT: u16 = 81;
 const TLS_PORT: u16 = 443;
 
-/// More than any comparison has.
+/// Connection limit, above the need of any comparison.
 const CONNECTIONS_MAX: usize = 16384;
 
 /// A running nginx.
@@ -35,10 +34,10 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// Serves `root`, with a worker for each of so many cores; `prefix` is an empty directory for
-    /// what nginx wants to write. The two ends of its link, the client's and the server's, are made
-    /// like those of `model`. The kernel receives the client's packets on the server's core if
-    /// `steer_requests` says so. With an identity it speaks TLS as well.
+    /// Serves `root`, with a worker on each of `cores` cores; `prefix` is an empty directory for
+    /// nginx's own files. The two ends of its link, the client's and the server's, are made like
+    /// those of `model`. With `steer_requests`, the kernel receives the client's packets on the
+    /// server's core. With an identity, nginx also speaks TLS.
     pub(crate) fn start(
         root: &Path,
         prefix: &Path,
@@ -55,33 +54,32 @@ impl Nginx {
         })
     }
 
-    /// Where it answers, and serves with `sendfile`.
+    /// Returns the address that serves with `sendfile`.
     pub(crate) fn address(&self) -> SocketAddr {
         (SERVER, SENDFILE_PORT).into()
     }
 
-    /// Where it reads past the page cache, in threads (`aio threads`, `directio`).
+    /// Returns the address that reads past the page cache, in threads (`aio threads`, `directio`).
     pub(crate) fn direct_address(&self) -> SocketAddr {
         (SERVER, DIRECT_PORT).into()
     }
 
-    /// Where it speaks TLS, if it does.
+    /// Returns the TLS address, if nginx speaks TLS.
     pub(crate) fn tls_address(&self) -> SocketAddr {
         (SERVER, TLS_PORT).into()
     }
 
-    /// A process in its network, for others to serve from there, at the same address.
+    /// Returns a process in its network, so that others can serve from there, at the same address.
     pub(crate) fn network(&self) -> (Pid, Ipv4Addr) {
         (self.network.holder(), SERVER)
     }
 
-    /// Its parent process.
+    /// Returns its master process.
     pub(crate) fn master(&self) -> Pid {
         self.master.pid()
     }
 
-    /// Its worker processes. Connections are answered by the listening socket, which is there
-    /// before they are.
+    /// Returns its worker processes. The listening socket accepts connections before these exist.
     pub(crate) fn workers(&self) -> Result<Vec<Pid>> {
         let master = self.master.pid();
         wait::until(
@@ -153,7 +151,7 @@ fn configuration_for(
     configuration(prefix, workers, &servers)
 }
 
-/// A configuration with these servers, as text; `prefix` is a directory for what nginx writes.
+/// Returns a configuration with these servers; `prefix` is a directory for nginx's own files.
 pub(crate) fn configuration(prefix: &Path, workers: usize, servers: &str) -> String {
     let prefix = prefix.display();
     format!(
@@ -180,7 +178,7 @@ http {{
     )
 }
 
-/// TLS 1.3; all else is nginx's own choice: session tickets, records of 16 KiB.
+/// Returns a TLS 1.3 server; all else is nginx's default: session tickets, records of 16 KiB.
 fn tls_server(address: Ipv4Addr, root: &Path, identity: &Identity) -> String {
     let Identity { certificate, key } = identity;
     let (root, certificate, key) = (root.display(), certificate.display(), key.display());

@@ -24,8 +24,9 @@ pub(crate) struct PeerNetwork {
 }
 
 impl PeerNetwork {
-    /// The two ends of the link, the client's and the servers', are made like those of `model`. The
-    /// kernel receives the client's packets on the servers' core if `steer_requests` says so.
+    /// Creates the network and its link, whose ends, the client's and the servers', are made like
+    /// those of `model`. With `steer_requests`, the kernel receives the client's packets on the
+    /// servers' core.
     pub(crate) fn new(model: [Device<'_>; 2], steer_requests: bool) -> Result<PeerNetwork> {
         let network = Network::new()?;
         let holder = network.holder();
@@ -59,7 +60,7 @@ impl PeerNetwork {
         Ok(PeerNetwork { network })
     }
 
-    /// The process that holds it.
+    /// Returns the process that holds the namespace.
     pub(crate) fn holder(&self) -> Pid {
         self.network.holder()
     }
@@ -67,8 +68,7 @@ impl PeerNetwork {
 
 impl Drop for PeerNetwork {
     fn drop(&mut self) {
-        // The namespace goes with its last process, a moment later; the link's name may be wanted
-        // before.
+        // The namespace ends shortly after its last process; the link's name may be needed before.
         let _ = run(&mut tool(&format!("ip link delete {DEVICE}")));
     }
 }

@@ -1,4 +1,4 @@
-//! Where it is measured: files, and servers behind links of the same make, started, named and
+//! The place of a measurement: files, and servers behind links of the same make, started, named and
 //! ended.
 
 use std::ffi::OsStr;
@@ -31,14 +31,14 @@ pub(crate) const SPLITWAY: &str = "splitway";
 pub(crate) const NGINX: &str = "nginx";
 pub(crate) const LIGHTTPD: &str = "lighttpd";
 
-/// What the kernel calls the process to which programs attach.
+/// Process name, in the kernel, of the process to which programs attach.
 const BROKER: &str = "splitway-broker";
 
-/// Where Splitway speaks TLS.
+/// Ports of Splitway, without and with TLS.
 const PORT: u16 = 80;
 const TLS_PORT: u16 = 443;
 
-/// What every measurement needs: the program, files to serve, and a place for the results.
+/// Base of every measurement: the program, files to serve, and a directory for the results.
 pub(crate) struct Workspace {
     pub(crate) splitway: PathBuf,
     pub(crate) output: PathBuf,
@@ -49,7 +49,7 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Makes so many files of this size.
+    /// Creates `files` files of `file_bytes` bytes.
     pub(crate) fn prepare(files: usize, file_bytes: u64) -> Result<Workspace> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         if cores < 2 {
@@ -92,7 +92,7 @@ impl Workspace {
         self.file_bytes
     }
 
-    /// A load on these files.
+    /// Returns a load on these files.
     pub(crate) fn load(&self, server: &Server, connections: usize, seconds: f64) -> load::Settings {
         load::Settings {
             server: server.addresses.clone(),
@@ -109,16 +109,16 @@ impl Workspace {
     }
 }
 
-/// How servers are run.
+/// Options of the servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     /// Further arguments for `splitway serve`.
     pub(crate) splitway: Vec<String>,
-    /// Over TLS as well.
+    /// TLS as well.
     pub(crate) tls: bool,
     /// The kernel receives the clients' packets on the servers' core.
     pub(crate) steer_requests: bool,
-    /// Cores of the servers; each has a worker for each of them.
+    /// Cores of each server, with a worker on each core.
     pub(crate) cores: usize,
 }
 
@@ -152,7 +152,7 @@ impl ServerSet {
         }
         if let Some(Identity { certificate, key }) = &identity {
             arguments.push(format!("--tls-listen={TLS_PORT}"));
-            // Not by itself beside TLS.
+            // With TLS, the plain port is not the default.
             arguments.push(format!("--listen={PORT}"));
             arguments.push(format!("--tls-cert={}", certificate.display()));
             arguments.push(format!("--tls-key={}", key.display()));
@@ -183,7 +183,8 @@ impl ServerSet {
         })
     }
 
-    /// The same, where programs may attach to Splitway; returns the path of its broker's socket.
+    /// Starts the servers with a broker, to which programs may attach; returns the path of its
+    /// socket.
     pub(crate) fn start_with_broker(
         workspace: &Workspace,
         splitway: &[String],
@@ -201,7 +202,7 @@ impl ServerSet {
         Ok((ServerSet::start(workspace, &wanted)?, broker))
     }
 
-    /// Splitway, nginx and lighttpd.
+    /// Returns Splitway, nginx and lighttpd.
     pub(crate) fn servers(&self) -> Result<[Server; 3]> {
         self.servers_at(
             [HTTP_V4, self.nginx.address(), self.lighttpd.address()],
@@ -209,7 +210,7 @@ impl ServerSet {
         )
     }
 
-    /// The same over TLS.
+    /// Returns Splitway, nginx and lighttpd over TLS.
     pub(crate) fn tls_servers(&self) -> Result<[Server; 3]> {
         let splitway = SocketAddr::new(STACK_V4, TLS_PORT);
         let addresses = [
@@ -239,28 +240,29 @@ impl ServerSet {
         Ok(servers)
     }
 
-    /// Splitway's supervisor and nginx's master: the process that reads a configuration again on
-    /// request, and whose descendants all processes of the server are.
+    /// Returns Splitway's supervisor and nginx's master: the processes that reload a configuration
+    /// on request, and the ancestors of all processes of the servers.
     pub(crate) fn parents(&self) -> [Pid; 2] {
         [self.splitway.supervisor(), self.nginx.master()]
     }
 
-    /// The certificate of all of them, and its key, if they speak TLS.
+    /// Returns the common certificate and key of the servers, if they speak TLS.
     pub(crate) fn identity(&self) -> Option<&Identity> {
         self.identity.as_ref()
     }
 
-    /// A process in the network of nginx, for others to serve from there, and the address there.
+    /// Returns a process in the network of nginx, so that others can serve from there, and the
+    /// address there.
     pub(crate) fn peer_network(&self) -> (Pid, Ipv4Addr) {
         self.nginx.network()
     }
 
-    /// Splitway's broker, if it has one.
+    /// Returns Splitway's broker, if it has one.
     pub(crate) fn broker(&self) -> Result<Option<Pid>> {
         broker(&self.splitway)
     }
 
-    /// Another lighttpd beside the first, on another core.
+    /// Starts another lighttpd beside the first, on another core.
     pub(crate) fn second_lighttpd(&self, workspace: &Workspace, core: usize) -> Result<Lighttpd> {
         let place = lighttpd::Place {
             network: self.nginx.network(),
@@ -271,45 +273,46 @@ impl ServerSet {
         Lighttpd::start(place, workspace.site.root(), workspace.site.outside(), None)
     }
 
-    /// nginx where it reads past the page cache.
+    /// Returns nginx at the address that reads past the page cache.
     pub(crate) fn nginx_direct(&self, name: &'static str) -> Result<Server> {
         let workers = self.nginx.workers()?.into_iter();
         let workers = workers.map(|pid| ("worker", pid));
         Ok(Server::new(name, self.nginx.direct_address(), workers))
     }
 
-    /// Notes what the links let through.
+    /// Adds the sizes of the links to the results.
     pub(crate) fn describe(&self, results: &mut Results) -> Result<()> {
         let sizes = with_ends(&self.splitway, |[_, stack]| link::sizes(stack))?;
         results.machine().set_link(sizes);
         Ok(())
     }
 
-    /// Ends all of them; what Splitway has counted goes to the results.
+    /// Ends all servers; Splitway's counters go to the results.
     pub(crate) fn end(mut self, results: &mut Results) -> Result<()> {
         results.count(end_splitway(&mut self.splitway)?);
         Ok(())
     }
 }
 
-/// Ends Splitway, which was started with `--report-json`: what it has counted.
+/// Ends Splitway, which was started with `--report-json`, and returns its counters.
 pub(crate) fn end_splitway(splitway: &mut Splitway) -> Result<serde_json::Value> {
     splitway.end_with(Signal::TERM)?;
     let line = splitway.line(|line| line.starts_with('{'))?;
     serde_json::from_str(&line).context(|| format!("splitway printed {line:?}"))
 }
 
-/// Splitway's two processes.
+/// Returns Splitway with its two processes.
 pub(crate) fn splitway_server(splitway: &Splitway) -> Server {
     Server::new(SPLITWAY, HTTP_V4, processes(splitway))
 }
 
-/// Host and NIC process.
+/// Returns host and NIC process.
 pub(crate) fn processes(splitway: &Splitway) -> [(&'static str, Pid); 2] {
     [("host", splitway.host()), ("nic", splitway.nic())]
 }
 
-/// Splitway alone on the servers' core, with the kernel's work for the client where that is.
+/// Starts Splitway alone on the servers' core, and steers the kernel's receive work to the
+/// client's.
 pub(crate) fn start_splitway<A: AsRef<OsStr>>(
     workspace: &Workspace,
     arguments: &[A],
@@ -321,7 +324,7 @@ pub(crate) fn start_splitway<A: AsRef<OsStr>>(
     )
 }
 
-/// Splitway on whatever core the kernel gives each of its threads.
+/// Starts Splitway unpinned: the kernel places its threads.
 pub(crate) fn start_splitway_anywhere<A: AsRef<OsStr>>(
     workspace: &Workspace,
     arguments: &[A],
@@ -329,7 +332,7 @@ pub(crate) fn start_splitway_anywhere<A: AsRef<OsStr>>(
     start_as(Command::new(&workspace.splitway), workspace, arguments)
 }
 
-/// Splitway by this command, with the kernel's work for the client where that is.
+/// Starts Splitway by this command, and steers the kernel's receive work to the client's core.
 fn start_as<A: AsRef<OsStr>>(
     mut command: Command,
     workspace: &Workspace,
@@ -344,7 +347,7 @@ fn start_as<A: AsRef<OsStr>>(
     Ok(splitway)
 }
 
-/// Splitway's broker, if it has one.
+/// Returns Splitway's broker, if it has one.
 pub(crate) fn broker(splitway: &Splitway) -> Result<Option<Pid>> {
     let mut children = children(splitway.supervisor())?.into_iter();
     Ok(children.find(|pid| {
@@ -353,7 +356,7 @@ pub(crate) fn broker(splitway: &Splitway) -> Result<Option<Pid>> {
     }))
 }
 
-/// Does something with the ends of Splitway's link, the kernel's and the stack's.
+/// Calls `of` with the ends of Splitway's link, the kernel's and the stack's.
 pub(crate) fn with_ends<T>(
     splitway: &Splitway,
     of: impl FnOnce([Device<'_>; 2]) -> Result<T>,
@@ -362,7 +365,7 @@ pub(crate) fn with_ends<T>(
     of([kernel_end(), stack_end(splitway, &name)])
 }
 
-/// The kernel's end of Splitway's link.
+/// Returns the kernel's end of Splitway's link.
 fn kernel_end() -> Device<'static> {
     Device {
         namespace: None,
@@ -370,7 +373,7 @@ fn kernel_end() -> Device<'static> {
     }
 }
 
-/// The name of the stack's end of the link.
+/// Returns the name of the stack's end of the link.
 fn stack_device(splitway: &Splitway) -> Result<String> {
     let mut devices = namespace::devices_of(splitway.host())?;
     devices
@@ -394,7 +397,7 @@ pub(crate) fn move_to_core(pid: Pid, core: usize) -> Result<()> {
     run_tool(&mut tool(&line)).map(drop)
 }
 
-/// A command that runs on some cores.
+/// Returns a command that runs on `cores`.
 pub(crate) fn pinned(cores: &str, program: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.args(["--cpu-list", cores]).arg(program);

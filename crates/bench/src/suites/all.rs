@@ -44,20 +44,20 @@ const ALL: [&str; 28] = [
     "cores",
 ];
 
-/// A name that stands for several.
+/// A name for several benchmarks.
 const MODEL: (&str, &[&str]) = ("model", &["figure3", "figure12a", "table4", "cores"]);
 
-/// Time limit of all for quick runs.
+/// Time limit of all benchmarks for quick runs.
 const QUICK_SECONDS_MAX: f64 = 210.0;
 
-/// The names with which a command line begins, and what follows: `[NAME]... [OPTION]...`.
+/// Splits a command line into its leading names and the rest: `[NAME]... [OPTION]...`.
 pub(crate) fn split(words: &[String]) -> (&[String], &[String]) {
     let names = words.iter().take_while(|word| !word.starts_with('-'));
     words.split_at(names.count())
 }
 
-/// Runs benchmarks by name, all if there is none, each with these options. One that fails does not
-/// keep the others from being run.
+/// Runs benchmarks by name, all if there is none, each with these options. A failure does not
+/// prevent the others from running.
 pub(crate) fn run(names: &[String], options: &[String]) -> ExitCode {
     match carry_out(names, options) {
         Ok(failed) if failed.is_empty() => ExitCode::SUCCESS,
@@ -117,7 +117,7 @@ fn carry_out(names: &[String], options: &[String]) -> Result<Vec<String>> {
     Ok(failed.collect())
 }
 
-/// The benchmarks that are meant by names, by the names that they have themselves; each once.
+/// Resolves names and aliases to the names of benchmarks, each once.
 fn meant(names: &[String]) -> Vec<String> {
     let given: Vec<&str> = match names {
         [] => ALL.to_vec(),
@@ -143,7 +143,7 @@ fn meant(names: &[String]) -> Vec<String> {
     meant
 }
 
-/// How long each takes, in seconds; a failure if one is not there or does not know an option,
+/// Returns the planned duration of each, in seconds; fails for an unknown benchmark or option,
 /// before anything is measured.
 fn planned(names: &[String], options: &[String]) -> Result<Vec<(String, f64)>> {
     let plan_of = |name: &String| {
@@ -162,8 +162,8 @@ fn is_quick(options: &[String]) -> bool {
     options.iter().any(|option| option == "--quick")
 }
 
-/// The directory in which all is recorded, and the options with it: the one that is asked for, or a
-/// new one below `results`.
+/// Returns the directory of the results, and the options with it: the one given, or a new one below
+/// `results`.
 fn with_output(options: &[String], results: &Path) -> Result<(PathBuf, Vec<String>)> {
     let mut options = options.to_vec();
     let mut words = options.iter();
@@ -188,7 +188,7 @@ fn with_output(options: &[String], results: &Path) -> Result<(PathBuf, Vec<Strin
     Ok((directory, options))
 }
 
-/// `run-1`, or the first after it that is not there.
+/// Creates `run-1`, or the first after it that does not exist.
 fn new_directory(results: &Path) -> Result<PathBuf> {
     for number in 1_u32.. {
         let directory = results.join(format!("run-{number}"));
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_quick_run_of_all_ends_in_time() {
-        // A tenth is left for what no plan knows of.
+        // A tenth is left for time in no plan.
         let seconds = seconds(&["--quick", "--output=x"]);
         assert!(seconds < 0.9 * QUICK_SECONDS_MAX, "{seconds}");
     }

@@ -1,19 +1,19 @@
-//! How much one host core controls: the real host stack, with a stub in the NIC stack's place that
-//! reports departures at once, and clients that are no more than a few numbers.
+//! Load that one host core controls: the real host stack, with a stub in the NIC stack's place that
+//! reports departures at once, and clients that consist of a few numbers each.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
-//! | [`stub_nic`] | the stub, and all clients; what they do and check |
-//! | [`client`] | one of them |
+//! | [`stub_nic`] | the stub, and all clients, with their checks |
+//! | [`client`] | one client |
 //! | [`host_process`] | the process with the host stack and the HTTP server |
 //! | [`ring_port`] | frames in a ring |
 //! | [`run`] | both processes for some seconds |
 //! | [`lockstep`] | both in one thread and in virtual time, for counting instructions |
-//! | [`clock`] | how fast the core is |
-//! | [`costs`] | what an ACK, a SEND and a request cost |
+//! | [`clock`] | frequency of the core |
+//! | [`costs`] | cost of an ACK, a SEND and a request |
 //! | [`report`] | tables |
-//! | [`saved_results`] | what others read of it |
-//! | [`targeted`] | what others measure of it |
+//! | [`saved_results`] | results read by the model |
+//! | [`targeted`] | the target's load, for other benchmarks |
 
 mod client;
 mod clock;
@@ -44,7 +44,7 @@ use crate::measure::rounds::Rounds;
 /// Superpackets that any NIC segments, and those of Splitway's own links.
 const SUPERPACKETS_BYTES: [usize; 2] = [65_535, 262_144];
 
-/// Files that take one SEND and one ACK each: requests dominate their cost.
+/// Size of files that take one SEND and one ACK each: requests dominate their cost.
 const SMALL_FILE_BYTES: u64 = 10_000;
 
 /// Number of connections for which instructions are counted.
@@ -100,12 +100,12 @@ impl Settings {
         self.connections().iter().flat_map(of).collect()
     }
 
-    /// Whether instructions are counted with so many connections.
+    /// Returns true if instructions are counted with this number of connections.
     fn counts(&self, connections: usize) -> bool {
         connections == COUNTED_CONNECTIONS && !self.no_instructions && !self.rounds.is_quick()
     }
 
-    /// What the target is about.
+    /// Returns true for the load of the target.
     fn is_targeted(&self, load: &Load) -> bool {
         load.connections == TARGET_CONNECTIONS
             && load.file_bytes == self.file_bytes
@@ -113,7 +113,7 @@ impl Settings {
     }
 }
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let mut plan = Plan::default();
     plan_loads(&mut plan, &settings.rounds, &settings.loads());
@@ -125,7 +125,7 @@ pub(crate) fn plan(settings: &Settings) -> Plan {
     plan
 }
 
-/// How long it takes to measure loads.
+/// Adds the time to measure loads.
 pub(crate) fn plan_loads(plan: &mut Plan, rounds: &Rounds, loads: &[Load]) {
     for load in loads {
         let seconds = run::seconds_before(load) + rounds.seconds();
@@ -133,10 +133,10 @@ pub(crate) fn plan_loads(plan: &mut Plan, rounds: &Rounds, loads: &[Load]) {
     }
 }
 
-/// What it takes to count instructions.
+/// Time to count instructions, in seconds.
 const COUNTING_SECONDS: f64 = 60.0;
 
-/// A load, and what its runs have come to.
+/// A load with its runs.
 #[derive(Debug)]
 struct Cell {
     load: Load,
@@ -144,7 +144,7 @@ struct Cell {
 }
 
 impl Cell {
-    /// The run in the middle, by CPU time for each response.
+    /// Returns the median run by CPU time for each response.
     fn typical(&self) -> Option<&Run> {
         let cost = |run: &Run| run.host_cpu_ns as f64 / run.counts.responses as f64;
         let mut runs: Vec<&Run> = self.runs.iter().collect();
@@ -194,7 +194,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     results.publish(&output)
 }
 
-/// Runs a load, and adds what comes of it.
+/// Runs a load, and adds its results.
 fn measure_load(results: &mut Results, load: &Load, seconds: f64) -> Result<Run> {
     let run = run::run(load, seconds)?;
     eprintln!("{load:?}: {:.0} Gbit/s per core", run.gbit_per_cpu_s());
@@ -202,7 +202,7 @@ fn measure_load(results: &mut Results, load: &Load, seconds: f64) -> Result<Run>
     Ok(run)
 }
 
-/// Costs in CPU time, from the loads with superpackets of 64 KB.
+/// Returns costs in CPU time, from the loads with superpackets of 64 KB.
 fn ns(cells: &[Cell], connections: usize) -> Option<Costs> {
     let [usual, _] = SUPERPACKETS_BYTES;
     let mut runs = cells
@@ -213,7 +213,7 @@ fn ns(cells: &[Cell], connections: usize) -> Option<Costs> {
     Costs::of([load()?, load()?, load()?])
 }
 
-/// Costs in instructions, from the same loads.
+/// Returns costs in instructions, from the same loads.
 fn instructions(settings: &Settings, output: &std::path::Path) -> Result<Option<Costs>> {
     let mut counted = Vec::new();
     for (acks, file_bytes) in [

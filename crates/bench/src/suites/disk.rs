@@ -1,8 +1,8 @@
 //! Serving files that are not in memory: Splitway, nginx with `sendfile`, and nginx with direct
 //! reads in threads.
 //!
-//! Before each run the kernel is made to forget every file, and a run asks for each of them once.
-//! What came from the disk within it is reported beside the rest.
+//! Before each run the kernel drops every file from its cache, and a run requests each file once.
+//! Results include the part that came from the disk.
 
 use std::fs::File;
 
@@ -22,7 +22,7 @@ use crate::servers::server_set::{SPLITWAY, ServerSet, Wanted, Workspace};
 /// The one part of the results.
 const PART: &str = "disk";
 
-/// What is promised: CPU time per gigabyte of both processes, as a part of that of nginx's worker
+/// Promised limit: CPU time per gigabyte of both processes, as a part of that of nginx's worker
 /// with `sendfile`.
 const BOTH_RATIO_MAX: f64 = 1.2;
 
@@ -50,14 +50,14 @@ pub(crate) struct Settings {
 /// Most seconds of a run; it ends earlier, when all files have been served.
 const SECONDS_MAX: f64 = 10.0;
 
-/// How long it takes, most of the time, until all of so many files have come from a disk.
+/// Returns an upper estimate of the time to read `files` files from a disk, in seconds.
 pub(crate) fn seconds_from_disk(files: usize, file_bytes: u64) -> f64 {
     const BYTES_PER_S: f64 = 500e6;
     files as f64 * file_bytes as f64 / BYTES_PER_S
 }
 
 impl Settings {
-    /// More than any cache holds that a server has unasked.
+    /// Returns the number of files, more than any default cache of a server holds.
     fn files(&self) -> usize {
         let default = if self.rounds.is_quick() { 500 } else { 5000 };
         self.files.unwrap_or(default)
@@ -72,14 +72,14 @@ impl Settings {
     }
 }
 
-/// Splitway's cache where there are few files.
+/// Splitway's cache for few files.
 pub(crate) const QUICK_CACHE: &str = "--cache=128M";
 
-/// nginx in two ways.
+/// Two configurations of nginx.
 const SENDFILE: &str = "nginx sendfile";
 const DIRECT: &str = "nginx aio threads, directio";
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let mut plan = Plan::new();
     plan.files(settings.files(), settings.file_bytes);
@@ -129,7 +129,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     results.publish(settings.rounds.output(&workspace.output))
 }
 
-/// Opens what the site holds, with nothing left to be written.
+/// Opens the files of a site, and writes them back to the disk.
 pub(crate) fn open_all(site: &Site, count: usize) -> Result<Vec<File>> {
     let open = |index: usize| {
         let path = site.root().join(load::file_name(index));
@@ -140,7 +140,7 @@ pub(crate) fn open_all(site: &Site, count: usize) -> Result<Vec<File>> {
     (0..count).map(open).collect()
 }
 
-/// Has the kernel drop what it keeps of these files.
+/// Drops these files from the kernel's page cache.
 pub(crate) fn forget(files: &[File]) -> Result<()> {
     files.iter().try_for_each(|file| {
         fadvise(file, 0, None, Advice::DontNeed).context(|| "dropping a file from memory".into())

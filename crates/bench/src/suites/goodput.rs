@@ -1,13 +1,13 @@
 //! `splitway-bench link`: goodput over emulated links, Splitway against the kernel's TCP.
 //!
-//! Both senders stand in one namespace, behind one interface, and reach the client through one
+//! Both senders are in one namespace, behind one interface, and reach the client through one
 //! emulator ([`testbed::path`]). The kernel's sender is nginx with `sendfile`. For each cell of a
 //! matrix of conditions the two take turns under the same seed, and the same client reads from
-//! them; then both send at once, half of the flows each, to see how they share.
+//! them; then both send at once, half of the flows each, to show how they share.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
-//! | [`cell`] | conditions: what the link is like in each cell |
+//! | [`cell`] | conditions of the link in each cell |
 //! | [`fetch`] | the client |
 //! | [`report`] | ratios, fairness, tables, JSON |
 
@@ -39,8 +39,8 @@ use crate::servers::server_set::Workspace;
 use cell::{Cell, Matrix};
 use fetch::Outcome;
 
-/// The file that every flow asks for: a hole, so that no disk has a say, and longer than any flow
-/// gets.
+/// The file of every flow: a hole, so that no disk affects the result, and longer than any flow can
+/// download.
 pub(super) const FILE: &str = "long";
 pub(super) const FILE_BYTES: u64 = 16 << 30;
 
@@ -48,8 +48,8 @@ pub(super) const FILE_BYTES: u64 = 16 << 30;
 pub(super) const KERNEL: u8 = 2;
 pub(super) const SPLITWAY: u8 = 3;
 
-/// Round trips of each run, beyond its seconds; and of each run about fairness, and how many times
-/// the seconds: CUBIC takes long to come to equal shares.
+/// Round trips of each run, in addition to its seconds; round trips of each run about fairness, and
+/// its factor of the seconds: CUBIC converges slowly to equal shares.
 pub(super) const ROUND_TRIPS: u32 = 100;
 const ROUND_TRIPS_FAIR: u32 = 300;
 const SECONDS_FAIR: u32 = 8;
@@ -74,7 +74,7 @@ pub(crate) struct Settings {
     /// A further argument for `splitway serve`; may be repeated.
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     splitway: Vec<String>,
-    /// Only fairness, over numbers of flows.
+    /// Fairness only, over numbers of flows.
     #[arg(skip)]
     is_about_fairness: bool,
 }
@@ -93,7 +93,7 @@ pub(crate) struct FairnessSettings {
 }
 
 impl FairnessSettings {
-    /// The same as cells of the matrix.
+    /// Returns the settings of the whole benchmark.
     pub(crate) fn settings(&self) -> Settings {
         let flows = match (self.flows.as_slice(), self.rounds.is_quick()) {
             ([], true) => vec![16],
@@ -117,7 +117,7 @@ impl Settings {
         self.rounds.count_or(3) as u64
     }
 
-    /// Who takes turns in a cell.
+    /// Returns the senders that take turns in a cell.
     fn senders(&self, cell: &Cell) -> Vec<Sender> {
         let mut senders = Vec::new();
         if !self.mixed_only {
@@ -129,8 +129,8 @@ impl Settings {
         senders
     }
 
-    /// How long a run of a cell takes. Windows grow and shrink by the round trip: on a long path,
-    /// seconds alone would show how slow start went.
+    /// Returns the length of a run of a cell. Windows grow and shrink by the round trip: on a long
+    /// path, seconds alone would measure only slow start.
     fn length(&self, cell: &Cell) -> Duration {
         let seconds = Duration::from_secs_f64(self.rounds.seconds_or(3.0));
         if cell.shows_fairness() && !self.rounds.is_quick() {
@@ -141,7 +141,7 @@ impl Settings {
     }
 }
 
-/// Who sends.
+/// Sending side of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Sender {
@@ -169,11 +169,11 @@ pub(crate) struct Run {
     pub(crate) sender: Sender,
     pub(crate) seed: u64,
     pub(crate) outcome: Outcome,
-    /// What the emulator says of itself.
+    /// The emulator's report.
     pub(crate) emulator: serde_json::Value,
 }
 
-/// The place where it is measured.
+/// The network of the measurement.
 struct Paths<'a> {
     splitway: &'a FilePath,
     settings: &'a Settings,
@@ -182,10 +182,10 @@ struct Paths<'a> {
     _nginx: Process,
 }
 
-/// Of each run, emulator, servers and their end.
+/// Time of each run for emulator, servers and their end.
 pub(super) const AROUND_SECONDS: f64 = 0.8;
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let mut plan = Plan::new();
     plan.beds(1);
@@ -217,7 +217,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         let mut runs = Vec::new();
         for round in 0..settings.rounds() {
             for place in 0..senders.len() {
-                // The order turns with each round, so that no server always comes after the other.
+                // The order rotates with each round, so that no server always follows the other.
                 let sender = senders[(place + round as usize) % senders.len()];
                 runs.push(paths.run(&cell, sender, settings.seed + round)?);
             }
@@ -228,10 +228,10 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     results.publish(settings.rounds.output(&workspace.output))
 }
 
-/// Has all processes scheduled as the emulator is, where that is allowed. The kernel's sender
-/// answers in the context of the emulator, which hands it the acknowledgment; on a busy machine,
-/// Splitway's processes would wait for their turn, up to a tenth of a second each time, and that
-/// would be what is measured.
+/// Schedules all processes with the emulator's real-time priority, where permitted. The kernel's
+/// sender answers in the context of the emulator, which hands it the acknowledgment; on a busy
+/// machine, Splitway's processes would wait for their turn, up to a tenth of a second each time,
+/// and the waits would dominate the result.
 pub(super) fn run_punctually() {
     let line = format!("chrt --rr --pid 1 {}", std::process::id());
     if run(&mut tool(&line)).is_err() {
@@ -243,7 +243,7 @@ impl<'a> Paths<'a> {
     fn make(splitway: &'a FilePath, settings: &'a Settings, site: &'a Site) -> Result<Paths<'a>> {
         let path = Path::new()?;
         path.congestion_control(true, &settings.congestion)?;
-        // What the kernel remembers of a connection would be an advantage of the next one over
+        // Cached metrics of a connection would give the kernel's next one an advantage over
         // Splitway.
         let forget = "sysctl -qw net.ipv4.tcp_no_metrics_save=1";
         run(&mut tool(forget))?;
@@ -264,7 +264,7 @@ impl<'a> Paths<'a> {
         })
     }
 
-    /// Splitway, fresh for each run, so that nothing is left of the one before.
+    /// Starts Splitway, fresh for each run, without state from the previous one.
     fn start_splitway(&self) -> Result<Splitway> {
         let pinned = format!("taskset --cpu-list {SERVER_CORE}");
         let mut command = within(self.path.beyond(), &pinned);
@@ -308,8 +308,8 @@ impl<'a> Paths<'a> {
         Ok(run)
     }
 
-    /// Waits until the kernel's sender has learnt that the client is gone: what it still sends
-    /// would be in the way of the next run.
+    /// Waits until the kernel's sender has detected the end of the client: its remaining packets
+    /// would disturb the next run.
     fn settle(&self) -> Result<()> {
         let open = self.path.emulate(self.splitway, [""; 0])?;
         wait::until(
@@ -325,8 +325,8 @@ impl<'a> Paths<'a> {
     }
 }
 
-/// Tells both sides of a path where the others are: addresses of the link are not what is measured.
-/// Splitway has the interface's.
+/// Sets permanent neighbor entries on both sides of a path: address resolution is not under
+/// measurement. Splitway has the interface's address.
 pub(super) fn fix_neighbours(path: &Path) -> Result<()> {
     let client = mac(None, path::CLIENT)?;
     let uplink = mac(Some(path.beyond()), UPLINK)?;
@@ -336,7 +336,7 @@ pub(super) fn fix_neighbours(path: &Path) -> Result<()> {
     permanent(Some(path), path::CLIENT_ADDRESSES[0], UPLINK, &client)
 }
 
-/// The link address of a device.
+/// Returns the link address of a device.
 fn mac(namespace: Option<Pid>, device: &str) -> Result<String> {
     let line = format!("ip -oneline link show {device}");
     let shown = run(&mut namespace.map_or_else(|| tool(&line), |process| within(process, &line)))?;
@@ -349,7 +349,7 @@ fn mac(namespace: Option<Pid>, device: &str) -> Result<String> {
         .ok_or_else(|| Failure::new(format!("no link address in {shown:?}")))
 }
 
-/// Tells the kernel once and for all where an address is.
+/// Adds a permanent neighbor entry to the kernel's table.
 fn permanent(path: Option<&Path>, address: IpAddr, device: &str, mac: &str) -> Result<()> {
     let line = format!("ip neigh replace {address} dev {device} lladdr {mac} nud permanent");
     let mut command = path.map_or_else(|| tool(&line), |path| within(path.beyond(), &line));

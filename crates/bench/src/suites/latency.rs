@@ -1,4 +1,4 @@
-//! How long one client of an idle server waits: for the first byte, and for all of a file.
+//! Latency for one client of an idle server: of the first byte, and of a whole file.
 
 use serde::Serialize;
 use testbed::Result;
@@ -15,13 +15,13 @@ use crate::servers::server_set::{NGINX, SPLITWAY, ServerSet, Wanted, Workspace};
 /// The one part of the results.
 const PART: &str = "latency";
 
-/// What is wanted: first bytes no later than this behind nginx's, in microseconds.
+/// Target: first bytes at most this much later than nginx's, in microseconds.
 const FIRST_BYTE_LATER_US_MAX: f64 = 30.0;
 
-/// So many files of each size.
+/// Number of files of each size.
 const FILES: usize = 100;
 
-/// Before each request the client rests so long that servers fall asleep.
+/// Rest of the client before each request: long enough for servers to fall asleep.
 const REST_US: u64 = 2_000;
 
 /// The settings of the suite.
@@ -46,7 +46,7 @@ pub(crate) fn idle(workspace: &Workspace, server: &Server, seconds: f64) -> load
     }
 }
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let mut plan = Plan::new();
     for &file_bytes in &settings.file_bytes {

@@ -1,13 +1,13 @@
-//! Everything at once: thousands of connections that ask for files and parts of files of all sizes,
-//! read slowly and go away, while the server reads its configuration again every second. Against
-//! nginx under the same load.
+//! Mixed load: thousands of connections that request files and parts of files of all sizes, read
+//! slowly and abort, while the server reloads its configuration every second. Against nginx under
+//! the same load.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
-//! | [`client`] | the clients, which compare every byte and keep account of every request |
-//! | [`pace`] | whether the load generator gets its turns |
-//! | [`watch`] | who had the cores |
-//! | [`shelf`] | the files, and what is asked of them |
+//! | [`client`] | the clients, which compare every byte and account for every request |
+//! | [`pace`] | punctuality of the load generator |
+//! | [`watch`] | threads that used the cores |
+//! | [`shelf`] | the files, requests for them, and checks of the responses |
 
 pub(crate) mod client;
 mod pace;
@@ -37,13 +37,13 @@ use crate::suites::load_mix::watch::Watch;
 /// The one part of the results.
 const PART: &str = "load-mix";
 
-/// How often the configuration is read again, and memory looked at.
+/// Interval of configuration reloads and memory samples.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Memory that may come to be used between the first third of the span and the last, in megabytes.
+/// Growth limit of the memory between the first third of the span and the last, in megabytes.
 const GROWTH_MB_MAX: f64 = 10.0;
 
-/// Before each run every connection has an answer, and behind it what is under way must come.
+/// Time for the first response on every connection before a run, and for the open ones after it.
 const BEFORE_AND_AFTER_SECONDS: f64 = 10.0;
 
 /// The settings of the suite.
@@ -75,10 +75,10 @@ impl Settings {
     }
 }
 
-/// The way to make a server read its configuration again.
+/// The way to make a server reload its configuration.
 enum Reload {
-    /// `splitway ctl reload`, which waits until that is done and fails if it is not. Each time, the
-    /// file says something else.
+    /// `splitway ctl reload`, which waits for the reload and fails if it fails. The file's content
+    /// differs each time.
     Ask {
         program: PathBuf,
         socket: PathBuf,
@@ -89,7 +89,7 @@ enum Reload {
 }
 
 impl Reload {
-    /// For the `number`th time.
+    /// Reloads for the `number`th time.
     fn carry_out(&self, parent: Pid, number: u32) -> Result<()> {
         match self {
             Reload::HangUp => signal(parent, Signal::HUP),
@@ -107,7 +107,7 @@ impl Reload {
     }
 }
 
-/// A configuration with something in it that is different each time.
+/// Writes a configuration whose content differs for each number.
 pub(crate) fn write_configuration(path: &Path, number: u32) -> Result<()> {
     let text =
         format!("[[site]]\n[[site.rule]]\npath = \"*\"\ncache_control = \"max-age={number}\"\n");
@@ -118,12 +118,12 @@ pub(crate) fn write_configuration(path: &Path, number: u32) -> Result<()> {
 struct Subject {
     name: &'static str,
     address: std::net::SocketAddr,
-    /// Its first process; all others descend from it.
+    /// Its first process, the ancestor of all others.
     parent: Pid,
     reload: Reload,
 }
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let mut plan = Plan::new();
     plan.files(1, Shelf::new().files().iter().map(|file| file.size()).sum());
@@ -156,7 +156,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         &workspace,
         &Wanted {
             splitway,
-            // There is something to read again.
+            // A certificate to reload.
             tls: true,
             ..Wanted::default()
         },
@@ -212,8 +212,8 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     }
 }
 
-/// Loads one of them, and watches from its start to its end which threads have the cores. A failure
-/// is reported as well: it may not be the server's fault.
+/// Loads a server, and watches from its start to its end which threads use the cores. A failure is
+/// reported with them: the server may not be its cause.
 fn load_watched(settings: &Settings, subject: &Subject) -> Result<(Outcome, Measures, Watch)> {
     let (loaded, watch) = scope(|scope| {
         let (end, ended) = channel::<()>();
@@ -239,7 +239,7 @@ fn load_watched(settings: &Settings, subject: &Subject) -> Result<(Outcome, Meas
     Ok((outcome, measures, watch))
 }
 
-/// What a load generator's process is called by the kernel.
+/// Process name of a load generator, in the kernel.
 const GENERATOR: &str = "splitway-bench";
 
 /// The processes of a server, its load generator, and this one.
@@ -258,7 +258,7 @@ fn watched(subject: &Subject) -> Result<Vec<(String, Pid)>> {
     Ok(watched)
 }
 
-/// A process and all that descend from it.
+/// Returns a process and all its descendants.
 fn family(parent: Pid) -> Result<Vec<Pid>> {
     let mut family = Vec::new();
     let mut left = vec![parent];
@@ -269,7 +269,7 @@ fn family(parent: Pid) -> Result<Vec<Pid>> {
     Ok(family)
 }
 
-/// Loads one of them, and looks at its memory.
+/// Loads a server, and samples its memory.
 fn load(settings: &Settings, subject: &Subject) -> Result<(Outcome, Measures)> {
     let arguments = client::Settings {
         server: subject.address,
@@ -294,7 +294,7 @@ fn load(settings: &Settings, subject: &Subject) -> Result<(Outcome, Measures)> {
     Ok((outcome, measures))
 }
 
-/// How often a configuration was read again, and how long that took at most.
+/// Number of reloads, and the duration of the longest.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reloads {
     count: u32,
@@ -321,11 +321,11 @@ struct Sample {
 }
 
 impl Sample {
-    /// Of a process and all its descendants.
+    /// Samples a process and all its descendants.
     fn take(parent: Pid) -> Result<Sample> {
         let mut sample = Sample::default();
         for pid in family(parent)? {
-            // It may have ended since: nginx's former workers do.
+            // The process may have ended since: nginx's former workers do.
             let (Ok(memory), Ok(huge)) = (memory(pid), huge_mappings(pid)) else {
                 continue;
             };
@@ -337,7 +337,7 @@ impl Sample {
     }
 }
 
-/// The most of a third of the samples: the first, or the last.
+/// Returns the maximum of a third of the samples: the first, or the last.
 fn most(samples: &[Sample], is_last: bool, of: impl Fn(&Sample) -> u64) -> f64 {
     let third = samples.len().div_ceil(3);
     let samples = if is_last {

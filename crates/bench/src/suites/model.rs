@@ -1,14 +1,14 @@
-//! What needs hardware that is not here, by `sim`'s model: IO-TCP's figures 3 and 12a and its table
-//! 4, and how many host cores it takes to reach 100 to 800 Gbit/s. Simulated, calibrated with what
-//! `splitway-bench ceiling` has measured.
+//! Simulations, by `sim`'s model, of hardware that this machine lacks: IO-TCP's figures 3 and 12a
+//! and its table 4, and the host cores needed for 100 to 800 Gbit/s. Calibrated with the results of
+//! `splitway-bench ceiling`.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
-//! | [`calibration`] | what was measured, for the model |
-//! | [`figure3`] | what part of a core disks take |
+//! | [`calibration`] | measurements for the model |
+//! | [`figure3`] | part of a core needed for disks |
 //! | [`figure12a`] | lookups of connections beside disk I/O |
 //! | [`table4`] | instructions per cycle |
-//! | [`cores`] | what it takes to reach a rate, and where the bottleneck is |
+//! | [`cores`] | hardware needed for a rate, and its bottleneck |
 
 mod calibration;
 mod cores;
@@ -28,7 +28,7 @@ use crate::measure::publish::results_directory;
 use crate::measure::results::{Measures, Published};
 use crate::measure::rounds::Rounds;
 
-/// What can be drawn.
+/// The simulations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
     Figure3,
@@ -61,7 +61,7 @@ const NOTE: &str = "**Simulated.** Nothing here was measured on the hardware tha
     costs, which `splitway-bench ceiling` has measured on this machine. Parameters, their sources, \
     and what the model cannot tell: `docs/model.md`.";
 
-/// How long it takes: a simulated cache takes most of it, the longer the more disks write.
+/// Returns the duration, most of which is a simulated cache, longer the more disks write.
 pub(crate) fn plan(names: &[Name], settings: &Settings) -> Plan {
     let mut plan = Plan::new();
     for name in names {
@@ -82,7 +82,7 @@ pub(crate) fn plan(names: &[Name], settings: &Settings) -> Plan {
     plan
 }
 
-/// Draws some of it, and writes `NAME.md`, `NAME.json` and plots for each.
+/// Runs some simulations, and writes `NAME.md`, `NAME.json` and plots for each.
 pub(crate) fn draw(names: &[Name], settings: &Settings) -> Result<()> {
     let output = settings.rounds.output(&results_directory()?).to_owned();
     for name in names {
@@ -99,7 +99,7 @@ pub(crate) fn draw(names: &[Name], settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// A point of the paper beside a measure of ours.
+/// Returns a point of the paper, comparable with a measure of ours.
 fn published(
     point: &Point,
     measure: &'static str,
@@ -137,7 +137,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// As if the ceiling had been measured.
+    /// Returns results as if the ceiling had been measured.
     pub(crate) fn measured(directory: &Path) -> Measured {
         saved_results::tests::found(directory);
         Measured::read(None, directory).unwrap()

@@ -1,12 +1,12 @@
 //! Short connections with setup and teardown offloaded to the NIC stack, against the kernel's
-//! sockets: what the program and the host process cost for each.
+//! sockets: the cost of the program and the host process for each.
 //!
-//! | Part | What is compared |
+//! | Part | Comparison |
 //! |---|---|
-//! | redis | redis, unmodified, and `redis-benchmark` with a connection for each request, which the client closes |
-//! | short | the server of `sockets`, one echo of 64 bytes on each connection, which the server closes |
+//! | redis | redis, unmodified, and `redis-benchmark`, which closes connections after one request |
+//! | short | the server of `sockets`, one echo of 64 bytes per connection, closed by the server |
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
 //! | `report` | tables, plots, targets |
 
@@ -29,7 +29,7 @@ use crate::suites::sockets::{SHORT_LOAD, bed as sockets};
 const REDIS: &str = "redis";
 const SHORT: &str = "short";
 
-/// Clients of redis, each with a connection after the other.
+/// Concurrent clients of redis, with one connection after another.
 const CLIENTS: usize = 50;
 
 /// Connections of the other server at a time, and bytes on each.
@@ -66,7 +66,7 @@ impl Workload {
     const ALL: [Workload; 2] = [Workload::Redis, Workload::Short];
 }
 
-/// Whose sockets, and what of connections NIC stacks run.
+/// Kind of sockets, and the parts of a connection that NIC stacks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Variant {
     Kernel,
@@ -85,7 +85,7 @@ impl Variant {
         Variant::Both,
     ];
 
-    /// Those that targets are about.
+    /// Variants that targets concern.
     const QUICK: [Variant; 2] = [Variant::Kernel, Variant::Both];
 
     fn name(self) -> &'static str {
@@ -98,7 +98,7 @@ impl Variant {
         }
     }
 
-    /// Further arguments for `splitway serve`.
+    /// Returns further arguments for `splitway serve`.
     fn arguments(self) -> Vec<String> {
         let arguments: &[&str] = match self {
             Variant::Kernel | Variant::Split => &[],
@@ -128,7 +128,7 @@ impl Settings {
     }
 }
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let runs = settings.variants().len() * settings.rounds.count();
     let mut plan = Plan::new();
@@ -173,7 +173,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     results.publish(settings.rounds.output(&output))
 }
 
-/// Ports of clients for more connections than a minute's TIME-WAIT leaves.
+/// Widens the range of client ports, and permits reuse of those in TIME-WAIT.
 fn allow_connections() -> Result<()> {
     for (name, value) in [
         ("ip_local_port_range", "10000 65535"),

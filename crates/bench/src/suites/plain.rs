@@ -1,5 +1,5 @@
-//! Files in memory, without TLS: Splitway against nginx and lighttpd, all with `sendfile` or what
-//! takes its place.
+//! Files in memory, without TLS: Splitway against nginx and lighttpd, all with `sendfile` or its
+//! equivalent.
 
 use testbed::Result;
 
@@ -12,18 +12,18 @@ use crate::measure::run::{self, Server};
 use crate::measure::table;
 use crate::servers::server_set::{NGINX, SPLITWAY, ServerSet, Wanted, Workspace};
 
-/// What is promised of the host process: its CPU time per gigabyte, as a part of that of nginx's
+/// Promised limit of the host process: its CPU time per gigabyte, as a part of that of nginx's
 /// worker.
 const HOST_RATIO_MAX: f64 = 0.2;
 
-/// What is promised of both processes together.
+/// Promised limit of both processes together.
 const BOTH_RATIO_MAX: f64 = 1.5;
 
-/// What is promised of the memory of both processes together, in megabytes. The block cache, of
-/// which `--cache` says how large it may be, is not counted: nginx's is the kernel's.
+/// Promised limit of the memory of both processes together, in megabytes. The block cache, limited
+/// by `--cache`, is not counted: nginx's is the kernel's.
 const MEMORY_MB_MAX: f64 = 300.0;
 
-/// Connections with which memory is measured, and system calls.
+/// Number of connections for measurements of memory and system calls.
 const MEMORY_CONNECTIONS: usize = 1000;
 
 /// Parts of the results.
@@ -31,7 +31,7 @@ const FILES: &str = "files";
 const MANY: &str = "many connections";
 const CROSS_CHECK: &str = "wrk";
 
-/// What all of these say of themselves, for the reader.
+/// Note for the reader about CPU time, common to several benchmarks.
 pub(crate) const NOTE: &str = "CPU time is user and system time of all threads of a process. The \
     kernel charges the time of soft interrupts (receiving packets, freeing sent ones) to whatever \
     process they interrupt, so that some of one process's work may stand in another's account; the \
@@ -71,7 +71,7 @@ pub(crate) struct Settings {
     splitway: Vec<String>,
 }
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let rounds = &settings.rounds;
     let mut plan = Plan::new();

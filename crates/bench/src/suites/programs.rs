@@ -1,11 +1,11 @@
 //! Unmodified programs over split sockets (`splitway run`), against the same over the kernel's.
 //!
-//! | Part | What is compared |
+//! | Part | Comparison |
 //! |---|---|
-//! | files | nginx and lighttpd, over lengths of files, with connections that stay and such that are closed behind each response |
+//! | files | nginx and lighttpd, over lengths of files, on persistent and on short connections |
 //! | redis | `redis-benchmark`, over clients and pipelined requests |
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
 //! | `bed` | the programs, started by either command |
 //! | `redis` | redis, and its load |
@@ -34,18 +34,18 @@ const REDIS: &str = "redis";
 const LENGTHS: [u64; 3] = [10_000, TARGET_BYTES, 100_000_000];
 const TARGET_BYTES: u64 = 500_000;
 
-/// Bytes of all files of a length, and files at most.
+/// Total size of the files of a length, and the limit of their number.
 const FILES_BYTES: u64 = 200_000_000;
 const FILES_MAX: u64 = 200;
 
 const CONNECTIONS: usize = 64;
 
-/// Clients of redis, and the number that a target is about; requests under way on each.
+/// Clients of redis, and the number in a target; requests in flight on each.
 const CLIENTS: [usize; 5] = [1, 8, 16, TARGET_CLIENTS, 64];
 const TARGET_CLIENTS: usize = 50;
 const PIPELINED: [usize; 2] = [1, 16];
 
-/// Programs over either kind of sockets, and what serves them, started and ended.
+/// Start and end of programs over either kind of sockets, with their stack.
 const PROGRAMS_SECONDS: f64 = 2.0;
 
 /// A load of redis, for each of its rounds.
@@ -97,7 +97,7 @@ impl Settings {
         }
     }
 
-    /// Clients of redis, with requests under way on each.
+    /// Returns the loads: clients of redis, with requests in flight on each.
     fn redis_loads(&self) -> Vec<redis::Load> {
         let is_quick = self.rounds.is_quick();
         let usual = |load: &redis::Load| load.clients == TARGET_CLIENTS && load.pipelined == 1;
@@ -117,7 +117,7 @@ fn file_count(file_bytes: u64) -> usize {
     (FILES_BYTES / file_bytes).clamp(1, FILES_MAX) as usize
 }
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let rounds = &settings.rounds;
     let mut plan = Plan::new();
@@ -161,7 +161,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     results.publish(settings.rounds.output(&output))
 }
 
-/// Both servers over both kinds of sockets, and Splitway's own.
+/// Measures both servers over both kinds of sockets, and Splitway's own.
 fn measure_files(settings: &Settings, workspace: Workspace, results: &mut Results) -> Result<()> {
     let rounds = &settings.rounds;
     let bytes = workspace.file_bytes();

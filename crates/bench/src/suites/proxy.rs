@@ -1,13 +1,13 @@
 //! `splitway proxy` against HAProxy and nginx over the kernel's sockets, and HAProxy over split
 //! ones, between a client and backends of the kernel.
 //!
-//! | Part | What is compared |
+//! | Part | Comparison |
 //! |---|---|
-//! | files | files of nginx, on connections that stay and such that are closed behind each response |
-//! | echo | messages of 1 KB on connections that stay |
+//! | files | files of nginx, on persistent connections and on ones closed after each response |
+//! | echo | messages of 1 KB on persistent connections |
 //! | short | one message of 64 bytes on each connection |
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
 //! | `balancers` | names and configurations |
 //! | `bed` | backends, and balancers started and measured |
@@ -36,13 +36,13 @@ const SHORT: &str = "short";
 /// Lengths of files; only the first for quick runs.
 const LENGTHS: [u64; 2] = [500_000, 100_000_000];
 
-/// Bytes of all files of a length, and files at most.
+/// Total size of the files of a length, and the limit of their number.
 const FILES_BYTES: u64 = 200_000_000;
 const FILES_MAX: u64 = 200;
 
 const CONNECTIONS: usize = 64;
 
-/// Most bytes of files that are under way at once: a run begins when each connection has had two.
+/// Most bytes of files in flight at once: a run begins when each connection has had two.
 const UNDER_WAY_BYTES_MAX: u64 = 800_000_000;
 
 const ECHO_BYTES: usize = 1024;
@@ -81,7 +81,7 @@ pub(crate) enum Workload {
     Short,
 }
 
-/// What a run is about.
+/// Load of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
     Files { bytes: u64, closes: bool },
@@ -114,12 +114,12 @@ impl Load {
         }
     }
 
-    /// Whether its connections carry enough for a splice.
+    /// Returns true if its connections carry enough data for a splice.
     fn is_long(self) -> bool {
         matches!(self, Load::Files { closes: false, .. } | Load::Echo { .. })
     }
 
-    /// Of each connection at a time.
+    /// Returns the bytes in flight on each connection.
     fn bytes(self) -> u64 {
         match self {
             Load::Files { bytes, .. } => bytes,
@@ -162,7 +162,7 @@ impl Settings {
         self.connections.min(most as usize)
     }
 
-    /// Loads on files of a length, and other loads where there is none.
+    /// Returns the loads on files of a length, or without a length all others.
     fn loads(&self, file_bytes: Option<u64>) -> Vec<Load> {
         match file_bytes {
             Some(bytes) => {
@@ -180,7 +180,7 @@ impl Settings {
         }
     }
 
-    /// Whom a load is on: HTTP is spoken for files alone, and nothing is spliced that is short.
+    /// Returns the balancers of a load: HTTP only for files, splices only for long connections.
     fn subjects(&self, load: Load) -> Vec<Subject> {
         let all = if self.rounds.is_quick() {
             &Subject::QUICK[..]
@@ -195,7 +195,7 @@ impl Settings {
         all.iter().filter(is_on).copied().collect()
     }
 
-    /// Files of each length, and then no files.
+    /// Returns the stages: files of each length, and then no files.
     fn stages(&self) -> impl Iterator<Item = Option<u64>> {
         self.lengths().into_iter().map(Some).chain([None])
     }
@@ -205,7 +205,7 @@ fn file_count(file_bytes: u64) -> usize {
     (FILES_BYTES / file_bytes).clamp(1, FILES_MAX) as usize
 }
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let mut plan = Plan::new();
     for stage in settings.stages() {

@@ -1,11 +1,11 @@
-//! `splitway-bench quic-engines`: how datagrams leave a machine, what that costs, and what sealing
-//! costs beside it.
+//! `splitway-bench quic-engines`: the cost of sending datagrams, by method, and the cost of sealing
+//! beside it.
 //!
 //! One thread sends superpackets' worth of datagrams over a veth pair, for some time, in each of
-//! the ways in [`Engine`]. The other end drops each packet as soon as it sees it: it is for another
-//! link address. What is counted is this thread's CPU time, with that of the link in it.
+//! the ways in [`Engine`]. The other end drops each packet on receipt: it has another link address.
+//! The result is this thread's CPU time, including the link's.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
 //! | `engine` | the ways |
 //! | `batch` | datagrams, and their sealing |
@@ -30,19 +30,19 @@ use crate::measure::publish::results_directory;
 use crate::measure::results::{Bound, Measures, Plot, Results, Table, column};
 use crate::measure::rounds::Rounds;
 
-/// The end of the link from which datagrams leave, its address and that of the network, and where
-/// they go: a neighbour whose link address nothing has.
+/// The sending end of the link, its address and network, and the destination: a neighbor whose link
+/// address no device has.
 const DEVICE: &str = "engine0";
 const ADDRESS: &str = "10.79.0.1";
 const NETWORK_BITS: u8 = 24;
 const NEIGHBOUR: &str = "10.79.0.2";
 const NEIGHBOUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x79];
 
-/// Datagrams that are handed over together, where several can be: as many as UDP's length fields
-/// permit in one superpacket.
+/// Datagrams per call, for engines that take several: as many as UDP's length fields permit in one
+/// superpacket.
 const DATAGRAMS: usize = 65_507 / DATAGRAM_BYTES;
 
-/// What is measured: datagrams that leave, as they are or sealed, and sealing alone.
+/// Series: datagrams sent unsealed or sealed, and sealing alone.
 const PLAIN: &str = "as they are";
 const SEALED: &str = "sealed";
 const ALONE: &str = "AES-128-GCM alone";
@@ -73,7 +73,7 @@ impl Settings {
         self.rounds.seconds_of(QUICK_SECONDS, SECONDS)
     }
 
-    /// What takes turns.
+    /// Returns the runs that take turns.
     fn runs(&self) -> Vec<Run> {
         let engines = self.engines.iter().copied();
         let sent = engines.flat_map(|engine| {
@@ -90,7 +90,7 @@ impl Settings {
     }
 }
 
-/// As many as one superpacket may have.
+/// Parses a number of datagrams, up to that of one superpacket.
 fn datagrams(text: &str) -> std::result::Result<usize, String> {
     let count: usize = text.parse().map_err(|error| format!("{error}"))?;
     if (1..=DATAGRAMS).contains(&count) {
@@ -100,7 +100,7 @@ fn datagrams(text: &str) -> std::result::Result<usize, String> {
     }
 }
 
-/// Datagrams that leave in a way, or that are only sealed.
+/// Datagrams sent in one way, or only sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     engine: Option<Engine>,
@@ -116,7 +116,7 @@ impl Run {
     }
 }
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let mut plan = Plan::new();
     let runs = settings.runs().len() * settings.rounds.count();
@@ -150,15 +150,15 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     results.publish(settings.rounds.output(&output))
 }
 
-/// A veth pair, of which this end sends, and the other end is in a namespace of its own, which ends
-/// with what is returned.
+/// Creates a veth pair. This end sends; the other end is in a namespace of its own, which ends when
+/// the returned value is dropped.
 fn make_link() -> Result<Network> {
     let other = Network::new()?;
     let pid = other.holder().as_raw_nonzero();
     let mac = NEIGHBOUR_MAC.map(|byte| format!("{byte:02x}")).join(":");
     for line in [
         format!("ip link add {DEVICE} type veth peer name {DEVICE} netns {pid}"),
-        // No datagram is to be in the kernel's own way.
+        // The kernel must not send datagrams of its own.
         format!("ip link set {DEVICE} addrgenmode none"),
         format!("ip address add {ADDRESS}/{NETWORK_BITS} dev {DEVICE}"),
         format!("ip link set {DEVICE} up"),
@@ -217,13 +217,13 @@ fn measures(packets: u64, elapsed: Duration, cpu: Duration) -> Measures {
     .into()
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Bytes that have left through the device.
+/// Returns the bytes sent through the device.
 fn sent_bytes() -> Result<u64> {
     let path = "/proc/thread-self/net/dev";
     let text = std::fs::read_to_string(path).context(|| format!("reading {path}"))?;
@@ -231,8 +231,8 @@ fn sent_bytes() -> Result<u64> {
     sent_bytes_in(&text).ok_or_else(missing)
 }
 
-/// The same in the text of `/proc/net/dev`: a line for each device, with eight columns about what
-/// came, and then those about what has left, bytes first.
+/// Returns the bytes sent, from the text of `/proc/net/dev`: a line for each device, with eight
+/// columns about reception, then those about transmission, bytes first.
 fn sent_bytes_in(text: &str) -> Option<u64> {
     let line = text
         .lines()
@@ -251,7 +251,7 @@ fn report(results: &mut Results, runs: &[Run]) {
     results.table(Table::of(SENT, columns).of_each("Datagrams"));
     let y = ("packets_per_cpu_s", "datagrams for each second of CPU time");
     results.plot(Plot::bars("quic-engines", SENT, y));
-    // What part of AES-GCM's own rate is left with each way to send.
+    // The part of AES-GCM's own rate that remains with each way to send.
     for run in runs.iter().filter(|run| run.seals && run.engine.is_some()) {
         let measure = "packets_per_cpu_s";
         let ratio = results.ratio(SENT, (&run.name(), measure), (ALONE, measure));

@@ -1,11 +1,11 @@
-//! Whether anything is left behind: millions of short connections, aborts, reloads and deaths of
-//! the NIC process, and the memory and the descriptors of every process before and after.
+//! Leaks: millions of short connections, aborts, reloads and deaths of the NIC process, and the
+//! memory and the descriptors of every process before and after.
 //!
-//! The first part of all that is the base: tables and caches have their size then, and the reload
-//! and the death that it holds have cost what the first of each costs. Behind the last connection,
-//! memory must come back to that within a minute.
+//! The first part of the load is the base: after it, tables and caches have their size, and the
+//! one-time costs of the first reload and the first death are included. After the last connection,
+//! memory must return to that level within [`SETTLING_MAX`].
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
 //! | [`clients`] | the clients, which compare every byte |
 
@@ -33,18 +33,18 @@ use crate::suites::load_mix::write_configuration;
 /// The one part of the results.
 const PART: &str = "soak";
 
-/// Resident memory of a process behind the last connection, as a multiple of what it was behind the
+/// Limit of a process's resident memory after the last connection, as a multiple of that after the
 /// first part.
 const GROWTH_MAX: f64 = 1.1;
 
-/// Within this time after the last connection: TIME-WAIT lasts a minute, and an idle process gives
-/// memory back within another.
+/// Time limit after the last connection: TIME-WAIT lasts a minute, and an idle process returns
+/// memory within another.
 const SETTLING_MAX: Duration = Duration::from_secs(120);
 
-/// How long a NIC process may take to be replaced.
+/// Time limit for the replacement of a NIC process.
 const REPLACEMENT_MAX: Duration = Duration::from_secs(20);
 
-/// Connections per second that a plan counts on.
+/// Connections per second that a plan assumes.
 const CONNECTIONS_PER_S: f64 = 6000.0;
 
 /// The settings of the suite.
@@ -74,7 +74,7 @@ pub(crate) struct Settings {
     splitway: Vec<String>,
 }
 
-/// How much of everything.
+/// Numbers of connections and disturbances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
     connections: u64,
@@ -99,8 +99,8 @@ impl Settings {
 }
 
 impl Counts {
-    /// The first part: a hundredth, but of connections and aborts as many as bring tables to their
-    /// size, and at least one of each.
+    /// Returns the first part: a hundredth, but enough connections and aborts for tables to reach
+    /// their size, and at least one of each disturbance.
     fn base(self) -> Counts {
         let part = |count: u64, least: u64| (count / 100).max(least).min(count);
         Counts {
@@ -121,7 +121,7 @@ impl Counts {
     }
 }
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let counts = settings.counts();
     let mut plan = Plan::new();
@@ -170,14 +170,14 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     }
 }
 
-/// What a process holds.
+/// Resources of a process.
 #[derive(Clone, Copy, Debug)]
 struct Usage {
     resident_bytes: u64,
     descriptors: usize,
 }
 
-/// By process.
+/// Resources by process.
 type Usages = BTreeMap<String, Usage>;
 
 fn told(usages: &Usages) -> String {
@@ -188,11 +188,11 @@ fn told(usages: &Usages) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// Splitway, and what is done to it.
+/// Splitway under test.
 struct Subject {
     splitway: Splitway,
     nic: Pid,
-    /// NIC processes that have died.
+    /// NIC processes killed.
     dead: HashSet<Pid>,
     program: PathBuf,
     socket: PathBuf,
@@ -222,7 +222,7 @@ impl Subject {
         })
     }
 
-    /// Has the clients open so many connections, and spreads reloads and deaths over them.
+    /// Runs the clients for these connections, with reloads and deaths spread over them.
     fn endure(&mut self, clients: &Clients, counts: Counts) -> Result<Tally> {
         clients.run(counts.connections, counts.aborts, |progress| {
             let (mut reloads, mut deaths) = (0, 0);
@@ -248,7 +248,7 @@ impl Subject {
         })
     }
 
-    /// Has the configuration, which says something else each time, read again.
+    /// Reloads the configuration, whose content differs each time.
     fn reload(&mut self) -> Result<()> {
         self.reloads += 1;
         write_configuration(&self.configuration, self.reloads)?;
@@ -274,7 +274,7 @@ impl Subject {
         Ok(())
     }
 
-    /// What each process holds now. One that is started for a moment is not counted.
+    /// Returns the resources of each process. Short-lived processes are not counted.
     fn usage(&self) -> Result<Usages> {
         let supervisor = self.splitway.supervisor();
         let mut named = vec![("supervisor".to_owned(), supervisor)];
@@ -298,8 +298,8 @@ impl Subject {
             .collect()
     }
 
-    /// Waits until every process holds no more than it did before, or [`SETTLING_MAX`] is over:
-    /// what they hold then, and how long it took.
+    /// Waits until each process's memory is within [`GROWTH_MAX`] of `before`, and its descriptors
+    /// are no more, or for [`SETTLING_MAX`]; returns the resources then, and the time waited.
     fn settle(&self, before: &Usages) -> Result<(Usages, Duration)> {
         let begun = Instant::now();
         loop {
@@ -313,7 +313,7 @@ impl Subject {
             if is_back || elapsed > SETTLING_MAX {
                 return Ok((after, elapsed));
             }
-            // The kernel sends no event when a process gives memory back.
+            // The kernel sends no event when a process returns memory.
             std::thread::sleep(Duration::from_millis(100));
         }
     }
@@ -323,14 +323,14 @@ fn growth(before: &Usage, after: &Usage) -> f64 {
     after.resident_bytes as f64 / before.resident_bytes as f64
 }
 
-/// The NIC process of which a line of output says that it serves in the place of another.
+/// Parses the NIC process in a line of output which reports that it has replaced another.
 fn serving_pid(line: &str) -> Option<Pid> {
     let (_, rest) = line.split_once("nic process ")?;
     let (digits, _) = rest.split_once(": serves")?;
     Pid::from_raw(digits.parse().ok()?)
 }
 
-/// The mode that a process of Splitway runs in: the first argument.
+/// Returns the mode of a process of Splitway: its first argument.
 fn mode_of(pid: Pid) -> Result<String> {
     let path = format!("/proc/{}/cmdline", pid.as_raw_nonzero());
     let line = std::fs::read(&path).context(|| format!("reading {path}"))?;

@@ -1,14 +1,14 @@
 //! Programs on Splitway's sockets, against the kernel's sockets and the server in the host process.
 //!
-//! | Part | What is compared |
+//! | Part | Comparison |
 //! |---|---|
-//! | echo | the same server over the kernel's sockets and over split ones, over lengths of messages and numbers of connections |
+//! | echo | the same server over kernel and split sockets, over message lengths and connections |
 //! | short connections | one echo on each, then the server closes |
-//! | modes | both of these with each mode of TCP Servers turned round |
+//! | modes | echo and short connections, with each mode of TCP Servers reversed |
 //! | files | the same server, the one in the host process, and nginx |
 //! | system calls | of each process, for each echo and each file, in runs of their own |
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
 //! | `calls` | the calls of the server: the kernel's, or those of `libsplitway` |
 //! | [`server`] | the server |
@@ -33,7 +33,7 @@ use crate::measure::rounds::Rounds;
 
 /// Parts of the results.
 const ECHO: &str = "echo";
-/// Of it, what lies on one axis: the plots.
+/// Echoes along one axis, for the plots.
 const OVER_BYTES: &str = "echo over lengths";
 const OVER_CONNECTIONS: &str = "echo over connections";
 const SHORT: &str = "short connections";
@@ -41,21 +41,22 @@ const MODES: &str = "modes";
 const FILES: &str = "files";
 const CALLS: &str = "system calls";
 
-/// What a target is about; the other axis stays here while one is gone along.
+/// Length and number of connections that targets concern; the fixed value of either axis while the
+/// other varies.
 const MESSAGE_BYTES: usize = 1024;
 const CONNECTIONS: usize = 64;
 
 /// Length of the message on a short connection.
 const SHORT_BYTES: usize = 64;
 
-/// How many files there are, but for large ones, and how long they are.
+/// Number of files, except for large ones, and their size.
 const FILE_COUNT: usize = 200;
 const FILE_BYTES: u64 = 500_000;
 
-/// Bytes of all files that are longer.
+/// Total size of larger files.
 const FILES_BYTES: u64 = FILE_COUNT as u64 * FILE_BYTES;
 
-/// Most bytes of messages that may be under way at once: more do not fit into anyone's buffers.
+/// Most bytes of messages in flight at once: more exceed the buffers.
 const UNDER_WAY_BYTES_MAX: usize = 512 << 20;
 
 /// Seconds of each run, also for quick runs.
@@ -138,7 +139,7 @@ impl Cell {
         ]
     }
 
-    /// The parts that it belongs to.
+    /// Returns the parts to which it belongs.
     fn parts(self) -> Vec<&'static str> {
         let axes = [
             (OVER_BYTES, self.connections == CONNECTIONS),
@@ -171,7 +172,7 @@ impl Settings {
         self.workloads.contains(&workload)
     }
 
-    /// What echoes are measured.
+    /// Returns the cells to measure.
     fn cells(&self) -> Result<Vec<Cell>> {
         let chosen = |given: &[usize], usual: &[usize], quick: usize| match (given, self.is_quick())
         {
@@ -200,7 +201,7 @@ impl Settings {
                     return Err(Failure::new("messages have bytes, and loads connections"));
                 }
                 if message_bytes.saturating_mul(connections) > UNDER_WAY_BYTES_MAX {
-                    // Of every cell, those that can be.
+                    // Of every cell, only possible ones.
                     if self.every_cell {
                         continue;
                     }
@@ -225,7 +226,7 @@ impl Settings {
     }
 }
 
-/// The ways to switch modes that are compared: their names, and the modes.
+/// Returns the variants of the modes: their names, and the modes.
 fn variants() -> [(&'static str, Modes); 7] {
     let usual = Modes::default();
     let turned = |mode: Modes| Modes::from_bits(usual.bits() ^ mode.bits());
@@ -255,10 +256,10 @@ pub(super) const SHORT_LOAD: Load = Load::Echo {
     short: true,
 };
 
-/// A name and who is measured by it.
+/// A name and the measured subject.
 type Series = (&'static str, Subject);
 
-/// What was different from other runs of the same series.
+/// Conditions that differ between runs of the same series.
 type Conditions = [(&'static str, f64)];
 
 /// The loads whose system calls are counted; only the first for quick runs.
@@ -274,7 +275,7 @@ const COUNTED: [(&str, Load); 3] = [
     ("file", Load::Files),
 ];
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let rounds = settings.rounds.count();
     let mut plan = Plan::new();
@@ -344,7 +345,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         let subjects: Vec<_> = programs.into_iter().chain(subjects).collect();
         turns(&[FILES], &[], Load::Files, &subjects)?;
     }
-    // Of one run each there is nothing to be seen.
+    // Single runs are too noisy for a comparison of modes.
     if settings.has(Workload::Modes) && !settings.is_quick() {
         let subjects = variants().map(|(name, modes)| (name, Subject::Split(modes)));
         for (is_short, load) in [(0.0, Cell::TARGET.load()), (1.0, SHORT_LOAD)] {

@@ -1,14 +1,13 @@
-//! The targets of the project, all in one run: what is measured of each, and whether it is met.
+//! The targets of the project, all in one run: the measurement of each, and whether it is met.
 //!
 //! | Part | Against nginx |
 //! |---|---|
 //! | files of 500 KB in memory, plain and over TLS | CPU time per gigabyte, throughput |
 //! | files of 10 KB in memory | CPU time per request |
-//! | 4,000 connections, whose client discards what comes | Splitway's CPU time per gigabyte with 64; nginx's beside it |
+//! | 4,000 connections, data discarded | Splitway's CPU time per GB with 64; nginx's as well |
 //! | one connection that rests before each request | time to the first byte |
 //!
-//! How much one host core controls is measured as in `ceiling`, without nginx and without a
-//! network.
+//! The load of one host core is measured as in `ceiling`, without nginx and without a network.
 
 use serde::Serialize;
 use testbed::Result;
@@ -37,7 +36,8 @@ pub(crate) struct Settings {
 
 const CONNECTIONS: usize = 64;
 const MANY_CONNECTIONS: usize = 4000;
-/// Of each run over connections: with so many there is more to come and go than five seconds show.
+/// Length of each run over connections: with this many, five seconds are too short for steady
+/// state.
 const MANY_SECONDS: f64 = 10.0;
 
 const LARGE_FILES: usize = 200;
@@ -58,7 +58,7 @@ const RATE: &str = "gbit_per_s";
 const PER_REQUEST: &str = "cpu_us_per_request.server";
 const FIRST_BYTE: &str = "first_byte_us.p50";
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let rounds = &settings.rounds;
     let mut plan = Plan::new();
@@ -101,7 +101,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         rounds,
         &[splitway.clone(), nginx.clone()],
     )?;
-    // Beside each other in time, so that what else the machine does concerns both.
+    // Interleaved in time, so that other load of the machine affects both.
     let cells = [CONNECTIONS, MANY_CONNECTIONS]
         .map(|connections| [(&splitway, connections), (&nginx, connections)]);
     rounds.take_turns(cells.as_flattened(), |&(server, connections)| {
@@ -142,9 +142,10 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     results.publish(&output)
 }
 
-/// A load of many connections, whose client does not decide. One that reads what it gets is slower
-/// than the server, and keeps up to a gigabyte of it in the receive buffers of 4,000 connections:
-/// out of every cache, so that what is compared is the copies' memory, and not the server.
+/// Returns a load of many connections, in which the client is not the bottleneck. A client that
+/// reads the data is slower than the server, and leaves up to a gigabyte in the receive buffers of
+/// 4,000 connections: beyond every cache, so that the result would depend on the memory for these
+/// copies instead of the server.
 fn many(
     workspace: &Workspace,
     server: &Server,
@@ -157,7 +158,7 @@ fn many(
     }
 }
 
-/// Has servers take turns.
+/// Measures servers in turns.
 fn compare(
     results: &mut Results,
     part: &'static str,
@@ -185,7 +186,7 @@ fn compare(
 
 fn report(results: &mut Results) {
     let ratio = |part, own, theirs| results.ratio(part, (SPLITWAY, own), (NGINX, theirs));
-    // Of the bytes per second of CPU time.
+    // Loss in bytes per second of CPU time.
     let lost = |server: &str| {
         let cost = |connections: usize| {
             results

@@ -1,13 +1,13 @@
 //! `splitway-bench tls`: files over TLS 1.3 with AES-256-GCM, and handshakes, against nginx and
 //! lighttpd with OpenSSL.
 //!
-//! All three show the same certificate, and take turns in each round.
+//! All three use the same certificate, and take turns in each round.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
 //! | [`identity`] | the certificate |
 //! | [`session`] | the client's end of TLS |
-//! | [`handshakes`] | another load generator |
+//! | [`handshakes`] | the load generator for handshakes |
 
 pub(crate) mod handshakes;
 pub(crate) mod identity;
@@ -44,7 +44,7 @@ pub(crate) struct Settings {
     splitway: Vec<String>,
 }
 
-/// What sessions begin with.
+/// Start of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     New,
@@ -65,17 +65,17 @@ impl Kind {
     }
 }
 
-/// What is promised of both processes together: their CPU time per gigabyte, as a part of that of
+/// Promised limit of both processes together: their CPU time per gigabyte, as a part of that of
 /// nginx's worker.
 const BOTH_RATIO_MAX: f64 = 0.35;
 
-/// What is promised of the host process alone.
+/// Promised limit of the host process alone.
 const HOST_RATIO_MAX: f64 = 1.0 / 40.0;
 
-/// What is promised of throughput, as a multiple of nginx's.
+/// Promised throughput, as a multiple of nginx's.
 const THROUGHPUT_RATIO_MIN: f64 = 2.0;
 
-/// What is promised of handshakes, per second and per second of CPU time, as a multiple of nginx's.
+/// Promised handshakes, per second and per second of CPU time, as a multiple of nginx's.
 const HANDSHAKE_RATIO_MIN: f64 = 1.0;
 
 const NOTE: &str = "CPU time is user and system time of all threads of a process. Servers run on \
@@ -84,7 +84,7 @@ const NOTE: &str = "CPU time is user and system time of all threads of a process
     server's core is not busy all the time, it is the client that was slow, and its rate says \
     little. Machines are noisy: compare ratios of one invocation.";
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let rounds = &settings.rounds;
     let mut plan = Plan::new();
@@ -113,7 +113,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         ..Wanted::default()
     };
     let server_set = ServerSet::start(&workspace, &wanted)?;
-    // Thousands of short connections: the clients' ports are free again after a second.
+    // Thousands of short connections: the clients' ports are reusable after a second.
     for setting in ["tcp_tw_reuse=1", "ip_local_port_range=10000 65535"] {
         run_tool(tool("sysctl -qw").arg(format!("net.ipv4.{setting}")))?;
     }
@@ -158,8 +158,8 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     results.publish(rounds.output(&workspace.output))
 }
 
-/// What a server's handshakes are measured with. lighttpd gives a session that is resumed no ticket
-/// for the next one, of which the client lives.
+/// Returns the kinds of handshakes to measure. lighttpd issues no ticket in a resumed session, so
+/// that the client cannot resume the next one.
 fn kinds(server: &str) -> &'static [Kind] {
     match server {
         LIGHTTPD => &[Kind::New],
@@ -190,7 +190,7 @@ fn handshake_measures(outcome: &handshakes::Outcome, cpu_ns: u64) -> Measures {
             handshakes / outcome.elapsed_ns as f64 * 1e9,
         ),
         ("handshakes_per_cpu_s", handshakes / cpu_ns as f64 * 1e9),
-        // The part of its core that the server has used.
+        // The server's CPU time as a part of its core.
         (
             "busy_cores.server",
             cpu_ns as f64 / outcome.elapsed_ns as f64,
@@ -247,7 +247,7 @@ fn report(results: &mut Results) {
         };
         for (peer, bound) in [(NGINX, bound), (LIGHTTPD, Bound::None)] {
             let ratio = results.ratio(part, (SPLITWAY, own), (peer, theirs));
-            // Not everything is measured with both.
+            // Some measures exist for one peer only.
             if peer == NGINX || ratio.is_finite() {
                 results.check(format!("{what}{unit}, against {peer}"), ratio, bound);
             }

@@ -1,8 +1,8 @@
 //! One NIC worker against several: files in memory, servers on any core.
 //!
-//! A worker is a thread. What a second one is good for depends on whether there is a core for it:
-//! the number of cores is reported beside the rest. The client has one core, and what it receives
-//! is dealt with there.
+//! A worker is a thread. The benefit of a second one depends on a free core for it: the number of
+//! cores is reported with the results. The client has one core, which also processes its received
+//! packets.
 
 use rustix::process::Signal;
 use serde::Serialize;
@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     /// Connections, each asking for file after file
     #[arg(long, default_value_t = 64)]
     connections: usize,
-    /// Number of files, requested at random; the cache share of each worker holds all of them
+    /// Number of files, requested at random; the cache share of each worker holds all files
     #[arg(long, default_value_t = 200)]
     files: usize,
     /// Size of each file, in bytes
@@ -43,7 +43,7 @@ pub(crate) struct Settings {
 /// The one part of the results.
 const PART: &str = "workers";
 
-/// How long it takes.
+/// Returns the planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let rounds = &settings.rounds;
     let mut plan = Plan::new();
@@ -98,7 +98,7 @@ fn series(workers: usize) -> String {
     }
 }
 
-/// A server of its own with so many workers; its caches are warm when the measured run begins.
+/// Runs a server with `workers` workers; its caches are warm when the measured run begins.
 fn run_with(workspace: &Workspace, settings: &Settings, workers: usize) -> Result<Run> {
     let mut arguments = settings.splitway.clone();
     arguments.push(format!("--workers={workers}"));

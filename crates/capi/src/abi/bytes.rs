@@ -12,8 +12,8 @@ use super::outcome::length;
 use super::probe::{check_given, check_value};
 use crate::client::{ReceiveFlags, SendFlags};
 
-/// Flags of receiving that have no effect: there is no urgent data (`MSG_OOB` is refused), and no
-/// descriptor comes along.
+/// Flags without effect on receiving: there is no urgent data (`MSG_OOB` is refused), and messages
+/// carry no descriptors.
 const RECEIVE_IGNORED: libc::c_int = libc::MSG_CMSG_CLOEXEC | libc::MSG_NOSIGNAL;
 
 fn receive_flags(bits: libc::c_int) -> Result<ReceiveFlags> {
@@ -31,7 +31,7 @@ fn receive_flags(bits: libc::c_int) -> Result<ReceiveFlags> {
 
 pub(crate) fn send_flags(bits: libc::c_int) -> Result<SendFlags> {
     let known = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
-    // No descriptor goes along.
+    // `MSG_CMSG_CLOEXEC` has no effect: messages carry no descriptors.
     if bits & !(known | libc::MSG_CMSG_CLOEXEC) != 0 {
         return Err(Errno::OPNOTSUPP);
     }
@@ -41,7 +41,7 @@ pub(crate) fn send_flags(bits: libc::c_int) -> Result<SendFlags> {
     })
 }
 
-/// Whether a descriptor is the kernel's: then read(2) and write(2) are its own.
+/// Reports whether a descriptor is the kernel's, so read(2) and write(2) apply to it directly.
 fn is_kernels(fd: libc::c_int) -> Result<bool> {
     let fd = borrow(fd)?;
     Ok(client_if_attached().is_none_or(|client| !client.is_split(fd)))
@@ -62,7 +62,7 @@ pub(crate) fn send(fd: libc::c_int, buffers: &[IoSlice<'_>], flags: libc::c_int)
 
 /// Raises SIGPIPE in this thread.
 pub(crate) fn raise_pipe() {
-    // SAFETY: it takes a number. What the signal does is the program's choice.
+    // SAFETY: `raise` takes any number. The program chooses the signal's action.
     unsafe { libc::raise(libc::SIGPIPE) };
 }
 
@@ -81,19 +81,20 @@ pub unsafe extern "C" fn sw_recv(
     if flags & libc::MSG_TRUNC != 0 && buffer.is_null() {
         return length(discard(fd, len, flags));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `buffer` is null or has `len` writable bytes, by the caller's contract.
     let buffer = behind_descriptor(fd, unsafe { bytes_mut(buffer, len) });
     length(buffer.and_then(|buffer| receive(fd, &mut [IoSliceMut::new(buffer)], flags)))
 }
 
-/// Throws bytes away that there is no buffer for.
+/// Discards up to `len` received bytes without a buffer of the caller.
 fn discard(fd: libc::c_int, len: usize, flags: libc::c_int) -> Result<usize> {
-    // Nothing is written there; its length counts.
+    // The bytes are not copied; only the buffer's length matters.
     let mut buffer = vec![0; len.min(1 << 20)];
     receive(fd, &mut [IoSliceMut::new(&mut buffer)], flags)
 }
 
-/// recvfrom(2): as `sw_recv`. A stream names no sender, so `at` stays as it is and `len_at` is 0.
+/// recvfrom(2): as `sw_recv`. A stream names no sender, so `at` is not written and `len_at` is set
+/// to 0.
 ///
 /// # Safety
 /// `buffer` is null or has `len` bytes; `len_at` is null or valid.
@@ -106,10 +107,10 @@ pub unsafe extern "C" fn sw_recvfrom(
     at: *mut libc::sockaddr,
     len_at: *mut libc::socklen_t,
 ) -> libc::ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: `buffer` is null or has `len` writable bytes, by the caller's contract.
     let received = unsafe { sw_recv(fd, buffer, len, flags) };
     if received >= 0 && !at.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: `len_at` is null or valid, by the caller's contract.
         if let Err(errno) = unsafe { put(len_at, 0) } {
             return length(Err(errno));
         }
@@ -117,22 +118,22 @@ pub unsafe extern "C" fn sw_recvfrom(
     received
 }
 
-/// recvmsg(2): as `sw_recv`. Neither a name nor control data comes along.
+/// recvmsg(2): as `sw_recv`. Returns neither a name nor control data.
 ///
 /// # Safety
-/// `message` is null or points to a message whose buffers are as long as it says.
+/// `message` is null or points to a message whose buffers have the lengths that it names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sw_recvmsg(
     fd: libc::c_int,
     message: *mut libc::msghdr,
     flags: libc::c_int,
 ) -> libc::ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: `message` is null or valid with its buffers, by the caller's contract.
     unsafe { receive_message_after(fd, message, flags, 0) }
 }
 
-/// `sw_recvmsg` as a part of a call that has received so many messages before: if that is any, the
-/// error of the connection is left to the next call. Not for programs in C.
+/// `sw_recvmsg` as a part of a call that has received `before` messages already. If there are any,
+/// the connection's error is left to the next call. Not for programs in C.
 ///
 /// # Safety
 /// As for `sw_recvmsg`.
@@ -145,9 +146,9 @@ pub unsafe fn receive_message_after(
     if let Err(errno) = check_value(message) {
         return length(behind_descriptor(fd, Err(errno)));
     }
-    // SAFETY: it is there, and valid as the caller promises.
+    // SAFETY: `message` is mapped, and valid by the caller's contract.
     let message = unsafe { &mut *message };
-    // SAFETY: the caller's promise.
+    // SAFETY: the message's buffers are writable for their lengths, by the caller's contract.
     let pieces = unsafe { pieces_mut(message.msg_iov, message.msg_iovlen, Errno::MSGSIZE) };
     let pieces = behind_descriptor(fd, pieces);
     let received = pieces.and_then(|mut pieces| {
@@ -173,14 +174,14 @@ pub unsafe extern "C" fn sw_send(
     len: usize,
     flags: libc::c_int,
 ) -> libc::ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: `buffer` is null or has `len` readable bytes, by the caller's contract.
     let bytes = behind_descriptor(fd, unsafe { bytes(buffer, len) });
     length(bytes.and_then(|bytes| send(fd, &[IoSlice::new(bytes)], flags)))
 }
 
-/// `sw_send` as a part of a call that has sent so many bytes before: if that is any, the error of
-/// the connection is left to the next call, and this one fails with EPIPE. It raises no signal. Not
-/// for programs in C.
+/// `sw_send` as a part of a call that has sent `before` bytes already. If there are any, the
+/// connection's error is left to the next call, and this one fails with EPIPE. It raises no signal.
+/// Not for programs in C.
 ///
 /// # Safety
 /// `buffer` is null or has `len` bytes.
@@ -192,7 +193,7 @@ pub unsafe fn send_after(
     before: usize,
 ) -> libc::ssize_t {
     let send = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: `buffer` is null or has `len` readable bytes, by the caller's contract.
         let pieces = &[IoSlice::new(unsafe { bytes(buffer, len)? })];
         client()?.send_after(borrow(fd)?, pieces, send_flags(flags)?, before)
     };
@@ -213,20 +214,20 @@ pub unsafe extern "C" fn sw_sendto(
     len_at: libc::socklen_t,
 ) -> libc::ssize_t {
     if !at.is_null() {
-        // SAFETY: nothing is read: only the length is looked at.
+        // SAFETY: the address is not read; only its length is checked.
         let length_only = unsafe { raw_address(at, len_at) };
         if let Err(errno) = behind_descriptor(fd, length_only) {
             return length(Err(errno));
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `buffer` is null or has `len` readable bytes, by the caller's contract.
     unsafe { sw_send(fd, buffer, len, flags) }
 }
 
-/// sendmsg(2): as `sw_send`. Its name and control data are ignored.
+/// sendmsg(2): as `sw_send`. The message's name and control data are ignored.
 ///
 /// # Safety
-/// `message` is null or points to a message whose buffers are as long as it says.
+/// `message` is null or points to a message whose buffers have the lengths that it names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sw_sendmsg(
     fd: libc::c_int,
@@ -236,9 +237,9 @@ pub unsafe extern "C" fn sw_sendmsg(
     if let Err(errno) = check_value(message) {
         return length(behind_descriptor(fd, Err(errno)));
     }
-    // SAFETY: it is there, and valid as the caller promises.
+    // SAFETY: `message` is mapped, and valid by the caller's contract.
     let message = unsafe { &*message };
-    // SAFETY: the caller's promise.
+    // SAFETY: the message's buffers are readable for their lengths, by the caller's contract.
     let pieces = unsafe { pieces(message.msg_iov, message.msg_iovlen, Errno::MSGSIZE) };
     let pieces = behind_descriptor(fd, pieces);
     length(pieces.and_then(|pieces| send(fd, &pieces, flags)))
@@ -254,7 +255,7 @@ pub unsafe extern "C" fn sw_read(
     buffer: *mut libc::c_void,
     len: usize,
 ) -> libc::ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: `buffer` is null or has `len` writable bytes, by the caller's contract.
     unsafe {
         match is_kernels(fd) {
             Ok(true) => libc::read(fd, buffer, len),
@@ -276,7 +277,7 @@ pub unsafe extern "C" fn sw_write(
     buffer: *const libc::c_void,
     len: usize,
 ) -> libc::ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: `buffer` is null or has `len` readable bytes, by the caller's contract.
     unsafe {
         match is_kernels(fd) {
             Ok(true) => libc::write(fd, buffer, len),
@@ -289,7 +290,7 @@ pub unsafe extern "C" fn sw_write(
 /// readv(2), of a descriptor of any kind.
 ///
 /// # Safety
-/// `vectors` is null or has `count` buffers, each as long as it says.
+/// `vectors` is null or has `count` buffers, each with the length that it names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sw_readv(
     fd: libc::c_int,
@@ -297,11 +298,11 @@ pub unsafe extern "C" fn sw_readv(
     count: libc::c_int,
 ) -> libc::ssize_t {
     match is_kernels(fd) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `vectors` is null or has `count` writable buffers, by the caller's contract.
         Ok(true) => unsafe { libc::readv(fd, vectors, count) },
         Ok(false) => {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
-            // SAFETY: the caller's promise.
+            // SAFETY: `vectors` is null or has `count` writable buffers, by the caller's contract.
             let pieces = unsafe { pieces_mut(vectors, count, Errno::INVAL) };
             length(pieces.and_then(|mut pieces| {
                 let is_empty = pieces.iter().all(|piece| piece.is_empty());
@@ -318,7 +319,7 @@ pub unsafe extern "C" fn sw_readv(
 /// writev(2), of a descriptor of any kind.
 ///
 /// # Safety
-/// `vectors` is null or has `count` buffers, each as long as it says.
+/// `vectors` is null or has `count` buffers, each with the length that it names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sw_writev(
     fd: libc::c_int,
@@ -326,11 +327,11 @@ pub unsafe extern "C" fn sw_writev(
     count: libc::c_int,
 ) -> libc::ssize_t {
     match is_kernels(fd) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `vectors` is null or has `count` readable buffers, by the caller's contract.
         Ok(true) => unsafe { libc::writev(fd, vectors, count) },
         Ok(false) => {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
-            // SAFETY: the caller's promise.
+            // SAFETY: `vectors` is null or has `count` readable buffers, by the caller's contract.
             let pieces = unsafe { pieces(vectors, count, Errno::INVAL) };
             length(pieces.and_then(|pieces| {
                 let is_empty = pieces.iter().all(|piece| piece.is_empty());
@@ -344,16 +345,16 @@ pub unsafe extern "C" fn sw_writev(
     }
 }
 
-/// sendfile(2), to a descriptor of any kind. On a split socket the file goes out from the NIC stack
-/// and never enters the program, if it can be passed there; otherwise its bytes are read here. Its
-/// own position moves only if `offset` is null. `in_fd` may be a file of `offload_open`; then
-/// `offset` is not null.
+/// sendfile(2), to a descriptor of any kind. On a split socket the NIC stack sends the file, which
+/// never enters the program, if the file can be passed to it; otherwise the library reads and sends
+/// the bytes. The file's own position moves only if `offset` is null. `in_fd` may be a file of
+/// `offload_open`; then `offset` must not be null.
 ///
 /// A file that is written to before its bytes have left ends the connection (ESTALE).
 ///
-/// EAGAIN if none may be queued and `out_fd` does not block; EPIPE with SIGPIPE, and the other
+/// EAGAIN if no byte may be queued and `out_fd` does not block; EPIPE with SIGPIPE, and the other
 /// errors of `sw_send`; EINVAL for a negative offset; EBADF if `in_fd` is not open for reading. If
-/// it has no positions, as a pipe, EINVAL, or ESPIPE if `offset` is not null.
+/// `in_fd` has no positions, such as a pipe: EINVAL, or ESPIPE if `offset` is not null.
 ///
 /// # Safety
 /// `offset` is null or valid.
@@ -365,13 +366,13 @@ pub unsafe extern "C" fn sw_sendfile(
     count: usize,
 ) -> libc::ssize_t {
     if is_kernels(out_fd) != Ok(false) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `offset` is null or valid, by the caller's contract.
         return unsafe { libc::sendfile(out_fd, in_fd, offset, count) };
     }
     if let Err(errno) = check_given(offset) {
         return length(Err(errno));
     }
-    // SAFETY: it is null or valid as the caller promises.
+    // SAFETY: `offset` is null or valid, by the caller's contract.
     let place = unsafe { offset.as_mut() };
     let sent = send_file(out_fd, in_fd, place, count.min(CALL_BYTES_MAX));
     if sent == Err(Errno::PIPE) {
@@ -401,7 +402,7 @@ fn send_file(
         None if client.is_split(file) => Err(Errno::INVAL),
         None => {
             let from = tell(file).or_else(|errno| match errno {
-                // As splice_direct_to_actor of Linux has it for all but files and devices.
+                // As splice_direct_to_actor of Linux, for all but files and devices.
                 Errno::SPIPE if is_readable(file)? => Err(Errno::INVAL),
                 Errno::SPIPE => Err(Errno::BADF),
                 errno => Err(errno),

@@ -14,13 +14,13 @@ use crate::client::epoll::ask_kernel;
 use crate::client::{EpollChange, EpollEvent, Polled};
 use crate::sys::{system_call, word};
 
-/// A timeout in milliseconds; negative is for ever.
+/// Returns a timeout in milliseconds as a duration; `None`, for a negative one, is infinite.
 fn timeout(ms: libc::c_int) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }
 
-/// epoll_create1(2): a set that may hold split sockets, files of the NIC stack, other sets and
-/// descriptors of the kernel's. A child of a fork has a copy of it, as it was at the fork.
+/// epoll_create1(2): a set of split sockets, files of the NIC stack, other sets and descriptors of
+/// the kernel. A child of a fork gets a copy of the set as it was at the fork.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_epoll_create1(flags: libc::c_int) -> libc::c_int {
     let create = || {
@@ -33,7 +33,7 @@ pub extern "C" fn sw_epoll_create1(flags: libc::c_int) -> libc::c_int {
 }
 
 /// epoll_ctl(2). Level and edge triggers and EPOLLONESHOT are as in epoll(7). EEXIST, ENOENT,
-/// EBADF, EPERM; EINVAL for a split socket and a set that `sw_epoll_create1` has not made.
+/// EBADF, EPERM; EINVAL for a split socket in a set that `sw_epoll_create1` has not made.
 ///
 /// # Safety
 /// `event` is null or valid.
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn sw_epoll_ctl(
     fd: libc::c_int,
     event: *mut libc::epoll_event,
 ) -> libc::c_int {
-    // SAFETY: it is there, and valid as the caller promises.
+    // SAFETY: `event` is mapped, and valid by the caller's contract.
     let event = check_value(event)
         .map(|()| unsafe { &*event })
         .map(|event| EpollEvent {
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn sw_epoll_ctl(
     zero(change())
 }
 
-/// epoll_wait(2). EINTR, whatever the handler of the signal (signal(7)).
+/// epoll_wait(2). EINTR after any signal handler (signal(7)).
 ///
 /// # Safety
 /// `events` is null or has room for `max`.
@@ -78,7 +78,8 @@ pub unsafe extern "C" fn sw_epoll_wait(
     max: libc::c_int,
     timeout_ms: libc::c_int,
 ) -> libc::c_int {
-    // SAFETY: the caller's promise; no mask is no pointer.
+    // SAFETY: `events` is null or has room for `max`, by the caller's contract; a null mask is
+    // allowed.
     unsafe { sw_epoll_pwait(epoll, events, max, timeout_ms, ptr::null()) }
 }
 
@@ -96,11 +97,11 @@ pub unsafe extern "C" fn sw_epoll_pwait(
 ) -> libc::c_int {
     let wait = || {
         let max = usize::try_from(max).ok().filter(|max| *max > 0);
-        // SAFETY: the caller's promise.
+        // SAFETY: `events` is null or has room for `max`, by the caller's contract.
         let room = unsafe { items(events, max.ok_or(Errno::INVAL)?)? };
         let mut found = vec![EpollEvent::default(); room.len().min(EVENTS_MAX)];
         let mut masked = |set: BorrowedFd<'_>, found: &mut Vec<_>, max, timeout| {
-            // SAFETY: the caller's promise.
+            // SAFETY: `mask` is null or valid, by the caller's contract.
             unsafe { ask_with_mask(set, found, max, timeout, mask) }
         };
         let (set, timeout) = (borrow(epoll)?, timeout(timeout_ms));
@@ -121,7 +122,7 @@ pub unsafe extern "C" fn sw_epoll_pwait(
 /// Bytes of the kernel's signal sets.
 const SIGNALS_BYTES: libc::c_long = 8;
 
-/// Events of a call, at most: no program looks at more at a time.
+/// Most events returned by a call: programs take fewer at a time.
 const EVENTS_MAX: usize = 4096;
 
 /// `epoll_pwait` of the kernel.
@@ -136,7 +137,7 @@ unsafe fn ask_with_mask(
     mask: *const libc::sigset_t,
 ) -> Result<()> {
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; max];
-    // Rounded up, for a wait that ends too early would be repeated without sleep.
+    // Rounded up: a wait that ends too early would be repeated without sleep.
     let ms = timeout.map_or(-1, |timeout| {
         let ms = timeout.as_nanos().div_ceil(1_000_000);
         i32::try_from(ms).unwrap_or(i32::MAX)
@@ -145,7 +146,7 @@ unsafe fn ask_with_mask(
     let at = word(events.as_mut_ptr());
     let (set, mask) = (set.as_raw_fd().into(), word(mask));
     let arguments = [set, at, room.into(), ms.into(), mask, SIGNALS_BYTES];
-    // SAFETY: `events` has room for `max`; the mask is valid as the caller promises.
+    // SAFETY: `events` has room for `max`; `mask` is null or valid, by the caller's contract.
     let count = unsafe { system_call(libc::SYS_epoll_pwait, arguments) }?;
     let count = usize::try_from(count).unwrap_or(0);
     found.extend(events[..count].iter().map(|event| EpollEvent {
@@ -155,7 +156,7 @@ unsafe fn ask_with_mask(
     Ok(())
 }
 
-/// poll(2), of descriptors of any kind. EINTR, whatever the handler of the signal (signal(7)).
+/// poll(2), of descriptors of any kind. EINTR after any signal handler (signal(7)).
 ///
 /// # Safety
 /// `fds` is null or has `count` items.
@@ -165,12 +166,12 @@ pub unsafe extern "C" fn sw_poll(
     count: libc::nfds_t,
     timeout_ms: libc::c_int,
 ) -> libc::c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `fds` is null or has `count` items, by the caller's contract.
     unsafe { poll_by(fds, count, |fds| client()?.poll(fds, timeout(timeout_ms))) }
 }
 
-/// ppoll(2), of descriptors of any kind; no timeout is for ever. Not for programs in C, to which
-/// `sw_epoll_pwait` does the same service.
+/// ppoll(2), of descriptors of any kind; `None` waits without limit. Not for programs in C, which
+/// have `sw_epoll_pwait`.
 ///
 /// # Safety
 /// `fds` is null or has `count` items; `mask` is null or valid.
@@ -180,10 +181,10 @@ pub unsafe fn poll_with_mask(
     timeout: Option<Duration>,
     mask: *const libc::sigset_t,
 ) -> libc::c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `mask` is null or valid, by the caller's contract.
     let mut masked =
         |fds: &mut [Polled<'_>], timeout| unsafe { ask_poll_with_mask(fds, timeout, mask) };
-    // SAFETY: the caller's promise.
+    // SAFETY: `fds` is null or has `count` items, by the caller's contract.
     unsafe {
         poll_by(fds, count, |fds| {
             client()?.poll_by(fds, timeout, &mut masked)
@@ -199,7 +200,7 @@ unsafe fn poll_by(
     poll: impl FnOnce(&mut [Polled<'_>]) -> Result<usize>,
 ) -> libc::c_int {
     let poll = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: `fds` is null or has `count` items, by the caller's contract.
         let fds = unsafe { items(fds, count as usize)? };
         let mut polled: Vec<Polled<'_>> = fds
             .iter()
@@ -243,8 +244,8 @@ unsafe fn ask_poll_with_mask(
     });
     let left = left.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
     let arguments = [word(at), count, word(left), word(mask), SIGNALS_BYTES, 0];
-    // SAFETY: the pointers are those of arrays and values here; the mask is valid as the caller
-    // promises.
+    // SAFETY: the pointers lead to an array and a value of this function; `mask` is null or valid,
+    // by the caller's contract.
     unsafe { system_call(libc::SYS_ppoll, arguments) }?;
     for (polled, asked) in fds.iter_mut().zip(&asked) {
         polled.found = asked.revents as u16;

@@ -13,13 +13,13 @@ use rustix::io::{Errno, Result};
 use super::outcome::{set_errno, zero};
 use crate::client::{Client, ForkLock, Modes, Options};
 
-/// Every call waits until the host stack has done its part.
+/// Every call waits until the host stack has processed it.
 pub const SW_MODE_SPLIT_TCP: u32 = 1;
 /// Sending returns when the bytes are in the FIFO.
 pub const SW_MODE_ASYNC_SEND: u32 = 2;
-/// The host stack fills the receive FIFO before it is asked to.
+/// The host stack fills the receive FIFO without a request.
 pub const SW_MODE_EAGER_RECEIVE: u32 = 4;
-/// The host stack puts connections into the accept queue before it is asked to.
+/// The host stack puts connections into the accept queue without a request.
 pub const SW_MODE_EAGER_ACCEPT: u32 = 8;
 /// An accepted connection comes with addresses, options and first bytes.
 pub const SW_MODE_SETUP_WITH_ACCEPT: u32 = 16;
@@ -37,7 +37,7 @@ pub struct sw_options {
     pub socket_path: *const libc::c_char,
     /// `SW_MODE_…` bits; 0: `$SPLITWAY_MODES`, or `SW_MODE_DEFAULT`.
     pub modes: u32,
-    /// 0.
+    /// Must be 0.
     pub reserved: u32,
 }
 
@@ -55,7 +55,7 @@ fn fail(why: String, errno: Errno) -> Errno {
 }
 
 fn attach(options: &Options) -> Result<&'static Client> {
-    // One at a time, so that no attachment is made and thrown away.
+    // One thread attaches at a time, so no attachment is made in vain.
     let _attaching = ATTACHING.lock();
     if let Some(client) = CLIENT.get() {
         return Ok(client);
@@ -65,7 +65,7 @@ fn attach(options: &Options) -> Result<&'static Client> {
     Ok(CLIENT.get_or_init(|| Box::new(client)))
 }
 
-/// The application; attached as the environment says if `sw_init` was not called.
+/// Returns the application. Attaches it by the environment if `sw_init` was not called.
 pub(crate) fn client() -> Result<&'static Client> {
     match CLIENT.get() {
         Some(client) => Ok(client),
@@ -73,33 +73,33 @@ pub(crate) fn client() -> Result<&'static Client> {
     }
 }
 
-/// The application, attached as the environment says unless it is attached already. Why it cannot
-/// be, [`init_error`] tells.
+/// Returns the application. Attaches it by the environment unless it is attached; [`init_error`]
+/// explains a failure.
 pub fn attach_from_environment() -> Result<&'static Client> {
     client()
 }
 
-/// Why this thread could not attach; empty if it could.
+/// Returns the reason why this thread could not attach; empty if it could.
 pub fn init_error() -> String {
     WHY.with_borrow(Clone::clone)
 }
 
-/// The application that the functions of C are called on, if this process is attached.
+/// Returns the application of the C functions, if this process is attached.
 pub fn attached() -> Option<&'static Client> {
     CLIENT.get()
 }
 
-/// The application, if it is attached: for calls that are not about sockets.
+/// Returns the application, if it is attached: for calls that are not about sockets.
 pub(crate) fn client_if_attached() -> Option<&'static Client> {
     CLIENT.get()
 }
 
-/// Sets how to attach unless `sw_init` says otherwise, once: the environment is not read any more.
+/// Sets the options of an attachment without `sw_init`, once; they replace the environment's.
 pub fn set_default_options(options: Options) {
     let _ = DEFAULTS.set(options);
 }
 
-/// What [`set_default_options`] has set.
+/// Returns the options that [`set_default_options`] has set.
 pub fn default_options() -> Option<&'static Options> {
     DEFAULTS.get()
 }
@@ -111,17 +111,18 @@ fn from_environment() -> Result<Options> {
     Options::from_environment().map_err(|error| fail(error.to_string(), Errno::INVAL))
 }
 
-/// A descriptor that C has passed; EBADF for a negative number.
+/// Borrows a descriptor that C has passed; EBADF for a negative number.
 pub(crate) fn borrow<'a>(fd: RawFd) -> Result<BorrowedFd<'a>> {
     if fd < 0 {
         return Err(Errno::BADF);
     }
-    // SAFETY: it is not -1. That it is open is the caller's matter, as in every call of C; the
-    // kernel answers EBADF if it is not.
+    // SAFETY: `fd` is not -1. As in every call of C, the caller keeps it open; the kernel returns
+    // EBADF if it is not.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// The error of an argument, unless the descriptor is no split socket: that is found first.
+/// Returns `argument`; if it is an error and `fd` is no split socket, the descriptor's error
+/// instead.
 pub(crate) fn behind_descriptor<T>(fd: RawFd, argument: Result<T>) -> Result<T> {
     if argument.is_err() {
         client()?.family(borrow(fd)?)?;
@@ -129,18 +130,18 @@ pub(crate) fn behind_descriptor<T>(fd: RawFd, argument: Result<T>) -> Result<T> 
     argument
 }
 
-/// Attaches this process to the host stack. Without it, the first call does so as the environment
-/// says. `options` may be null.
+/// Attaches this process to the host stack. Without it, the first call attaches by the environment.
+/// `options` may be null.
 ///
-/// Returns 0, or -1: EALREADY if it is attached; ENOENT or ECONNREFUSED if no broker answers;
-/// EACCES or EMFILE if it refuses; EPROTONOSUPPORT if it is of another version; EINVAL for a mode
-/// that there is not. `sw_init_error` tells more.
+/// Returns 0, or -1: EALREADY if the process is attached; ENOENT or ECONNREFUSED if no broker
+/// answers; EACCES or EMFILE if the broker refuses; EPROTONOSUPPORT if its version differs; EINVAL
+/// for an unknown mode. `sw_init_error` explains the failure.
 ///
 /// # Safety
 /// `options` is null or points to a struct whose path is null or ends with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sw_init(options: *const sw_options) -> libc::c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `options` is null or points to a valid struct, by the caller's contract.
     let asked = unsafe { options.as_ref() };
     zero(init(asked))
 }
@@ -152,7 +153,7 @@ fn init(asked: Option<&sw_options>) -> Result<()> {
     let mut options = from_environment()?;
     if let Some(asked) = asked {
         if !asked.socket_path.is_null() {
-            // SAFETY: the promise of `sw_init`'s caller.
+            // SAFETY: the path ends with a zero byte, by the contract of `sw_init`.
             let path = unsafe { CStr::from_ptr(asked.socket_path) };
             options.path = PathBuf::from(OsStr::from_bytes(path.to_bytes()));
         }
@@ -169,8 +170,9 @@ fn init(asked: Option<&sw_options>) -> Result<()> {
     attach(&options).map(drop)
 }
 
-/// Writes why this thread could not attach into `buffer`, with a zero byte at the end, cut off at
-/// `size` bytes. Returns how long all of it is, without the zero byte; 0 if there was no failure.
+/// Writes the reason why this thread could not attach into `buffer`, cut off at `size` bytes, with
+/// a zero byte at the end. Returns the length of the whole reason without the zero byte; 0 if there
+/// was no failure.
 ///
 /// # Safety
 /// `buffer` is null or has `size` bytes.
@@ -179,7 +181,8 @@ pub unsafe extern "C" fn sw_init_error(buffer: *mut libc::c_char, size: usize) -
     WHY.with_borrow(|why| {
         if !buffer.is_null() && size > 0 {
             let len = why.len().min(size - 1);
-            // SAFETY: `len + 1` is at most `size`, which the caller promises.
+            // SAFETY: `len + 1` is at most `size`, and `buffer` has `size` bytes by the caller's
+            // contract.
             unsafe {
                 buffer.copy_from_nonoverlapping(why.as_ptr().cast(), len);
                 buffer.add(len).write(0);
@@ -189,8 +192,8 @@ pub unsafe extern "C" fn sw_init_error(buffer: *mut libc::c_char, size: usize) -
     })
 }
 
-/// The modes that the host stack has granted: `SW_MODE_…` bits; 0 and `errno` if this process
-/// cannot be attached.
+/// Returns the modes that the host stack has granted: `SW_MODE_…` bits; 0, with `errno`, if this
+/// process cannot be attached.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_modes() -> u32 {
     let modes = client().and_then(Client::modes);

@@ -11,13 +11,14 @@ use rustix::io::{Errno, Result};
 use super::probe::{check_bytes, check_items, check_range, check_value};
 use crate::{Family, Info};
 
-/// Pieces of a message, at most: `IOV_MAX` of Linux.
+/// Most buffers of a message: `IOV_MAX` of Linux.
 const PIECES_MAX: usize = 1024;
 
-/// Bytes of one call, at most: `MAX_RW_COUNT` of Linux.
+/// Most bytes of a call: `MAX_RW_COUNT` of Linux.
 pub(crate) const CALL_BYTES_MAX: usize = 0x7fff_f000;
 
-/// The bytes of C at a pointer; EFAULT where no program has any, unless there are none.
+/// Returns `len` bytes of C as a slice; EFAULT for an address that no program can have, unless
+/// `len` is 0.
 ///
 /// # Safety
 /// The pointer is null, or `len` bytes there may be read as long as the slice is in use.
@@ -26,23 +27,24 @@ pub(crate) unsafe fn bytes<'a>(at: *const libc::c_void, len: usize) -> Result<&'
         return Ok(&[]);
     }
     check_range(at.addr(), len.min(CALL_BYTES_MAX))?;
-    // SAFETY: the caller's promise; the length is below what a slice may have.
+    // SAFETY: the bytes are readable, by the caller's contract; `len` is below the maximum of a
+    // slice.
     Ok(unsafe { slice::from_raw_parts(at.cast(), len.min(CALL_BYTES_MAX)) })
 }
 
-/// The bytes of a structure; EFAULT unless they are there.
+/// Returns the bytes of a structure; EFAULT unless they are mapped.
 ///
 /// # Safety
-/// `len` bytes that are there may be read as long as the slice is in use.
+/// `len` bytes, if they are mapped, may be read as long as the slice is in use.
 pub(crate) unsafe fn structure<'a>(at: *const libc::c_void, len: usize) -> Result<&'a [u8]> {
     if len > 0 {
         check_bytes(at, len)?;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the bytes are readable while the slice is in use, by the caller's contract.
     unsafe { bytes(at, len) }
 }
 
-/// The same of bytes to be written.
+/// Like [`bytes`], for bytes to be written.
 ///
 /// # Safety
 /// The pointer is null, or `len` bytes there are the slice's alone as long as it is in use.
@@ -51,11 +53,12 @@ pub(crate) unsafe fn bytes_mut<'a>(at: *mut libc::c_void, len: usize) -> Result<
         return Ok(&mut []);
     }
     check_range(at.addr(), len.min(CALL_BYTES_MAX))?;
-    // SAFETY: the caller's promise; the length is below what a slice may have.
+    // SAFETY: the bytes are the slice's alone, by the caller's contract; `len` is below the maximum
+    // of a slice.
     Ok(unsafe { slice::from_raw_parts_mut(at.cast(), len.min(CALL_BYTES_MAX)) })
 }
 
-/// What C has as an array.
+/// Returns an array of C as a slice; EFAULT unless it is mapped.
 ///
 /// # Safety
 /// The pointer is null, or `count` items there are the slice's alone as long as it is in use.
@@ -64,28 +67,28 @@ pub(crate) unsafe fn items<'a, T>(at: *mut T, count: usize) -> Result<&'a mut [T
         return Ok(&mut []);
     }
     check_items(at, count)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the items are the slice's alone while it is in use, by the caller's contract.
     Ok(unsafe { slice::from_raw_parts_mut(at, count) })
 }
 
-/// Writes a value of C; EFAULT where there is no memory.
+/// Writes a value of C; EFAULT unless the memory is mapped.
 ///
 /// # Safety
 /// The pointer is null, or a value may be written there.
 pub(crate) unsafe fn put<T>(at: *mut T, value: T) -> Result<()> {
     check_value(at)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: a value may be written at `at`, by the caller's contract.
     unsafe { at.write_unaligned(value) };
     Ok(())
 }
 
-/// EINVAL for a length that is negative as a number with a sign (`import_iovec` of Linux).
+/// EINVAL for a length whose sign bit is set (`import_iovec` of Linux).
 fn check_length(vector: &libc::iovec) -> Result<()> {
     isize::try_from(vector.iov_len).map_err(|_| Errno::INVAL)?;
     Ok(())
 }
 
-/// The buffers of a message to send; `too_many` if it has more than a call takes.
+/// Returns the buffers of a message to send; `too_many` if there are more than [`PIECES_MAX`].
 ///
 /// # Safety
 /// The pointer is null or has `count` buffers, which may be read as long as the slices are in use.
@@ -97,19 +100,20 @@ pub(crate) unsafe fn pieces<'a>(
     if count > PIECES_MAX {
         return Err(too_many);
     }
-    // SAFETY: the caller's promise; nothing is written through it.
+    // SAFETY: `at` is null or has `count` buffers, by the caller's contract; the slice is only
+    // read.
     let vectors = unsafe { items(at.cast_mut(), count)? };
     let mut pieces = Vec::with_capacity(count);
     for vector in vectors {
         check_length(vector)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: each buffer is readable for its length, by the caller's contract.
         let bytes = unsafe { bytes(vector.iov_base, vector.iov_len)? };
         pieces.push(IoSlice::new(bytes));
     }
     Ok(pieces)
 }
 
-/// The same of a message to receive.
+/// Returns the buffers of a message to receive; `too_many` as in [`pieces`].
 ///
 /// # Safety
 /// The pointer is null or has `count` buffers, which are the slices' alone while they are in use.
@@ -121,19 +125,20 @@ pub(crate) unsafe fn pieces_mut<'a>(
     if count > PIECES_MAX {
         return Err(too_many);
     }
-    // SAFETY: the caller's promise; nothing is written through it.
+    // SAFETY: `at` is null or has `count` buffers, by the caller's contract; the slice is only
+    // read.
     let vectors = unsafe { items(at.cast_mut(), count)? };
     let mut pieces = Vec::with_capacity(count);
     for vector in vectors {
         check_length(vector)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: each buffer is the slice's alone for its length, by the caller's contract.
         let bytes = unsafe { bytes_mut(vector.iov_base, vector.iov_len)? };
         pieces.push(IoSliceMut::new(bytes));
     }
     Ok(pieces)
 }
 
-/// The bytes of an address that C has passed. EINVAL if they are more than any address has.
+/// Returns the bytes of an address that C has passed. EINVAL if it is longer than any address.
 ///
 /// # Safety
 /// The pointer is null, or `len` bytes there may be read as long as the slice is in use.
@@ -144,14 +149,14 @@ pub(crate) unsafe fn raw_address<'a>(
     if len as usize > size_of::<libc::sockaddr_storage>() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `len` bytes at `at` are readable, by the caller's contract.
     unsafe { structure(at.cast(), len as usize) }
 }
 
-/// The address that C has passed to a socket of a family. EINVAL if it is too short, EAFNOSUPPORT
-/// if it is of another.
+/// Returns the address that C has passed to a socket of a family. EINVAL if it is too short,
+/// EAFNOSUPPORT if its family differs.
 pub fn address(bytes: &[u8], family: Family) -> Result<SocketAddr> {
-    // Before RFC 2553 there was no scope, and the kernel still takes an address without.
+    // RFC 2553 added the scope; the kernel still accepts addresses without it.
     const V6_BYTES_MIN: usize = 24;
     let (least, wanted) = match family {
         Family::V4 => (size_of::<libc::sockaddr_in>(), libc::AF_INET),
@@ -181,12 +186,12 @@ pub fn address(bytes: &[u8], family: Family) -> Result<SocketAddr> {
     }
 }
 
-/// The address of IPv4 or IPv6 that C has passed, if it is one.
+/// Returns the IPv4 or IPv6 address that C has passed, if it is one.
 ///
 /// # Safety
 /// `at` is null or has `len` bytes.
 pub unsafe fn address_of(at: *const libc::sockaddr, len: libc::socklen_t) -> Option<SocketAddr> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` is null or has `len` bytes, by the caller's contract.
     let bytes = unsafe { raw_address(at, len) }.ok()?;
     let families = [Family::V4, Family::V6].into_iter();
     families
@@ -194,8 +199,8 @@ pub unsafe fn address_of(at: *const libc::sockaddr, len: libc::socklen_t) -> Opt
         .next()
 }
 
-/// The address that C has passed to bind(2): as Linux, a socket of IPv4 also takes no address of
-/// no family.
+/// Returns the address that C has passed to bind(2). As in Linux, an IPv4 socket also accepts the
+/// unspecified address with `AF_UNSPEC`.
 pub(crate) fn address_to_bind(bytes: &[u8], family: Family) -> Result<SocketAddr> {
     match address(bytes, family) {
         Err(Errno::AFNOSUPPORT) if family == Family::V4 && is_unspecified(bytes) == Ok(true) => {
@@ -210,13 +215,13 @@ pub(crate) fn address_to_bind(bytes: &[u8], family: Family) -> Result<SocketAddr
     }
 }
 
-/// True for an address of `AF_UNSPEC`, which is longer than it needs to be or not.
+/// Reports whether an address has `AF_UNSPEC`, with any length.
 pub(crate) fn is_unspecified(bytes: &[u8]) -> Result<bool> {
     let family: &[u8; 2] = bytes.first_chunk().ok_or(Errno::INVAL)?;
     Ok(i32::from(u16::from_ne_bytes(*family)) == libc::AF_UNSPEC)
 }
 
-/// An address as C has it.
+/// Returns an address in its C representation.
 pub fn address_bytes(address: SocketAddr) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size_of::<libc::sockaddr_in6>());
     let family = match address {
@@ -239,25 +244,25 @@ pub fn address_bytes(address: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// Writes an address, cut off at the room that `len` names, and its whole length into `len`. Of
-/// accept(2), both may be null.
+/// Writes an address, cut off at the room that `len` names, and its whole length into `len`.
 ///
 /// # Safety
-/// Each pointer is null or valid, and at `at` there is as much room as `len` names.
+/// Each pointer is null or valid, and `at` has as much room as `len` names.
 pub(crate) unsafe fn put_address(
     at: *mut libc::sockaddr,
     len: *mut libc::socklen_t,
     address: SocketAddr,
 ) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the pointers are null or valid and `at` has the room that `len` names, by the
+    // caller's contract.
     unsafe { put_bytes(at.cast(), len, &address_bytes(address), true) }
 }
 
-/// Writes bytes, cut off at the room that `len` names; into `len` goes the whole length, or what
-/// was written.
+/// Writes bytes, cut off at the room that `len` names. Sets `len` to their whole length if
+/// `tell_whole`, else to the length written.
 ///
 /// # Safety
-/// Each pointer is null or valid, and at `at` there is as much room as `len` names.
+/// Each pointer is null or valid, and `at` has as much room as `len` names.
 pub(crate) unsafe fn put_bytes(
     at: *mut libc::c_void,
     len: *mut libc::socklen_t,
@@ -265,7 +270,7 @@ pub(crate) unsafe fn put_bytes(
     tell_whole: bool,
 ) -> Result<()> {
     check_value(len)?;
-    // SAFETY: `len` is not null, and valid as the caller promises.
+    // SAFETY: `len` is not null, and valid by the caller's contract.
     let room = unsafe { len.read_unaligned() };
     if room > libc::socklen_t::MAX / 2 {
         return Err(Errno::INVAL);
@@ -276,18 +281,18 @@ pub(crate) unsafe fn put_bytes(
     }
     let told = if tell_whole { bytes.len() } else { written };
     if written > 0 {
-        // SAFETY: there is room for what is written, as the caller promises.
+        // SAFETY: `at` has room for `written` bytes, by the caller's contract.
         unsafe {
             at.cast::<u8>()
                 .copy_from_nonoverlapping(bytes.as_ptr(), written);
         }
     }
-    // SAFETY: `len` is not null, and valid as the caller promises.
+    // SAFETY: `len` is not null, and valid by the caller's contract.
     unsafe { len.write_unaligned(told as libc::socklen_t) };
     Ok(())
 }
 
-/// A `struct timeval`; `None` is for ever. EDOM if it is none.
+/// Reads a `struct timeval`; `None` is no limit. EDOM if the microseconds are out of range.
 pub(crate) fn timeout(bytes: &[u8]) -> Result<Option<Duration>> {
     let (seconds, rest) = bytes.split_first_chunk().ok_or(Errno::INVAL)?;
     let us = rest.first_chunk().ok_or(Errno::INVAL)?;
@@ -295,13 +300,13 @@ pub(crate) fn timeout(bytes: &[u8]) -> Result<Option<Duration>> {
     if !(0..1_000_000).contains(&us) {
         return Err(Errno::DOM);
     }
-    // A negative time is none at all, as `sock_set_timeout` has it.
+    // A negative time counts as 0, as in `sock_set_timeout`.
     let seconds = u64::try_from(seconds).unwrap_or(0);
     let timeout = Duration::from_secs(seconds) + Duration::from_micros(us as u64);
     Ok((!timeout.is_zero()).then_some(timeout))
 }
 
-/// The same back.
+/// Returns a timeout as a `struct timeval`.
 pub(crate) fn timeout_bytes(timeout: Option<Duration>) -> Vec<u8> {
     let timeout = timeout.unwrap_or_default();
     let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
@@ -309,7 +314,8 @@ pub(crate) fn timeout_bytes(timeout: Option<Duration>) -> Vec<u8> {
     [seconds.to_ne_bytes(), us.to_ne_bytes()].concat()
 }
 
-/// `struct tcp_info` of Linux, up to `tcpi_rcv_wnd`; what the host stack does not know is zero.
+/// Returns Linux's `struct tcp_info` up to `tcpi_rcv_wnd`; fields unknown to the host stack are
+/// zero.
 pub(crate) fn info_bytes(info: &Info) -> Vec<u8> {
     let mut bytes = vec![
         info.state,

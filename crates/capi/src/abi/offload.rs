@@ -12,12 +12,12 @@ use super::sockets::sw_close;
 use crate::FileMeta;
 use crate::client::DescriptorFlags;
 
-/// Begins to open a file below the NIC stack's root, for reading, and returns a descriptor of it,
-/// which becomes readable when the file is open or has failed; EPOLLERR says that it has failed.
-/// `mode` is O_RDONLY, with O_CLOEXEC and O_NONBLOCK as wanted.
+/// Begins to open a file below the NIC stack's root for reading. Returns a descriptor that becomes
+/// readable when the file is open or has failed; EPOLLERR marks a failure. `mode` is O_RDONLY,
+/// optionally with O_CLOEXEC and O_NONBLOCK.
 ///
-/// EINVAL for another mode, ENOENT, ENAMETOOLONG, EMFILE. Why a file could not be opened,
-/// `offload_fstat` tells.
+/// EINVAL for another mode, ENOENT, ENAMETOOLONG, EMFILE. `offload_fstat` returns the reason of a
+/// failure.
 ///
 /// # Safety
 /// `filename` is null or ends with a zero byte.
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn offload_open(
         if mode & !(libc::O_CLOEXEC | libc::O_NONBLOCK) != libc::O_RDONLY {
             return Err(Errno::INVAL);
         }
-        // SAFETY: it is not null, and ends with a zero byte as the caller promises.
+        // SAFETY: `filename` is not null, and ends with a zero byte by the caller's contract.
         let path = unsafe { CStr::from_ptr(filename) };
         let flags = DescriptorFlags {
             nonblocking: mode & libc::O_NONBLOCK != 0,
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn offload_open(
     descriptor(open())
 }
 
-/// Closes a file. Ranges of it that are queued still go. EBADF if it is no file of the NIC stack.
+/// Closes a file. Its queued ranges are still sent. EBADF if `fid` is no file of the NIC stack.
 #[unsafe(no_mangle)]
 pub extern "C" fn offload_close(fid: libc::c_int) -> libc::c_int {
     let meta = || client()?.file_meta(borrow(fid)?);
@@ -54,23 +54,23 @@ pub extern "C" fn offload_close(fid: libc::c_int) -> libc::c_int {
     }
 }
 
-/// What a file is, as the NIC stack has found it: size, times, inode and device; the kind is a
-/// regular file. EAGAIN while it is being opened; why it could not be opened, or read: ENOENT,
-/// EACCES, EIO; EBADF if it is no file of the NIC stack.
+/// Returns a file's metadata from the NIC stack: size, times, inode and device; the type is a
+/// regular file. EAGAIN while the file is being opened. ENOENT, EACCES or EIO if it could not be
+/// opened or read; EBADF if `fid` is no file of the NIC stack.
 ///
 /// # Safety
 /// `buffer` is null or has room for a `struct stat`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn offload_fstat(fid: libc::c_int, buffer: *mut libc::stat) -> libc::c_int {
     let meta = || client()?.file_meta(borrow(fid)?);
-    // SAFETY: the caller's promise.
+    // SAFETY: `buffer` is null or has room for a `struct stat`, by the caller's contract.
     zero(meta().and_then(|meta| unsafe { put(buffer, stat_of(meta)) }))
 }
 
 fn stat_of(meta: FileMeta) -> libc::stat {
     const BLOCK_BYTES: u64 = 4096;
     const NS: i64 = 1_000_000_000;
-    // SAFETY: all of it are numbers, for which zero is a value.
+    // SAFETY: `stat` consists of integers, for which zero is valid.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     stat.st_dev = meta.device;
     stat.st_ino = meta.inode;
@@ -88,12 +88,13 @@ fn stat_of(meta: FileMeta) -> libc::stat {
     stat
 }
 
-/// Queues a range of a file behind what was sent, and returns how many bytes of it: fewer if the
-/// connection may not queue more, 0 at the end of the file. The file may still be being opened.
+/// Queues a range of a file behind the data already sent. Returns the number of bytes queued: fewer
+/// than `len` if the connection may not queue more, 0 at the end of the file. The file may still be
+/// opening.
 ///
-/// EOPNOTSUPP if the peer is on the same stack: what the NIC stack sends goes to others, so send
-/// the bytes themselves. EAGAIN if none may be queued and `socket` does not block; EPIPE with
-/// SIGPIPE, and the other errors of `sw_send`; what `offload_fstat` tells of a file that has
+/// EOPNOTSUPP if the peer is on the same stack, to which the NIC stack does not send: send the
+/// bytes themselves. EAGAIN if no byte may be queued and `socket` does not block; EPIPE with
+/// SIGPIPE, and the other errors of `sw_send`; the error of `offload_fstat` for a file that has
 /// failed; EINVAL for a negative offset; EBADF if `fid` is no file of the NIC stack.
 #[unsafe(no_mangle)]
 pub extern "C" fn offload_write(

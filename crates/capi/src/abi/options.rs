@@ -13,11 +13,11 @@ use crate::client::OptionValue;
 use crate::client::sockopt::{self, Kind, kind_of};
 use crate::sys::{system_call, word};
 
-/// Level of options that the kernel has not.
+/// Level of this library's own options; the kernel does not use it.
 pub const SOL_SPLITWAY: libc::c_int = 0x5357;
 /// NIC stacks answer the SYNs of a listener: 0 or 1.
 pub const SW_SETUP_OFFLOAD: libc::c_int = 1;
-/// NIC stacks run the end of a connection, or of those that a listener accepts: 0 or 1.
+/// NIC stacks run the end of a connection, or of a listener's connections: 0 or 1.
 pub const SW_TEARDOWN_OFFLOAD: libc::c_int = 2;
 
 const _: () = assert!(
@@ -32,7 +32,7 @@ fn first_word(bytes: &[u8]) -> Result<(i32, &[u8])> {
     Ok((i32::from_ne_bytes(*found), rest))
 }
 
-/// The value of an option that C has as these bytes. EINVAL if they are too few; EDOM, ENOENT.
+/// Decodes an option's value from its C representation. EINVAL if it is too short; EDOM, ENOENT.
 pub fn option_value_of(level: i32, name: i32, bytes: &[u8]) -> Result<OptionValue> {
     match kind_of(level, name) {
         Kind::Number => Ok(OptionValue::Number(first_word(bytes)?.0)),
@@ -60,7 +60,7 @@ pub fn option_value_of(level: i32, name: i32, bytes: &[u8]) -> Result<OptionValu
     }
 }
 
-/// What C has for the value of an option.
+/// Encodes an option's value in its C representation.
 pub fn option_bytes_of(level: i32, name: i32, value: &OptionValue) -> Vec<u8> {
     match value {
         OptionValue::Number(number) => number.to_ne_bytes().to_vec(),
@@ -84,8 +84,8 @@ pub fn option_bytes_of(level: i32, name: i32, value: &OptionValue) -> Vec<u8> {
 /// USER_TIMEOUT, QUICKACK, DEFER_ACCEPT, FASTOPEN, MAXSEG, NOTSENT_LOWAT, CONGESTION. IPPROTO_IP:
 /// TOS. IPPROTO_IPV6: V6ONLY, TCLASS. SOL_SPLITWAY: SW_SETUP_OFFLOAD, SW_TEARDOWN_OFFLOAD.
 ///
-/// ENOPROTOOPT for others; EINVAL, EDOM; ENOENT for a congestion control that there is not; EPERM
-/// for what the configuration of the stack does not permit NIC stacks.
+/// ENOPROTOOPT for others; EINVAL, EDOM; ENOENT for an unknown congestion control; EPERM for an
+/// offload that the stack's configuration forbids.
 ///
 /// # Safety
 /// `value` is null or has `len` bytes.
@@ -111,26 +111,26 @@ pub unsafe extern "C" fn sw_setsockopt(
             let arguments = [level.into(), name.into(), word(value), len.into(), 0];
             return option_of_descriptor(libc::SYS_setsockopt, fd, arguments);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `value` is null or has `len` bytes, by the caller's contract.
         let bytes = unsafe { structure(value, len as usize)? };
         client.set_option(fd, level, name, &option_value_of(level, name, bytes)?)
     };
     zero(set())
 }
 
-/// An option of the kernel's socket that a descriptor is: not by the functions of the C library, in
-/// whose place others may be.
+/// Gets or sets an option of the kernel's socket behind a descriptor by a direct system call: the
+/// program may have replaced the functions of the C library.
 fn option_of_descriptor(
     number: libc::c_long,
     fd: BorrowedFd<'_>,
     [a, b, c, d, e]: [libc::c_long; 5],
 ) -> Result<()> {
-    // SAFETY: the kernel checks what it is given.
+    // SAFETY: the kernel checks the pointers.
     unsafe { system_call(number, [fd.as_raw_fd().into(), a, b, c, d, e]) }.map(drop)
 }
 
-/// getsockopt(2). Those of `sw_setsockopt`; SOL_SOCKET: ERROR, TYPE, DOMAIN, PROTOCOL, ACCEPTCONN,
-/// COOKIE; IPPROTO_TCP: INFO (`struct tcp_info`, cut off at `len`).
+/// getsockopt(2). The options of `sw_setsockopt`; SOL_SOCKET: ERROR, TYPE, DOMAIN, PROTOCOL,
+/// ACCEPTCONN, COOKIE; IPPROTO_TCP: INFO (`struct tcp_info`, cut off at `len`).
 ///
 /// # Safety
 /// `value` is null or has as many bytes as `len` points to.
@@ -153,13 +153,13 @@ pub unsafe extern "C" fn sw_getsockopt(
         let mut bytes = option_bytes_of(level, name, &found);
         if kind_of(level, name) == Kind::ByteOrNumber {
             check_value(len)?;
-            // SAFETY: it is there, and valid as the caller promises.
+            // SAFETY: `len` is mapped, and valid by the caller's contract.
             let room = unsafe { len.read_unaligned() };
             if (1..size_of::<libc::c_int>() as libc::socklen_t).contains(&room) {
                 bytes.truncate(1);
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `value` has as many bytes as `len` points to, by the caller's contract.
         unsafe { put_bytes(value, len, &bytes, false) }
     };
     zero(get())
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn sw_fcntl(
     command: libc::c_int,
     argument: libc::c_long,
 ) -> libc::c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: a pointer that the command takes is valid, by the caller's contract.
     let done = unsafe { libc::fcntl(fd, command, argument) };
     let is_new = command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC;
     if done >= 0
@@ -189,31 +189,31 @@ pub unsafe extern "C" fn sw_fcntl(
     done
 }
 
-/// Notes that `new` is what `old` is, or closes it.
+/// Registers `new` as a duplicate of `old`, or closes it.
 fn note_duplicate(old: RawFd, new: RawFd) -> Result<()> {
     let Some(client) = client_if_attached() else {
         return Ok(());
     };
-    // SAFETY: the call that made it has just returned it: no one else has it.
+    // SAFETY: fcntl(2) has just returned `new`, so nothing else owns it.
     let owned = unsafe { OwnedFd::from_raw_fd(new) };
     let owned = client.note_duplicate(borrow(old)?, owned)?;
     debug_assert_eq!(owned.as_raw_fd(), new);
-    // It is the caller's.
+    // The caller owns it.
     std::mem::forget(owned);
     Ok(())
 }
 
-/// Bytes that have not left.
+/// Request for the number of unsent bytes.
 const SIOCOUTQNSD: libc::c_ulong = 0x894b;
 
-/// Whether urgent data is next: the C library has no number for it.
+/// Request for whether urgent data is next; the C library has no constant for it.
 const SIOCATMARK: libc::c_ulong = 0x8905;
 
 /// ioctl(2), of a descriptor of any kind. For a split socket: FIONREAD, TIOCOUTQ (SIOCOUTQ),
 /// SIOCOUTQNSD, SIOCATMARK, FIONBIO, FIOCLEX, FIONCLEX; ENOTTY for others.
 ///
 /// # Safety
-/// `argument` is what the request takes.
+/// `argument` is valid for the request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sw_ioctl(
     fd: libc::c_int,
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn sw_ioctl(
     let split: Result<bool> = is_split();
     let kernels = [libc::FIONBIO, libc::FIOCLEX, libc::FIONCLEX];
     if split == Ok(false) || kernels.contains(&request) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `argument` is valid for the request, by the caller's contract.
         return unsafe { libc::ioctl(fd, request, argument) };
     }
     let queued = || {
@@ -236,12 +236,12 @@ pub unsafe extern "C" fn sw_ioctl(
             libc::FIONREAD => client()?.unread_bytes(borrow(fd)?)?,
             libc::TIOCOUTQ => client()?.unacknowledged_bytes(borrow(fd)?)?,
             SIOCOUTQNSD => client()?.unsent_bytes(borrow(fd)?)?,
-            // There is no urgent data, and so none that is reached.
+            // There is no urgent data, so the mark is never next.
             SIOCATMARK => client()?.family(borrow(fd)?).map(|_| 0)?,
             _ => return Err(Errno::NOTTY),
         };
         let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
-        // SAFETY: the caller's promise: each of them takes an int.
+        // SAFETY: these requests take a pointer to an int, valid by the caller's contract.
         unsafe { put(argument.cast(), bytes) }
     };
     zero(queued())

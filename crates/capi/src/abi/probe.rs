@@ -1,10 +1,10 @@
-//! Whether memory that a pointer of C names is there: EFAULT where it is not.
+//! Checks that the memory behind a pointer of C is mapped: EFAULT if it is not.
 //!
-//! Structures are asked for, their first page and their last: those are mostly on a few pages, a
-//! stack above all, and each thread remembers which it has asked for. What is unmapped after that
-//! goes unnoticed, and so does memory that may not be written. Of bytes to be sent or received, it
-//! is only looked whether a program can have such an address: asking for each buffer would cost
-//! more than moving it.
+//! For structures, the kernel is asked about the first and the last page. Structures mostly lie on
+//! a few pages, above all of a stack, and each thread remembers the pages that it has asked about.
+//! A later unmapping goes unnoticed, and so does memory that may not be written. For buffers to be
+//! sent or received, only the range of addresses is checked: asking about each buffer would cost
+//! more than copying its bytes.
 
 use std::cell::Cell;
 use std::mem::size_of;
@@ -16,18 +16,19 @@ use crate::sys::{system_call, word};
 
 const PAGE_BYTES: usize = 4096;
 
-/// Addresses above are the kernel's, on all machines.
+/// Highest address of a program on any machine; those above are the kernel's.
 const ADDRESS_MAX: usize = (1 << 56) - 1;
 
 /// Pages that a thread remembers.
 const PAGES: usize = 8;
 
 thread_local! {
-    /// Each in the place that its number names; the first page is never there.
+    /// Mapped pages, each at the index of its number modulo [`PAGES`]; the first page is never
+    /// mapped.
     static THERE: [Cell<usize>; PAGES] = const { [const { Cell::new(0) }; PAGES] };
 }
 
-/// EFAULT if no program has memory there.
+/// EFAULT if no program can have memory in the range.
 pub(crate) fn check_range(at: usize, len: usize) -> Result<()> {
     let end = at.checked_add(len).ok_or(Errno::FAULT)?;
     if at < PAGE_BYTES || end > ADDRESS_MAX {
@@ -36,7 +37,7 @@ pub(crate) fn check_range(at: usize, len: usize) -> Result<()> {
     Ok(())
 }
 
-/// EFAULT unless so many bytes are there: the first page and the last are looked at.
+/// EFAULT unless `len` bytes are mapped, judged by the first page and the last.
 pub(crate) fn check_bytes<T>(at: *const T, len: usize) -> Result<()> {
     let at = at.addr();
     check_range(at, len)?;
@@ -44,12 +45,12 @@ pub(crate) fn check_bytes<T>(at: *const T, len: usize) -> Result<()> {
     check_page(at + len.saturating_sub(1))
 }
 
-/// EFAULT unless a value is there.
+/// EFAULT unless a value of the type is mapped.
 pub fn check_value<T>(at: *const T) -> Result<()> {
     check_bytes(at, size_of::<T>())
 }
 
-/// The same of an array.
+/// EFAULT unless an array is mapped.
 pub fn check_items<T>(at: *const T, count: usize) -> Result<()> {
     if count == 0 {
         return Ok(());
@@ -57,7 +58,7 @@ pub fn check_items<T>(at: *const T, count: usize) -> Result<()> {
     check_bytes(at, count.saturating_mul(size_of::<T>()))
 }
 
-/// The same of one that need not be given.
+/// EFAULT unless an optional value is null or mapped.
 pub fn check_given<T>(at: *const T) -> Result<()> {
     if at.is_null() {
         return Ok(());
@@ -71,8 +72,8 @@ fn check_page(at: usize) -> Result<()> {
     if is_known { Ok(()) } else { ask(at) }
 }
 
-/// Has the kernel read a set of signals there, and do nothing with it. A filter of a process that
-/// confines itself may end it for that call: its pointers are taken as they are.
+/// Makes the kernel read a signal set at an address without using it. The filter of a process that
+/// confines itself may kill it for that call: its pointers are not checked.
 #[cold]
 fn ask(at: usize) -> Result<()> {
     if has_few_calls() {
@@ -89,16 +90,16 @@ fn ask(at: usize) -> Result<()> {
         0,
         0,
     ];
-    // SAFETY: the kernel reads there, or says that it cannot.
+    // SAFETY: the kernel reads `place`, or returns EFAULT.
     match unsafe { system_call(libc::SYS_rt_sigprocmask, arguments) } {
         Err(Errno::FAULT) => Err(Errno::FAULT),
-        // It has read it, and knows nothing that it might do.
+        // The kernel has read the set, and rejects the operation.
         Err(Errno::INVAL) => {
             let page = at / PAGE_BYTES;
             THERE.with(|there| there[page % PAGES].set(page));
             Ok(())
         }
-        // The program forbids it.
+        // The program's filter forbids the call.
         Ok(_) | Err(_) => Ok(()),
     }
 }
@@ -119,7 +120,7 @@ mod tests {
         }
         assert_eq!(check_given(std::ptr::null::<u64>()), Ok(()));
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses a place where nothing is, and nothing of it is used.
+        // SAFETY: the kernel chooses an unused address, and the pages are not accessed.
         let pages = unsafe {
             let flags = MapFlags::PRIVATE;
             let pages = mmap_anonymous(std::ptr::null_mut(), 2 * PAGE_BYTES, access, flags);
@@ -129,7 +130,7 @@ mod tests {
         };
         assert_eq!(check_bytes(pages, PAGE_BYTES), Ok(()));
         assert_eq!(check_bytes(pages, PAGE_BYTES + 1), Err(Errno::FAULT));
-        // SAFETY: it was made here.
+        // SAFETY: this test has mapped the page.
         unsafe { munmap(pages.cast(), PAGE_BYTES).unwrap() };
     }
 }

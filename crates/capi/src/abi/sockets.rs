@@ -18,7 +18,7 @@ const SOCK_TYPE_MASK: libc::c_int = 15;
 const SOCK_MAX: libc::c_int = 11;
 const PROTOCOLS_END: libc::c_int = 263;
 
-/// The flags of socket(2) and accept4(2).
+/// Converts the flags of socket(2) and accept4(2).
 fn descriptor_flags(bits: libc::c_int) -> DescriptorFlags {
     DescriptorFlags {
         nonblocking: bits & libc::SOCK_NONBLOCK != 0,
@@ -26,8 +26,8 @@ fn descriptor_flags(bits: libc::c_int) -> DescriptorFlags {
     }
 }
 
-/// socket(2): a TCP socket of the split stack. `domain` is AF_INET or AF_INET6, `type` SOCK_STREAM
-/// with SOCK_NONBLOCK and SOCK_CLOEXEC as wanted, `protocol` 0 or IPPROTO_TCP.
+/// socket(2): a TCP socket of the split stack. `domain` is AF_INET or AF_INET6, `type` SOCK_STREAM,
+/// optionally with SOCK_NONBLOCK and SOCK_CLOEXEC, `protocol` 0 or IPPROTO_TCP.
 ///
 /// EAFNOSUPPORT, ESOCKTNOSUPPORT, EPROTONOSUPPORT for others; EMFILE, ENFILE, ENOBUFS; the errors
 /// of `sw_init`.
@@ -62,7 +62,7 @@ fn socket(domain: libc::c_int, kind: libc::c_int, protocol: libc::c_int) -> Resu
     client()?.socket(family, descriptor_flags(kind))
 }
 
-/// bind(2). EINVAL if it has an address; EADDRINUSE, EADDRNOTAVAIL, EACCES, EAFNOSUPPORT.
+/// bind(2). EINVAL if the socket has an address; EADDRINUSE, EADDRNOTAVAIL, EACCES, EAFNOSUPPORT.
 ///
 /// # Safety
 /// `at` is null or has `len` bytes.
@@ -75,23 +75,23 @@ pub unsafe extern "C" fn sw_bind(
     let bind = || {
         let (client, fd) = (client()?, borrow(fd)?);
         let family = client.family(fd)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` is null or has `len` bytes, by the caller's contract.
         let bytes = unsafe { raw_address(at, len)? };
         client.bind(fd, address_to_bind(bytes, family)?)
     };
     zero(bind())
 }
 
-/// listen(2). EINVAL if it is connected; EADDRINUSE.
+/// listen(2). EINVAL if the socket is connected; EADDRINUSE.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_listen(fd: libc::c_int, backlog: libc::c_int) -> libc::c_int {
     let listen = || client()?.listen(borrow(fd)?, backlog);
     zero(listen())
 }
 
-/// connect(2). Of AF_UNSPEC, the socket is neither connected nor listens any more. After an error
-/// it may be called again. EINPROGRESS, EALREADY, EISCONN; ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH,
-/// ENETUNREACH, EADDRNOTAVAIL, EACCES; EINTR, after which the connection goes on to be opened.
+/// connect(2). AF_UNSPEC ends the socket's connection or its listening. After an error the socket
+/// may connect again. EINPROGRESS, EALREADY, EISCONN; ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH,
+/// ENETUNREACH, EADDRNOTAVAIL, EACCES; EINTR, after which the connection continues to open.
 ///
 /// # Safety
 /// `at` is null or has `len` bytes.
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn sw_connect(
     at: *const libc::sockaddr,
     len: libc::socklen_t,
 ) -> libc::c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` is null or has `len` bytes, by the caller's contract.
     let bytes = unsafe { raw_address(at, len) };
     let connect = || {
         let bytes = behind_descriptor(fd, bytes)?;
@@ -125,11 +125,12 @@ pub unsafe extern "C" fn sw_accept(
     at: *mut libc::sockaddr,
     len: *mut libc::socklen_t,
 ) -> libc::c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` is null or has as many bytes as `len` points to, by the caller's contract.
     unsafe { sw_accept4(fd, at, len, 0) }
 }
 
-/// accept4(2). EAGAIN, EINVAL if it is no listener, EMFILE, EINTR. `at` and `len` may both be null.
+/// accept4(2). EAGAIN, EINVAL if `fd` is no listener, EMFILE, EINTR. `at` and `len` may both be
+/// null.
 ///
 /// # Safety
 /// `at` is null or has as many bytes as `len` points to.
@@ -148,7 +149,7 @@ pub unsafe extern "C" fn sw_accept4(
         if at.is_null() {
             return Ok(accepted);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` has as many bytes as `len` points to, by the caller's contract.
         match unsafe { put_address(at, len, peer) } {
             Ok(()) => Ok(accepted),
             Err(errno) => {
@@ -171,7 +172,7 @@ pub unsafe extern "C" fn sw_getsockname(
     len: *mut libc::socklen_t,
 ) -> libc::c_int {
     let local = || client()?.local_address(borrow(fd)?);
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` is null or has as many bytes as `len` points to, by the caller's contract.
     zero(local().and_then(|local| unsafe { put_address(at, len, local) }))
 }
 
@@ -186,7 +187,7 @@ pub unsafe extern "C" fn sw_getpeername(
     len: *mut libc::socklen_t,
 ) -> libc::c_int {
     let peer = || client()?.peer_address(borrow(fd)?);
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` is null or has as many bytes as `len` points to, by the caller's contract.
     zero(peer().and_then(|peer| unsafe { put_address(at, len, peer) }))
 }
 
@@ -205,18 +206,18 @@ pub extern "C" fn sw_shutdown(fd: libc::c_int, how: libc::c_int) -> libc::c_int 
     zero(shutdown())
 }
 
-/// close(2), of a descriptor of any kind. The connection ends with the last descriptor of it, in
-/// whatever process; what was sent still goes. A split descriptor that is closed with `close` stays
-/// in the tables of this library, which takes the next one of its number for it.
+/// close(2), of a descriptor of any kind. The connection ends when the last descriptor of the
+/// socket is closed in all processes; data already sent is still delivered. After `close` on a
+/// split descriptor, this library still takes the number for that socket, even if it is reused.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_close(fd: libc::c_int) -> libc::c_int {
     let close = || {
-        // Also asks whether it is open, for an owner must not close what is not.
+        // Also checks that `fd` is open: an `OwnedFd` must not close a free number.
         rustix::io::fcntl_getfd(borrow(fd)?)?;
         if let Some(client) = client_if_attached() {
             client.let_go_of_number(fd)?;
         }
-        // SAFETY: it is open, and the caller gives it up, as in close(2).
+        // SAFETY: `fd` is open, and the caller gives it up, as in close(2).
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         match client_if_attached() {
             Some(client) => client.close(fd),
@@ -226,11 +227,12 @@ pub extern "C" fn sw_close(fd: libc::c_int) -> libc::c_int {
     zero(close())
 }
 
-/// Makes a descriptor that came from another process of this application what it was there: one out
-/// of an `SCM_RIGHTS` message. `fork` and `dup` need no such call.
+/// Turns a descriptor from another process of this application, received in an `SCM_RIGHTS`
+/// message, into the split socket or file that it was there. `fork` and `dup` need no such call.
 ///
-/// Returns 1 for a split socket, or a file of the NIC stack, 0 for another descriptor; -1: EBADF if
-/// it is not open, or its socket is over; EMFILE; ECONNRESET if the host stack is gone.
+/// Returns 1 for a split socket or a file of the NIC stack, 0 for another descriptor; -1: EBADF if
+/// the descriptor is not open, or its socket has ended; EMFILE; ECONNRESET if the host stack is
+/// gone.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_recover(fd: libc::c_int) -> libc::c_int {
     number(recover(fd).map(libc::c_int::from))
@@ -241,7 +243,7 @@ fn recover(fd: libc::c_int) -> Result<bool> {
     rustix::io::fcntl_getfd(fd)?;
     match client_if_attached() {
         Some(client) => client.recover(fd),
-        // It is not attached for nothing.
+        // Other descriptors are no reason to attach.
         None if is_handle(fd) => client()?.recover(fd),
         None => Ok(false),
     }

@@ -1,4 +1,4 @@
-//! Two connections that a NIC stack joins.
+//! Two connections joined by a NIC stack.
 
 use std::time::Duration;
 
@@ -11,52 +11,52 @@ use crate::client::SpliceLimits;
 
 /// The socket has not been part of a splice.
 pub const SW_SPLICE_NONE: u32 = 0;
-/// It is being joined with the other one.
+/// The sockets are being joined.
 pub const SW_SPLICE_JOINING: u32 = 1;
-/// A NIC stack moves its bytes.
+/// A NIC stack moves the bytes.
 pub const SW_SPLICE_JOINED: u32 = 2;
-/// It is the program's again.
+/// The program has the socket back.
 pub const SW_SPLICE_RETURNED: u32 = 3;
 /// The splice has ended, and so have both connections.
 pub const SW_SPLICE_ENDED: u32 = 4;
 
-/// Bounds of a splice, beyond which both peers are reset.
+/// Limits of a splice; beyond either, both peers are reset.
 #[allow(non_camel_case_types, reason = "the name is for C")]
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sw_splice_limits {
-    /// Nothing has passed for so long, in milliseconds; 0: no limit.
+    /// Longest time without data, in milliseconds; 0: no limit.
     pub idle_ms: u32,
-    /// It was joined so long ago, in milliseconds; 0: no limit.
+    /// Longest life of the splice, in milliseconds; 0: no limit.
     pub life_ms: u32,
 }
 
-/// What has become of a socket's last splice.
+/// State of a socket's last splice.
 #[allow(non_camel_case_types, reason = "the name is for C")]
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sw_splice_status {
-    /// Bytes that have come from the peer, and gone to the other socket's.
+    /// Bytes received from this socket's peer and sent to the other socket's.
     pub in_bytes: u64,
-    /// Bytes that have come from the other socket's peer, and gone to this one's.
+    /// Bytes received from the other socket's peer and sent to this socket's.
     pub out_bytes: u64,
     /// `SW_SPLICE_…`.
     pub stage: u32,
-    /// Why it was not joined, or how it has ended: an `errno`. 0 if it was given back, or ended in
-    /// order.
+    /// Reason why the sockets were not joined, or of the end: an `errno`. 0 after `sw_unsplice`, or
+    /// after an orderly end.
     pub error: libc::c_int,
 }
 
-/// Has a NIC stack join two connections: what comes on one leaves on the other, ends included. What
-/// is unread of either, and what was written to either, goes first. Until they come back or end,
-/// calls that move bytes or shut down fail with EBUSY, and sw_close resets both peers.
-/// `sw_splice_status` tells what becomes of it; EPOLLPRI of both says when there is something to
-/// tell. `limits` may be null.
+/// Makes a NIC stack join two connections: data from one leaves on the other, ends included. Data
+/// unread on either, and data already written to either, goes first. Until the sockets come back or
+/// end, calls that move bytes or shut down fail with EBUSY, and sw_close resets both peers. Both
+/// sockets report EPOLLPRI when the stage changes; `sw_splice_status` returns it. `limits` may be
+/// null.
 ///
 /// EINVAL if both are one socket; ENOTCONN if one is not open in both directions; EBUSY if one is
-/// part of a splice; EOPNOTSUPP if both ends of one are on this stack; EPROTONOSUPPORT if one alone
+/// part of a splice; EOPNOTSUPP if both ends of one are on this stack; EPROTONOSUPPORT if only one
 /// has timestamps; ENODEV if no NIC stack joins connections; ENOBUFS if there are too many splices.
-/// The program has both sockets as before then, and goes on copying.
+/// After an error both sockets are as before, and the program goes on copying.
 ///
 /// # Safety
 /// `limits` is null or points to a struct.
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn sw_splice(
     limits: *const sw_splice_limits,
 ) -> libc::c_int {
     let splice = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: `limits` is null or points to a struct, by the caller's contract.
         let limits = unsafe { limits.as_ref() };
         let limit = |ms: u32| (ms > 0).then(|| Duration::from_millis(ms.into()));
         let limits = limits.map_or_else(SpliceLimits::default, |limits| SpliceLimits {
@@ -79,19 +79,19 @@ pub unsafe extern "C" fn sw_splice(
     zero(splice())
 }
 
-/// Has both connections of a splice given back, of which this is one. They are the program's when
-/// `sw_splice_status` says so. A splice of which a peer has closed stays. EINVAL if it is part of
-/// none.
+/// Returns both sockets of the splice of `fd` to the program, which has them when
+/// `sw_splice_status` reports SW_SPLICE_RETURNED. A splice stays if a peer has closed. EINVAL if
+/// the socket is part of no splice.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_unsplice(fd: libc::c_int) -> libc::c_int {
     let unsplice = || client()?.unsplice(borrow(fd)?);
     zero(unsplice())
 }
 
-/// Tells what has become of the last splice of a socket, and takes EPOLLPRI back. The error of one
-/// that is SW_SPLICE_RETURNED is among those of `sw_splice`, or ETIMEDOUT: the connections did not
-/// become quiet; ECANCELED: the program has asked for it, or closed the other. Of one that is
-/// SW_SPLICE_ENDED it is that of the connection: ECONNRESET: by its peer; ECONNABORTED: the other
+/// Returns the state of a socket's last splice, and clears EPOLLPRI. The error of
+/// SW_SPLICE_RETURNED is one of `sw_splice`; ETIMEDOUT: the connections did not become quiet; or
+/// ECANCELED: the program has cancelled the splice or closed the other socket. The error of
+/// SW_SPLICE_ENDED is the connection's: ECONNRESET: by its peer; ECONNABORTED: the other connection
 /// was reset; ETIMEDOUT: a limit; EIO: the NIC stack is gone.
 ///
 /// # Safety
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn sw_splice_status(
             },
             error: found.outcome.err().map_or(0, Errno::raw_os_error),
         };
-        // SAFETY: the caller promises room.
+        // SAFETY: `status` has room for a struct, by the caller's contract.
         unsafe { status.write(told) };
         Ok(())
     };

@@ -1,4 +1,4 @@
-//! Sends that report when the peer has acknowledged what they sent.
+//! Sends that report the peer's acknowledgment.
 
 use std::io::IoSlice;
 use std::time::Duration;
@@ -19,17 +19,17 @@ pub const SW_ZC_COPIED: u32 = 1;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sw_zc_completion {
-    /// What the send was given.
+    /// Cookie of the send.
     pub cookie: u64,
-    /// 0: the peer has acknowledged all that was sent. Else why it has not: an `errno`.
+    /// 0 if the peer has acknowledged all bytes of the send; else the reason why not: an `errno`.
     pub error: libc::c_int,
     /// `SW_ZC_…` bits.
     pub flags: u32,
 }
 
-/// Sends as `sw_send`, and has `sw_zc_complete` tell when the peer has acknowledged the last of the
-/// bytes that were taken. Those may be fewer than `len`. The buffer stays as it is until then, as
-/// with MSG_ZEROCOPY. No bytes have no completion.
+/// Sends as `sw_send`. `sw_zc_complete` returns `cookie` when the peer has acknowledged the last
+/// byte taken; a call may take fewer than `len`. The buffer must stay unchanged until then, as with
+/// MSG_ZEROCOPY. A send of no bytes has no completion.
 ///
 /// The errors of `sw_send`; ENOBUFS if 1,024 completions of the socket have not been taken.
 ///
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn sw_send_zc(
     cookie: u64,
 ) -> libc::ssize_t {
     let send = || -> Result<usize> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `buffer` is null or has `len` readable bytes, by the caller's contract.
         let bytes = unsafe { bytes(buffer, len)? };
         let (fd, pieces) = (borrow(fd)?, [IoSlice::new(bytes)]);
         client()?.send_zero_copy(fd, &pieces, send_flags(flags)?, cookie)
@@ -57,9 +57,9 @@ pub unsafe extern "C" fn sw_send_zc(
 }
 
 /// Takes completions of this process's `sw_send_zc` on a socket, in the order of the stream, and
-/// returns how many. EPOLLERR says that there are some. If there are none, it waits for
-/// `timeout_ms` milliseconds, or for ever if that is negative, unless no send is outstanding, and
-/// returns 0 then.
+/// returns their number. The socket reports EPOLLERR while there are any. If there are none, the
+/// call waits for `timeout_ms` milliseconds, without limit if that is negative; it returns 0 after
+/// that time, or if no send is outstanding.
 ///
 /// EINVAL if `max` is not above 0; EINTR, as in signal(7).
 ///
@@ -90,7 +90,8 @@ pub unsafe extern "C" fn sw_zc_complete(
                 error: completion.outcome.err().map_or(0, Errno::raw_os_error),
                 flags: SW_ZC_COPIED,
             };
-            // SAFETY: `i` is below `max`, for which the caller promises room.
+            // SAFETY: `i` is below `max`, and `completions` has room for `max` by the caller's
+            // contract.
             unsafe { completions.add(i).write(completion) };
         }
         Ok(libc::c_int::try_from(count).unwrap_or(libc::c_int::MAX))

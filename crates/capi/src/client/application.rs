@@ -1,4 +1,4 @@
-//! The application: the table of its sockets, and the process that this is.
+//! The application: the table of its sockets, and the chain of processes down to this one.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -23,42 +23,42 @@ use super::socket::Socket;
 use super::table::{Entry, Table};
 use crate::sys;
 
-/// An application that is attached to the host stack: what its calls are made on.
+/// An application that is attached to the host stack, with the calls on its sockets.
 ///
-/// Calls take and return descriptors, and `errno`s as Linux has them. They may be made from any
-/// number of threads. None may be made from a signal handler: one that interrupts another call in
-/// the same thread may find a lock taken for ever.
+/// Calls take and return descriptors, and return Linux's `errno`s. Any thread may make them; a
+/// signal handler must not: a call that interrupts another in the same thread may wait for a lock
+/// for ever.
 ///
-/// A child of a fork may go on with the sockets that it inherits: its first call attaches it.
+/// A child of a fork may use the sockets that it inherits: its first call attaches it.
 #[derive(Debug)]
 pub struct Client {
     table: Table,
     first: Generation,
 }
 
-/// A socket of which a descriptor was forgotten.
+/// The socket of a descriptor that was removed from the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Forgotten {
     pub(crate) socket: SocketId,
-    /// It has had others in this process.
+    /// The socket has had other descriptors in this process.
     pub(crate) was_shared: bool,
-    /// It has others in this process.
+    /// The socket still has another descriptor in this process.
     pub(crate) has_other: bool,
 }
 
-/// A process, and the child of its that this process is, if it is one.
+/// A process, and its child on the way to this process, if there is one.
 #[derive(Debug)]
 struct Generation {
     process: Process,
     child: OnceBox<Generation>,
 }
 
-/// Held while a thread of a child takes over the copies of its parent's epoll sets, which exist
+/// Serialises threads of a child that take over the copies of its parent's epoll sets, which exist
 /// once.
 static INHERITING: ForkLock = ForkLock::new();
 
 impl Client {
-    /// Attaches this process as an application of its own.
+    /// Attaches this process as a new application.
     pub fn attach(options: &Options) -> std::result::Result<Client, AttachError> {
         let first = Generation::of(Process::attach(options)?);
         Ok(Client {
@@ -67,8 +67,8 @@ impl Client {
         })
     }
 
-    /// Attaches this process to the application that `options` name, or to that of its program, or
-    /// as an application of its own, which is that of the program then.
+    /// Attaches this process to the application of `options`, else to its program's, else as a new
+    /// application, which becomes the program's.
     pub(crate) fn attach_in_program(options: &Options) -> std::result::Result<Client, AttachError> {
         let Some(file) = application_file::of_process() else {
             return Client::attach(options);
@@ -89,14 +89,14 @@ impl Client {
             application: None,
             ..options.clone()
         })?;
-        // An application that this process alone may not join remains that of the others.
+        // If the program's application refuses only this process, the other processes keep it.
         if is_over {
             file.set_key(&client.application_key());
         }
         Ok(client)
     }
 
-    /// Attaches this process to an application that there is, and to no other.
+    /// Attaches this process to an existing application, and to no other.
     fn join(
         options: &Options,
         application: ApplicationKey,
@@ -108,23 +108,23 @@ impl Client {
         })
     }
 
-    /// The modes that the host stack has granted.
+    /// Returns the modes that the host stack has granted.
     pub fn modes(&self) -> Result<Modes> {
         Ok(self.process()?.modes)
     }
 
-    /// Whether a descriptor is a split socket, or a file of the NIC stack.
+    /// Reports whether a descriptor is a split socket or a file of the NIC stack.
     pub fn is_split(&self, fd: BorrowedFd<'_>) -> bool {
         self.is_split_number(number(fd))
     }
 
-    /// The same of a number, which need not be open.
+    /// Like [`Client::is_split`], for a number, which need not be open.
     pub fn is_split_number(&self, fd: RawFd) -> bool {
         self.entry_of(fd).is_some()
     }
 
-    /// What a descriptor is in this process. In a child, the first look at a descriptor that it has
-    /// inherited asks the kernel.
+    /// Returns a descriptor's entry in this process. In a child, the first lookup of an inherited
+    /// descriptor asks the kernel.
     pub(crate) fn entry_of(&self, fd: RawFd) -> Option<Entry> {
         let entry = self.table.get(fd)?;
         if entry.generation == fork::generation() {
@@ -133,14 +133,14 @@ impl Client {
         self.confirm(fd, entry).or_else(|| self.find_other(fd))
     }
 
-    /// The same where no socket is looked for that the memory does not name.
+    /// Reports whether a descriptor still is `socket`, without recovering another one.
     pub(crate) fn is_still(&self, fd: RawFd, socket: SocketId) -> bool {
         let entry = self.table.get(fd).filter(|it| it.socket == socket);
         entry.is_some_and(|entry| self.confirm(fd, entry).is_some())
     }
 
-    /// Looks whether a descriptor is in this process what it was in another, whose memory this one
-    /// has a copy of.
+    /// Checks by the handle's name that a descriptor is still the socket of an entry copied from
+    /// another process's memory; removes the entry if not.
     #[cold]
     fn confirm(&self, fd: RawFd, entry: Entry) -> Option<Entry> {
         let key = &self.first.process.handles.membership().key;
@@ -152,14 +152,15 @@ impl Client {
         None
     }
 
-    /// Another socket may have had this number when descriptors were copied.
+    /// Recovers a descriptor: the number may have belonged to another socket when descriptors were
+    /// copied.
     #[cold]
     fn find_other(&self, fd: RawFd) -> Option<Entry> {
         let is_recovered = self.recover(sys::borrow(fd).ok()?) == Ok(true);
         self.table.get(fd).filter(|_| is_recovered)
     }
 
-    /// The descriptors that are split sockets, files of the NIC stack, or sets with some.
+    /// Returns the descriptors that are split sockets, files of the NIC stack, or sets with some.
     pub fn numbers(&self) -> Vec<RawFd> {
         let mut numbers = self.table.numbers();
         numbers.extend(match self.process_if_attached() {
@@ -169,8 +170,8 @@ impl Client {
         numbers
     }
 
-    /// Has the library let go of a number that the program closes, or puts something else in the
-    /// place of, though it is none of its own. EBADF if it is one that the library needs.
+    /// Gives up a number in the library's store that the program closes or replaces without having
+    /// opened it. EBADF if the library needs the number.
     pub fn let_go_of_number(&self, fd: RawFd) -> Result<()> {
         if self.is_kept(fd) {
             return Err(Errno::BADF);
@@ -182,16 +183,16 @@ impl Client {
         Ok(())
     }
 
-    /// The same of all numbers of a kind.
+    /// Like [`Client::let_go_of_number`], for all numbers that `are` selects.
     pub fn let_go_of_numbers(&self, are: impl Fn(&RawFd) -> bool) {
         for fd in own::stored().into_iter().filter(are) {
-            // Those are never needed.
+            // Stored descriptors are never needed.
             let _ = self.let_go_of_number(fd);
         }
     }
 
-    /// Whether the library needs a number. A child needs nothing of its parent but the connection
-    /// to the broker, until it is attached; what else its parent has, may not be there.
+    /// Reports whether the library needs a number. Until a child is attached, it needs only its
+    /// parent's connection to the broker; the parent's other descriptors may not exist in it.
     fn is_kept(&self, fd: RawFd) -> bool {
         match self.process_if_attached() {
             Some(_) => own::is_kept(fd),
@@ -199,7 +200,7 @@ impl Client {
         }
     }
 
-    /// The numbers that the library needs, in order.
+    /// Returns the numbers that the library needs, in order.
     pub fn kept_numbers(&self) -> Vec<RawFd> {
         if self.process_if_attached().is_some() {
             return own::kept();
@@ -210,7 +211,7 @@ impl Client {
         kept
     }
 
-    /// The connection over which this process, which is not attached, will be.
+    /// Returns the inherited connection over which this unattached process will attach.
     fn inherited_broker(&self) -> RawFd {
         let mut generation = &self.first;
         while let Some(child) = generation.child.get() {
@@ -219,7 +220,7 @@ impl Client {
         number(generation.process.handles.broker().as_fd())
     }
 
-    /// What this process has; a child of a fork is attached by this.
+    /// Returns the state of this process; attaches a child of a fork.
     pub(crate) fn process(&self) -> Result<&Process> {
         let mut generation = &self.first;
         while !generation.process.is_this() {
@@ -234,7 +235,7 @@ impl Client {
                     let child = Box::new(Generation::of(child));
                     let _inheriting = INHERITING.lock();
                     match generation.child.get() {
-                        // Another thread was faster: its process is the one.
+                        // Another thread was faster: its process is used.
                         Some(first) => first,
                         None => {
                             let is_still = |fd, socket| self.is_still(fd, socket);
@@ -248,7 +249,7 @@ impl Client {
         Ok(&generation.process)
     }
 
-    /// The same without attaching: `None` in a child that has made no call.
+    /// Returns the state of this process; `None` in a child that has made no call.
     pub(crate) fn process_if_attached(&self) -> Option<&Process> {
         let mut generation = &self.first;
         while !generation.process.is_this() {
@@ -257,7 +258,7 @@ impl Client {
         Some(&generation.process)
     }
 
-    /// The split socket behind a descriptor, if it is one.
+    /// Returns the split socket behind a descriptor, if it is one.
     pub(crate) fn find<'a>(&'a self, fd: BorrowedFd<'a>) -> Result<Option<Socket<'a>>> {
         let Some(Entry { socket: id, .. }) = self.entry_of(number(fd)) else {
             return Ok(None);
@@ -271,7 +272,8 @@ impl Client {
         }))
     }
 
-    /// The split socket behind a descriptor; ENOTSOCK if it is none, EBADF if it is not open.
+    /// Returns the split socket behind a descriptor; ENOTSOCK if it is none, EBADF if it is not
+    /// open.
     pub(crate) fn socket_of<'a>(&'a self, fd: BorrowedFd<'a>) -> Result<Socket<'a>> {
         if let Some(socket) = self.find(fd)? {
             return Ok(socket);
@@ -280,25 +282,25 @@ impl Client {
         Err(Errno::NOTSOCK)
     }
 
-    /// The family of a split socket; the errors of a descriptor that is none.
+    /// Returns the family of a split socket; the errors of other descriptors as for any call.
     pub fn family(&self, fd: BorrowedFd<'_>) -> Result<Family> {
         let socket = self.socket_of(fd)?;
         socket.look_at_stream()?;
         Ok(socket.family())
     }
 
-    /// Notes that a descriptor, a handle, is a socket from now on.
+    /// Registers a descriptor, a handle, as a socket.
     pub(crate) fn adopt(&self, fd: OwnedFd, handle: HandleId, id: SocketId) -> Result<OwnedFd> {
         self.note(number(fd.as_fd()), handle, id)?;
         Ok(fd)
     }
 
-    /// The same of its number.
+    /// Registers a number as a socket.
     pub(crate) fn note(&self, fd: RawFd, handle: HandleId, id: SocketId) -> Result<()> {
         self.note_as(fd, handle, id, false)
     }
 
-    /// The same of a socket that was made before: it may have other descriptors here.
+    /// Registers a number as an existing socket, which may have other descriptors here.
     pub(crate) fn note_found(&self, fd: RawFd, handle: HandleId, id: SocketId) -> Result<()> {
         let is_shared = self.table.share(id);
         self.note_as(fd, handle, id, is_shared)
@@ -315,9 +317,9 @@ impl Client {
         self.table.insert(fd, entry)
     }
 
-    /// What another program image needs to join this application.
+    /// Returns the key with which another program image joins this application.
     pub fn application_key(&self) -> ApplicationKey {
-        // All its processes have the same.
+        // All its processes share the key.
         let membership = self.first.process.handles.membership();
         ApplicationKey {
             app: membership.app,
@@ -325,7 +327,7 @@ impl Client {
         }
     }
 
-    /// Notes that `new`, a duplicate, is what `old` is: a split socket, a file or an epoll set.
+    /// Registers `new` as a duplicate of `old`: a split socket, a file or an epoll set.
     pub fn note_duplicate(&self, old: BorrowedFd<'_>, new: OwnedFd) -> Result<OwnedFd> {
         if let Some(entry) = self.entry_of(number(old)) {
             self.table.share_at(number(old));
@@ -341,7 +343,8 @@ impl Client {
         Ok(new)
     }
 
-    /// The program has changed the flags of a descriptor, and of all its duplicates by that.
+    /// Forgets the known flags of a descriptor and its duplicates, after the program has changed
+    /// them.
     pub fn forget_flags(&self, fd: RawFd) {
         if known_flags::is_any_known() {
             let numbers = self.with_duplicates(fd).into_iter();
@@ -349,7 +352,7 @@ impl Client {
         }
     }
 
-    /// A number, and those of its duplicates if it is a split socket.
+    /// Returns a number, and those of its duplicates if it is a split socket.
     pub(crate) fn with_duplicates(&self, fd: RawFd) -> Vec<RawFd> {
         match self.table.get(fd) {
             Some(entry) if entry.is_shared => self.table.numbers_of(entry.socket),
@@ -357,7 +360,7 @@ impl Client {
         }
     }
 
-    /// The same of a split socket whose descriptor `old` is closed next.
+    /// Registers `new` as the split socket `old`, which is closed next.
     pub fn note_successor(&self, old: BorrowedFd<'_>, new: OwnedFd) -> Result<OwnedFd> {
         match self.entry_of(number(old)) {
             Some(entry) => self.adopt(new, entry.handle, entry.socket),
@@ -365,12 +368,12 @@ impl Client {
         }
     }
 
-    /// Whether a descriptor of this process is a socket.
+    /// Reports whether a socket has a descriptor in this process.
     pub(crate) fn has_descriptor_of(&self, id: SocketId) -> bool {
         self.table.has(id)
     }
 
-    /// Forgets a descriptor; tells which socket it was, and whether that has others.
+    /// Removes a descriptor from the table; returns its socket, and whether that has others.
     pub(crate) fn forget(&self, fd: BorrowedFd<'_>) -> Option<Forgotten> {
         let is_shared = self.table.get(number(fd)).is_some_and(|it| it.is_shared);
         let socket = self.table.remove(number(fd))?;

@@ -1,14 +1,14 @@
 //! The application that all processes of a program belong to: its key, in a memory file that they
 //! inherit from the process that starts the program.
 //!
-//! The first process that attaches writes the key there, and each later one joins that application,
-//! also one that began before there was any. So a split socket may be passed to every process of
-//! the program at any time. A record lock (fcntl(2)) holds for the attachment: a process that ends
-//! meanwhile releases it.
+//! The first process that attaches writes the key into the file, and each later one joins that
+//! application, including those that started before. So a split socket may be passed to every
+//! process of the program at any time. A record lock (fcntl(2)) covers each attachment; a process
+//! that ends meanwhile releases it.
 //!
-//! The file also lists epoll sets that have split members and that no thread has waited in by the
-//! library. A process that waits there by direct system calls gets no events, and the process that
-//! has started the program can tell that by the list.
+//! The file also lists epoll sets with split members in which no thread has waited through the
+//! library. A process that waits in such a set by direct system calls gets no events; the list lets
+//! the process that has started the program detect this.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -25,32 +25,33 @@ use super::application_key::ApplicationKey;
 use super::own;
 use crate::sys;
 
-/// Whether there is a key, the number of the application, and the halves of its key.
+/// Words of the key: a flag that it is set, the number of the application, and the key's two
+/// halves.
 const KEY_WORDS: usize = 4;
 
-/// Sets that are listed; more are left out. Each has two words: its process in the high half and
-/// one more than its number in the low half, or 0; and the data of the bell in it.
+/// Most listed sets; further ones are left out. Each has two words: the process ID in the high half
+/// with the set's number plus 1 in the low half, or 0; and the data of the bell in the set.
 const SETS_MAX: usize = 64;
 
 const WORDS: usize = KEY_WORDS + 2 * SETS_MAX;
 
-/// The words of a file, for the process that starts the program.
+/// Reads the file's list of sets, for the process that starts the program.
 #[derive(Debug)]
 pub struct ProgramSets(Mapping);
 
-/// An epoll set that has split members, and that no thread has waited in by the library.
+/// An epoll set with split members in which no thread has waited through the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnwaitedSet {
-    /// Its process.
+    /// Process ID.
     pub process: u32,
-    /// Its number there.
+    /// Descriptor of the set in that process.
     pub number: u32,
-    /// The data of the library's own member: another set of this number has none.
+    /// Data of the library's own member, which another set with this number does not have.
     pub bell_data: u64,
 }
 
 impl ProgramSets {
-    /// The sets that there are now.
+    /// Returns the sets listed now.
     pub fn unwaited(&self) -> Vec<UnwaitedSet> {
         let slots = self.0.words()[KEY_WORDS..].as_chunks::<2>().0.iter();
         let sets = slots.filter_map(|[set, bell_data]| {
@@ -65,7 +66,7 @@ impl ProgramSets {
     }
 }
 
-/// The place of a set in the list, until a thread waits in it, or it is closed.
+/// The place of a set in the list, until a thread waits in the set, or it is closed.
 #[derive(Debug)]
 pub(crate) struct Listed {
     place: usize,
@@ -73,7 +74,7 @@ pub(crate) struct Listed {
 }
 
 impl Listed {
-    /// Lists a set of this process.
+    /// Lists a set of this process; `None` if there is no file or no free place.
     pub(crate) fn new(number: RawFd, bell_data: u64) -> Option<Listed> {
         let words = OWN.get()?.words.words();
         let set = u64::from(std::process::id()) << 32 | u64::from(number.unsigned_abs() + 1);
@@ -88,12 +89,12 @@ impl Listed {
     }
 }
 
-/// A place that is being filled: of no set.
+/// Marks a place that is being filled; not a set.
 const RESERVED: u64 = 1 << 63;
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        // In a child, it is the place of its parent's set.
+        // In a child, the place belongs to the parent's set.
         let is_own = (self.set >> 32) as u32 == std::process::id();
         if let Some(file) = OWN.get().filter(|_| is_own) {
             file.words.words()[KEY_WORDS + 2 * self.place].store(0, Ordering::Release);
@@ -112,20 +113,20 @@ pub(crate) struct ApplicationFile {
 
 static OWN: OnceLock<ApplicationFile> = OnceLock::new();
 
-/// A new file without a key, for the processes of one program, and what they list there.
+/// Creates a file without a key for the processes of one program, and a reader of its list of sets.
 ///
 /// # Errors
-/// There is no memory, or no descriptor.
+/// There is no memory, or no free descriptor.
 pub fn create() -> io::Result<(ProgramSets, OwnedFd)> {
     let file = create_file(c"splitway-application", WORDS)?;
     Ok((ProgramSets(Mapping::new(&file, WORDS)?), file))
 }
 
-/// From here on, this process and its children belong to the application of this file. The file
-/// stays open, whatever the program closes, for the next program image.
+/// Makes this process and its children belong to the application of a file. The file stays open for
+/// the next program image, even if the program closes the number.
 ///
 /// # Errors
-/// It is no such file.
+/// The file is of another kind.
 pub fn use_file(file: BorrowedFd<'_>) -> io::Result<()> {
     let words = Mapping::new(file, WORDS)?;
     let identity = identity_of(file)?;
@@ -141,17 +142,18 @@ pub fn use_file(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a process of this program has attached, and this process may join its application.
+/// Reports whether a process of this program has attached, so that this process may join its
+/// application.
 pub fn is_known() -> bool {
     OWN.get().is_some_and(|file| file.key().is_some())
 }
 
-/// The file of this process, if it has one.
+/// Returns the file of this process, if it has one.
 pub(crate) fn of_process() -> Option<&'static ApplicationFile> {
     OWN.get()
 }
 
-/// No other process of the program attaches as long as this lives.
+/// Keeps other processes of the program from attaching until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock(Option<BorrowedFd<'static>>);
 
@@ -164,7 +166,7 @@ impl Drop for Lock {
 }
 
 impl ApplicationFile {
-    /// Waits until no other process attaches. Without effect if the program has closed the file.
+    /// Waits until no other process attaches. Has no effect if the program has closed the file.
     pub(crate) fn lock(&self) -> Lock {
         let exclusive = FlockOperation::LockExclusive;
         let number = sys::borrow(self.number).ok();
@@ -174,7 +176,7 @@ impl ApplicationFile {
         }))
     }
 
-    /// The application of the program.
+    /// Returns the key of the program's application, if it is set.
     pub(crate) fn key(&self) -> Option<ApplicationKey> {
         let word = |place: usize| self.words.words()[place].load(Ordering::Acquire);
         if word(0) == 0 {
@@ -187,7 +189,7 @@ impl ApplicationFile {
         })
     }
 
-    /// Names the application that other processes join. The caller has the lock.
+    /// Sets the key of the application for other processes to join. The caller has the lock.
     pub(crate) fn set_key(&self, key: &ApplicationKey) {
         let bytes = u128::from_be_bytes(key.key.bytes());
         let words = [key.app.0.into(), (bytes >> 64) as u64, bytes as u64];

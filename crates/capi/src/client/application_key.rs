@@ -1,4 +1,4 @@
-//! Which application a process belongs to, for another program image to join it.
+//! The key by which another program image joins the application of a process.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,15 +6,16 @@ use std::str::FromStr;
 use socket_channel::AppId;
 use socket_channel::attach::Key;
 
-/// The number and the secret of an application, as text `NUMBER:HEX`: what `SPLITWAY_APPLICATION`
-/// holds. A process that has it, and the user of one of the application's, may join that.
+/// The number and the secret of an application, as text `NUMBER:HEX` in `SPLITWAY_APPLICATION`. A
+/// process with the key may join the application if its user also runs one of the application's
+/// processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApplicationKey {
     pub(crate) app: AppId,
     pub(crate) key: Key,
 }
 
-/// A text is no key of an application.
+/// The text is no key of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadApplicationKey;
 

@@ -2,9 +2,10 @@
 //!
 //! The broker listens on a `SOCK_SEQPACKET` socket. A new application connects and sends Attach; a
 //! forked child sends Adopt over the connection that it inherited, with one end of a new pair,
-//! which becomes its own connection. Either way a segment, a channel and two bells come back.
+//! which becomes its own connection. The answer to either carries a segment, a channel and two
+//! bells.
 //!
-//! A broker that has died has a successor at the same path, which knows its applications from the
+//! A broker that has died has a successor at the same path, which learns its applications from the
 //! host process: an attached process connects and sends Reattach, a child sends Join, both with the
 //! key of their application. Until there is a successor, connections wait in the backlog.
 
@@ -32,59 +33,59 @@ use socket_channel::{AppId, ChannelId, Layout, Segment};
 use super::own::move_up;
 use super::timing::{Instant, timespec};
 
-/// Where the broker listens unless something else is asked for.
+/// Default path of the broker's socket.
 pub const DEFAULT_PATH: &str = "/run/splitway/sockets.sock";
 
-/// A broker that does not answer in this time is broken.
+/// Longest wait for the broker's answer; a slower broker counts as broken.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a process waits before it tries another broker: the first time, and at most.
+/// Shortest and longest wait of a process before it tries another broker.
 const RETRY_WAIT_MIN: Duration = Duration::from_millis(1);
 const RETRY_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// Why a process is not attached.
+/// The reason why a process is not attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttachError {
     /// No broker answers at this path.
     Connect {
         /// The path.
         path: PathBuf,
-        /// Why.
+        /// Error of the connection.
         errno: Errno,
     },
-    /// The broker does not want to.
+    /// The broker refuses.
     Refused {
-        /// Why: EACCES, EMFILE or another.
+        /// Reason: EACCES, EMFILE or another.
         errno: Errno,
     },
     /// The broker has ended.
     Gone,
     /// The broker is of another version.
     Version {
-        /// Which.
+        /// Version of the broker.
         theirs: u16,
     },
-    /// What the broker has sent makes no sense.
+    /// The broker has sent invalid data.
     Broken {
-        /// What is wrong with it.
+        /// Description of the error.
         why: String,
     },
     /// There is no address space for the memory that is shared with the host stack.
     NoMemory {
-        /// How much the process may have, if that is limited (`RLIMIT_AS`), in bytes.
+        /// Limit of the process's address space (`RLIMIT_AS`) in bytes, if there is one.
         limit_bytes: Option<u64>,
     },
     /// A system call failed.
     System {
-        /// What was tried.
+        /// Action that failed.
         what: &'static str,
-        /// Why it failed.
+        /// Error of the call.
         errno: Errno,
     },
 }
 
 impl AttachError {
-    /// What a C caller gets.
+    /// Returns the `errno` for callers in C.
     pub fn errno(&self) -> Errno {
         match self {
             AttachError::Connect { errno, .. }
@@ -149,7 +150,7 @@ fn system(what: &'static str) -> impl Fn(Errno) -> AttachError {
     move |errno| AttachError::System { what, errno }
 }
 
-/// What an attached process has.
+/// The descriptors and memory of an attached process.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     /// The connection to the broker.
@@ -161,31 +162,31 @@ pub(crate) struct Attachment {
     pub(crate) bell: OwnedFd,
 }
 
-/// How a process proves to another broker that it belongs to an application.
+/// Proof to another broker that a process belongs to an application.
 #[derive(Clone, Debug)]
 pub(crate) struct Membership {
-    /// The broker's socket.
+    /// Path of the broker's socket.
     pub(crate) path: PathBuf,
     pub(crate) app: AppId,
     pub(crate) channel: ChannelId,
     pub(crate) key: Key,
 }
 
-/// Attaches this process as an application of its own.
+/// Attaches this process as a new application.
 pub(crate) fn attach(path: &Path, modes: u32) -> Result<Attachment, AttachError> {
     let broker = connect(path)?;
     send(&broker, &Request::Attach { modes }, &[])?;
     await_attached(broker, None)
 }
 
-/// Attaches this process to an application that there is.
+/// Attaches this process to an existing application.
 pub(crate) fn join(path: &Path, app: AppId, key: Key) -> Result<Attachment, AttachError> {
     let broker = connect(path)?;
     send(&broker, &Request::Join { app, key }, &[])?;
     await_attached(broker, None)
 }
 
-/// Connects this process, which is attached, to the broker that is there now.
+/// Connects this process, which is attached, to the current broker.
 pub(crate) fn reattach(process: &Membership) -> Result<OwnedFd, AttachError> {
     let broker = connect(&process.path)?;
     let request = Request::Reattach {
@@ -203,8 +204,8 @@ pub(crate) fn reattach(process: &Membership) -> Result<OwnedFd, AttachError> {
     }
 }
 
-/// Tries again, later each time, while brokers end before they have answered, or have too many
-/// processes to deal with. Ends when there is no time left, or when `check` fails.
+/// Retries with growing waits while brokers end before they answer, or refuse with EAGAIN because
+/// of too many processes. Ends when the time is over, or when `check` fails.
 pub(crate) fn retry<T>(
     check: impl Fn() -> rustix::io::Result<()>,
     mut attempt: impl FnMut() -> Result<T, AttachError>,
@@ -223,13 +224,13 @@ pub(crate) fn retry<T>(
         if !may_succeed || Instant::now() + wait >= until || check().is_err() {
             return outcome;
         }
-        // Not the C library's: programs may put another in its place.
+        // Not nanosleep of the C library: the program may have replaced it.
         let _ = nanosleep(&timespec(wait));
         wait = (2 * wait).min(RETRY_WAIT_MAX);
     }
 }
 
-/// A connection to the broker that waits no longer than [`ANSWER_TIMEOUT`].
+/// Connects to the broker, with [`ANSWER_TIMEOUT`] as the timeout of both directions.
 fn connect(path: &Path) -> Result<OwnedFd, AttachError> {
     let failed = |errno| AttachError::Connect {
         path: path.to_owned(),
@@ -248,7 +249,7 @@ fn connect(path: &Path) -> Result<OwnedFd, AttachError> {
 }
 
 /// Attaches this process, a child of an attached one, over the connection that it inherited. It
-/// goes on with the segment of its parent.
+/// uses the segment of its parent.
 pub(crate) fn adopt(
     inherited: BorrowedFd<'_>,
     segment: Option<&Segment>,
@@ -293,7 +294,7 @@ fn await_attached(broker: OwnedFd, known: Option<&Segment>) -> Result<Attachment
     let layout = Layout::of(attached.limits).map_err(|bad| broken(&bad))?;
     let segment = match known {
         Some(known) if *known.layout() == layout => Ok(known.clone()),
-        // The rest of its address space is the program's.
+        // The rest of the limited address space is the program's.
         _ if getrlimit(Resource::As).current.is_some() => {
             Segment::app_in_parts(move_up(segment), layout)
         }
@@ -312,7 +313,7 @@ fn await_attached(broker: OwnedFd, known: Option<&Segment>) -> Result<Attachment
     })
 }
 
-/// An `errno` that came over a wire: one that is none is EIO.
+/// Converts an `errno` from a message; an invalid one becomes EIO.
 pub(crate) fn errno_of(raw: u32) -> Errno {
     match i32::try_from(raw) {
         Ok(raw @ 1..=4095) => Errno::from_raw_os_error(raw),
@@ -344,8 +345,8 @@ pub(crate) fn send(
     }
 }
 
-/// The broker's next answer, with its descriptors; fewer than it names came only if this process
-/// may have no more.
+/// Receives the broker's next answer with its descriptors. EMFILE if some are missing because this
+/// process may have no more.
 pub(crate) fn receive(broker: &OwnedFd) -> Result<(Reply, Vec<OwnedFd>), AttachError> {
     const SPACE: usize = rustix::cmsg_space!(ScmRights(HANDLES_MAX as usize));
     let mut space = [MaybeUninit::uninit(); SPACE];

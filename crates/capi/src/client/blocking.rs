@@ -1,18 +1,20 @@
 //! Calls that block: a thread sleeps until a socket is ready, a timeout is over or a signal comes.
 //!
-//! It sleeps on a futex of its own. So a signal does to it what it does to a thread in `recv` of
-//! the kernel (signal(7)): `FUTEX_WAIT` without a timeout goes on after a handler with `SA_RESTART`
-//! and fails with EINTR after one without; with a timeout, as with `SO_RCVTIMEO`, it always fails.
+//! Each thread sleeps on a futex of its own, so a signal affects it as it affects a thread in
+//! `recv` of the kernel (signal(7)): `FUTEX_WAIT` without a timeout continues after a handler with
+//! `SA_RESTART` and fails with EINTR after one without; with a timeout, as with `SO_RCVTIMEO`, it
+//! always fails.
 //!
-//! The order of steps makes it impossible that a change is missed:
+//! The order of steps ensures that no change is missed:
 //!
-//! 1. the thread is among the watchers of the socket, and its word is 0;
-//! 2. it asks the record for a hint, which fails if anything has changed since it looked;
-//! 3. it is counted as a sleeper, so the alarm of the event ring is armed;
-//! 4. it sleeps if its word is still 0. A hint that any thread takes from now on sets it to 1.
+//! 1. The thread joins the watchers of the socket, and clears its word.
+//! 2. It requests a hint from the record, which fails if the record has changed since its last
+//!    look.
+//! 3. It is counted as a sleeper, so the alarm of the event ring is armed.
+//! 4. It sleeps if its word is still 0. A thread that takes a hint from now on sets the word to 1.
 //!
-//! Where the library's thread, which takes hints, cannot be started, the call looks again and
-//! again, and any handler of a signal ends it.
+//! If the library's thread, which takes hints, cannot be started, the call polls, and any signal
+//! handler ends it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +37,8 @@ struct Sleeper {
     kept: Mutex<KeptOpen>,
 }
 
-/// A socket whose descriptor another thread has closed stays open for a call until this is dropped.
+/// A duplicate of a socket's descriptor, which keeps the socket open for a call after another
+/// thread has closed the descriptor, until this is dropped.
 pub(crate) type KeptOpen = Option<Arc<Kept>>;
 
 impl Sleeper {
@@ -61,8 +64,8 @@ impl Watch for Sleeper {
     }
 }
 
-/// Waits until `ready` brings something; it may look at the socket only. EAGAIN after the timeout,
-/// EINTR as the kernel has it.
+/// Waits until `ready` returns a value. Another thread may have closed the socket by then, so the
+/// caller may only look at it afterwards. EAGAIN after the timeout; EINTR as in the kernel.
 pub(crate) fn wait<T>(
     socket: &Socket<'_>,
     timeout: Option<Duration>,
@@ -71,7 +74,7 @@ pub(crate) fn wait<T>(
     wait_and_go_on(socket, timeout, &mut None, ready)
 }
 
-/// The same of a call that goes on with the socket, which is open as long as `kept` is there.
+/// Waits as [`wait`] does, for a caller that goes on to use the socket: `kept` keeps it open.
 pub(crate) fn wait_and_go_on<T>(
     socket: &Socket<'_>,
     timeout: Option<Duration>,
@@ -126,7 +129,7 @@ fn sleep(
     }
     link.block();
     link.fall_asleep(None);
-    // The host stack may have died after the look.
+    // The host stack may have died after the last check.
     let slept = link.check().and_then(|()| {
         let until_look = look_again.map(LookAgain::next);
         let timeout = remaining.into_iter().chain(until_look).min().map(timespec);
@@ -136,11 +139,11 @@ fn sleep(
     link.wake_up(None);
     link.unblock();
     if look_again.is_some() {
-        // The next look finds the sockets of one that is gone reset.
+        // If the host stack is gone, the next look reports the sockets as reset.
         let _ = link.look_at_host();
     }
     match slept {
-        // The word was 1 already, or the deadline is looked at again.
+        // The word was already 1, or the caller checks the deadline again.
         Ok(()) | Err(Errno::AGAIN | Errno::TIMEDOUT) => Ok(()),
         Err(errno) => Err(errno),
     }

@@ -1,8 +1,9 @@
 //! Cancellation (pthreads(7)) of threads that wait in a call on split sockets.
 //!
-//! The C library ends a thread in its own functions only. So a call that waits here fails with
-//! ECANCELED once its thread is to end, and the C library is asked by the caller, which has nothing
-//! to drop by then. Without a caller that notes cancellations (libsplitway-preload), none is seen.
+//! The C library ends a thread only in its own functions. A call that waits here therefore fails
+//! with ECANCELED once its thread is cancelled, and its caller then enters the C library, with
+//! nothing left to drop. Without a caller that notes cancellations (libsplitway-preload), none is
+//! noticed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,20 +12,20 @@ use rustix::io::{Errno, Result};
 use super::application::Client;
 use crate::sys;
 
-/// Threads whose cancellation is noted, at most. A further one takes the place of another, which
-/// ends at its next call if it was not awake yet.
+/// Most threads whose cancellation is noted. A further one replaces another, which ends at its next
+/// call if it has not woken yet.
 const NOTED_MAX: usize = 1024;
 
-/// Threads that are to end, by what `pthread_self` returns in them; 0 is none. Atomics, since a
-/// fork may come while any thread is in here.
+/// Cancelled threads, by their `pthread_self`; 0 is a free place. Atomics, since a fork may occur
+/// while a thread is in this module.
 static NOTED: [AtomicUsize; NOTED_MAX] = [const { AtomicUsize::new(0) }; NOTED_MAX];
 
-/// How many have been noted.
+/// Number of cancellations noted so far.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 impl Client {
-    /// Notes that the C library has been asked to end a thread, by what `pthread_self` returns in
-    /// it, and ends its wait.
+    /// Notes that the program has cancelled a thread, given by its `pthread_self`, and ends its
+    /// wait.
     pub fn cancel(&self, thread: usize) {
         note(thread);
         if let Ok(process) = self.process() {
@@ -50,7 +51,7 @@ fn note(thread: usize) {
     }
 }
 
-/// Fails with ECANCELED if this thread is to end, and does not put that off
+/// Fails with ECANCELED if this thread is cancelled and has cancellation enabled
 /// (pthread_setcancelstate(3)).
 pub(crate) fn check() -> Result<()> {
     if COUNT.load(Ordering::SeqCst) == 0 {
@@ -66,7 +67,8 @@ pub(crate) fn check() -> Result<()> {
     }
 }
 
-/// Forgets what is noted of this thread. Its caller asks the C library next, which knows of it.
+/// Removes the note on this thread. The caller next enters the C library, which acts on the
+/// cancellation.
 pub fn forget() {
     if COUNT.load(Ordering::SeqCst) == 0 {
         return;

@@ -19,13 +19,13 @@ use super::watchers::Watch;
 
 impl Client {
     /// Ends a direction of a connection, as shutdown(2); a listener that is shut down for reading
-    /// takes no more connections. ENOTCONN if there is no connection.
+    /// accepts no more connections. ENOTCONN if there is no connection.
     pub fn shutdown(&self, fd: BorrowedFd<'_>, how: How) -> Result<()> {
         let socket = self.socket_of(fd)?;
         let flags = socket.look_at_stream()?.flags;
         let is_open = flags.has(Flags::CONNECTED) || flags.has(Flags::CONNECTING);
         if flags.has(Flags::LISTENER) {
-            // inet_shutdown of Linux: for writing there is nothing to end.
+            // As inet_shutdown of Linux: a listener has no direction for writing.
             return if how == How::Write {
                 Ok(())
             } else {
@@ -42,7 +42,7 @@ impl Client {
         if how != How::Write {
             socket.set_note(note::SHUT_READ, true);
         }
-        // Behind all that was written, also by a thread that is just writing.
+        // Ends the stream after all written bytes, including those of a thread that is writing now.
         socket.with_lock(Lock::Tx, || {
             if how == How::Read {
                 return Ok(0);
@@ -51,23 +51,24 @@ impl Client {
             socket.set_note(note::SHUT_WRITE, true);
             finish(&socket, how)
         })??;
-        // Threads of this process that wait for it look again.
+        // Waiting threads of this process look again.
         socket.process.link.watchers.notify(socket.id.index);
         socket.process.link.nudge();
         Ok(())
     }
 
-    /// Closes a descriptor of any kind, as close(2). The connection ends with its last descriptor,
-    /// in whatever process: what was sent still goes, and is waited for if `SO_LINGER` says so.
+    /// Closes a descriptor of any kind, as close(2). The connection ends when all processes have
+    /// closed its last descriptor; data already sent is still delivered, and `SO_LINGER` makes the
+    /// call wait for that.
     pub fn close(&self, fd: OwnedFd) -> Result<()> {
         self.close_by(fd, drop)
     }
 
-    /// The same where something else than close(2) closes the descriptor, such as dup3(2), which
-    /// puts another in its place at the same moment.
+    /// Like [`Client::close`], with a `close` other than close(2), such as dup3(2), which replaces
+    /// the descriptor at the same moment.
     pub fn close_by(&self, fd: OwnedFd, close: impl FnOnce(OwnedFd)) -> Result<()> {
         let place = number(fd.as_fd());
-        // A child that has made no call yet is not attached for closing what it inherits.
+        // Closing an inherited descriptor does not attach a child that has made no call yet.
         let socket = self.process_if_attached().and_then(|_| {
             let found = self.find(fd.as_fd());
             found.ok().flatten()
@@ -91,7 +92,7 @@ impl Client {
             let watchers = &socket.process.link.watchers;
             watchers.keep_open(socket.id.index, fd.as_fd());
         }
-        // The host stack hears of the last copy by its hang-up.
+        // The host stack notices by the hang-up that the last copy is closed.
         close(fd);
         if is_listener && let Some(generation) = self.process_if_attached() {
             generation.handles.note_closed_listener();
@@ -100,7 +101,7 @@ impl Client {
     }
 }
 
-/// Takes a number that is closed out of all sets; if it is that of a set, that as well.
+/// Removes a closed number from all sets, and its own set if it was the last number of one.
 fn leave_sets(process: &Process, place: RawFd, forgotten: Option<Forgotten>) {
     let sets = &process.sets;
     let has_other = forgotten.map_or_else(|| sets.has_other(place), |it| it.has_other);
@@ -120,7 +121,7 @@ fn leave_sets(process: &Process, place: RawFd, forgotten: Option<Forgotten>) {
     }
 }
 
-/// Ends the stream behind what it has, and returns how many bytes of the tx FIFO that is. The
+/// Ends the stream behind the queued data, and returns the end's position in the tx FIFO. The
 /// caller has the lock for writing.
 fn finish(socket: &Socket<'_>, how: How) -> Result<u64> {
     let (mark, at) = socket.record.mark();
@@ -133,10 +134,10 @@ fn finish(socket: &Socket<'_>, how: How) -> Result<u64> {
     Ok(at)
 }
 
-/// Waits until the peer has acknowledged all, as long as `SO_LINGER` says; EINTR if a signal comes
-/// first, as close(2) has it.
+/// Waits until the peer has acknowledged all data, or the time of `SO_LINGER` is over. EINTR if a
+/// signal comes first, as in close(2).
 fn linger(socket: &Socket<'_>) -> Result<()> {
-    // What a NIC stack moves is reset.
+    // Closing resets a connection whose bytes a NIC stack moves.
     let is_spliced = socket.record.may_move().is_err();
     if is_spliced || !socket.has_note(note::LINGER) || socket.is_nonblocking()? {
         return Ok(());

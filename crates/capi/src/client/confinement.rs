@@ -1,8 +1,9 @@
 //! Processes that give up rights: by seccomp(2), chroot(2), setrlimit(2) and the like.
 //!
-//! A process attaches when it first needs to, which takes a connection to the broker, descriptors,
-//! memory and a thread. One that may have none of these later attaches at the last moment before:
-//! in the call that gives the right up. So processes that do neither pay nothing.
+//! A process attaches on its first use of the library, which takes a connection to the broker,
+//! descriptors, memory and a thread. A process that is about to lose the right to any such resource
+//! attaches at the last moment: in the call that gives the right up. So processes that do neither
+//! pay nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,16 +13,16 @@ use super::application::Client;
 use super::known_flags;
 use crate::sys;
 
-/// What a process is about to give up.
+/// A right that a process is about to give up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confinement {
-    /// More descriptors, threads or memory than it has.
+    /// More descriptors, threads or memory than it has now.
     Resources,
     /// System calls.
     Calls,
 }
 
-/// A process has prepared to give up system calls. Its children have as well.
+/// This process, or one before it, has prepared to give up system calls.
 static HAS_FEW_CALLS: AtomicBool = AtomicBool::new(false);
 
 /// True once this process has prepared to give up system calls.
@@ -30,16 +31,16 @@ pub(crate) fn has_few_calls() -> bool {
 }
 
 impl Client {
-    /// Has this process, which is about to give up rights, go on with its sockets afterwards.
+    /// Prepares this process for giving up rights, so that its sockets work afterwards.
     ///
     /// # Errors
-    /// Those of a child that cannot be attached, EMFILE, EAGAIN.
+    /// Those of attaching a child, EMFILE, EAGAIN.
     pub fn prepare_for(&self, confinement: Confinement) -> Result<()> {
         let process = self.process()?;
         process.prepare_for_confinement()?;
         if confinement == Confinement::Calls {
             HAS_FEW_CALLS.store(true, Ordering::Relaxed);
-            // The first look at what a child has inherited makes calls as well.
+            // The first lookup of an inherited socket makes system calls, too.
             let sockets = self.numbers().into_iter();
             let sockets = sockets.filter(|fd| self.entry_of(*fd).is_some());
             let descriptors = sockets.filter_map(|fd| sys::borrow(fd).ok());

@@ -14,18 +14,18 @@ use super::process::errno;
 use super::socket::{Direction, Socket, note};
 use super::tally::{self, Counted};
 
-/// Connections that may wait for `accept`, at most, as `net.core.somaxconn`.
+/// Most connections that may wait for `accept`, as `net.core.somaxconn`.
 const BACKLOG_MAX: u32 = 4096;
 
 impl Client {
-    /// Opens a connection, as connect(2). Non-blocking: EINPROGRESS, then EALREADY, and once 0
-    /// after it has succeeded. After an error it may be called again. EISCONN if there is one;
-    /// ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, EADDRNOTAVAIL, EACCES as they are found.
+    /// Opens a connection, as connect(2). Non-blocking: EINPROGRESS, then EALREADY, and 0 once
+    /// after it has succeeded. After an error the socket may connect again. EISCONN if there is a
+    /// connection; ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, EADDRNOTAVAIL, EACCES.
     pub fn connect(&self, fd: BorrowedFd<'_>, address: SocketAddr) -> Result<()> {
         self.connect_by(fd, |_| Ok(address))
     }
 
-    /// The same; the address is looked at once the socket may connect.
+    /// Like [`Client::connect`]; evaluates `address` once the socket may connect.
     pub(crate) fn connect_by(
         &self,
         fd: BorrowedFd<'_>,
@@ -45,7 +45,7 @@ impl Client {
         let address = address(socket.family())?;
         check_family(&socket, address)?;
         let address = destination(&socket, address)?;
-        // None connects to a listener that was closed before.
+        // Ensures that no connection goes to a listener that was closed before.
         socket.process.handles.settle_listeners();
         let id = socket.id;
         socket.process.link.ask(|request| Command::Connect {
@@ -56,22 +56,21 @@ impl Client {
         socket.set_note(note::CONNECT_BEGUN, true);
         tally::count(Counted::Begun, 1);
         if socket.is_nonblocking()? {
-            // Also if it is open already, as on Linux.
+            // Even if the connection is already open, as in Linux.
             return Err(Errno::INPROGRESS);
         }
         await_connection(&socket, Errno::INPROGRESS)
     }
 
-    /// Makes a socket one that is neither connected nor listens, as connect(2) to `AF_UNSPEC`: a
-    /// connection is reset, and those that wait at a listener are. A port that was named stays
-    /// bound.
+    /// Ends the socket's connection or its listening, as connect(2) to `AF_UNSPEC`: resets the
+    /// connection, or those that wait at the listener. A port chosen by the program stays bound.
     pub fn disconnect(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let socket = self.socket_of(fd)?;
         socket.look_at_stream()?;
         disconnect(&socket)
     }
 
-    /// Whether a socket is neither connected nor being connected, and does not listen.
+    /// Reports whether a socket is neither connected, nor connecting, nor listening.
     pub fn is_unconnected(&self, fd: BorrowedFd<'_>) -> Result<bool> {
         let socket = self.socket_of(fd)?;
         let flags = socket.look_at_stream()?.flags;
@@ -80,8 +79,8 @@ impl Client {
         Ok(!has_state && !flags.is_over() && !socket.has_note(note::CONNECT_BEGUN))
     }
 
-    /// Makes a socket a listener, or changes how many connections may wait, as listen(2). A socket
-    /// without an address gets a port. EINVAL if it is connected; EADDRINUSE.
+    /// Makes a socket a listener, or changes its backlog, as listen(2). A socket without an address
+    /// gets a port. EINVAL if it is connected; EADDRINUSE.
     pub fn listen(&self, fd: BorrowedFd<'_>, backlog: i32) -> Result<()> {
         let socket = self.socket_of(fd)?;
         let flags = socket.look_at_stream()?.flags;
@@ -92,7 +91,7 @@ impl Client {
             let ip = socket.local().ip();
             self.bind(fd, SocketAddr::new(ip, 0))?;
         }
-        // As Linux, which takes a negative number for a large one.
+        // A negative number counts as a large one, as in Linux.
         let backlog = u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX));
         let id = socket.id;
         socket.process.ask_for_address(|request| Command::Listen {
@@ -103,9 +102,9 @@ impl Client {
         Ok(())
     }
 
-    /// Takes a connection, as accept4(2); tells where its peer is. EAGAIN if there is none and the
-    /// listener does not block, or after its `SO_RCVTIMEO`; EINVAL if it is no listener;
-    /// ECONNRESET if the host stack serves the program no more; EMFILE.
+    /// Accepts a connection, as accept4(2), and returns its peer's address. EAGAIN if there is none
+    /// and the listener does not block, or after its `SO_RCVTIMEO`; EINVAL if the socket is no
+    /// listener; ECONNRESET if the host stack no longer serves the program; EMFILE.
     pub fn accept(
         &self,
         fd: BorrowedFd<'_>,
@@ -124,7 +123,8 @@ impl Client {
         Ok((fd, peer))
     }
 
-    /// Where the peer is, of a connection that was just taken.
+    /// Takes over the listener's options, and returns the peer's address of a connection just
+    /// accepted.
     fn finish_accept(&self, listener: &Socket<'_>, fd: BorrowedFd<'_>) -> Result<SocketAddr> {
         let connection = self.socket_of(fd)?;
         connection.inherit(listener);
@@ -132,8 +132,8 @@ impl Client {
     }
 }
 
-/// Where a connection to an address leads. As Linux, to an address of IPv4 if it is a mapped one,
-/// or none and the socket is bound to a mapped one (`tcp_v6_connect`).
+/// Returns the destination of a connection. As in Linux (`tcp_v6_connect`), it is an IPv4 address
+/// if the given one is mapped, or is unspecified while the socket is bound to a mapped one.
 fn destination(socket: &Socket<'_>, address: SocketAddr) -> Result<SocketAddr> {
     let is_bound_to_v4 = socket.record.local().is_some_and(|local| local.is_ipv4());
     match unmapped(socket, address).ok_or(Errno::NETUNREACH)? {
@@ -145,7 +145,7 @@ fn destination(socket: &Socket<'_>, address: SocketAddr) -> Result<SocketAddr> {
     }
 }
 
-/// A connection that waits, or the next one.
+/// Takes a waiting connection, or waits for the next one.
 fn take_or_wait(listener: &Socket<'_>, nonblocking: bool) -> Result<(Handle, SocketId)> {
     let take = || take(listener, nonblocking);
     if let Some(taken) = take()? {
@@ -157,7 +157,7 @@ fn take_or_wait(listener: &Socket<'_>, nonblocking: bool) -> Result<(Handle, Soc
     blocking::wait(listener, listener.timeout(Direction::Receive), take)
 }
 
-/// How the opening of a connection went; waits for that unless the socket does not block.
+/// Returns the outcome of opening a connection; waits for it unless the socket is non-blocking.
 fn await_connection(socket: &Socket<'_>, while_connecting: Errno) -> Result<()> {
     let mut outcome = how_it_went(socket)?;
     if outcome.is_none() {
@@ -167,7 +167,7 @@ fn await_connection(socket: &Socket<'_>, while_connecting: Errno) -> Result<()> 
         let timeout = socket.timeout(Direction::Send);
         let waited = blocking::wait(socket, timeout, || how_it_went(socket));
         outcome = Some(waited.map_err(|errno| match errno {
-            // tcp(7) has no word for it; so does `inet_stream_connect`.
+            // tcp(7) names no error for this timeout; as in `inet_stream_connect`.
             Errno::AGAIN => while_connecting,
             errno => errno,
         })?);
@@ -175,13 +175,14 @@ fn await_connection(socket: &Socket<'_>, while_connecting: Errno) -> Result<()> 
     socket.set_note(note::CONNECT_BEGUN, false);
     let outcome = outcome.unwrap_or(Ok(()));
     if outcome.is_err() {
-        // What is detached stays what it is.
+        // A detached socket cannot be disconnected, and stays as it is.
         let _ = disconnect(socket);
     }
     outcome
 }
 
-/// Has the host stack disconnect a socket. No process may use its FIFOs meanwhile.
+/// Makes the host stack disconnect a socket. The locks keep all processes from using its FIFOs
+/// meanwhile.
 pub(crate) fn disconnect(socket: &Socket<'_>) -> Result<()> {
     socket.with_lock(Lock::Rx, || {
         socket.with_lock(Lock::Tx, || {
@@ -195,23 +196,23 @@ pub(crate) fn disconnect(socket: &Socket<'_>) -> Result<()> {
             Ok(())
         })?
     })??;
-    // Threads of this process that wait for it look again.
+    // Waiting threads of this process look again.
     socket.process.link.watchers.notify(socket.id.index);
     socket.process.link.nudge();
     Ok(())
 }
 
-/// `None` while the connection is being opened.
+/// Returns the outcome of opening a connection; `None` while it is opening.
 fn how_it_went(socket: &Socket<'_>) -> Result<Option<Result<()>>> {
     let flags = socket.look()?.flags;
     if flags.has(Flags::FAILED) || flags.has(Flags::CLOSED) || flags.has(Flags::DETACHED) {
-        // An error that SO_ERROR has reported is not reported twice.
+        // An error that SO_ERROR has reported is not reported again.
         return Ok(Some(socket.take_error().and(Err(Errno::CONNABORTED))));
     }
     Ok(flags.has(Flags::CONNECTED).then_some(Ok(())))
 }
 
-/// A connection out of the accept queue with the handle that it belongs to now.
+/// Takes a connection from the accept queue, with its new handle.
 fn take(listener: &Socket<'_>, nonblocking: bool) -> Result<Option<(Handle, SocketId)>> {
     let look = listener.look_at_stream()?;
     if !look.flags.has(Flags::LISTENER) {
@@ -225,7 +226,7 @@ fn take(listener: &Socket<'_>, nonblocking: bool) -> Result<Option<(Handle, Sock
             Ok(None)
         };
     }
-    // First, for without a handle the connection has to stay in the queue.
+    // The handle goes first: without one, the connection must stay in the queue.
     let process = listener.process;
     let handle = process.take_handle(nonblocking)?;
     let taken = listener.record.accept().map_err(errno);
@@ -253,7 +254,7 @@ fn take(listener: &Socket<'_>, nonblocking: bool) -> Result<Option<(Handle, Sock
     }
 }
 
-/// Without Eager Accept: asks the host stack for the oldest connection that it holds.
+/// Asks the host stack for the oldest connection that it holds, without Eager Accept.
 fn ask_for_held(listener: &Socket<'_>, handle: HandleId) -> Result<Option<SocketId>> {
     let socket = listener.id;
     let answer = listener.process.link.ask(|request| Command::AcceptNext {
@@ -262,7 +263,7 @@ fn ask_for_held(listener: &Socket<'_>, handle: HandleId) -> Result<Option<Socket
         handle,
     });
     match answer {
-        // Another has been faster.
+        // Another thread has taken it.
         Err(Errno::AGAIN) => Ok(None),
         answer => named(answer?).map(Some),
     }

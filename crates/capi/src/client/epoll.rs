@@ -1,9 +1,9 @@
 //! epoll(7) for split sockets and descriptors of the kernel in one set.
 //!
-//! `sets.rs` tells how a set is made up. A wait looks at the split members that may be ready, and
-//! sleeps, if none is, in the kernel's `epoll_wait`: on the kernel's descriptors, and on the bell,
-//! which wakes it for split members. The bell is in the set with `EPOLLET` and is never read, so a
-//! set within another wakes that one, too.
+//! `sets.rs` describes the structure of a set. A wait looks at the split members that may be ready;
+//! if none is, it sleeps in the kernel's `epoll_wait`: on the kernel's descriptors, and on the
+//! bell, which wakes it for split members. The bell is in the set with `EPOLLET` and is never read,
+//! so a set that contains this one is woken, too.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -23,25 +23,26 @@ use super::timing::{Instant, timespec};
 use super::watchers::Watch;
 use crate::sys;
 
-/// While split members are ready, the kernel is asked for its descriptors this often.
+/// Calls and time after which the kernel is asked for its descriptors while split members are
+/// ready.
 const KERNEL_EVERY_CALLS: u32 = 16;
 const KERNEL_EVERY: Duration = Duration::from_micros(100);
 
-/// Events of the kernel taken at a time.
+/// Most events taken from the kernel at a time.
 const KERNEL_EVENTS_MAX: usize = 512;
 
-/// An event, or what is asked for: `struct epoll_event`.
+/// An event, or the interest in events: `struct epoll_event`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EpollEvent {
-    /// `EPOLLIN` and so on.
+    /// Bits such as `EPOLLIN`.
     pub events: u32,
-    /// The caller's.
+    /// Data of the caller.
     pub data: u64,
 }
 
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 
-/// What `epoll_ctl` does.
+/// An operation of `epoll_ctl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EpollChange {
     /// `EPOLL_CTL_ADD`.
@@ -52,11 +53,12 @@ pub enum EpollChange {
     Delete,
 }
 
-/// How the kernel is asked: the set, where its events go, how many at most, and for how long.
+/// Asks the kernel: arguments are the set, the buffer for its events, their maximum, and the
+/// timeout.
 pub(crate) type Ask<'a> =
     dyn FnMut(BorrowedFd<'_>, &mut Vec<EpollEvent>, usize, Option<Duration>) -> Result<()> + 'a;
 
-/// `epoll_wait` of the kernel.
+/// Calls `epoll_wait` of the kernel.
 pub(crate) fn ask_kernel(
     set: BorrowedFd<'_>,
     events: &mut Vec<EpollEvent>,
@@ -78,7 +80,7 @@ pub(crate) fn ask_kernel(
 }
 
 impl Client {
-    /// A new set, as epoll_create1(2).
+    /// Creates a set, as epoll_create1(2).
     pub fn epoll_create(&self, close_on_exec: bool) -> Result<OwnedFd> {
         let process = self.process()?;
         let flags = if close_on_exec {
@@ -93,8 +95,9 @@ impl Client {
         Ok(fd)
     }
 
-    /// Has a set of the kernel's own hold split sockets as well, from now on, by whichever of its
-    /// descriptors: these are looked for among the numbers given. EBADF, EINVAL if it is no set.
+    /// Lets a set of the kernel also hold split sockets from now on, through each of its
+    /// descriptors; its duplicates are searched among the given numbers. EBADF, EINVAL if it is no
+    /// set.
     pub fn epoll_extend(&self, epoll: BorrowedFd<'_>, among: &[RawFd]) -> Result<()> {
         let process = self.process()?;
         let _extending = process.sets.extending();
@@ -107,7 +110,7 @@ impl Client {
         let set = duplicates.iter().find_map(|fd| process.sets.get(*fd));
         let set = set.unwrap_or_else(|| {
             let set = Set::new();
-            // What it holds already is not known, so the kernel is always asked.
+            // Its present members are unknown, so the kernel is always asked.
             set.kernel_members.store(1, Ordering::Relaxed);
             Arc::new(set)
         });
@@ -117,25 +120,25 @@ impl Client {
         Ok(())
     }
 
-    /// Wakes threads that sleep in sets with split members, those as well that began to before
-    /// there were any.
+    /// Wakes threads that sleep in sets with split members, including threads that fell asleep
+    /// before the set had any.
     pub fn wake_sets(&self) {
         if let Some(process) = self.process_if_attached() {
             process.link.ring_own_bell();
         }
     }
 
-    /// Whether a number is that of a set which may hold split sockets.
+    /// Reports whether a number is that of a set that may hold split sockets.
     pub fn is_epoll_number(&self, fd: RawFd) -> bool {
         match self.process_if_attached() {
             Some(process) => process.sets.get(fd).is_some(),
-            // A child finds those of its parent by its first call.
+            // A child looks up its parent's sets on its first call.
             None => Sets::may_have(fd),
         }
     }
 
     /// Changes a set, as epoll_ctl(2): `fd` may be a split socket, a file of the NIC stack, another
-    /// set, or any descriptor of the kernel's. EEXIST, ENOENT, EINVAL, EBADF, EPERM.
+    /// set, or any descriptor of the kernel. EEXIST, ENOENT, EINVAL, EBADF, EPERM.
     pub fn epoll_change(
         &self,
         epoll: BorrowedFd<'_>,
@@ -158,7 +161,7 @@ impl Client {
             check_exclusive(change)?;
         }
         let Some(set) = process.sets.get(of_set) else {
-            // A set of the kernel's own.
+            // A set of the kernel without split members.
             return match source {
                 Some(Source::Socket(_)) => Err(Errno::INVAL),
                 Some(Source::Set(_)) | None => change_in_kernel(epoll, fd, change).map(drop),
@@ -182,7 +185,7 @@ impl Client {
         }
     }
 
-    /// The sets that a split socket or a set is in, and what for.
+    /// Returns the sets that contain a split socket or a set, with the interest in it.
     pub fn epoll_entries(&self, fd: BorrowedFd<'_>) -> Result<Vec<(RawFd, EpollEvent)>> {
         let entries = self.process()?.sets.entries(number(fd)).into_iter();
         let event = |Interest { events, data, .. }| EpollEvent { events, data };
@@ -191,8 +194,8 @@ impl Client {
             .collect())
     }
 
-    /// Waits for events of a set, as epoll_wait(2); returns how many. EINTR if a signal comes
-    /// first, whatever its handler, as signal(7) has it.
+    /// Waits for events of a set, as epoll_wait(2); returns their number. EINTR after any signal
+    /// handler (signal(7)).
     pub fn epoll_wait(
         &self,
         epoll: BorrowedFd<'_>,
@@ -202,7 +205,7 @@ impl Client {
         self.epoll_wait_by(epoll, events, timeout, &mut ask_kernel)
     }
 
-    /// The same with another way to ask the kernel.
+    /// Like [`Client::epoll_wait`], with another function to ask the kernel.
     pub(crate) fn epoll_wait_by(
         &self,
         epoll: BorrowedFd<'_>,
@@ -238,15 +241,15 @@ impl Client {
     }
 }
 
-/// Whether an event is one of the library's own members of a set.
+/// Reports whether an event belongs to one of the library's own members of a set.
 pub fn is_event_of_library(data: u64) -> bool {
     data == bell_data() || data == canary_data()
 }
 
-/// Other descriptors of a set, among some numbers. What is in a set cannot be added to it again,
-/// whatever descriptor of the set that is tried by (epoll(7)).
+/// Returns the duplicates of a set's descriptor among some numbers. A member cannot be added twice,
+/// through any descriptor of the set (epoll(7)).
 fn duplicates(epoll: BorrowedFd<'_>, among: impl Iterator<Item = RawFd>) -> Result<Vec<RawFd>> {
-    // It is never ready.
+    // The eventfd is never ready.
     let probe = eventfd(0, EventfdFlags::CLOEXEC)?;
     let add = |set: BorrowedFd<'_>| {
         epoll::add(
@@ -272,7 +275,7 @@ fn duplicates(epoll: BorrowedFd<'_>, among: impl Iterator<Item = RawFd>) -> Resu
     Ok(found)
 }
 
-/// Changes the kernel's half of a set; tells by how much it grows.
+/// Changes the kernel's half of a set; returns by how many members it grows.
 fn change_in_kernel(
     epoll: BorrowedFd<'_>,
     fd: BorrowedFd<'_>,
@@ -300,8 +303,8 @@ fn change_in_kernel(
     }
 }
 
-/// What `EPOLLEXCLUSIVE` may come with (`EPOLLEXCLUSIVE_OK_BITS` of Linux), and that it is not set
-/// later.
+/// EINVAL for bits that `EPOLLEXCLUSIVE` does not allow (`EPOLLEXCLUSIVE_OK_BITS` of Linux), or if
+/// a modification sets it.
 fn check_exclusive(change: EpollChange) -> Result<()> {
     const BESIDE: i32 = libc::EPOLLIN
         | libc::EPOLLOUT
@@ -368,7 +371,7 @@ struct Wait<'a, 'b> {
     epoll: BorrowedFd<'a>,
     max: usize,
     ask: &'a mut Ask<'b>,
-    /// What sets within this one have reported: the kernel may report the same.
+    /// Events of sets within this one: the kernel may report the same.
     of_sets: Vec<EpollEvent>,
 }
 
@@ -384,7 +387,7 @@ impl Wait<'_, '_> {
             let is_kernels_turn = kernels > 0 && (!found.is_empty() || kernels == self.max);
             if is_kernels_turn || now && found.is_empty() {
                 match self.ask(found, Some(Duration::ZERO)) {
-                    // What was found counts more than a signal.
+                    // Events found take precedence over a signal.
                     Err(errno) if found.is_empty() => return Err(errno),
                     Ok(()) | Err(_) => {}
                 }
@@ -405,7 +408,7 @@ impl Wait<'_, '_> {
             let asked = cancellation::check().and_then(|()| self.ask(found, remaining));
             link.wake_up(Some(&self.set.candidates.sleepers));
             match asked {
-                // What was found counts more than a signal.
+                // Events found take precedence over a signal.
                 Err(errno) if found.is_empty() => return Err(errno),
                 Ok(()) | Err(_) => {}
             }
@@ -420,8 +423,8 @@ impl Wait<'_, '_> {
         }
     }
 
-    /// This call has had no room for all that was ready, so another thread that sleeps in the set
-    /// is woken for the rest (`ep_done_scan` of Linux).
+    /// Wakes another thread that sleeps in the set if this call had no room for all ready members
+    /// (`ep_done_scan` of Linux).
     fn wake_next(&self, found: usize) {
         let candidates = &self.set.candidates;
         let is_full = found == self.max && candidates.sleepers.load(Ordering::Relaxed) > 0;
@@ -430,7 +433,7 @@ impl Wait<'_, '_> {
         }
     }
 
-    /// Takes what split members report, each once, until so many events are found.
+    /// Takes the events of split members, each once, until `max` events are found.
     fn collect(&mut self, found: &mut Vec<EpollEvent>, max: usize) {
         let candidates = &self.set.candidates;
         let _scan = self.set.scan();
@@ -443,7 +446,7 @@ impl Wait<'_, '_> {
             };
             let is_set = matches!(member.source, Source::Set(_)) && !member.is_removed();
             let is_next = match report(self.process, &member) {
-                // A level may last, and a further edge have come.
+                // A level may persist, or a further edge may have occurred.
                 Some(report) => {
                     let Report { events, data, .. } = report;
                     let event = EpollEvent { events, data };
@@ -453,7 +456,7 @@ impl Wait<'_, '_> {
                     }
                     !report.is_hinted
                 }
-                // Sets within this one have no hints at all.
+                // Sets within this one get no hints.
                 None => is_set,
             };
             if is_next {
@@ -462,8 +465,8 @@ impl Wait<'_, '_> {
         }
     }
 
-    /// Adds events of the kernel to those that were found; the bell and the canary are none. What
-    /// the kernel hands over is gone there, so it is never asked for more than there is room for.
+    /// Adds events of the kernel to `found`, except those of the bell and the canary. The kernel
+    /// hands over each event once, so it is never asked for more than `found` has room for.
     fn ask(&mut self, found: &mut Vec<EpollEvent>, timeout: Option<Duration>) -> Result<()> {
         let mut timeout = timeout;
         loop {
@@ -473,7 +476,7 @@ impl Wait<'_, '_> {
             }
             let mut events = Vec::new();
             (self.ask)(self.epoll, &mut events, room, timeout)?;
-            // It has told what there is now, however long it has slept before.
+            // The kernel has reported its state of now, even after a long sleep.
             let mut asked = self.set.asked();
             asked.at = Instant::now();
             asked.skipped = 0;
@@ -490,7 +493,7 @@ impl Wait<'_, '_> {
                     found.push(event);
                 }
             }
-            // The bell, an edge that is reported once, has taken the place of another.
+            // The bell, an edge that is reported once, has displaced another event.
             if !(is_full && has_own) {
                 return Ok(());
             }
@@ -498,8 +501,9 @@ impl Wait<'_, '_> {
         }
     }
 
-    /// How many events the kernel is to be asked for before split members fill the room: some when
-    /// it is its turn. With room for one, every second turn is that of split members.
+    /// Returns how many events to request from the kernel before split members fill the room: some
+    /// when it is the kernel's turn. With room for one event, every second turn goes to split
+    /// members.
     fn kernels_share(&self) -> usize {
         if self.set.kernel_members.load(Ordering::Relaxed) == 0 {
             return 0;

@@ -1,8 +1,8 @@
 //! Files of the NIC stack: the functions of IO-TCP (Kim et al., NSDI 2023, Table 3).
 //!
-//! A file is a descriptor. Opening it is asynchronous: the descriptor becomes readable when the
-//! file is open, or has failed (§3.2). Ranges of it are queued behind the bytes of a connection;
-//! the application never sees them.
+//! A file is a descriptor. Opening is asynchronous: the descriptor becomes readable when the file
+//! is open, or has failed (§3.2). Ranges of the file are queued behind the bytes of a connection;
+//! the application never sees their content.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -20,8 +20,8 @@ use super::tally::{self, Counted};
 use super::transfer::{is_over, may_move_or_is_noted, may_send};
 
 impl Client {
-    /// Begins to open a file below the NIC stack's root, for reading. ENAMETOOLONG, EMFILE. Why it
-    /// could not be opened comes later: [`Client::file_meta`].
+    /// Begins to open a file below the NIC stack's root, for reading. ENAMETOOLONG, EMFILE;
+    /// [`Client::file_meta`] later returns the reason if it could not be opened.
     pub fn open_file(&self, path: &[u8], flags: DescriptorFlags) -> Result<OwnedFd> {
         if path.is_empty() {
             return Err(Errno::NOENT);
@@ -42,8 +42,8 @@ impl Client {
         self.adopt(handle.fd, handle.id, file)
     }
 
-    /// What a file is. EAGAIN while it is being opened; why it could not be opened, or read:
-    /// ENOENT, EACCES, EIO. EBADF if it is no file of the NIC stack.
+    /// Returns a file's metadata. EAGAIN while the file is being opened; ENOENT, EACCES or EIO if
+    /// it could not be opened or read; EBADF if it is no file of the NIC stack.
     pub fn file_meta(&self, file: BorrowedFd<'_>) -> Result<FileMeta> {
         let file = self.file_of(file)?;
         file_error(&file)?;
@@ -51,13 +51,13 @@ impl Client {
         meta.ok_or(Errno::AGAIN)
     }
 
-    /// Queues a range of a file behind what was sent, and returns how many bytes of it: as many as
-    /// the connection may queue, and the file has from `offset` on. A file that is being opened
-    /// may be named; then nothing is known of its end, and a range beyond it fails the connection.
+    /// Queues a range of a file behind the data already sent. Returns the number of bytes queued,
+    /// limited by the connection's credit and by the file's end. While the file is being opened its
+    /// end is unknown, and a range beyond it fails the connection.
     ///
-    /// EOPNOTSUPP if the peer is on the same stack: the NIC stack, which has the file, sends to
-    /// others only. EAGAIN if none may be queued and the connection does not block; the errors of
-    /// [`Client::send`], and of [`Client::file_meta`] but EAGAIN.
+    /// EOPNOTSUPP if the peer is on the same stack, to which the NIC stack does not send. EAGAIN if
+    /// no byte may be queued and the connection does not block; the errors of [`Client::send`], and
+    /// those of [`Client::file_meta`] except EAGAIN.
     pub fn send_file(
         &self,
         fd: BorrowedFd<'_>,
@@ -115,7 +115,7 @@ impl Client {
     }
 }
 
-/// Why a file cannot be used, as often as it is asked.
+/// Returns the error of a file; it stays for later calls.
 fn file_error(file: &Socket<'_>) -> Result<()> {
     let flags = file.look()?.flags;
     if flags.has(Flags::DETACHED) {
@@ -127,16 +127,16 @@ fn file_error(file: &Socket<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Queues as much as there is credit for.
+/// Queues as much of a range as the credit allows.
 fn queue(socket: &Socket<'_>, file: &Socket<'_>, offset: u64, wanted: u64) -> Result<usize> {
     let record = socket.record;
-    // The lock is kept until the command is in the ring, for positions in it only grow.
+    // The lock is kept until the command is in the ring: positions in the ring only grow.
     let queued = socket.with_lock(Lock::Tx, || {
         record.may_move().map_err(errno)?;
         let len = record.queue_file(wanted);
         if len > 0 {
             let (mark, at) = record.mark();
-            // The last of the range ends what `MSG_MORE` has begun, as sendfile(2) does.
+            // The end of the range completes the data announced by `MSG_MORE`, as in sendfile(2).
             if len == wanted {
                 record.end_more_with_mark();
             }

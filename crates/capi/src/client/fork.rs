@@ -1,13 +1,13 @@
 //! Forks: how a process notices that it is a copy of another, or has been copied.
 //!
 //! A child has the memory of its parent, so its first call finds the parent's channel. One page of
-//! memory is empty in each child, however it was made (`MADV_WIPEONFORK`): it holds the number of
-//! forks that led to the process, so no call asks for its process id. Another counter has those
-//! that the process has made. Handlers of `pthread_atfork` count these, and write down epoll sets
-//! (`set_copies.rs`). The child waits for no lock that another thread of the parent may have held:
-//! [`crate::client::Client`] keeps inherited state in atomics, publishes pages and processes when
-//! they are complete, and takes locks that name the process of their holder (`fork_lock.rs`). A
-//! child makes everything else again.
+//! memory is empty in each child, however it was created (`MADV_WIPEONFORK`): it holds the number
+//! of forks that led to the process, so no call asks for its process ID. Another counter holds the
+//! number of forks that the process has made. Handlers of `pthread_atfork` count these, and record
+//! epoll sets (`set_copies.rs`). The child never waits for a lock that another thread of the parent
+//! may have held: [`crate::client::Client`] keeps inherited state in atomics, publishes pages and
+//! processes when they are complete, and takes locks that name the process of their holder
+//! (`fork_lock.rs`). A child creates all other state itself.
 //!
 //! A process made by `vfork` shares the memory until it calls `exec`, and acts for its parent.
 
@@ -19,19 +19,19 @@ use rustix::io::Result;
 use super::{own, set_copies};
 use crate::sys;
 
-/// The number in the page, or a larger one if that is being written.
+/// Highest generation assigned so far: that in the page, or a larger one about to be written there.
 static FORKS_BEFORE: AtomicU32 = AtomicU32::new(FIRST);
 static FORKS_MADE: AtomicU32 = AtomicU32::new(0);
 static PAGE: OnceBox<Page> = OnceBox::new();
 static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// The number of the process that began to count: an empty page holds none.
+/// Generation of the process that started to count; 0 marks an emptied page.
 const FIRST: u32 = 1;
 
 #[derive(Debug)]
 struct Page {
     generation: &'static AtomicU32,
-    /// The kernel empties it in children.
+    /// The kernel empties the page in children.
     is_wiped: bool,
 }
 
@@ -49,15 +49,15 @@ extern "C" fn in_child() {
     set_copies::after_fork(true);
 }
 
-/// In a child, where the kernel does not empty the page.
+/// Empties the page in a child, where the kernel does not.
 fn wipe() {
     if let Some(page) = PAGE.get().filter(|page| !page.is_wiped) {
         page.generation.store(0, Ordering::Relaxed);
     }
 }
 
-/// After a fork without handlers, as `_Fork` and `clone` of the C library make it: in the child, or
-/// in its parent. The child has no epoll set of its parent.
+/// Records a fork without handlers, as `_Fork` and `clone` of the C library make it, in the child
+/// or in its parent. The child inherits no epoll set.
 pub fn note_bare_fork(is_child: bool) {
     if is_child {
         wipe();
@@ -66,12 +66,13 @@ pub fn note_bare_fork(is_child: bool) {
     }
 }
 
-/// Begins to count, unless this process counts already. False if there is no memory for it.
+/// Starts counting forks, unless this process already does. Returns false if there is no memory for
+/// it.
 pub fn watch() -> bool {
     if IS_WATCHED.load(Ordering::Acquire) {
         return true;
     }
-    // Of several threads, and a child of one, each may add the handlers: twice, they do the same.
+    // Several threads, or a child of one, may each add the handlers; running twice does no harm.
     let is_watched =
         PAGE.get_or_try_init(new_page).is_ok() && sys::at_fork(before, in_parent, in_child);
     IS_WATCHED.fetch_or(is_watched, Ordering::AcqRel);
@@ -87,8 +88,8 @@ fn new_page() -> Result<Box<Page>> {
     }))
 }
 
-/// What tells this process from those before it, and from its children: a number that grows by each
-/// fork that led to it.
+/// Returns the generation of this process: a number that grows with each fork that led to it, and
+/// differs from those of the processes before it and of its children.
 pub fn generation() -> u32 {
     match PAGE
         .get()
@@ -100,7 +101,7 @@ pub fn generation() -> u32 {
     }
 }
 
-/// The first look of a child. One that is forked meanwhile gets another number.
+/// Assigns a generation on a child's first look. A child forked meanwhile gets another one.
 #[cold]
 fn count() -> u32 {
     let Some(page) = PAGE.get() else {
@@ -116,8 +117,8 @@ fn count() -> u32 {
     next
 }
 
-/// How many children this process, and those before it, have made: what was made before the last
-/// of them is shared with it.
+/// Returns the number of children that this process, and those before it, have made. State created
+/// before the last fork is shared with that child.
 pub(crate) fn children() -> u32 {
     FORKS_MADE.load(Ordering::Relaxed)
 }

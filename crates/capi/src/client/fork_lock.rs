@@ -7,17 +7,17 @@ use rustix::thread::futex;
 
 use super::fork;
 
-/// The number of no process: no thread holds the lock.
+/// Generation of no process: no thread holds the lock.
 const FREE: u32 = 0;
 
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct ForkLock {
-    /// The number of the process that holds it, or [`FREE`].
+    /// Generation of the process that holds the lock, or [`FREE`].
     holder: AtomicU32,
 }
 
-/// A thread holds the lock until this is dropped.
+/// Holds the lock until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
     lock: &'a ForkLock,
@@ -33,13 +33,13 @@ impl ForkLock {
 
     /// Waits until no other thread of this process holds the lock.
     pub(crate) fn lock(&self) -> Held<'_> {
-        // Before, a child has the number of its parent.
+        // Until forks are watched, a child has the generation of its parent.
         fork::watch();
         let own = fork::generation();
         loop {
             let holder = self.holder.load(Ordering::Relaxed);
             if holder == own {
-                // Looks again after a signal, and if the holder has changed.
+                // The loop checks again after a signal, and after a change of the holder.
                 let _ = futex::wait(&self.holder, futex::Flags::PRIVATE, own, None);
             } else if self.swap(holder, own, Ordering::Acquire) {
                 return Held {
@@ -60,7 +60,7 @@ impl ForkLock {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // A thread of a child, made by a signal handler meanwhile, may hold it now.
+        // A thread of a child, forked by a signal handler meanwhile, may hold the lock now.
         if self.lock.swap(self.holder, FREE, Ordering::Release) {
             let _ = futex::wake(&self.lock.holder, futex::Flags::PRIVATE, 1);
         }

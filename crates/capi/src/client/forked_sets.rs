@@ -1,9 +1,9 @@
 //! Epoll sets through forks: a child has a copy of each set that its parent had at the fork.
 //!
-//! The kernel's set is one for both. A child that slept in it would take edges of the bell from its
-//! parent, and the other way round; so it makes sets of its own, when it attaches, and puts each in
-//! the place of one that it has inherited. Members are those that there were at the fork: split
-//! ones as the library knows them, others as `/proc/self/fdinfo` has them.
+//! Both processes share the kernel's set. A child that slept in it would take edges of the bell
+//! from its parent, and vice versa; so when it attaches, it creates sets of its own, and replaces
+//! each inherited one. Their members are those at the time of the fork: split ones from the
+//! library's records, others from `/proc/self/fdinfo`.
 
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::set_copies::{Copied, take};
 use super::sets::{Interest, Set, Sets, Source, bell_data, canary_data};
 use crate::sys;
 
-/// Whether a descriptor is in the child the socket that its parent has there.
+/// Reports whether a descriptor is still the parent's socket in the child.
 type IsStill<'a> = &'a dyn Fn(RawFd, SocketId) -> bool;
 
-/// Gives a child what it has of the sets of its parent.
+/// Gives a child its copies of its parent's sets.
 pub(super) fn inherit(process: &Process, parent: &Process, is_still: IsStill<'_>) {
     let copies = take(parent.sets.identity());
     let replaced = copies.into_iter().filter_map(|copied| {
@@ -30,15 +30,15 @@ pub(super) fn inherit(process: &Process, parent: &Process, is_still: IsStill<'_>
         let numbers = replace(process, &copied.numbers, &set).ok()?;
         Some((copied, set, *numbers.first()?))
     });
-    // Those within others are in their places before these look for them.
+    // Inner sets are in their places before outer ones look for them.
     let replaced: Vec<(Copied, Arc<Set>, RawFd)> = replaced.collect();
     for (copied, set, number) in replaced {
-        // What cannot be copied is missing; there is no call that could say so.
+        // Members that cannot be copied are missing; no call could report that.
         let _ = fill(process, is_still, &copied, &set, number);
     }
 }
 
-/// Puts a new set of the kernel's in the place of an inherited one; returns where it is.
+/// Replaces an inherited set with a new one of the kernel; returns its numbers.
 fn replace(process: &Process, numbers: &[RawFd], set: &Arc<Set>) -> Result<Vec<RawFd>> {
     let own: OwnedFd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let mut places = Vec::new();
@@ -46,7 +46,8 @@ fn replace(process: &Process, numbers: &[RawFd], set: &Arc<Set>) -> Result<Vec<R
         let Ok(fd) = sys::borrow(number) else {
             continue;
         };
-        // What the program has closed is no set any more: that has no such member either.
+        // ENOENT shows that the number still is an epoll set: the program may have closed or reused
+        // it.
         let is_set = Sets::may_have(number) && epoll::delete(fd, &own) == Err(Errno::NOENT);
         let Ok(flags) = fcntl_getfd(fd) else {
             continue;
@@ -98,7 +99,7 @@ fn fill(
             let interest = Interest {
                 events: member.events,
                 data: member.data,
-                // The child has reported nothing.
+                // The child has reported nothing yet.
                 edge: None,
                 is_spent: member.is_spent,
             };

@@ -1,12 +1,12 @@
-//! Handles: descriptors that sockets will be, kept in store.
+//! Handles: descriptors for future sockets, kept in store.
 //!
-//! The broker makes them in batches, so that `accept` seldom waits for it. What is in store at a
-//! fork is in the child as well, and its hang-up would come late; so the parent closes its store
-//! then, and the child never touches it. A batch is twice as large as the one before, and small
-//! again after a fork: a process that forks for each connection throws little away.
+//! The broker makes them in batches, so that `accept` seldom waits for it. A child inherits the
+//! handles in store at the fork, which would delay their hang-ups; so the parent then closes its
+//! store, and the child never uses it. Each batch is twice as large as the last, and small again
+//! after a fork: a process that forks for each connection wastes little.
 //!
-//! A broker that has died is noticed when the store is empty: then the process connects to its
-//! successor. The connection keeps its number, so that a child finds it without a lock.
+//! A dead broker is noticed when the store is empty: then the process connects to its successor.
+//! The connection keeps its number, so that a child finds it without a lock.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,10 +21,10 @@ use super::fork;
 use super::own::{self, Kept};
 use crate::sys;
 
-/// Handles of a first batch.
+/// Handles of the first batch.
 const BATCH_MIN: u32 = 8;
 
-/// A descriptor whose lifetime the kernel counts; the host stack has its other end.
+/// A descriptor whose lifetime the kernel tracks; the host stack has its other end.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) id: HandleId,
@@ -39,23 +39,23 @@ pub(crate) struct Handles {
     broker: Kept,
     membership: Membership,
     store: Mutex<Store>,
-    /// Answers for which no one waits any more, and which come before all others. Changed by who
-    /// has the store.
+    /// Answers that no thread waits for any more, and that precede all others. Changed under the
+    /// lock of the store.
     late: AtomicU32,
-    /// Files that such answers have named: no one sends them.
+    /// Files named by such answers, which no thread sends.
     late_files: Mutex<Vec<u32>>,
 }
 
 #[derive(Debug)]
 struct Store {
     handles: Vec<Handle>,
-    /// Children of this process when it last looked.
+    /// Value of [`fork::children`] at the last call.
     children: u32,
-    /// How many handles are asked for next.
+    /// Size of the next batch.
     batch: u32,
-    /// The broker may not have closed its copies of the last batch.
+    /// The broker may still have its copies of the last batch.
     is_fresh: bool,
-    /// A listener was closed since, of which that may be a copy.
+    /// A listener was closed since then, of which the broker may have a copy.
     has_closed_listener: bool,
 }
 
@@ -84,7 +84,7 @@ impl Drop for Store {
 }
 
 impl Handles {
-    /// With a first batch, and a handle out of it.
+    /// Creates a store with a first batch; also returns a handle from it.
     pub(crate) fn new(
         broker: OwnedFd,
         membership: Membership,
@@ -112,20 +112,20 @@ impl Handles {
         Ok((handles, first))
     }
 
-    /// The connection to the broker, for a child to be adopted over.
+    /// Returns the connection to the broker, over which a child is adopted.
     pub(crate) fn broker(&self) -> &OwnedFd {
         &self.broker
     }
 
-    /// How this process belongs to its application.
+    /// Returns this process's proof that it belongs to its application.
     pub(crate) fn membership(&self) -> &Membership {
         &self.membership
     }
 
-    /// A handle: from the store, or else from the broker, or from its successor as long as `check`
-    /// succeeds. With `nonblocking`, the broker is asked for such that do not block. EMFILE if this
-    /// process may have no more descriptors, or the application no more handles; ECONNRESET if no
-    /// broker answers, ESHUTDOWN if the application was detached.
+    /// Takes a handle from the store, else from the broker or its successor, as long as `check`
+    /// succeeds. With `nonblocking`, the requested handles are non-blocking. EMFILE if this process
+    /// may have no more descriptors, or the application no more handles; ECONNRESET if no broker
+    /// answers, ESHUTDOWN if the application was detached.
     pub(crate) fn take(&self, nonblocking: bool, check: impl Fn() -> Result<()>) -> Result<Handle> {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let children = fork::children();
@@ -144,7 +144,7 @@ impl Handles {
         store.pop().ok_or(Errno::MFILE)
     }
 
-    /// Puts a handle back that was not used.
+    /// Puts an unused handle back.
     pub(crate) fn put_back(&self, handle: Handle) {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         if store.children == fork::children() {
@@ -152,8 +152,8 @@ impl Handles {
         }
     }
 
-    /// A program closes a number that it has not opened, or puts something else in its place: what
-    /// is in store there is its own from now on.
+    /// Gives a number in store to the program, which closes or replaces it without having opened
+    /// it.
     pub(crate) fn give_up(&self, fd: RawFd) {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let place = store.handles.iter().position(|it| it.fd.as_raw_fd() == fd);
@@ -162,27 +162,28 @@ impl Handles {
         }
     }
 
-    /// Waits until the broker has closed its copies of all handles that this process has: until
-    /// then, one that is closed here does not hang up. False if it had before.
+    /// Waits until the broker has closed its copies of all handles of this process: until then, a
+    /// handle that is closed here does not hang up. Returns false if the broker had done so before.
     pub(crate) fn settle(&self) -> bool {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         store.has_closed_listener = false;
         if !std::mem::replace(&mut store.is_fresh, false) {
             return false;
         }
-        // It deals with one request after the other, and has closed them before it answers this
-        // one. A broker that has died has none. The handle is closed: it has a copy of that one.
+        // The broker handles requests in order, and has closed its copies before it answers this
+        // one. A dead broker has none. The new handle is dropped, as the broker may still have a
+        // copy.
         drop(self.ask(1, false));
         true
     }
 
-    /// A listener of this process is closed.
+    /// Notes that a listener of this process is closed.
     pub(crate) fn note_closed_listener(&self) {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         store.has_closed_listener = store.is_fresh;
     }
 
-    /// Waits until the host stack knows of the listeners that this process has closed.
+    /// Waits until the host stack has noticed that this process has closed its listeners.
     pub(crate) fn settle_listeners(&self) {
         let store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let must_settle = store.has_closed_listener;
@@ -192,15 +193,15 @@ impl Handles {
         }
     }
 
-    /// Passes an open file to the NIC stacks; returns its number. Asks the successor of a broker
-    /// that has died as long as `check` succeeds. Why not: EOPNOTSUPP if none takes files, EBADF if
-    /// it is not open for reading, EMFILE, EBUSY; ECONNRESET if no broker answers.
+    /// Passes an open file to the NIC stacks; returns its number. Asks the successor of a dead
+    /// broker as long as `check` succeeds. EOPNOTSUPP if no NIC stack takes files, EBADF if the
+    /// file is not open for reading, EMFILE, EBUSY; ECONNRESET if no broker answers.
     pub(crate) fn pass_file(
         &self,
         file: BorrowedFd<'_>,
         check: impl Fn() -> Result<()>,
     ) -> Result<u32> {
-        // Its answer is the next that comes.
+        // The lock keeps other requests away: the next answer is this one's.
         let _store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let (reply, _) = self.reach(check, || self.exchange(&Request::PassFile, &[file]))?;
         match reply {
@@ -210,14 +211,15 @@ impl Handles {
         }
     }
 
-    /// Files that were passed after it was given up to wait for that, to be let go of.
+    /// Takes the files that the broker has passed after their callers gave up waiting; they must be
+    /// released.
     pub(crate) fn take_late_files(&self) -> Vec<u32> {
         let files = self.late_files.lock();
         std::mem::take(&mut files.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Asks the broker that there is, or else its successor, as long as `check` succeeds. The
-    /// caller has the store: answers come in order.
+    /// Asks the current broker, else its successor, as long as `check` succeeds. The caller holds
+    /// the store's lock, since answers come in order.
     fn reach<T>(
         &self,
         check: impl Fn() -> Result<()>,
@@ -238,14 +240,14 @@ impl Handles {
             ask()
         });
         answer.map_err(|error| match error {
-            // Not the errors of a path.
+            // The caller has named no path.
             AttachError::Connect { .. } => Errno::CONNRESET,
             error => error.errno(),
         })
     }
 
-    /// Asks the broker, which answers in the order of requests: an answer that was given up comes
-    /// before that of this one. The caller has the store.
+    /// Sends a request to the broker and receives its answer. Answers come in order, so those whose
+    /// callers gave up are received first. The caller holds the store's lock.
     fn exchange(
         &self,
         request: &Request,
@@ -260,7 +262,7 @@ impl Handles {
                     let files = self.late_files.lock();
                     files.unwrap_or_else(PoisonError::into_inner).push(file);
                 }
-                // Its descriptors are closed here.
+                // The descriptors of such an answer are closed here.
                 Ok(_) | Err(_) => {}
             }
             self.late.fetch_sub(1, Ordering::Relaxed);
@@ -273,7 +275,7 @@ impl Handles {
         answer
     }
 
-    /// A batch, the first last.
+    /// Requests a batch; returns it in reverse order.
     fn ask(
         &self,
         mut count: u32,
@@ -282,7 +284,7 @@ impl Handles {
         let (reply, descriptors) = loop {
             match self.exchange(&Request::MoreHandles { count, nonblocking }, &[]) {
                 Ok(received) => break received,
-                // Near the limit of descriptors, one at a time still goes.
+                // Near the limit of descriptors, a single handle may still be possible.
                 Err(error) if error.errno() == Errno::MFILE && count > 1 => count = 1,
                 Err(error) => return Err(error),
             }
@@ -381,7 +383,7 @@ mod tests {
         }
         let file = rustix::fs::memfd_create("it", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let pass = || handles.pass_file(file.as_fd(), || Ok(()));
-        // The broker hangs: nothing more is asked while one answer is outstanding.
+        // The broker hangs: no request is sent while an answer is outstanding.
         assert_eq!(handles.take(false, || Ok(())).unwrap_err(), Errno::TIMEDOUT);
         assert_eq!(pass(), Err(Errno::TIMEDOUT));
         broker.hears();

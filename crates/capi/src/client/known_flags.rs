@@ -1,9 +1,9 @@
-//! Descriptors of which it is known whether they block. A call asks the kernel by fcntl(2), which
-//! the filter of a confined process may not permit. So that is noted of all sockets before, until
-//! the program changes it or the number is another's.
+//! Descriptors whose `O_NONBLOCK` is known. Calls ask the kernel for it by fcntl(2), which the
+//! filter of a confined process may forbid. So the flag of all sockets is noted before, and is
+//! valid until the program changes it or reuses the number.
 //!
 //! `O_NONBLOCK` belongs to the open file description (open(2)), which all duplicates share: a
-//! change by one descriptor changes all. A change by another process is not noticed.
+//! change through one descriptor affects all. A change by another process is not noticed.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,19 +14,19 @@ use super::numbers::Numbers;
 
 static KNOWN: Numbers = Numbers::new();
 
-/// Whether the flags of any descriptor were ever noted.
+/// Set once the flags of any descriptor were noted.
 static IS_ANY_KNOWN: AtomicBool = AtomicBool::new(false);
 
-/// Those that do not block.
+/// Known descriptors that do not block.
 static NONBLOCKING: Numbers = Numbers::new();
 
-/// Whether a descriptor is non-blocking, if that is known.
+/// Reports whether a descriptor is non-blocking, if that is known.
 pub(super) fn is_nonblocking(fd: BorrowedFd<'_>) -> Option<bool> {
     let fd = fd.as_raw_fd();
     KNOWN.has(fd).then(|| NONBLOCKING.has(fd))
 }
 
-/// From here on, it is known of this descriptor.
+/// Notes whether a descriptor is non-blocking.
 pub(super) fn note(fd: BorrowedFd<'_>) {
     let Ok(flags) = fcntl_getfl(fd) else {
         return;
@@ -41,12 +41,12 @@ pub(super) fn note(fd: BorrowedFd<'_>) {
     IS_ANY_KNOWN.store(true, Ordering::Release);
 }
 
-/// Whether the flags of any descriptor were ever noted.
+/// Reports whether the flags of any descriptor were ever noted.
 pub(super) fn is_any_known() -> bool {
     IS_ANY_KNOWN.load(Ordering::Acquire)
 }
 
-/// The number is another descriptor now.
+/// Forgets a number that is reused for another descriptor.
 pub(super) fn forget(fd: RawFd) {
     if KNOWN.has(fd) {
         KNOWN.remove(fd);

@@ -1,44 +1,43 @@
-//! The link to the host stack: commands out, answers and hints in, and how threads sleep until
-//! there is something.
+//! The link to the host stack: commands out, answers and hints in, and how threads sleep until an
+//! event arrives.
 //!
 //! # Sleeping
 //!
 //! The host stack rings the process's bell when an event passes the alarm of the event ring. The
-//! bell is a descriptor that no one ever reads: each sleeper has it in an epoll set of its own with
-//! `EPOLLET`, where each ring is an edge. So no sleeper can take a ring from another.
+//! bell is a descriptor that no thread ever reads: each sleeper has it in an epoll set of its own
+//! with `EPOLLET`, where each ring is an edge. So no sleeper can take a ring from another.
 //!
-//! Events themselves are taken out of the ring by any thread that comes along, under one lock, and
-//! passed to those that they are for ([`Link::drain`]). Four rules make that safe:
+//! Any thread that enters the library takes events from the ring, under one lock, and passes them
+//! to their recipients ([`Link::drain`]). Four rules make that safe:
 //!
 //! 1. *The alarm stays armed as long as any thread sleeps.* Sleepers are counted under the lock; a
-//!    thread that takes events while others sleep arms the alarm again behind what it took, and
-//!    takes what has come meanwhile.
+//!    thread that takes events while others sleep arms the alarm again behind them, and takes the
+//!    events that have arrived meanwhile.
 //! 2. *A sleeper looks once more after it was counted*: at its answer, at the record, or at the
 //!    candidates of its set.
-//! 3. *What is taken is passed on under the same lock.* So an event that another thread took before
-//!    the sleeper was counted is where the sleeper looks; one that comes later rings. Without this
-//!    rule, a sleeper could look between the two, and sleep on while its answer is there.
+//! 3. *Events are passed on under the same lock under which they are taken.* So the sleeper finds
+//!    an event that another thread took before the sleeper was counted; a later one rings. Without
+//!    this rule, a sleeper could look between the two, and sleep on while its answer is there.
 //! 4. *A thread that takes an event for a sleeper rings for it*, with a bell of the process's own.
-//!    The host stack publishes an event, and then looks at the alarm. If a thread takes the event
-//!    in between, and arms the alarm behind it, the host stack does not ring.
+//!    The host stack publishes an event, and then reads the alarm. If a thread takes the event in
+//!    between, and arms the alarm behind it, the host stack does not ring.
 //!
-//! What a process changes itself, as by `epoll_ctl`, rings no bell: [`Link::nudge`] rings that of
-//! the process's own, which is watched in the same way.
+//! Changes by the process itself, as by `epoll_ctl`, do not ring the bell: [`Link::nudge`] rings
+//! the process's own bell, which is watched in the same way.
 //!
 //! Threads that wait for an answer, `sw_epoll_wait` and `sw_poll` sleep on the bell like this. A
 //! thread that blocks in a call on one socket sleeps on a futex instead (`blocking.rs`), and one
-//! thread of the library, the [`Pump`], sleeps on the bell for all of them: a thousand blocked
-//! threads are woken one by one, each for its own socket. While none blocks, it is parked: a
-//! program that waits by `epoll` is not to pay for two threads that each ring wakes.
+//! thread of the library, the [`Pump`], sleeps on the bell for all such threads: a thousand blocked
+//! threads are woken one by one, each for its own socket. While no thread blocks, the pump is
+//! parked: in a program that waits by `epoll`, a ring should not wake two threads.
 //!
 //! # Without a descriptor
 //!
-//! A process that has given up making descriptors, or the calls of epoll, waits for an answer on a
-//! futex that each ring wakes (`rings.rs`). In `sw_poll` it sleeps in poll(2) on an eventfd that
-//! was made before ([`Link::make_alarms`]). The pump, whose thread was there before as well, passes
-//! each ring of the bell on to both. More threads than there are such eventfds look again and
-//! again, ever less often. So does a thread that can have no descriptor in a process without a
-//! pump.
+//! A process that has given up creating descriptors, or the calls of epoll, waits for an answer on
+//! a futex that each ring wakes (`rings.rs`). In `sw_poll` it sleeps in poll(2) on an eventfd that
+//! was created before ([`Link::make_alarms`]). The pump, whose thread also exists already, passes
+//! each ring of the bell on to both. Threads beyond the number of such eventfds poll with growing
+//! pauses, as does a thread that can create no descriptor in a process without a pump.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -67,21 +66,21 @@ use super::timing::timespec;
 use super::watchers::Watchers;
 use crate::sys;
 
-/// Events taken at a time: a host stack that never stops does not keep a thread for ever.
+/// Most events taken at a time, so that a fast host stack cannot keep a thread for ever.
 const EVENTS_MAX: usize = 1024;
 
-/// Epoll sets of sleepers that are kept for the next.
+/// Most epoll sets of sleepers kept for reuse.
 const BEDS_MAX: usize = 16;
 
-/// Threads of a confined process that sleep on an alarm at a time in `sw_poll`. Further threads
-/// look again and again.
+/// Most threads of a confined process that sleep on an alarm at a time in `sw_poll`. Further
+/// threads poll.
 const ALARMS: usize = 4;
 
-/// Sleeps of a thread that looks again and again: the first, and the longest.
+/// Shortest and longest sleep of a thread that polls.
 const LOOK_AGAIN_MIN: Duration = Duration::from_micros(100);
 const LOOK_AGAIN_MAX: Duration = Duration::from_millis(4);
 
-/// What a request brought.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     /// An answer without error.
@@ -98,20 +97,20 @@ pub(crate) struct Link {
     _bells_of_ring: KeptNumbers,
     ring: Mutex<Ring>,
     bell: Kept,
-    /// What the process itself rings, watched like the bell.
+    /// The bell that the process itself rings, watched like the host stack's.
     own_bell: Kept,
-    /// A handle of no socket: its hang-up says that the host stack is gone.
+    /// A handle of no socket: its hang-up means that the host stack is gone.
     canary: Kept,
     is_dead: AtomicBool,
     requests: Mutex<Requests>,
     pub(crate) watchers: Watchers,
-    /// Threads that sleep in `sw_poll`, for any sockets. Changed under the lock of the ring.
+    /// Threads that sleep in `sw_poll`, for any socket. Changed under the lock of the ring.
     pub(crate) pollers: AtomicUsize,
     beds: Mutex<Vec<Kept>>,
-    /// What threads of a confined process sleep on in `sw_poll`.
+    /// Alarms for threads of a confined process in `sw_poll`.
     alarms: OnceLock<Vec<Alarm>>,
     is_confined: AtomicBool,
-    /// A futex for threads without a descriptor to sleep on.
+    /// A futex for sleeping threads without a descriptor.
     rings: Rings,
     has_pump: AtomicBool,
     /// Threads that block in a call on one socket, for which the pump sleeps on the bell.
@@ -119,25 +118,25 @@ pub(crate) struct Link {
     is_pump_parked: AtomicBool,
 }
 
-/// An eventfd that the pump rings for the thread that has it.
+/// An eventfd that the pump rings for the thread that holds it.
 #[derive(Debug)]
 struct Alarm {
     fd: Kept,
     is_taken: AtomicBool,
 }
 
-/// What a thread sleeps in.
+/// The means by which a thread sleeps.
 #[derive(Debug)]
 pub(crate) enum Bed<'a> {
     /// An epoll set with the bell.
     Set(Kept),
-    /// An alarm, while the pump is at work for it.
+    /// An alarm, which keeps the pump running.
     Alarm(AlarmInUse<'a>),
     /// The count of rings, without a descriptor.
     Rings(InRings<'a>),
 }
 
-/// A thread sleeps on an alarm.
+/// An alarm held by a sleeping thread.
 #[derive(Debug)]
 pub(crate) struct AlarmInUse<'a> {
     alarm: &'a Alarm,
@@ -150,7 +149,7 @@ impl Drop for AlarmInUse<'_> {
     }
 }
 
-/// A thread sleeps without a descriptor.
+/// The state of a thread that sleeps without a descriptor.
 #[derive(Debug)]
 pub(crate) struct InRings<'a> {
     waiter: Waiter<'a>,
@@ -158,7 +157,7 @@ pub(crate) struct InRings<'a> {
     _blocked: Blocked<'a>,
 }
 
-/// The next sleep of a thread that looks again and again: twice as long as the one before.
+/// The next sleep of a thread that polls: twice as long as the last.
 #[derive(Debug)]
 pub(crate) struct LookAgain(Cell<Duration>);
 
@@ -187,7 +186,7 @@ impl Drop for Blocked<'_> {
 }
 
 impl Bed<'_> {
-    /// What poll(2) can sleep on.
+    /// Returns a descriptor for poll(2) to sleep on.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Bed::Set(set) => Some(set.as_fd()),
@@ -196,7 +195,7 @@ impl Bed<'_> {
         }
     }
 
-    /// How long poll(2) may sleep before the thread looks again, where it has no descriptor.
+    /// Returns the longest sleep in poll(2) before the thread looks again, if it has no descriptor.
     pub(crate) fn look_again(&self) -> Option<Duration> {
         match self {
             Bed::Set(_) | Bed::Alarm(_) => None,
@@ -212,7 +211,7 @@ struct Ring {
     is_full: bool,
 }
 
-/// What taking events has left to do, without the lock.
+/// Actions left by [`Link::drain_locked`], to be done without the lock.
 #[derive(Default)]
 struct Drained {
     is_to_ring: bool,
@@ -268,12 +267,12 @@ impl Link {
         })
     }
 
-    /// The channel of this process: what a socket's record names to be hinted.
+    /// Returns the channel of this process, by which a record requests hints.
     pub(crate) fn channel(&self) -> ChannelId {
         self.channel
     }
 
-    /// Fails with ECONNRESET once the host stack is gone, or the channel makes no sense.
+    /// Fails with ECONNRESET once the host stack is gone, or the channel is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_dead.load(Ordering::Acquire) {
             return Err(Errno::CONNRESET);
@@ -281,7 +280,7 @@ impl Link {
         Ok(())
     }
 
-    /// The same, after a look at whether the host stack is there.
+    /// Like [`Link::check`], after checking whether the host stack is still there.
     pub(crate) fn look_at_host(&self) -> Result<()> {
         let mut fds = [PollFd::new(&self.canary, PollFlags::empty())];
         let polled = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())));
@@ -291,7 +290,7 @@ impl Link {
         self.check()
     }
 
-    /// The host stack is gone: all that wait look again.
+    /// Records that the host stack is gone: all waiting threads look again.
     pub(crate) fn die(&self) {
         if !self.is_dead.swap(true, Ordering::AcqRel) {
             self.watchers.notify_all();
@@ -300,7 +299,7 @@ impl Link {
         }
     }
 
-    /// Wakes all that sleep on the bell.
+    /// Wakes all threads that sleep on the bell.
     pub(crate) fn ring_own_bell(&self) {
         let _ = rustix::io::write(&self.own_bell, &1u64.to_ne_bytes());
         self.rings.ring();
@@ -311,8 +310,8 @@ impl Link {
         self.send_then(command, AppEnd::flush)
     }
 
-    /// Sends a command that has no effect before another: a host stack that sleeps is woken for
-    /// that one, or when this thread sleeps.
+    /// Sends a command that has no effect before another: a sleeping host stack is woken for the
+    /// next command, or when this thread sleeps.
     pub(crate) fn send_ahead(&self, command: &Command<'_>) -> Result<()> {
         self.send_then(command, AppEnd::publish)
     }
@@ -325,15 +324,15 @@ impl Link {
                 then(&mut ring.end);
             }
             if !sent && !std::mem::replace(&mut ring.is_full, true) {
-                // It may rest meanwhile, to let others gather.
+                // The host stack may rest to let commands gather.
                 ring.end.hurry();
             }
             sent.then_some(())
         })
     }
 
-    /// Sends a command that is answered, and waits for the answer. No signal interrupts that: the
-    /// host stack answers whatever its peers do.
+    /// Sends a command that is answered, and waits for the answer. No signal interrupts the wait:
+    /// the host stack answers without waiting for peers.
     pub(crate) fn ask<'a>(&self, command: impl FnOnce(u32) -> Command<'a>) -> Result<Answer> {
         let request = self.open_request();
         let answer = self
@@ -347,7 +346,7 @@ impl Link {
     fn open_request(&self) -> u32 {
         let mut requests = lock(&self.requests);
         loop {
-            // Number 0 is for commands whose answer is not waited for.
+            // Number 0 is for commands whose answer is ignored.
             requests.last = requests.last.wrapping_add(1).max(1);
             let number = requests.last;
             if let std::collections::hash_map::Entry::Vacant(free) = requests.open.entry(number) {
@@ -365,7 +364,7 @@ impl Link {
         requests.open.get_mut(&request)?.answer.take()
     }
 
-    /// Takes all events that are there, and passes them on.
+    /// Takes all pending events, and passes them on.
     pub(crate) fn drain(&self) {
         let mut ring = lock(&self.ring);
         let drained = self.drain_locked(&mut ring);
@@ -378,7 +377,7 @@ impl Link {
         let mut drained = Drained::default();
         loop {
             match ring.end.receive() {
-                // Rule 3: before another thread can have the lock.
+                // Rule 3: before another thread can take the lock.
                 Ok(Some(event)) => {
                     drained.is_to_ring |= self.pass_on(event);
                     taken += 1;
@@ -388,17 +387,17 @@ impl Link {
                     drained.is_corrupt = true;
                     break;
                 }
-                // Rule 1: the alarm is behind what was taken, or there is more.
+                // Rule 1: the alarm is now behind the events taken, or there are more.
                 Ok(None) if ring.sleepers > 0 && !ring.end.prepare_sleep() => {}
                 Ok(None) => break,
             }
             if taken == EVENTS_MAX {
-                // Nothing is armed, so those who sleep come and take the rest.
+                // The alarm is not armed, so sleepers are woken to take the rest.
                 drained.is_to_ring = true;
                 break;
             }
         }
-        // Whether there is room was asked here, so the host stack may not ring for it any more.
+        // This loop has checked for room, so the host stack may not ring for it any more.
         if ring.is_full && ring.end.has_room() {
             ring.is_full = false;
             drained.is_to_ring = true;
@@ -415,20 +414,21 @@ impl Link {
         }
     }
 
-    /// After a change that this process has made itself: those who sleep look again.
+    /// Wakes sleepers after a change by this process itself.
     pub(crate) fn nudge(&self) {
         if lock(&self.ring).sleepers > 0 {
             self.ring_own_bell();
         }
     }
 
-    /// All that wait look again.
+    /// Makes all waiting threads look again.
     pub(crate) fn wake_all(&self) {
         self.watchers.notify_all();
         self.nudge();
     }
 
-    /// True if another thread that may sleep on the bell waits for it (rule 4).
+    /// Passes an event on. Returns true if another thread that may sleep on the bell waits for it
+    /// (rule 4).
     fn pass_on(&self, event: Event) -> bool {
         let is_polled = self.pollers.load(Ordering::Relaxed) > 0;
         match event {
@@ -454,13 +454,13 @@ impl Link {
         request.thread != std::thread::current().id()
     }
 
-    /// Counts this thread as a sleeper, also among those who wait for the same, if events tell of
-    /// that; it looks once more after this, and then sleeps.
+    /// Counts this thread as a sleeper, and also in `among`, the waiters for the same events, if
+    /// given. The caller looks once more, and then sleeps.
     pub(crate) fn fall_asleep(&self, among: Option<&AtomicUsize>) {
         let mut ring = lock(&self.ring);
         ring.sleepers += 1;
         let drained = self.drain_locked(&mut ring);
-        // It looks at what it took itself.
+        // The caller looks at events that this call has taken.
         if let Some(among) = among {
             among.fetch_add(1, Ordering::Relaxed);
         }
@@ -468,7 +468,7 @@ impl Link {
         self.act_on(drained);
     }
 
-    /// This thread is awake again.
+    /// Counts this thread as awake again.
     pub(crate) fn wake_up(&self, among: Option<&AtomicUsize>) {
         let mut ring = lock(&self.ring);
         ring.sleepers -= 1;
@@ -483,8 +483,8 @@ impl Link {
         self.act_on(drained);
     }
 
-    /// Counts this thread among those for which the pump sleeps on the bell, until
-    /// [`Link::unblock`]: before it falls asleep.
+    /// Counts this thread among those for which the pump sleeps on the bell, before it falls
+    /// asleep, until [`Link::unblock`].
     pub(crate) fn block(&self) {
         self.blocked.fetch_add(1, Ordering::SeqCst);
         if self.is_pump_parked.load(Ordering::SeqCst) {
@@ -492,13 +492,13 @@ impl Link {
         }
     }
 
-    /// See [`Link::block`].
+    /// Reverses [`Link::block`].
     pub(crate) fn unblock(&self) {
         self.blocked.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Waits on the bell until `ready` brings something; signals do not interrupt that. Fails with
-    /// ECONNRESET when the host stack is gone.
+    /// Waits on the bell until `ready` returns a value; signals do not interrupt the wait. Fails
+    /// with ECONNRESET when the host stack is gone.
     fn wait<T>(&self, mut ready: impl FnMut() -> Option<T>) -> Result<T> {
         self.check()?;
         if let Some(done) = ready() {
@@ -524,19 +524,19 @@ impl Link {
         }
     }
 
-    /// What to sleep in by poll(2): an epoll set with the bell, or an alarm, or neither.
+    /// Returns the means to sleep by poll(2): an epoll set with the bell, an alarm, or neither.
     pub(crate) fn bed(&self) -> Bed<'_> {
         let set = self.bed_in_set().or_else(|| self.alarm());
         set.unwrap_or_else(|| self.bed_of_rings())
     }
 
-    /// What to sleep in for an answer: alarms are left to `sw_poll`.
+    /// Returns the means to sleep for an answer: alarms are left to `sw_poll`.
     fn bed_for_answer(&self) -> Bed<'_> {
         let set = self.bed_in_set();
         set.unwrap_or_else(|| self.bed_of_rings())
     }
 
-    /// An epoll set with the bell, for a sleeper to sleep in, where one can be made.
+    /// Returns an epoll set with the bell, if one can be created.
     fn bed_in_set(&self) -> Option<Bed<'_>> {
         if self.is_confined.load(Ordering::Relaxed) {
             return None;
@@ -557,7 +557,7 @@ impl Link {
         Blocked(self)
     }
 
-    /// An epoll set with the bell.
+    /// Returns an epoll set with the bell.
     fn bed_of_pump(&self) -> Result<Kept> {
         if let Some(bed) = lock(&self.beds).pop() {
             return Ok(bed);
@@ -567,7 +567,7 @@ impl Link {
         Ok(bed)
     }
 
-    /// Gives the set back.
+    /// Keeps a set for reuse.
     pub(crate) fn make_bed(&self, bed: Bed<'_>) {
         let Bed::Set(bed) = bed else {
             return;
@@ -578,7 +578,7 @@ impl Link {
         }
     }
 
-    /// Makes what threads sleep on once this process makes no more descriptors.
+    /// Creates the alarms on which threads sleep once this process creates no more descriptors.
     pub(crate) fn make_alarms(&self) -> Result<()> {
         if self.alarms.get().is_some() {
             return Ok(());
@@ -595,7 +595,7 @@ impl Link {
         Ok(())
     }
 
-    /// From here on, threads sleep on alarms alone.
+    /// Makes threads sleep without new epoll sets from now on.
     pub(crate) fn confine(&self) {
         self.is_confined.store(true, Ordering::Relaxed);
     }
@@ -607,7 +607,7 @@ impl Link {
         Some(Bed::Alarm(AlarmInUse { alarm, _blocked }))
     }
 
-    /// The bell has rung: wakes threads that sleep on the count of rings or on an alarm.
+    /// Passes a ring of the bell to threads that sleep on the count of rings or on an alarm.
     fn pass_ring_on(&self) {
         self.rings.ring();
         self.ring_alarms();
@@ -620,7 +620,7 @@ impl Link {
         }
     }
 
-    /// Adds the bell and the canary to an epoll set, with the data that tells them from others.
+    /// Adds the bell and the canary to an epoll set, with data that identifies their events.
     pub(crate) fn watch_bell(&self, set: impl AsFd, bell: u64, canary: u64) -> Result<()> {
         let edge = EventFlags::IN | EventFlags::ET;
         epoll::add(&set, &self.bell, EventData::new_u64(bell), edge)?;
@@ -629,13 +629,13 @@ impl Link {
         epoll::add(&set, &self.canary, EventData::new_u64(canary), hang_up)
     }
 
-    /// Takes the canary out of a set after it has died, for it would be ready for ever.
+    /// Removes the dead canary from a set, in which it would be ready for ever.
     pub(crate) fn bury_canary(&self, set: impl AsFd) {
         self.die();
         let _ = epoll::delete(set, &self.canary);
     }
 
-    /// Sleeps in a bed until the bell rings, the host stack is gone or a signal has come.
+    /// Sleeps until the bell rings, the host stack is gone, or a signal arrives.
     pub(crate) fn sleep_in(&self, bed: &Bed<'_>, timeout: Option<&Timespec>) -> Result<()> {
         let bed = match bed {
             Bed::Set(set) => set,
@@ -672,7 +672,7 @@ impl Link {
     }
 }
 
-/// Sleeps until an alarm is rung, or a signal has come.
+/// Sleeps until an alarm is rung, or a signal arrives.
 fn sleep_on(alarm: &OwnedFd, timeout: Option<&Timespec>) -> Result<()> {
     if timeout != Some(&Timespec::default()) {
         let mut fds = [PollFd::new(alarm, PollFlags::IN)];
@@ -681,7 +681,7 @@ fn sleep_on(alarm: &OwnedFd, timeout: Option<&Timespec>) -> Result<()> {
             Err(errno) => return Err(errno),
         }
     }
-    // One that has not been rung is EAGAIN.
+    // EAGAIN if the alarm was not rung.
     let _ = rustix::io::read(alarm, &mut [0; 8]);
     Ok(())
 }
@@ -699,14 +699,14 @@ impl fmt::Debug for Link {
     }
 }
 
-/// How often in a row the bell rings while no thread blocks, before the pump is parked.
+/// Most rings in a row while no thread blocks, before the pump is parked.
 const IDLE_RINGS_MAX: u32 = 2;
 
-/// The thread that takes events for those who sleep on a futex. It gets no signals, and ends with
-/// the process, or when this is dropped.
+/// The thread that takes events for threads that sleep on a futex. It gets no signals, and ends
+/// with the process, or when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Pump {
-    /// Forks that led to the process that it is a thread of.
+    /// Generation of the process whose thread it is.
     generation: u32,
     link: Arc<Link>,
     stop: Kept,
@@ -769,14 +769,14 @@ impl Pump {
                 link.drain();
                 link.pass_ring_on();
             } else {
-                // Those who sleep on the bell themselves take what there is.
+                // Threads that sleep on the bell themselves take the events.
                 idle_rings += 1;
             }
         }
     }
 
-    /// Waits until a thread blocks. A ring that comes meanwhile is an edge of its epoll set, which
-    /// it sees then.
+    /// Waits until a thread blocks. A ring in the meantime is an edge of the pump's epoll set,
+    /// which its next wait reports.
     fn park(link: &Link) {
         link.is_pump_parked.store(true, Ordering::SeqCst);
         while link.blocked.load(Ordering::SeqCst) == 0 {
@@ -788,7 +788,7 @@ impl Pump {
 
 impl Drop for Pump {
     fn drop(&mut self) {
-        // A child has no such thread, and its copy of `stop` is that of its parent.
+        // A child has no such thread, and shares `stop` with its parent.
         if self.generation != fork::generation() {
             return;
         }
@@ -820,8 +820,8 @@ mod tests {
 
     const READY: Event = Event::Ready { socket: SOCKET };
 
-    /// A link, and a host stack that publishes its events and rings for none: other threads take
-    /// them, and arm the alarm again, before it looks at that.
+    /// Returns a link, and a host stack that publishes its events without ringing: other threads
+    /// take them, and arm the alarm again, before it reads the alarm.
     fn link() -> (Link, HostEnd) {
         let memory = channel::create_file().unwrap();
         let bell = || channel::create_bell().unwrap();
@@ -831,7 +831,7 @@ mod tests {
         (link, host)
     }
 
-    /// How often a host stack that sleeps has been woken since it was asked last.
+    /// Returns how often a sleeping host stack has been woken since the last call.
     fn rings(bell: &OwnedFd) -> u64 {
         let mut count = [0; 8];
         match rustix::io::read(bell, &mut count) {
@@ -867,13 +867,13 @@ mod tests {
         assert_eq!(rings(&of_host), 1, "before this thread sleeps");
         link.wake_up(None);
 
-        // It may rest without an alarm.
+        // The host stack may rest without an alarm.
         host.finish_sleep();
         link.send_then(&command, AppEnd::hurry).unwrap();
         assert_eq!(rings(&of_host), 1);
     }
 
-    /// What wakes those who sleep on the bell wakes the pump as well, until it is parked.
+    /// Rings that wake sleepers on the bell also wake the pump, until it is parked.
     #[test]
     fn the_pump_is_parked_while_no_thread_blocks() {
         const PATIENCE: Duration = Duration::from_secs(20);
@@ -901,12 +901,12 @@ mod tests {
             link.ring_own_bell();
             is_parked()
         });
-        // It ends from there.
+        // A parked pump ends, too.
         drop(pump);
         assert_eq!(Arc::strong_count(&link), 1);
     }
 
-    /// Has a thread take an event.
+    /// Makes another thread take an event.
     fn take(link: &Link, host: &mut HostEnd, event: &Event) {
         host.send(event).unwrap();
         host.flush();
@@ -915,7 +915,7 @@ mod tests {
         });
     }
 
-    /// Whether those who sleep are woken by a hint that a thread takes.
+    /// Reports whether a hint that another thread takes wakes sleepers.
     fn wakes(link: &Link, host: &mut HostEnd) -> bool {
         let bed = link.bed();
         let is_rung = || {
@@ -924,7 +924,7 @@ mod tests {
             let set = bed.descriptor().unwrap();
             epoll::wait(set, spare, Some(&Timespec::default())).unwrap() > 0
         };
-        // A new set tells of earlier rings.
+        // A new set reports earlier rings.
         is_rung();
         take(link, host, &READY);
         is_rung()
@@ -940,7 +940,7 @@ mod tests {
             let answer = link.wait(|| {
                 let answer = link.take_answer(request);
                 looks += 1;
-                // The look after it was counted: it sleeps now.
+                // The look after the thread was counted: it sleeps next.
                 if looks == 2 {
                     let event = Event::Answer {
                         request,
@@ -986,7 +986,7 @@ mod tests {
         let in_other = Some(&of_others.candidates.sleepers);
         link.fall_asleep(in_other);
         assert!(!wakes(&link, &mut host), "a thread sleeps for others");
-        // One that sleeps in a set sleeps for what is in the sets within.
+        // A thread that sleeps in a set also waits for members of inner sets.
         set.candidates.nest();
         assert!(wakes(&link, &mut host));
         link.wake_up(in_other);

@@ -1,4 +1,4 @@
-//! The modes of "TCP Servers" (Rangarajan et al., 2002), and what an application asks for.
+//! The modes of "TCP Servers" (Rangarajan et al., 2002), and the options of an attachment.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,49 +10,49 @@ use socket_channel::attach;
 use super::application_key::ApplicationKey;
 use super::attach::DEFAULT_PATH;
 
-/// Names the broker's socket.
+/// Environment variable with the path of the broker's socket.
 const SOCKET_VARIABLE: &str = "SPLITWAY_SOCKET";
 
-/// Names the modes, separated by commas.
+/// Environment variable with the names of the modes, separated by commas.
 const MODES_VARIABLE: &str = "SPLITWAY_MODES";
 
-/// Names the application to join.
+/// Environment variable with the key of the application to join.
 pub const APPLICATION_VARIABLE: &str = "SPLITWAY_APPLICATION";
 
-/// How an application and the host stack work together: a set of bits.
+/// A set of modes in which an application and the host stack cooperate, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Modes(u32);
 
 impl Modes {
-    /// Every call waits until the host stack has done its part.
+    /// Every call waits until the host stack has processed it.
     pub const SPLIT_TCP: Modes = Modes(attach::MODE_SPLIT_TCP);
-    /// Sending returns when the bytes are in the FIFO. Without: when the host stack has dealt with
+    /// Sending returns when the bytes are in the FIFO. Without: when the host stack has processed
     /// them.
     pub const ASYNC_SEND: Modes = Modes(attach::MODE_ASYNC_SEND);
-    /// The host stack fills the receive FIFO before it is asked to. Without: each call asks for as
-    /// many bytes as it has room for.
+    /// The host stack fills the receive FIFO without a request. Without: each call requests as many
+    /// bytes as it has room for.
     pub const EAGER_RECEIVE: Modes = Modes(attach::MODE_EAGER_RECEIVE);
-    /// The host stack puts connections into the accept queue before it is asked to. Without: each
-    /// `accept` asks for one.
+    /// The host stack puts connections into the accept queue without a request. Without: each
+    /// `accept` requests one.
     pub const EAGER_ACCEPT: Modes = Modes(attach::MODE_EAGER_ACCEPT);
     /// An accepted connection comes with addresses, options and first bytes. Without: addresses and
-    /// options are asked for, and bytes come after it was accepted.
+    /// options are requested, and bytes come after the accept.
     pub const SETUP_WITH_ACCEPT: Modes = Modes(attach::MODE_SETUP_WITH_ACCEPT);
     /// Buffers of a connection are allocated with the first byte of their direction. Without: with
     /// the connection.
     pub const BUFFERS_ON_DEMAND: Modes = Modes(attach::MODE_BUFFERS_ON_DEMAND);
 
-    /// The modes of these bits; bits of no mode are left out.
+    /// Returns the modes of some bits; bits of no mode are ignored.
     pub const fn from_bits(bits: u32) -> Modes {
         Modes(bits & attach::MODES_ALL)
     }
 
-    /// As Attach carries them.
+    /// Returns the modes as bits, as in Attach.
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// Both sets.
+    /// Returns the union of both sets.
     pub const fn with(self, other: Modes) -> Modes {
         Modes(self.0 | other.0)
     }
@@ -62,8 +62,8 @@ impl Modes {
         self.0 & modes.0 == modes.0
     }
 
-    /// The modes of a list of names, such as `async-send,eager-receive`; the error is the name that
-    /// is none.
+    /// Parses a list of names, such as `async-send,eager-receive`; the error is the first unknown
+    /// name.
     pub fn parse(names: &str) -> Result<Modes, String> {
         let mut modes = Modes(0);
         for name in names.split(',').filter(|name| !name.is_empty()) {
@@ -77,7 +77,7 @@ impl Modes {
 }
 
 impl Default for Modes {
-    /// All but Split-TCP, which waits where the others do not.
+    /// Returns all modes but Split-TCP, which waits where the others do not.
     fn default() -> Self {
         Modes(attach::MODES_DEFAULT)
     }
@@ -95,18 +95,18 @@ impl fmt::Display for Modes {
     }
 }
 
-/// How to attach.
+/// Options of an attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The broker's socket.
+    /// Path of the broker's socket.
     pub path: PathBuf,
-    /// The modes that are asked for.
+    /// Requested modes.
     pub modes: Modes,
-    /// The application to join: a process becomes one of its own if there is none, or that is over.
+    /// Application to join; if it is `None` or has ended, the process becomes a new application.
     pub application: Option<ApplicationKey>,
 }
 
-/// `SPLITWAY_MODES` names a mode that there is not.
+/// `SPLITWAY_MODES` contains an unknown mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownMode(pub String);
 
@@ -133,13 +133,13 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What the environment says: `SPLITWAY_SOCKET`, `SPLITWAY_MODES` and `SPLITWAY_APPLICATION`.
+    /// Reads the options from `SPLITWAY_SOCKET`, `SPLITWAY_MODES` and `SPLITWAY_APPLICATION`.
     pub fn from_environment() -> Result<Options, UnknownMode> {
         let application = env::var(APPLICATION_VARIABLE).ok();
         let options =
             Options::from_values(env::var_os(SOCKET_VARIABLE), env::var_os(MODES_VARIABLE))?;
         Ok(Options {
-            // What is no key joins nothing.
+            // An invalid key is ignored.
             application: application.and_then(|text| text.parse().ok()),
             ..options
         })

@@ -1,5 +1,5 @@
-//! What people are to know of a process whose calls fail for a reason that no errno names: one line
-//! of each kind, where the program's starter has asked for them.
+//! Messages for people about a process whose calls fail for a reason that no errno expresses: one
+//! of each kind, if the program's starter has asked for them.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::fork;
 
-/// What a process cannot do.
+/// An action that fails in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A child that has inherited split sockets cannot be attached.
@@ -35,18 +35,18 @@ impl fmt::Display for Notice {
     }
 }
 
-/// Where notices go.
+/// Receiver of notices.
 static RECEIVER: OnceLock<fn(Notice)> = OnceLock::new();
 
-/// By kind, the process that has given its notice.
+/// For each kind, the generation of the process that has sent its notice.
 static GIVEN: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 
-/// From here on, notices go there.
+/// Sets the receiver of notices, once.
 pub fn receive_notices(receiver: fn(Notice)) {
     let _ = RECEIVER.set(receiver);
 }
 
-/// Gives a notice, if it is the first of its kind in this process.
+/// Sends a notice, if it is the first of its kind in this process.
 pub(crate) fn once(notice: Notice) {
     let kind = match notice {
         Notice::NotAttached(_) => 0,

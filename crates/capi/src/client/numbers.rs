@@ -1,13 +1,13 @@
-//! Sets of descriptors by their numbers, without a lock: a bit for each, in pages made as they are
-//! needed and published whole. A child of a fork finds none that is being made, and a signal
-//! handler may ask.
+//! Sets of descriptors by their numbers, without a lock: a bit for each number, in pages created on
+//! demand and published when complete. A child of a fork never sees an incomplete page, and a
+//! signal handler may call `has`.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
 
-/// Together as many descriptors as `fs.nr_open` allows by default.
+/// Covers as many descriptors as `fs.nr_open` allows by default.
 const PAGES: usize = 1024;
 const PAGE_WORDS: usize = 16;
 
@@ -19,7 +19,7 @@ pub struct Numbers {
     pages: [OnceBox<Page>; PAGES],
 }
 
-/// Where a number is: page, word and bit.
+/// Returns the position of a number: page, word and bit.
 fn place(fd: RawFd) -> Option<(usize, usize, u64)> {
     let fd = usize::try_from(fd).ok()?;
     let (word, bit) = (fd / 64, fd % 64);
@@ -34,14 +34,14 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// No number.
+    /// Returns an empty set.
     pub const fn new() -> Numbers {
         Numbers {
             pages: [const { OnceBox::new() }; PAGES],
         }
     }
 
-    /// Whether a number is in it.
+    /// Reports whether the set contains a number.
     pub fn has(&self, fd: RawFd) -> bool {
         let Some((page, word, bit)) = place(fd) else {
             return false;
@@ -50,7 +50,7 @@ impl Numbers {
         page.is_some_and(|page| page[word].load(Ordering::Acquire) & bit != 0)
     }
 
-    /// Adds a number. One beyond the pages is left out.
+    /// Adds a number; ignores one beyond the pages.
     pub fn insert(&self, fd: RawFd) {
         let Some((page, word, bit)) = place(fd) else {
             return;
@@ -74,7 +74,7 @@ impl Numbers {
         words.for_each(|word| word.store(0, Ordering::Release));
     }
 
-    /// All of them, in order.
+    /// Returns all numbers, in order.
     pub fn all(&self) -> Vec<RawFd> {
         let pages = self.pages.iter().enumerate();
         let pages = pages.filter_map(|(number, page)| Some((number * PAGE_WORDS, page.get()?)));

@@ -14,7 +14,7 @@ use super::link::Answer;
 use super::process::Process;
 use super::socket::{Socket, note};
 
-/// How a new descriptor is.
+/// Flags of a new descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DescriptorFlags {
     /// Calls on it do not block: `SOCK_NONBLOCK`.
@@ -36,7 +36,7 @@ pub(crate) fn set_flags(handle: &Handle, flags: DescriptorFlags) -> Result<()> {
     Ok(())
 }
 
-/// The socket that an answer names; EPROTO if it names none.
+/// Returns the socket that an answer names; EPROTO if it names none.
 pub(crate) fn named(answer: Answer) -> Result<SocketId> {
     match answer {
         Answer::Done {
@@ -48,7 +48,7 @@ pub(crate) fn named(answer: Answer) -> Result<SocketId> {
 }
 
 impl Client {
-    /// A new stream socket, as socket(2) makes it. EMFILE, ENFILE or ENOBUFS if there are too many;
+    /// Creates a stream socket, as socket(2). EMFILE, ENFILE or ENOBUFS if there are too many;
     /// ECONNRESET if the host stack is gone.
     pub fn socket(&self, family: Family, flags: DescriptorFlags) -> Result<OwnedFd> {
         let process = self.process()?;
@@ -62,9 +62,9 @@ impl Client {
         Ok(fd)
     }
 
-    /// Gives a socket its address, as bind(2). EINVAL if it has one, EADDRINUSE, EADDRNOTAVAIL,
-    /// EACCES if the application may not have it, EAFNOSUPPORT if it is of the other family. A
-    /// mapped address is that of IPv4; EINVAL with `IPV6_V6ONLY`.
+    /// Binds a socket to an address, as bind(2). EINVAL if it has one, EADDRINUSE, EADDRNOTAVAIL,
+    /// EACCES if the application may not use it, EAFNOSUPPORT if its family differs. A mapped
+    /// address binds to IPv4; EINVAL with `IPV6_V6ONLY`.
     pub fn bind(&self, fd: BorrowedFd<'_>, address: SocketAddr) -> Result<()> {
         let socket = self.socket_of(fd)?;
         let look = socket.look_at_stream()?;
@@ -85,13 +85,13 @@ impl Client {
             flags,
         })?;
         if address.is_ipv6() && !address.ip().is_unspecified() {
-            // No address of IPv4 is reached there (`__inet6_bind`).
+            // IPv4 clients cannot reach that address (`__inet6_bind`).
             socket.set_note(note::V6_ONLY, true);
         }
         Ok(())
     }
 
-    /// Where a socket is, as getsockname(2); zeros before it is bound.
+    /// Returns a socket's local address, as getsockname(2); zeros before it is bound.
     pub fn local_address(&self, fd: BorrowedFd<'_>) -> Result<SocketAddr> {
         let socket = self.socket_of(fd)?;
         let flags = socket.look_at_stream()?.flags;
@@ -101,12 +101,12 @@ impl Client {
         Ok(socket.local())
     }
 
-    /// The name of a split socket, which no other has had at the same stack.
+    /// Returns a socket's ID, which no other socket of the same stack has had.
     pub fn socket_name(&self, fd: BorrowedFd<'_>) -> Result<u64> {
         Ok(self.socket_of(fd)?.id.to_raw())
     }
 
-    /// Where the peer is, as getpeername(2). ENOTCONN if there is none.
+    /// Returns the peer's address, as getpeername(2). ENOTCONN if there is none.
     pub fn peer_address(&self, fd: BorrowedFd<'_>) -> Result<SocketAddr> {
         let socket = self.socket_of(fd)?;
         let flags = socket.look_at_stream()?.flags;
@@ -118,7 +118,7 @@ impl Client {
     }
 }
 
-/// Where the peer of a connection is; the host stack is asked if the record does not tell.
+/// Returns a connection's peer address; requests it from the host stack if the record lacks it.
 pub(crate) fn peer(socket: &Socket<'_>) -> Result<Option<SocketAddr>> {
     if socket.record.peer().is_none() {
         ask_address(socket, Side::Peer)?;
@@ -127,7 +127,7 @@ pub(crate) fn peer(socket: &Socket<'_>) -> Result<Option<SocketAddr>> {
     Ok(peer.map(|peer| socket.as_named(peer)))
 }
 
-/// Has the host stack write an address into the record of a connection.
+/// Makes the host stack write an address into the record of a connection.
 fn ask_address(socket: &Socket<'_>, side: Side) -> Result<()> {
     let id = socket.id;
     let request = |request| Command::GetAddress {
@@ -148,7 +148,7 @@ fn open(process: &Process, handle: &Handle, family: Family) -> Result<SocketId> 
     named(answer)
 }
 
-/// EAFNOSUPPORT if an address is not of the family of a socket.
+/// EAFNOSUPPORT if the family of an address differs from the socket's.
 pub(crate) fn check_family(socket: &Socket<'_>, address: SocketAddr) -> Result<()> {
     if socket.has_note(note::IS_V6) != address.is_ipv6() {
         return Err(Errno::AFNOSUPPORT);
@@ -156,8 +156,8 @@ pub(crate) fn check_family(socket: &Socket<'_>, address: SocketAddr) -> Result<(
     Ok(())
 }
 
-/// The address that a program means: of a socket of IPv6, that of IPv4 which is mapped (RFC 4291
-/// §2.5.5.2). `None` if the socket is for IPv6 alone.
+/// Returns the address that a program means: for an IPv6 socket, a mapped address means the IPv4
+/// one (RFC 4291 §2.5.5.2). `None` for a mapped address of a socket for IPv6 alone.
 pub(crate) fn unmapped(socket: &Socket<'_>, address: SocketAddr) -> Option<SocketAddr> {
     let SocketAddr::V6(v6) = address else {
         return Some(address);

@@ -1,10 +1,10 @@
-//! Descriptors that the library has for itself. A program that closes all that it has not opened,
-//! as daemons do when they start, must not close these: the library would go on to use numbers that
-//! are others'.
+//! Descriptors of the library itself. A program that closes all descriptors that it has not opened,
+//! as daemons do when they start, must not close these: the library would continue to use numbers
+//! that now belong to others.
 //!
-//! What is [`Kept`] stays open, whatever the program does with its number. What is in store will be
-//! the program's when it is taken out of the store: until then the library gives it up to a program
-//! that closes it, or puts another in its place.
+//! A [`Kept`] descriptor stays open even if the program closes its number. A descriptor in store is
+//! handed to the program later: until then the library gives it up if the program closes or
+//! replaces its number.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
@@ -12,14 +12,15 @@ use rustix::io::fcntl_dupfd_cloexec;
 
 use super::numbers::Numbers;
 
-/// Library descriptors lie above those that a program counts on, such as 0 to 2 after a `close`.
+/// Lowest number of library descriptors: programs count on low ones, such as 0 to 2 after a
+/// `close`.
 pub(crate) const LIBRARY_FDS_FROM: RawFd = 64;
 
 static KEPT: Numbers = Numbers::new();
 static KEPT_IN_CHILDREN: Numbers = Numbers::new();
 static STORED: Numbers = Numbers::new();
 
-/// Moves a descriptor of the library out of the way, where there is room.
+/// Moves a descriptor of the library to a high number, if one is free.
 pub(crate) fn move_up(fd: OwnedFd) -> OwnedFd {
     if fd.as_raw_fd() >= LIBRARY_FDS_FROM {
         return fd;
@@ -27,12 +28,12 @@ pub(crate) fn move_up(fd: OwnedFd) -> OwnedFd {
     fcntl_dupfd_cloexec(&fd, LIBRARY_FDS_FROM).unwrap_or(fd)
 }
 
-/// Whether a number is one that stays open.
+/// Reports whether a number stays open.
 pub(crate) fn is_kept(fd: RawFd) -> bool {
     KEPT.has(fd) || KEPT_IN_CHILDREN.has(fd)
 }
 
-/// All that stay open, in order.
+/// Returns all numbers that stay open, in order.
 pub(crate) fn kept() -> Vec<RawFd> {
     let mut kept = KEPT.all();
     kept.extend(KEPT_IN_CHILDREN.all());
@@ -40,32 +41,32 @@ pub(crate) fn kept() -> Vec<RawFd> {
     kept
 }
 
-/// Whether a number stays open in children, and where no process is attached.
+/// Reports whether a number stays open in children, including unattached processes.
 pub fn is_kept_in_children(fd: RawFd) -> bool {
     KEPT_IN_CHILDREN.has(fd)
 }
 
-/// All that do, in order.
+/// Returns all numbers that stay open in children, in order.
 pub fn kept_in_children() -> Vec<RawFd> {
     KEPT_IN_CHILDREN.all()
 }
 
-/// From here on, a number stays open in this process and its children.
+/// Keeps a number open in this process and its children from now on.
 pub(crate) fn keep_in_children(fd: BorrowedFd<'_>) {
     KEPT_IN_CHILDREN.insert(fd.as_raw_fd());
 }
 
-/// From here on, a number is one that stays open, until it is forgotten.
+/// Keeps a number open until it is forgotten.
 pub(crate) fn keep(fd: BorrowedFd<'_>) {
     KEPT.insert(fd.as_raw_fd());
 }
 
-/// The library is about to close it.
+/// Stops keeping a number, which the library closes next.
 pub(crate) fn forget(fd: BorrowedFd<'_>) {
     KEPT.remove(fd.as_raw_fd());
 }
 
-/// A descriptor that stays open, whatever the program does with its number.
+/// A descriptor that stays open even if the program closes its number.
 #[derive(Debug)]
 pub(crate) struct Kept(OwnedFd);
 
@@ -97,7 +98,7 @@ impl Drop for Kept {
     }
 }
 
-/// Numbers of descriptors that another type owns, and that stay open. It is dropped before these.
+/// Numbers that stay open and whose descriptors another type owns. The owner is dropped first.
 #[derive(Debug)]
 pub(crate) struct KeptNumbers(Vec<RawFd>);
 
@@ -115,34 +116,34 @@ impl Drop for KeptNumbers {
     }
 }
 
-/// Whether a number is that of a descriptor in store.
+/// Reports whether a number is that of a descriptor in store.
 pub(crate) fn is_stored(fd: RawFd) -> bool {
     STORED.has(fd)
 }
 
-/// All that are in store.
+/// Returns all numbers in store.
 pub(crate) fn stored() -> Vec<RawFd> {
     STORED.all()
 }
 
-/// It is in store from now on.
+/// Records a descriptor as stored.
 pub(crate) fn store(fd: BorrowedFd<'_>) {
     STORED.insert(fd.as_raw_fd());
 }
 
-/// It is in store no more.
+/// Records a descriptor as taken out of the store.
 pub(crate) fn take_out(fd: BorrowedFd<'_>) {
     STORED.remove(fd.as_raw_fd());
 }
 
-/// In a child, which has none of its own yet. What its parent has, it does not need, and need not
-/// have: descriptors were copied before memory.
+/// Forgets the parent's numbers in a child, which does not need them. They may not exist in it,
+/// since descriptors were copied before memory.
 pub(crate) fn forget_inherited() {
     KEPT.clear();
     STORED.clear();
 }
 
-/// A number is the program's now, which closes it.
+/// Gives a descriptor in store to the program, which closes it.
 pub(crate) fn give_up(fd: OwnedFd) {
     STORED.remove(fd.into_raw_fd());
 }

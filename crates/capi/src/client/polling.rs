@@ -13,21 +13,21 @@ use super::process::{Process, number};
 use super::readiness::{ALWAYS, bits, bits_or_hint, is_ready};
 use super::timing::{Instant, timespec};
 
-/// A descriptor to wait for, and what it is ready for: `struct pollfd`.
+/// A descriptor with its interest and its readiness: `struct pollfd`.
 #[derive(Clone, Copy, Debug)]
 pub struct Polled<'a> {
     /// The descriptor; `None`, as a negative number, is never ready.
     pub fd: Option<BorrowedFd<'a>>,
-    /// `POLLIN` and so on.
+    /// Interest: bits such as `POLLIN`.
     pub events: u16,
-    /// What was found.
+    /// Readiness found.
     pub found: u16,
 }
 
-/// How the kernel is asked: of its own descriptors, where it notes what it finds, and for how long.
+/// Asks the kernel: arguments are its descriptors, which receive their readiness, and the timeout.
 pub(crate) type Ask<'a> = dyn FnMut(&mut [Polled<'_>], Option<Duration>) -> Result<()> + 'a;
 
-/// poll(2) of the kernel.
+/// Calls poll(2) of the kernel.
 fn ask_kernel(fds: &mut [Polled<'_>], timeout: Option<Duration>) -> Result<()> {
     let asked = fds.iter().filter_map(|polled| {
         let flags = PollFlags::from_bits_retain(polled.events);
@@ -45,13 +45,13 @@ fn ask_kernel(fds: &mut [Polled<'_>], timeout: Option<Duration>) -> Result<()> {
 }
 
 impl Client {
-    /// Waits until a descriptor is ready, as poll(2); returns how many are. EINTR if a signal comes
-    /// first, as signal(7) has it.
+    /// Waits until a descriptor is ready, as poll(2); returns the number of ready ones. EINTR if a
+    /// signal comes first (signal(7)).
     pub fn poll(&self, fds: &mut [Polled<'_>], timeout: Option<Duration>) -> Result<usize> {
         self.poll_by(fds, timeout, &mut ask_kernel)
     }
 
-    /// The same with another way to ask the kernel.
+    /// Like [`Client::poll`], with another function to ask the kernel.
     pub(crate) fn poll_by(
         &self,
         fds: &mut [Polled<'_>],
@@ -88,7 +88,7 @@ impl Client {
             };
             let descriptor = bed.descriptor();
             if let Some(set) = descriptor.filter(|_| link.check().is_err()) {
-                // The bed would be ready for ever.
+                // The canary would keep the bed ready for ever.
                 link.bury_canary(set);
             }
             let sleep = remaining.into_iter().chain(bed.look_again()).min();
@@ -125,13 +125,13 @@ impl Client {
 /// One call of `poll`.
 struct Poll<'a, 'b> {
     process: &'a Process,
-    /// Of each descriptor, the split socket that it is.
+    /// The split socket behind each descriptor, if it is one.
     ids: Vec<Option<SocketId>>,
     ask: &'a mut Ask<'b>,
 }
 
 impl Poll<'_, '_> {
-    /// Whether the bell may make any of them ready.
+    /// Reports whether the bell may make any descriptor ready.
     fn has_split(&self, fds: &[Polled<'_>]) -> bool {
         self.ids.iter().any(Option::is_some) || fds.iter().any(|polled| self.is_set(polled))
     }
@@ -149,7 +149,7 @@ impl Poll<'_, '_> {
         self.look_by(fds, true)
     }
 
-    /// Looks at split sockets and sets; tells how many are ready.
+    /// Looks at split sockets and sets; returns the number of ready ones.
     fn look_by(&mut self, fds: &mut [Polled<'_>], hint: bool) -> usize {
         let mut ready = 0;
         for (polled, id) in fds.iter_mut().zip(&self.ids) {
@@ -177,7 +177,8 @@ impl Poll<'_, '_> {
         ready
     }
 
-    /// Asks the kernel for its own, and sleeps in `bed` as well; tells how many more are ready.
+    /// Asks the kernel about its descriptors, and sleeps in `bed` as well; returns how many more
+    /// are ready.
     fn ask_kernel(
         &mut self,
         fds: &mut [Polled<'_>],

@@ -1,4 +1,4 @@
-//! What one process of an application has: the segment, its channel, its store of handles.
+//! The state of one process of an application: the segment, its channel, its store of handles.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
@@ -26,17 +26,17 @@ use crate::sys;
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// Forks that led here: in a child of this process it is another.
+    /// Generation of the process; it differs in children.
     generation: u32,
-    /// Children that were made before it was attached.
+    /// Value of [`fork::children`] at the attachment.
     children: u32,
-    /// What the segment needs. It is dropped before that.
+    /// Number of the segment's file, kept open. Dropped before the segment.
     _file: KeptNumbers,
     segment: Segment,
     pub(crate) modes: Modes,
     pub(crate) link: Arc<Link>,
     pub(crate) handles: Handles,
-    /// The user that makes handles.
+    /// The user that creates handles.
     pub(crate) broker_user: libc::uid_t,
     pub(crate) sets: Arc<Sets>,
     pub(crate) sent_files: SentFiles,
@@ -45,7 +45,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Attaches this process: to the application that `options` name, or as one of its own.
+    /// Attaches this process to the application of `options`, or as a new application.
     pub(crate) fn attach(options: &Options) -> std::result::Result<Process, AttachError> {
         let modes = options.modes.bits();
         Process::attach_by(options, |path| {
@@ -60,7 +60,7 @@ impl Process {
         })
     }
 
-    /// Attaches this process to an application that there is.
+    /// Attaches this process to an existing application.
     pub(crate) fn join(
         options: &Options,
         application: ApplicationKey,
@@ -78,17 +78,17 @@ impl Process {
                 errno: Errno::NOMEM,
             });
         }
-        // The working directory may be another when the path is needed again.
+        // Absolute, since the working directory may have changed when the path is needed again.
         let path = std::path::absolute(&options.path).unwrap_or_else(|_| options.path.clone());
         retry(always, || Process::new(attempt(&path)?, &path))
     }
 
-    /// Attaches this process, a child of `parent`, over the connection that it inherited, or if
-    /// that leads to no broker any more by a new one.
+    /// Attaches this process, a child of `parent`, over the connection that it inherited, or over a
+    /// new one if that broker is gone.
     pub(crate) fn adopted_by(parent: &Process) -> std::result::Result<Process, AttachError> {
         let membership = parent.handles.membership();
         let attached = retry(always, || {
-            // One that is mapped in parts may be in use by another thread of the parent.
+            // A segment mapped in parts may be in use by another thread of the parent.
             let segment = Some(&parent.segment).filter(|segment| segment.file().is_none());
             let attachment = match adopt(parent.handles.broker().as_fd(), segment) {
                 Err(AttachError::Gone) => join(&membership.path, membership.app, membership.key),
@@ -147,24 +147,24 @@ impl Process {
         })
     }
 
-    /// False in a child of the process that this is of.
+    /// Reports whether the current process is this one, and not a child.
     pub(crate) fn is_this(&self) -> bool {
         self.generation == fork::generation()
     }
 
-    /// True if this process has made a child since it was attached, which shares its sockets.
+    /// Reports whether this process has forked since it was attached: the child shares its sockets.
     pub(crate) fn has_forked(&self) -> bool {
         self.children != fork::children()
     }
 
-    /// A handle for a new socket. Whether that is going to block tells how the next ones are made.
+    /// Takes a handle for a new socket. `nonblocking` also applies to a batch requested for it.
     pub(crate) fn take_handle(&self, nonblocking: bool) -> Result<Handle> {
         let taken = self.handles.take(nonblocking, || self.link.look_at_host());
         self.note_end(taken)
     }
 
-    /// Asks for an address. A socket that was closed may still have it because the broker has a
-    /// copy of the descriptor: then it is asked for again when that is closed.
+    /// Requests an address. A closed socket may still hold it while the broker has a copy of the
+    /// descriptor: then the request is repeated once that is closed.
     pub(crate) fn ask_for_address<'a>(
         &self,
         command: impl Fn(u32) -> Command<'a>,
@@ -184,7 +184,7 @@ impl Process {
         passed
     }
 
-    /// A file that was passed for nothing: opened by a handle that is closed at once, it is over.
+    /// Releases a file that was passed in vain: opens it with a handle that is closed at once.
     fn let_go_of(&self, file: u32) {
         if let Ok(handle) = self.take_handle(false) {
             let id = handle.id;
@@ -197,7 +197,7 @@ impl Process {
         }
     }
 
-    /// Where the host stack has ended the channel, no command would be answered.
+    /// If the host stack has ended the channel, no command would be answered.
     fn note_end<T>(&self, answer: Result<T>) -> Result<T> {
         if let Err(Errno::SHUTDOWN) = answer {
             self.link.die();
@@ -205,12 +205,12 @@ impl Process {
         answer
     }
 
-    /// The record of a socket.
+    /// Returns the record of a socket.
     pub(crate) fn record(&self, id: SocketId) -> Result<AppRecord<'_>> {
         AppRecord::of(&self.segment, id).map_err(errno)
     }
 
-    /// Puts into a set what is not in it.
+    /// Adds a member to a set that does not contain it.
     pub(crate) fn add_member(
         &self,
         set: &Set,
@@ -235,13 +235,13 @@ impl Process {
         member.queue();
     }
 
-    /// Makes all that calls on sockets need later: the process is about to give up rights.
+    /// Creates everything that later calls on sockets need: the process is about to give up rights.
     pub(crate) fn prepare_for_confinement(&self) -> Result<()> {
         self.link.make_alarms()?;
         self.with_pump(Pump::await_memory)
     }
 
-    /// Starts the thread that wakes those who sleep on a futex, unless it runs.
+    /// Starts the thread that wakes sleepers on futexes, unless it runs.
     pub(crate) fn start_pump(&self) -> Result<()> {
         self.with_pump(|_| ())
     }
@@ -257,14 +257,14 @@ impl Process {
     }
 }
 
-/// Nothing but time ends the tries of a process that is not attached.
+/// Lets an unattached process retry until the time is over.
 fn always() -> Result<()> {
     Ok(())
 }
 
-/// What a call reports of a socket with which nothing can be done: the host stack has ended it
-/// (ECONNRESET), its record makes no sense (EIO), a NIC stack moves its bytes (EBUSY), or its
-/// memory does not fit into the address space (ENOMEM).
+/// Returns the error of calls on an unusable socket: the host stack has ended it (ECONNRESET), its
+/// record is invalid (EIO), a NIC stack moves its bytes (EBUSY), its memory does not fit into the
+/// address space (ENOMEM), or it has no FIFO (ENOBUFS).
 pub(crate) fn errno(unusable: Unusable) -> Errno {
     match unusable {
         Unusable::Stale => Errno::CONNRESET,
@@ -278,7 +278,7 @@ pub(crate) fn errno(unusable: Unusable) -> Errno {
     }
 }
 
-/// The number of a descriptor.
+/// Returns the number of a descriptor.
 pub(crate) fn number(fd: BorrowedFd<'_>) -> RawFd {
     std::os::fd::AsRawFd::as_raw_fd(&fd)
 }

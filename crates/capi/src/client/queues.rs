@@ -1,4 +1,4 @@
-//! What is queued: `FIONREAD`, `SIOCOUTQ` and `SIOCOUTQNSD` of tcp(7).
+//! Lengths of queues: `FIONREAD`, `SIOCOUTQ` and `SIOCOUTQNSD` of tcp(7).
 
 use std::os::fd::BorrowedFd;
 
@@ -9,7 +9,7 @@ use super::application::Client;
 use super::link::Answer;
 
 impl Client {
-    /// Bytes that can be read now, as `FIONREAD`. EINVAL for a listener.
+    /// Returns the number of bytes that can be read now, as `FIONREAD`. EINVAL for a listener.
     pub fn unread_bytes(&self, fd: BorrowedFd<'_>) -> Result<u64> {
         let look = self.socket_of(fd)?.look_at_stream()?;
         if look.flags.has(Flags::LISTENER) {
@@ -18,8 +18,8 @@ impl Client {
         Ok(look.waiting)
     }
 
-    /// Bytes of the stream that the peer has not acknowledged, those of files included, as
-    /// `SIOCOUTQ`. EINVAL for a listener.
+    /// Returns the number of bytes of the stream, files included, that the peer has not
+    /// acknowledged, as `SIOCOUTQ`. EINVAL for a listener.
     pub fn unacknowledged_bytes(&self, fd: BorrowedFd<'_>) -> Result<u64> {
         let socket = self.socket_of(fd)?;
         if socket.look_at_stream()?.flags.has(Flags::LISTENER) {
@@ -30,7 +30,8 @@ impl Client {
         Ok(sent.saturating_sub(record.acked_bytes()))
     }
 
-    /// Those of them that have not left, as `SIOCOUTQNSD`. EINVAL for a listener.
+    /// Returns the number of bytes of the stream not sent yet, as `SIOCOUTQNSD`. EINVAL for a
+    /// listener.
     pub fn unsent_bytes(&self, fd: BorrowedFd<'_>) -> Result<u64> {
         let left = self.unacknowledged_bytes(fd)?;
         let socket = self.socket_of(fd)?;

@@ -1,4 +1,4 @@
-//! Readiness of split sockets as poll(2) and epoll(7) say it.
+//! Readiness of split sockets in the bits of poll(2) and epoll(7).
 
 use rustix::event::epoll::EventFlags;
 use socket_channel::{AppRecord, Readiness};
@@ -7,25 +7,25 @@ use super::process::{Process, errno};
 use super::sets::{Interest, Member, Set, Source};
 use super::socket::note;
 
-/// Reported whether asked for or not.
+/// Bits reported even if not requested.
 pub(crate) const ALWAYS: u32 = EventFlags::ERR.union(EventFlags::HUP).bits();
 
 const EDGE: u32 = EventFlags::ET.bits();
 const ONE_SHOT: u32 = EventFlags::ONESHOT.bits();
 
-/// All that a socket says of which nothing can be known any more.
+/// Bits of a socket whose state is lost.
 const GONE: EventFlags = EventFlags::IN
     .union(EventFlags::OUT)
     .union(EventFlags::RDHUP)
     .union(EventFlags::ERR)
     .union(EventFlags::HUP);
 
-/// The bits of a socket; those of poll(2) are the same.
+/// Returns the readiness of a socket; the bits of poll(2) are the same.
 pub(crate) fn bits(process: &Process, record: AppRecord<'_>) -> u32 {
     let notes = record
         .app_flags()
         .load(std::sync::atomic::Ordering::Acquire);
-    // A server that goes on with its other sockets would ask it for ever.
+    // A server that goes on with its other sockets would look at this one for ever.
     if notes & note::LEFT != 0 {
         return 0;
     }
@@ -58,7 +58,7 @@ pub(crate) fn bits(process: &Process, record: AppRecord<'_>) -> u32 {
         .bits()
 }
 
-/// The bits of a socket among `wanted`; if there are none, its record hints the next change.
+/// Returns the readiness among `wanted`; if there is none, requests a hint for the next change.
 pub(crate) fn bits_or_hint(process: &Process, record: AppRecord<'_>, wanted: u32) -> u32 {
     loop {
         let edge = record.edge();
@@ -69,22 +69,22 @@ pub(crate) fn bits_or_hint(process: &Process, record: AppRecord<'_>, wanted: u32
     }
 }
 
-/// What a member reports.
+/// Events reported by a member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Report {
     pub(crate) events: u32,
     pub(crate) data: u64,
-    /// Its record hints the next change, and that is what is reported next.
+    /// The record hints the next change, which leads to the next report.
     pub(crate) is_hinted: bool,
 }
 
-/// What a member reports now, if anything: then it counts as reported. If not, its record hints the
-/// next change.
+/// Returns the member's present events, which then count as reported. If there are none, requests a
+/// hint for the next change.
 pub(crate) fn report(process: &Process, member: &Member) -> Option<Report> {
     report_by(process, member, &mut member.interest())
 }
 
-/// The same of an interest; what is reported counts as reported there.
+/// Like [`report`], for a given interest, in which the events count as reported.
 fn report_by(process: &Process, member: &Member, interest: &mut Interest) -> Option<Report> {
     if member.is_removed() || interest.is_spent {
         return None;
@@ -104,7 +104,7 @@ fn report_by(process: &Process, member: &Member, interest: &mut Interest) -> Opt
             let record = process.record(*id).ok()?;
             loop {
                 let edge = record.edge();
-                // All of them only grow, and so does their sum. That the host stack is gone changes
+                // Each counter only grows, and so does the sum. The end of the host stack changes
                 // no record.
                 let is_gone = process.link.check().is_err();
                 let changes = edge
@@ -135,7 +135,7 @@ fn report_by(process: &Process, member: &Member, interest: &mut Interest) -> Opt
     })
 }
 
-/// Whether a set would report a split member. It reports nothing by this.
+/// Reports whether a set would report a split member; the member's events do not count as reported.
 pub(crate) fn is_ready(process: &Process, set: &Set) -> bool {
     let mut is_ready = false;
     let _scan = set.scan();
@@ -143,7 +143,7 @@ pub(crate) fn is_ready(process: &Process, set: &Set) -> bool {
         let Some(member) = set.candidates.pop() else {
             break;
         };
-        // Not its own: another thread may change that meanwhile.
+        // A copy of the interest: another thread may change the member's own meanwhile.
         let mut interest = *member.interest();
         if report_by(process, &member, &mut interest).is_some() {
             member.queue();

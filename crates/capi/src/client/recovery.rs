@@ -1,5 +1,5 @@
-//! Descriptors that come from another process of the application, or from another image of this
-//! one: by `exec`, or in an `SCM_RIGHTS` message.
+//! Recovery of descriptors from another process of the application, in an `SCM_RIGHTS` message, or
+//! from the previous image of this one, through `exec`.
 
 use std::os::fd::BorrowedFd;
 
@@ -12,14 +12,14 @@ use super::opening;
 use super::process::{Process, number};
 use crate::sys;
 
-/// How often the host stack is asked for a handle that has no socket yet: the process that gives it
-/// one has sent its command before it passed the descriptor on, and each question takes a turn.
+/// Most lookups of a handle that has no socket yet: the process that assigns one sends its command
+/// before it passes the descriptor on, and each lookup takes a turn of the host stack.
 const LOOK_UPS_MAX: u32 = 100;
 
 impl Client {
-    /// Makes a descriptor that another process has passed, or that `exec` has left open, what it
-    /// was there: true for a split socket, or a file of the NIC stack, of this application. What
-    /// had its number before is forgotten.
+    /// Registers a descriptor that another process has passed, or that `exec` has left open. True
+    /// for a split socket, or a file of the NIC stack, of this application. Forgets the number's
+    /// former socket.
     ///
     /// # Errors
     /// ECONNRESET if the host stack is gone, EBADF if it has ended the socket, EMFILE.
@@ -34,7 +34,7 @@ impl Client {
         let Some(handle) = handle.and_then(|name| handle_name::decode(key, name)) else {
             return Ok(false);
         };
-        // Names can be copied; the broker alone makes handles.
+        // Names can be copied; only the broker creates handles.
         if sys::peer_user(fd)? != process.broker_user {
             return Ok(false);
         }

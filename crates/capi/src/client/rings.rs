@@ -17,14 +17,14 @@ pub(crate) struct Rings {
 #[derive(Debug)]
 pub(crate) struct Waiter<'a> {
     rings: &'a Rings,
-    /// The count up to which it has looked for changes.
+    /// The count when it last looked for changes.
     seen: Cell<u32>,
 }
 
 impl Rings {
     pub(crate) fn ring(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
-        // A waiter that is not counted yet reads the new count.
+        // A waiter not counted yet reads the new count.
         if self.waiters.load(Ordering::SeqCst) > 0 {
             let _ = futex::wake(&self.count, futex::Flags::PRIVATE, i32::MAX as u32);
         }
@@ -38,10 +38,10 @@ impl Rings {
 }
 
 impl Waiter<'_> {
-    /// Sleeps until a ring that it has not seen, the end of the timeout, or a signal.
+    /// Sleeps until a ring since the last look, the end of the timeout, or a signal.
     pub(crate) fn sleep(&self, timeout: Option<&Timespec>) {
         let (count, seen) = (&self.rings.count, self.seen.get());
-        // The caller looks again, whatever has ended the sleep.
+        // The caller looks again after any result.
         let _ = futex::wait(count, futex::Flags::PRIVATE, seen, timeout);
         self.update();
     }

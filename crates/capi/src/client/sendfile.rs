@@ -1,11 +1,11 @@
 //! sendfile(2) of files that the program has opened itself.
 //!
-//! The first time, a file is passed to the NIC stacks: through the broker, since the host stack
-//! never gets a descriptor of an application. From then on it is a file of the NIC stack like any
-//! other, which this process keeps for the next call, by what fstat(2) says of it; unless that does
-//! not tell its versions apart. Where a file cannot be passed, its bytes are read here and sent:
-//! one that is open for writing as well, a pipe or a device, a file system that may make its
-//! readers wait, a stack whose NIC stacks all run on other machines, a peer on the same stack.
+//! On first use, a file is passed to the NIC stacks: through the broker, since the host stack never
+//! gets a descriptor of an application. It then is a file of the NIC stack, which this process
+//! keeps for later calls under its fstat(2) data, unless that does not distinguish the file's
+//! versions. If a file cannot be passed, its bytes are read here and sent: one that is also open
+//! for writing, a pipe or a device, a file system that may block its readers, a stack whose NIC
+//! stacks all run on other machines, a peer on the same stack.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,15 +25,14 @@ use super::sent_files::{Known, Version, Way};
 use super::timing::Instant;
 use super::transfer::{SendFlags, is_over, may_send_after};
 
-/// How long a file may take to be opened before it is read here.
+/// Longest wait for a file's opening, after which it is read here.
 const OPENING: Duration = Duration::from_secs(5);
 
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
 
-/// Whether there are bytes of a file to be sent, before it is asked whether the connection takes
-/// any. EBADF if it is not open for reading, EINVAL if it is a directory, ESPIPE if it has no
-/// positions.
+/// Reports whether a file has bytes to send, before checks of the connection. EBADF if it is not
+/// open for reading, EINVAL if it is a directory, ESPIPE if it has no positions.
 fn has_range(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<bool> {
     let flags = fcntl_getfl(file)?;
     if flags.contains(OFlags::PATH) || flags & OFlags::ACCMODE == OFlags::WRONLY {
@@ -49,12 +48,12 @@ fn has_range(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<bool> {
 }
 
 impl Client {
-    /// sendfile(2): queues a range of an open file behind what was sent, and returns how many bytes
-    /// of it; 0 at its end. The bytes are those that the file has when they leave. If it is written
-    /// to before, the connection is reset: ESTALE.
+    /// sendfile(2): queues a range of an open file behind the data already sent. Returns the number
+    /// of bytes queued; 0 at the file's end. The bytes sent are those that the file has when they
+    /// leave. If the file is written to before, the connection is reset: ESTALE.
     ///
-    /// EBADF if the file is not open for reading; EAGAIN if none may be queued and the connection
-    /// does not block; the errors of [`Client::send`].
+    /// EBADF if the file is not open for reading; EAGAIN if no byte may be queued and the
+    /// connection does not block; the errors of [`Client::send`].
     pub fn send_open_file(
         &self,
         fd: BorrowedFd<'_>,
@@ -99,8 +98,8 @@ impl Client {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Ok(Way::ReadHere);
         }
-        // A program that may write to it does so, as servers do that keep in a file what comes from
-        // another: it grows while the first of it is sent, and would be another version then.
+        // A program with write access uses it, such as a server that stores a response while it
+        // arrives: the file grows while its beginning is sent, and would then be another version.
         if fcntl_getfl(file)? & OFlags::ACCMODE == OFlags::RDWR {
             return Ok(Way::ReadHere);
         }
@@ -118,12 +117,12 @@ impl Client {
             }
             Err(Errno::BADF) => return Err(Errno::BADF),
             Err(Errno::MFILE) => {
-                // Next time there is room, when those have ended.
+                // The closed files make room for the next call.
                 self.close_all(process.sent_files.shed());
                 return Ok(Way::ReadHere);
             }
             Err(_) => {
-                // It goes as the program reads it.
+                // The file has no version here: its bytes are sent as the program reads them.
                 has_distinct_version = true;
                 Way::ReadHere
             }
@@ -176,7 +175,7 @@ impl Client {
             handle: id,
             file: number,
         })?;
-        // Programs expect low numbers for descriptors of their own.
+        // Programs expect low numbers for their own descriptors.
         let fd = own::move_up(handle.fd);
         let passed = self.adopt(fd, id, named(answer)?)?;
         own::keep(passed.as_fd());
@@ -184,7 +183,7 @@ impl Client {
             Ok(meta) => Ok((passed, meta)),
             Err(errno) => {
                 self.close_own(passed);
-                // It is not the program's descriptor that is wrong.
+                // The program's descriptor is valid, so not EBADF.
                 Err(if errno == Errno::BADF {
                     Errno::IO
                 } else {
@@ -205,7 +204,7 @@ impl Client {
                 Ok(is_done.then_some(()))
             });
             match waited {
-                // Reading a disk is not interrupted by signals.
+                // As in Linux, signals do not interrupt the reading of a disk.
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
                 Ok(()) => return self.file_meta(file),

@@ -1,11 +1,10 @@
-//! Sends that report when the peer has acknowledged what they sent, and their completions.
+//! Sends that report the peer's acknowledgment, and their completions.
 //!
-//! A send has a cookie. Its completion is due when `ACKED` has passed the last of its bytes, or the
-//! connection has ended without that. It belongs to the process that has sent, and comes to
-//! whichever of its threads asks. While one waits to be taken, the socket reports `EPOLLERR`.
+//! A send has a cookie. Its completion is due when `ACKED` has passed its last byte, or the
+//! connection has ended before. It belongs to the process that has sent, any of whose threads may
+//! take it. While a completion is due, the socket reports `EPOLLERR`.
 //!
-//! While a send is under way it has no position yet, and counts all the same: there may not be more
-//! than [`SENDS_MAX`].
+//! A send in progress has no position yet, but counts towards [`SENDS_MAX`].
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,25 +15,25 @@ use socket_channel::{AppRecord, Flags, SocketId};
 
 use super::attach::errno_of;
 
-/// Sends of a socket whose completions have not been taken, at most.
+/// Most sends of a socket whose completions have not been taken.
 pub const SENDS_MAX: usize = 1024;
 
 /// The completion of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// What the send was given.
+    /// Cookie of the send.
     pub cookie: u64,
-    /// `Ok` if the peer has acknowledged all that was sent; else why it has not.
+    /// `Ok` if the peer has acknowledged all bytes of the send; else the reason why not.
     pub outcome: Result<()>,
 }
 
-/// A send that has not completed, as far as is known.
+/// A send that is not known to have completed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Send {
     pub(crate) cookie: u64,
-    /// Position of the stream up to which the peer has to acknowledge.
+    /// Position of the stream that the peer must acknowledge.
     pub(crate) position: u64,
-    /// How often the socket had been disconnected when it began.
+    /// Number of the socket's disconnects when the send began.
     pub(crate) disconnects: u64,
 }
 
@@ -44,31 +43,31 @@ struct Queue {
     id: SocketId,
     /// In the order of the stream.
     sends: VecDeque<Send>,
-    /// Sends that are under way.
+    /// Sends in progress.
     begun: usize,
 }
 
 /// The sends of a process. See the [module documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Sends {
-    /// By the index of the record. A queue of an earlier socket of that place is of no use.
+    /// By the index of the record. A queue of an earlier socket with the same index is stale.
     queues: Mutex<HashMap<u32, Queue>>,
-    /// How many there are: most processes have none.
+    /// Number of queues; 0 in most processes.
     count: AtomicUsize,
-    /// Grows when a completion was due before its send was noted: no edge tells of that.
+    /// Number of changes that no edge reports, such as a completion due before its send was noted.
     changes: AtomicU64,
 }
 
-/// How far the sends of a socket have come.
+/// Progress of a socket's acknowledgments.
 struct Reach<'a> {
     record: AppRecord<'a>,
-    /// Why nothing more is acknowledged.
+    /// The reason why there will be no further acknowledgment.
     end: Option<Errno>,
 }
 
 impl<'a> Reach<'a> {
     fn of(record: AppRecord<'a>, is_attached: bool) -> Reach<'a> {
-        // The state first: what was acknowledged before the end is seen then.
+        // The state is read first, so that all acknowledgments before the end are seen.
         let end = match record.flags() {
             Ok(flags) if is_attached && !flags.is_over() => None,
             Ok(flags) if flags.has(Flags::FAILED) && record.last_error() != 0 => {
@@ -80,9 +79,9 @@ impl<'a> Reach<'a> {
     }
 
     fn outcome(&self, send: &Send) -> Option<Result<()>> {
-        // What was looked at counts if the record is that of the socket afterwards.
+        // The position is valid only if the record still belongs to the socket afterwards.
         let is_acked = self.record.await_acked(send.position) && self.record.flags().is_ok();
-        // The same is true of a connection that has come after.
+        // The acknowledgment may also be that of a later connection.
         if self.record.disconnects() != send.disconnects {
             return Some(Err(Errno::CONNRESET));
         }
@@ -98,7 +97,7 @@ impl Sends {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a send begins; ENOBUFS if there are as many as there may be.
+    /// Notes that a send begins; ENOBUFS if the socket has [`SENDS_MAX`] sends.
     pub(crate) fn begin(&self, id: SocketId) -> Result<()> {
         let mut queues = self.lock();
         let queue = queues.entry(id.index).or_insert_with(|| Queue::new(id));
@@ -113,7 +112,7 @@ impl Sends {
         if is_full { Err(Errno::NOBUFS) } else { Ok(()) }
     }
 
-    /// A send that has begun is over; `None` if it has sent nothing.
+    /// Notes that a send has ended; `None` if it has sent nothing.
     pub(crate) fn end(&self, id: SocketId, send: Option<Send>) {
         let mut queues = self.lock();
         let Some(queue) = queues.get_mut(&id.index).filter(|queue| queue.id == id) else {
@@ -129,8 +128,8 @@ impl Sends {
         }
     }
 
-    /// Takes completions that are due, as many as there is room for. `None` if there are none, but
-    /// sends that have not completed. `is_attached` is false when the host stack is gone.
+    /// Takes due completions, at most `completions.len()`. `None` if there are none, but
+    /// outstanding sends. `is_attached` is false when the host stack is gone.
     pub(crate) fn take(
         &self,
         record: AppRecord<'_>,
@@ -160,14 +159,15 @@ impl Sends {
             && count == completions.len()
             && let Some(next) = queue.sends.front()
         {
-            // Who waits for an edge hears of the next.
+            // Registers for the edge of the next completion.
             reach.outcome(next);
         }
         let is_idle = queue.sends.is_empty() && queue.begun == 0;
         (count > 0 || is_idle).then_some(count)
     }
 
-    /// Whether a completion of a socket is due. If not, its edge grows when the next one is.
+    /// Reports whether a completion of a socket is due. If not, the edge grows when the next one
+    /// is.
     pub(crate) fn has_completed(&self, record: AppRecord<'_>) -> bool {
         if self.count.load(Ordering::Acquire) == 0 {
             return false;
@@ -179,19 +179,18 @@ impl Sends {
         first.is_some_and(|first| Reach::of(record, true).outcome(first).is_some())
     }
 
-    /// A completion was due before its send was noted, or a send has sent nothing: those who wait
-    /// look again.
+    /// Makes waiters look again after a change that no edge reports: a completion was due before
+    /// its send was noted, or a send has sent nothing.
     pub(crate) fn note_change(&self) {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Changes that no edge tells of.
+    /// Returns the number of changes that no edge reports.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// A descriptor of a socket is closed; if it was the last one of this process, its completions
-    /// go with it.
+    /// Drops the completions of a socket when this process closes its last descriptor.
     pub(crate) fn forget(&self, id: SocketId, has_other: impl FnOnce() -> bool) {
         if self.count.load(Ordering::Acquire) == 0 {
             return;

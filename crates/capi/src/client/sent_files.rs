@@ -1,4 +1,4 @@
-//! Files that a process has sent lately, by what fstat(2) says of them.
+//! Files that a process has sent lately, by their fstat(2) data.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -11,28 +11,28 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::timing::Instant;
 
-/// Files that a process keeps: an eighth of the descriptors that it may have, within these bounds.
+/// Bounds of the number of files that a process keeps: an eighth of its limit of descriptors.
 const FILES_MIN: usize = 64;
 const FILES_MAX: usize = 512;
 
-/// How long it keeps one that it does not send.
+/// Time after which a file that is not sent is closed.
 const KEPT: Duration = Duration::from_secs(30);
 
-/// How often files that are not sent are looked for.
+/// Interval of the search for files that are not sent.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a file that could not be passed is read here before that is tried again.
+/// Time for which a file that could not be passed is read here, before passing is tried again.
 const READ_HERE: Duration = Duration::from_secs(10);
 
-/// Within this time after a change, a further change may leave the timestamps as they are, in
-/// nanoseconds: the kernel stamps files by a clock that advances with the scheduler's tick, every
-/// 10 ms at the least frequent. It is the rule of NIC stacks (a test of the tree compares both).
+/// Time after a change, in nanoseconds, within which a further change may leave the timestamps as
+/// they are: the kernel stamps files by a clock that advances with the scheduler's tick, at least
+/// every 10 ms. The rule of NIC stacks is the same (a test of the tree compares both).
 const SETTLED_AFTER_NS: i64 = 20_000_000;
 
-/// The same on file systems that keep whole seconds, or every second one.
+/// The same on file systems with a resolution of one or two seconds.
 const SETTLED_AFTER_NS_COARSE: i64 = 2_000_000_000;
 
-/// What tells versions of files apart.
+/// Metadata that distinguishes versions of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Version {
     device: u64,
@@ -53,7 +53,7 @@ impl Version {
         }
     }
 
-    /// Whether a change from now on would show in it.
+    /// Reports whether any change from now on would alter the version.
     pub(super) fn is_settled(&self) -> bool {
         let now = clock_gettime(ClockId::RealtimeCoarse);
         let ns = |seconds: i64, ns: u64| {
@@ -71,7 +71,7 @@ impl Version {
     }
 }
 
-/// How a file is sent.
+/// The way in which a file is sent.
 #[derive(Clone, Debug)]
 pub(super) enum Way {
     /// As a file of the NIC stack.
@@ -88,7 +88,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// True if it is to be forgotten, unless a call is sending it.
+    /// Reports whether the file is to be forgotten, unless a call is sending it.
     fn is_over(&self, now: Instant) -> bool {
         let lasts = match self.way {
             Way::Passed(_) => KEPT,
@@ -126,12 +126,12 @@ impl SentFiles {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How to send a file; and those that are to be closed.
+    /// Returns the way to send a file, and the files to close.
     pub(super) fn find(&self, version: Version, now: Instant) -> (Option<Way>, Vec<Known>) {
         let mut kept = self.lock();
         let mut over = Vec::new();
         let way = kept.files.get_mut(&version).map(|known| {
-            // How long it is read here is counted from the first time.
+            // The time of reading here starts at the first use.
             if matches!(known.way, Way::Passed(_)) {
                 known.used = now;
             }
@@ -148,12 +148,12 @@ impl SentFiles {
         (way.map(|(way, _)| way), over)
     }
 
-    /// Notes how to send a file; returns those that make room for it.
+    /// Notes the way to send a file; returns the files that make room for it.
     pub(super) fn insert(&self, known: Known) -> Vec<Known> {
         self.insert_within(files_max(), known)
     }
 
-    /// Forgets the longer idle half: there are as many files as the application may have.
+    /// Forgets the half that has been idle longest: the application has reached its limit of files.
     pub(super) fn shed(&self) -> Vec<Known> {
         let mut kept = self.lock();
         let idle = kept.files.values().filter(|it| !it.is_in_use());
@@ -165,7 +165,7 @@ impl SentFiles {
         kept.remove(|it| it.used <= median && !it.is_in_use())
     }
 
-    /// One that a call is sending is closed by that call.
+    /// Inserts a file. A file that a call is sending is closed by that call.
     fn insert_within(&self, files_max: usize, known: Known) -> Vec<Known> {
         let mut kept = self.lock();
         let mut gone = Vec::new();
@@ -179,7 +179,7 @@ impl SentFiles {
     }
 }
 
-/// How many files this process keeps, now.
+/// Returns the present maximum of files that this process keeps.
 fn files_max() -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let part = usize::try_from(descriptors / 8).unwrap_or(FILES_MAX);
@@ -232,7 +232,7 @@ mod tests {
         let (other, _) = files.find(version(1), at(102));
         assert!(other.is_none());
 
-        // After a while all go that no call is sending.
+        // After a while all files expire, except those that a call is sending.
         let (found, over) = files.find(version(1000), at(101) + KEPT);
         assert!(found.is_some());
         assert_eq!(over.len(), FILES_MIN - 1 - 1, "all but those two");

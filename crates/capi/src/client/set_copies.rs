@@ -1,8 +1,8 @@
-//! What of epoll sets is copied at a fork, for the child to have.
+//! Copies of epoll sets, taken at a fork for the child.
 //!
-//! A handler before the fork writes it down, and the registry stays locked until the fork is over:
-//! the child finds it whole. The lock of a set that cannot be had soon is given up, and that set is
-//! not copied: a thread that forks in a signal handler may have interrupted itself.
+//! A handler before the fork records the sets, and the registry stays locked until the fork is
+//! over: the child finds it complete. A set is not copied if its lock stays taken: a thread that
+//! forks in a signal handler may have interrupted itself.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::timing::Instant;
 use socket_channel::SocketId;
 
-/// How long a fork waits for a lock.
+/// Longest wait of a fork for a lock.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The sets of a process, which can be copied.
@@ -25,14 +25,14 @@ pub(super) trait CopiedAtFork: fmt::Debug + Send + Sync {
 /// A set, as it was at a fork.
 #[derive(Clone, Debug)]
 pub(super) struct Copied {
-    /// Whose it was.
+    /// Identity of the sets (`Sets::identity`) that this one belonged to.
     pub(super) of: usize,
     pub(super) numbers: Vec<RawFd>,
     pub(super) split: Vec<SplitMember>,
     pub(super) kernels: Vec<KernelMember>,
 }
 
-/// A member that the library knows; `None` is a set.
+/// A member recorded by the library; `None` is a set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SplitMember {
     pub(super) fd: RawFd,
@@ -53,11 +53,11 @@ pub(super) struct KernelMember {
 
 #[derive(Debug)]
 struct Registry {
-    /// Sets of this process, and of those before it, with the forks that led to each.
+    /// Sets of this process and of its ancestors, with the generation of each.
     live: Vec<(u32, Weak<dyn CopiedAtFork>)>,
-    /// What this process has from its parent, until it attaches.
+    /// Copies of the parent's sets, until this process attaches.
     inherited: Vec<Copied>,
-    /// What a child that is being made is to have.
+    /// Copies for a child that is being created.
     passed: Vec<Copied>,
 }
 
@@ -68,7 +68,7 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
 });
 
 thread_local! {
-    /// The registry while this thread forks.
+    /// The registry, while this thread forks.
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
     static IS_USING: Cell<bool> = const { Cell::new(false) };
 }
@@ -80,7 +80,7 @@ struct Held {
     _using: Using,
 }
 
-/// This thread uses the registry.
+/// Marks that this thread uses the registry.
 struct Using;
 
 impl Drop for Using {
@@ -89,8 +89,8 @@ impl Drop for Using {
     }
 }
 
-/// The registry. `None` in a signal handler that has interrupted this thread there. Other threads
-/// have it no longer than a fork takes.
+/// Returns the registry. `None` in a signal handler that has interrupted a user of the registry in
+/// the same thread. Other threads hold it no longer than a fork takes.
 fn registry() -> Option<Held> {
     if IS_USING.try_with(|is_using| is_using.replace(true)) != Ok(false) {
         return None;
@@ -100,7 +100,7 @@ fn registry() -> Option<Held> {
     Some(Held { registry, _using })
 }
 
-/// A lock, unless it cannot be had soon.
+/// Returns a lock, unless it stays taken for [`PATIENCE`].
 pub(super) fn patiently<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     let mut until = None;
     loop {
@@ -117,7 +117,7 @@ pub(super) fn patiently<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// These are the sets of this process.
+/// Registers the sets of this process.
 pub(super) fn register(generation: u32, sets: Weak<dyn CopiedAtFork>) {
     if let Some(mut held) = registry() {
         let live = &mut held.registry.live;
@@ -126,7 +126,7 @@ pub(super) fn register(generation: u32, sets: Weak<dyn CopiedAtFork>) {
     }
 }
 
-/// A process is about to fork, after so many forks that led to it.
+/// Records the sets of a process, given by its generation, that is about to fork.
 pub(super) fn before_fork(generation: u32) {
     let Some(mut held) = registry() else {
         return;
@@ -137,7 +137,7 @@ pub(super) fn before_fork(generation: u32) {
         .iter()
         .filter(|(of, _)| *of == generation);
     let live: Vec<Arc<dyn CopiedAtFork>> = live.filter_map(|(_, sets)| sets.upgrade()).collect();
-    // A child may ask for what this process has inherited and not asked for.
+    // The child may also take copies that this process has inherited and not taken yet.
     let mut passed = held.registry.inherited.clone();
     for sets in &live {
         passed.extend(sets.copied());
@@ -146,7 +146,7 @@ pub(super) fn before_fork(generation: u32) {
     let _ = HELD.try_with(|it| it.replace(Some(held)));
 }
 
-/// It has forked, and this is the child, or it is not.
+/// Ends a fork, in the child or in the parent.
 pub(super) fn after_fork(is_child: bool) {
     if let Some(mut held) = HELD.try_with(RefCell::take).ok().flatten() {
         let passed = std::mem::take(&mut held.registry.passed);
@@ -156,7 +156,7 @@ pub(super) fn after_fork(is_child: bool) {
     }
 }
 
-/// What this process has of the sets of another before it; it has them once.
+/// Takes this process's copies of an ancestor's sets; it has them once.
 pub(super) fn take(of: usize) -> Vec<Copied> {
     registry().map_or_else(Vec::new, |mut held| {
         let copies = held.registry.inherited.extract_if(.., |it| it.of == of);
@@ -164,8 +164,8 @@ pub(super) fn take(of: usize) -> Vec<Copied> {
     })
 }
 
-/// The members of a kernel's set, but for those of the library (proc_pid_fdinfo(5)); `None` if the
-/// kernel does not say, as without `/proc`.
+/// Returns the members of a kernel's set, without those of the library (proc_pid_fdinfo(5)); `None`
+/// if the kernel does not list them, as without `/proc`.
 pub(super) fn kernel_members(set: RawFd, of_library: [u64; 2]) -> Option<Vec<KernelMember>> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{set}")).ok()?;
     let members = text.lines().filter_map(kernel_member);

@@ -1,10 +1,10 @@
 //! The epoll sets of a process, and the split sockets in them.
 //!
-//! A set is an epoll set of the kernel's, which holds the kernel descriptors and the process's
-//! bell, and a list of split members here. A member that may be ready is a *candidate*: it was
-//! added or changed, a hint came for its socket, or it was ready the last time and level-triggered.
-//! Only candidates are looked at. A candidate that is not ready has its record hint the next change
-//! before it is left out, so nothing is missed.
+//! A set consists of an epoll set of the kernel, which holds the kernel's descriptors and the
+//! process's bell, and of a list of split members here. A member that may be ready is a
+//! *candidate*: it was added or changed, a hint came for its socket, or it was ready the last time
+//! and level-triggered. Waits look at candidates only. A candidate that is not ready has its record
+//! hint the next change before it is left out, so nothing is missed.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::RawFd;
@@ -19,7 +19,7 @@ use super::set_copies::{Copied, CopiedAtFork, SplitMember, kernel_members, patie
 use super::timing::Instant;
 use super::watchers::Watch;
 
-/// Their addresses are the data of the bell and of the canary: no program has those.
+/// Their addresses are the data of the bell and of the canary: no program uses those.
 static BELL: u8 = 0;
 static CANARY: u8 = 1;
 
@@ -31,7 +31,7 @@ pub(crate) fn canary_data() -> u64 {
     std::ptr::from_ref(&CANARY).addr() as u64
 }
 
-/// What a member is asked for, and what it has reported.
+/// The requested events of a member, and its last report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interest {
     /// Bits of `epoll_ctl`.
@@ -39,11 +39,11 @@ pub(crate) struct Interest {
     pub(crate) data: u64,
     /// `EDGE` of the record at the last report; `None` before the first.
     pub(crate) edge: Option<u64>,
-    /// Reported, with `EPOLLONESHOT`: silent until it is changed.
+    /// Reported, with `EPOLLONESHOT`: no further report until the member is modified.
     pub(crate) is_spent: bool,
 }
 
-/// What a member stands for.
+/// The object that a member watches.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// A split socket.
@@ -61,7 +61,7 @@ impl Source {
         }
     }
 
-    /// Nothing leads to it any more.
+    /// Reports whether the set has ended.
     fn is_gone(&self) -> bool {
         matches!(self, Source::Set(set) if set.strong_count() == 0)
     }
@@ -83,7 +83,7 @@ pub(crate) struct Candidates {
     queue: Mutex<VecDeque<Arc<Member>>>,
     /// Threads that sleep in the set. Changed under the lock of the link.
     pub(crate) sleepers: AtomicUsize,
-    /// It was added to another set, in which threads sleep for it.
+    /// The set was added to another set, in which threads may sleep for it.
     is_nested: AtomicBool,
 }
 
@@ -96,14 +96,14 @@ impl Candidates {
         lock(&self.queue).len()
     }
 
-    /// The next, which may queue again from now on.
+    /// Takes the next candidate, which may be queued again from now on.
     pub(crate) fn pop(&self) -> Option<Arc<Member>> {
         let member = lock(&self.queue).pop_front()?;
         member.is_queued.store(false, Ordering::SeqCst);
         Some(member)
     }
 
-    /// It was added to another set.
+    /// Notes that the set was added to another set.
     pub(crate) fn nest(&self) {
         self.is_nested.store(true, Ordering::Relaxed);
     }
@@ -125,7 +125,7 @@ impl Member {
         })
     }
 
-    /// Queues it to be looked at, unless it is.
+    /// Makes the member a candidate, unless it is one.
     pub(crate) fn queue(&self) {
         if self.is_queued.swap(true, Ordering::SeqCst) {
             return;
@@ -156,7 +156,7 @@ impl Watch for Member {
     }
 }
 
-/// When the kernel was asked for its descriptors.
+/// The last time at which the kernel was asked for its descriptors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) at: Instant,
@@ -169,16 +169,16 @@ pub(crate) struct Asked {
 pub(crate) struct Set {
     pub(crate) candidates: Arc<Candidates>,
     pub(crate) members: Mutex<HashMap<RawFd, Arc<Member>>>,
-    /// Members whose descriptor the program has closed, by its number, while what they stand for
-    /// has others: they report on (epoll(7), "Will closing a file descriptor …").
+    /// Members whose descriptor was closed while their source has other descriptors, by the closed
+    /// number: they still report (epoll(7), "Will closing a file descriptor …").
     left: Mutex<Vec<(RawFd, Arc<Member>)>>,
     scan: Mutex<()>,
-    /// Descriptors of the kernel's that were added and not removed.
+    /// Kernel descriptors that were added and not removed.
     pub(crate) kernel_members: AtomicUsize,
     pub(crate) asked: Mutex<Asked>,
-    /// Whether the kernel's set has the bell: it gets it with its first split member.
+    /// Whether the kernel's set has the bell, which is added with the first split member.
     pub(crate) has_bell: Mutex<bool>,
-    /// While no thread has waited in it.
+    /// Place in the list of sets in which no thread has waited.
     listed: Mutex<Option<Listed>>,
     was_waited_in: AtomicBool,
 }
@@ -201,7 +201,7 @@ impl Set {
         }
     }
 
-    /// A thread waits in it by the library.
+    /// Notes that a thread waits in the set through the library.
     pub(crate) fn note_wait(&self) {
         if !self.was_waited_in.load(Ordering::Relaxed) {
             self.was_waited_in.store(true, Ordering::SeqCst);
@@ -209,7 +209,7 @@ impl Set {
         }
     }
 
-    /// It has a split member, by this number.
+    /// Lists the set, which has a split member now, by one of its numbers.
     fn list(&self, number: RawFd) {
         let mut listed = lock(&self.listed);
         if !self.was_waited_in.load(Ordering::SeqCst) {
@@ -221,7 +221,7 @@ impl Set {
         lock(&self.members)
     }
 
-    /// A descriptor that was closed may lead to the same again: then its member is one as before.
+    /// Restores the member of a closed descriptor whose number leads to the same source again.
     pub(crate) fn find_again(
         &self,
         members: &mut HashMap<RawFd, Arc<Member>>,
@@ -237,7 +237,7 @@ impl Set {
         }
     }
 
-    /// Takes out all members, of a set that is closed.
+    /// Removes all members of a closed set.
     pub(crate) fn empty(&self) -> Vec<Arc<Member>> {
         let left = std::mem::take(&mut *lock(&self.left)).into_iter();
         let members = std::mem::take(&mut *self.members());
@@ -247,13 +247,13 @@ impl Set {
             .collect()
     }
 
-    /// One thread at a time looks at candidates: those that it has taken out and will put back are
-    /// missing meanwhile. Of sets within each other, the outer one is taken first.
+    /// Lets one thread at a time look at candidates: those that it has taken out and will put back
+    /// are missing meanwhile. Among nested sets, the outer one is locked first.
     pub(crate) fn scan(&self) -> MutexGuard<'_, ()> {
         lock(&self.scan)
     }
 
-    /// Gives the kernel's set the bell by `add`, once.
+    /// Adds the bell to the kernel's set by `add`, once.
     pub(crate) fn ensure_bell<E>(
         &self,
         number: RawFd,
@@ -293,41 +293,42 @@ impl Set {
     }
 }
 
-/// Numbers that sets may have, in whatever process: most descriptors have none of these, and are
-/// found to be no sets without a lock, which a signal handler may find taken.
+/// Numbers that may be those of sets, in any process of the memory: other descriptors are
+/// recognised without a lock, which a signal handler may find taken.
 static NUMBERS: Numbers = Numbers::new();
 
 /// The sets of a process by their descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct Sets {
     by_number: Mutex<HashMap<RawFd, Arc<Set>>>,
-    /// Held while a set of the kernel's becomes one that holds split sockets.
+    /// Held while a set of the kernel is extended to hold split sockets.
     extending: Mutex<()>,
 }
 
 impl Sets {
-    /// Whether a number may be that of a set, in this process or in one before it.
+    /// Reports whether a number may be that of a set, in this process or an ancestor.
     pub(crate) fn may_have(fd: RawFd) -> bool {
         NUMBERS.has(fd)
     }
 
-    /// The lock under which a set of the kernel's becomes one that holds split sockets: without it,
-    /// two threads that add the first ones make two sets.
+    /// Locks the extension of a kernel's set to hold split sockets: without it, two threads that
+    /// add the first ones would create two sets.
     pub(crate) fn extending(&self) -> MutexGuard<'_, ()> {
         lock(&self.extending)
     }
 
-    /// All numbers that may be those of sets.
+    /// Returns all numbers that may be those of sets.
     pub(crate) fn numbers_of_any() -> Vec<RawFd> {
         NUMBERS.all()
     }
 
-    /// In a child that has no sets yet: the number is no set any more.
+    /// Forgets a closed number in a child that has no sets yet.
     pub(crate) fn forget_number(fd: RawFd) {
         NUMBERS.remove(fd);
     }
 
-    /// What tells these from the sets of other processes, in memory that all of them have.
+    /// Returns an identity that distinguishes a process's sets from those of its forks and
+    /// ancestors.
     pub(crate) fn identity(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -348,7 +349,7 @@ impl Sets {
         lock(&self.by_number).keys().copied().collect()
     }
 
-    /// Removes a descriptor of a set; the set is returned if that was its last.
+    /// Removes a descriptor of a set; returns the set if that was its last.
     pub(crate) fn remove(&self, fd: RawFd) -> Option<Arc<Set>> {
         let mut sets = lock(&self.by_number);
         let set = sets.remove(&fd)?;
@@ -357,7 +358,7 @@ impl Sets {
         is_last.then_some(set)
     }
 
-    /// What a descriptor is in the sets, by one number of each.
+    /// Returns a descriptor's interest in each set that contains it, with one number of the set.
     pub(crate) fn entries(&self, fd: RawFd) -> Vec<(RawFd, Interest)> {
         let mut seen: Vec<Arc<Member>> = Vec::new();
         let sets = lock(&self.by_number);
@@ -373,8 +374,8 @@ impl Sets {
         entries.collect()
     }
 
-    /// Takes a descriptor that is closed out of all sets; returns what it was there. Where what it
-    /// leads to has another descriptor, its members stay.
+    /// Removes a closed descriptor from all sets; returns its members. If its source has another
+    /// descriptor, the members stay.
     pub(crate) fn forget(&self, fd: RawFd, has_other: bool) -> Vec<Arc<Member>> {
         let mut members = Vec::new();
         for set in self.all() {
@@ -393,7 +394,7 @@ impl Sets {
         members
     }
 
-    /// Takes a socket without descriptors out of all sets; returns what of it had stayed there.
+    /// Removes a socket without descriptors from all sets; returns the members that had stayed.
     pub(crate) fn forget_left(&self, socket: SocketId) -> Vec<Arc<Member>> {
         let mut members = Vec::new();
         for set in self.all() {
@@ -405,7 +406,7 @@ impl Sets {
         members
     }
 
-    /// Whether a set has another number than this one of its.
+    /// Reports whether the set with this number has another number.
     pub(crate) fn has_other(&self, fd: RawFd) -> bool {
         if !NUMBERS.has(fd) {
             return false;
@@ -434,7 +435,8 @@ impl CopiedAtFork for Sets {
         }
         let copied = sets.into_iter().filter_map(|(set, numbers)| {
             let kernels = kernel_members(*numbers.first()?, [bell_data(), canary_data()]);
-            // One whose members are not known stays the kernel's, with them.
+            // A set with unknown members is not copied: the child keeps the kernel's set with its
+            // members.
             let is_all_split = set.kernel_members.load(Ordering::Relaxed) == 0;
             let kernels = kernels.or_else(|| is_all_split.then(Vec::new))?;
             Some(Copied {

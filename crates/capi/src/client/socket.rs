@@ -1,5 +1,5 @@
-//! A split socket as calls see it: its descriptor, its record, and what its processes have to say
-//! to each other about it.
+//! A split socket as calls see it: its descriptor, its record, and the notes that its processes
+//! share.
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,10 +20,10 @@ use super::known_flags;
 use super::modes::Modes;
 use super::process::{Process, errno};
 
-/// Spins before a waiter for a lock looks whether its owner is alive.
+/// Spins of a waiter for a lock before it checks whether the owner is alive.
 const SPINS: u32 = 1000;
 
-/// Bits that the processes of an application keep of a socket.
+/// Bits by which the processes of an application share state of a socket.
 pub(crate) mod note {
     /// Shut down for reading by this side.
     pub(crate) const SHUT_READ: u64 = 1;
@@ -35,29 +35,29 @@ pub(crate) mod note {
     pub(crate) const REUSE_PORT: u64 = 8;
     /// `IPV6_V6ONLY`.
     pub(crate) const V6_ONLY: u64 = 16;
-    /// Its domain is `AF_INET6`.
+    /// The domain is `AF_INET6`.
     pub(crate) const IS_V6: u64 = 32;
-    /// `connect` has begun, and has not reported how it went.
+    /// `connect` has begun, and has not reported its outcome.
     pub(crate) const CONNECT_BEGUN: u64 = 64;
     /// `SO_LINGER` is on.
     pub(crate) const LINGER: u64 = 128;
-    /// `SO_OOBINLINE`, which urgent data is in any case.
+    /// `SO_OOBINLINE`; urgent data is inline in any case.
     pub(crate) const OOB_INLINE: u64 = 256;
-    /// `TCP_CORK`, of a connection: the command may be behind the bytes.
+    /// `TCP_CORK` of a connection: its command may arrive after bytes.
     pub(crate) const CORKED: u64 = 512;
-    /// A listener that the host stack has left, and `accept` has said so.
+    /// The host stack has left the listener, and `accept` has reported that.
     pub(crate) const LEFT: u64 = 1024;
-    /// A splice with the connection that the program copies to was asked for, or ruled out: it is
+    /// A splice with the connection that the program copies to was requested or ruled out, and is
     /// not tried again.
     pub(crate) const SPLICE_TRIED: u64 = 2048;
 }
 
-/// Where the timeouts are in the word: after the bits, 26 bits of milliseconds each.
+/// Positions of the timeouts in the word: after the bits, 26 bits of milliseconds each.
 const RECEIVE_TIMEOUT_AT: u32 = 12;
 const SEND_TIMEOUT_AT: u32 = 38;
 const TIMEOUT_MS_MAX: u64 = (1 << 26) - 1;
 
-/// What of the word a connection has from its listener.
+/// Parts of the word that a connection inherits from its listener.
 const INHERITED: u64 = note::REUSE_ADDR
     | note::REUSE_PORT
     | note::V6_ONLY
@@ -67,7 +67,7 @@ const INHERITED: u64 = note::REUSE_ADDR
     | TIMEOUT_MS_MAX << RECEIVE_TIMEOUT_AT
     | TIMEOUT_MS_MAX << SEND_TIMEOUT_AT;
 
-/// What a call waits for.
+/// Direction of a call that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Receive,
@@ -93,13 +93,13 @@ pub(crate) struct Socket<'a> {
 }
 
 impl Socket<'_> {
-    /// One look at the record; fails if nothing can be done with it.
+    /// Looks at the record once; fails if the socket is unusable.
     pub(crate) fn look(&self) -> Result<Look> {
         self.process.link.check()?;
         self.record.look().map_err(errno)
     }
 
-    /// The same for calls of streams: EINVAL or EBADF for a file.
+    /// Like [`Socket::look`], for calls on streams: ENOTSOCK for a file.
     pub(crate) fn look_at_stream(&self) -> Result<Look> {
         let look = self.look()?;
         if look.flags.has(Flags::FILE) {
@@ -125,7 +125,7 @@ impl Socket<'_> {
         }
     }
 
-    /// Takes over what a connection has from its listener.
+    /// Copies the inherited options of a connection from its listener.
     pub(crate) fn inherit(&self, listener: &Socket<'_>) {
         let inherited = listener.notes() & INHERITED;
         if inherited != 0 {
@@ -139,7 +139,7 @@ impl Socket<'_> {
         }
     }
 
-    /// Sets a bit, or clears it; tells whether it was set.
+    /// Sets or clears bits; returns whether any was set.
     pub(crate) fn set_note(&self, note: u64, on: bool) -> bool {
         let word = self.record.app_flags();
         let before = if on {
@@ -150,13 +150,13 @@ impl Socket<'_> {
         before & note != 0
     }
 
-    /// `SO_RCVTIMEO` or `SO_SNDTIMEO`; `None` is for ever.
+    /// Returns `SO_RCVTIMEO` or `SO_SNDTIMEO`; `None` is no limit.
     pub(crate) fn timeout(&self, direction: Direction) -> Option<Duration> {
         let ms = self.notes() >> direction.timeout_at() & TIMEOUT_MS_MAX;
         (ms > 0).then(|| Duration::from_millis(ms))
     }
 
-    /// Sets it, rounded up to milliseconds; 18 hours at most.
+    /// Sets a timeout, rounded up to milliseconds; 18 hours at most.
     pub(crate) fn set_timeout(&self, direction: Direction, timeout: Option<Duration>) {
         let ms = timeout.map_or(0, |timeout| {
             let us = timeout.as_micros().div_ceil(1000);
@@ -168,8 +168,8 @@ impl Socket<'_> {
         let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
     }
 
-    /// Whether the descriptor is non-blocking, which the kernel knows: `fcntl` and `ioctl` of any
-    /// process may have changed it.
+    /// Reports whether the descriptor is non-blocking, by the kernel's flag: `fcntl` and `ioctl` of
+    /// any process may have changed it.
     pub(crate) fn is_nonblocking(&self) -> Result<bool> {
         match known_flags::is_nonblocking(self.fd) {
             Some(is_nonblocking) => Ok(is_nonblocking),
@@ -177,7 +177,7 @@ impl Socket<'_> {
         }
     }
 
-    /// The error that has not been reported, if any; it is reported by this.
+    /// Returns the error that has not been reported, and counts it as reported.
     pub(crate) fn take_error(&self) -> Result<()> {
         match self.record.take_error() {
             0 => Ok(()),
@@ -185,7 +185,7 @@ impl Socket<'_> {
         }
     }
 
-    /// Where this end is; zeros before it is bound.
+    /// Returns the local address; zeros before the socket is bound.
     pub(crate) fn local(&self) -> SocketAddr {
         let unbound = || match self.family() {
             Family::V4 => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -195,7 +195,7 @@ impl Socket<'_> {
         local.map_or_else(unbound, |local| self.as_named(local))
     }
 
-    /// An address as a program gets it: a socket of IPv6 has mapped ones (RFC 4291 §2.5.5.2).
+    /// Returns an address as a program gets it: an IPv6 socket has mapped ones (RFC 4291 §2.5.5.2).
     pub(crate) fn as_named(&self, address: SocketAddr) -> SocketAddr {
         match address.ip() {
             IpAddr::V4(ip) if self.has_note(note::IS_V6) => {
@@ -205,9 +205,9 @@ impl Socket<'_> {
         }
     }
 
-    /// Asks the host stack for room in the tx FIFO, or for one, and waits for the answer. The
-    /// caller does not have the lock. In a segment that is mapped in parts, what exceeds the usual
-    /// FIFO is not asked for: it would stay mapped.
+    /// Asks the host stack for a tx FIFO, or more room in it, and waits for the answer. The caller
+    /// must not hold the lock. In a segment mapped in parts, at most the usual FIFO is requested:
+    /// the excess would stay mapped.
     pub(crate) fn ask_for_room(&self, bytes: usize) -> Result<()> {
         let bytes = match self.record.is_in_parts() {
             true => bytes.min(FIFO_BYTES_USUAL),
@@ -226,13 +226,13 @@ impl Socket<'_> {
         }
     }
 
-    /// Tells the host stack that the rx FIFO has more room.
+    /// Announces more room in the rx FIFO to the host stack.
     pub(crate) fn tell_of_room(&self) -> Result<()> {
         self.tell(&Command::Kick { socket: self.id })
     }
 
-    /// Tells the host stack that the tx FIFO has more, unless it is about to look. Without
-    /// AsyncSend, waits until it has.
+    /// Announces bytes in the tx FIFO to the host stack, unless it is about to look. Without
+    /// AsyncSend, waits until it has looked.
     pub(crate) fn tell_of_bytes(&self) -> Result<()> {
         let must_kick = self.record.must_kick();
         if self.waits() || !self.process.modes.has(Modes::ASYNC_SEND) {
@@ -244,7 +244,7 @@ impl Socket<'_> {
         Ok(())
     }
 
-    /// Sends a command that is not answered; with Split-TCP, waits until it is carried out.
+    /// Sends a command that is not answered; with Split-TCP, waits until it is processed.
     pub(crate) fn tell(&self, command: &Command<'_>) -> Result<()> {
         self.process.link.send(command)?;
         if self.waits() {
@@ -253,21 +253,21 @@ impl Socket<'_> {
         Ok(())
     }
 
-    /// Split-TCP: every call waits for the host stack.
+    /// Reports whether every call waits for the host stack (Split-TCP).
     pub(crate) fn waits(&self) -> bool {
         self.process.modes.has(Modes::SPLIT_TCP)
     }
 
-    /// Waits until the host stack has carried out all commands and looked at the socket.
+    /// Waits until the host stack has processed all commands and looked at the socket.
     fn await_look(&self) -> Result<()> {
         let (link, socket) = (&self.process.link, self.id);
-        // That the socket has ended meanwhile is seen in its record.
+        // If the socket has ended meanwhile, its record shows that.
         let _ = link.ask(|request| Command::Look { request, socket });
         link.check()
     }
 
-    /// Runs `work` with a lock of the socket, which all its processes share. A signal handler that
-    /// interrupts it in the same thread gets EAGAIN.
+    /// Runs `work` with a lock of the socket, which all its processes share. EAGAIN in a signal
+    /// handler that interrupts `work` in the same thread.
     pub(crate) fn with_lock<T>(&self, lock: Lock, work: impl FnOnce() -> T) -> Result<T> {
         let thread = this_thread();
         let mut spins = 0;
@@ -293,13 +293,13 @@ impl Socket<'_> {
     }
 }
 
-/// Whether a thread is there. One of another user counts as alive.
+/// Reports whether a thread exists. A thread of another user counts as alive.
 fn is_alive(thread: u32) -> bool {
     let thread = i32::try_from(thread).ok().and_then(Pid::from_raw);
     thread.is_some_and(|thread| rustix::process::test_kill_process(thread) != Err(Errno::SRCH))
 }
 
-/// The number of this thread, asked for once in each process.
+/// Returns the ID of this thread, requested once in each process.
 fn this_thread() -> NonZeroU32 {
     thread_local! {
         static NUMBER: Cell<Option<(u32, NonZeroU32)>> = const { Cell::new(None) };

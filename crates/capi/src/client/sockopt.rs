@@ -11,7 +11,7 @@ use super::application::Client;
 use super::link::Answer;
 use super::socket::{Direction, Socket, note};
 
-/// Level of the options that the kernel has not. It has no such level.
+/// Level of this library's own options; the kernel has no such level.
 pub const SOL_SPLITWAY: i32 = 0x5357;
 
 /// NIC stacks answer the SYNs of a listener.
@@ -20,10 +20,10 @@ pub const SW_SETUP_OFFLOAD: i32 = 1;
 /// NIC stacks run the end of a connection.
 pub const SW_TEARDOWN_OFFLOAD: i32 = 2;
 
-/// Longest name, as `TCP_CA_NAME_MAX`.
+/// Longest name of a congestion control, as `TCP_CA_NAME_MAX`.
 const CONGESTION_BYTES_MAX: usize = 16;
 
-/// `SO_LINGER` in seconds, at most: Linux counts them in a long.
+/// Longest `SO_LINGER`, in seconds: Linux counts them in a long.
 const LINGER_S_MAX: u64 = i32::MAX as u64;
 
 /// The value of an option.
@@ -38,43 +38,43 @@ pub enum OptionValue {
         /// How long, in seconds.
         seconds: i32,
     },
-    /// `SO_RCVTIMEO`, `SO_SNDTIMEO`; `None` is for ever.
+    /// `SO_RCVTIMEO`, `SO_SNDTIMEO`; `None` is no limit.
     Timeout(Option<Duration>),
     /// `TCP_CONGESTION`.
     Name(String),
-    /// `TCP_INFO`; only to get.
+    /// `TCP_INFO`; cannot be set.
     Info(Box<Info>),
 }
 
-/// Which options are those of the descriptor itself, a socket of the kernel's: they say nothing of
-/// bytes, and have the kernel's bounds, its permissions, and its values.
+/// Reports whether an option belongs to the descriptor itself, a socket of the kernel: it does not
+/// affect bytes, and has the kernel's bounds, permissions and values.
 pub fn is_of_descriptor(level: i32, name: i32) -> bool {
     level == libc::SOL_SOCKET && [libc::SO_PRIORITY, libc::SO_COOKIE].contains(&name)
 }
 
-/// How the host stack's value of an option and Linux's belong together.
+/// Conversion between the host stack's value of an option and Linux's.
 #[derive(Clone, Copy)]
 enum Unit {
     /// 0 or 1.
     Switch,
-    /// As it is, from the least that Linux takes to the most.
+    /// The same number, within Linux's bounds: least and most.
     Number(i32, i32),
-    /// A buffer: Linux reports twice what was set (socket(7)).
+    /// A buffer: Linux reports twice the size that was set (socket(7)).
     Buffer,
     /// 32 bits without a sign.
     Bits,
-    /// A traffic class of any bits (`__ip_sock_set_tos` of Linux).
+    /// A traffic class with any bits (`__ip_sock_set_tos` of Linux).
     AnyClass,
-    /// A traffic class; -1 for that of a new socket (`do_ipv6_setsockopt`).
+    /// A traffic class; -1 is that of a new socket (`do_ipv6_setsockopt`).
     Class,
-    /// Seconds, rounded up to a time at which a SYN-ACK would be sent again.
+    /// Seconds, rounded up to a time at which a SYN-ACK would be retransmitted.
     Retransmissions,
 }
 
 /// The largest MSS that can be set, in bytes (`MAX_TCP_WINDOW` of Linux).
 const MAX_TCP_WINDOW: i32 = 32_767;
 
-/// The options that the host stack keeps.
+/// Returns an option that the host stack keeps, with its unit.
 fn kept_by_host(level: i32, name: i32) -> Option<(SocketOption, Unit)> {
     use SocketOption as Is;
     let of_socket = level == libc::SOL_SOCKET;
@@ -93,7 +93,7 @@ fn kept_by_host(level: i32, name: i32) -> Option<(SocketOption, Unit)> {
         libc::TCP_USER_TIMEOUT if of_tcp => (Is::UserTimeoutMs, Unit::Number(0, i32::MAX)),
         libc::TCP_QUICKACK if of_tcp => (Is::QuickAck, Unit::Switch),
         libc::TCP_DEFER_ACCEPT if of_tcp => (Is::DeferAcceptSeconds, Unit::Retransmissions),
-        // The least size, which 0 is below, is the host stack's to check.
+        // The host stack checks the least size, which is above 0.
         libc::TCP_MAXSEG if of_tcp => (Is::MaxSegmentBytes, Unit::Number(0, MAX_TCP_WINDOW)),
         libc::TCP_FASTOPEN if of_tcp => (Is::FastOpenQueue, Unit::Number(0, i32::MAX)),
         libc::TCP_NOTSENT_LOWAT if of_tcp => (Is::NotSentLowWaterBytes, Unit::Bits),
@@ -106,7 +106,7 @@ fn kept_by_host(level: i32, name: i32) -> Option<(SocketOption, Unit)> {
     Some(found)
 }
 
-/// The options that are bits of this side.
+/// Returns the bit of an option that this side keeps.
 fn note_of(level: i32, name: i32) -> Option<u64> {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_REUSEADDR) => Some(note::REUSE_ADDR),
@@ -126,12 +126,12 @@ fn timeout_of(level: i32, name: i32) -> Option<Direction> {
 }
 
 impl Client {
-    /// The value of an option, as getsockopt(2). ENOPROTOOPT if there is no such option.
+    /// Returns the value of an option, as getsockopt(2). ENOPROTOOPT if there is no such option.
     pub fn option(&self, fd: BorrowedFd<'_>, level: i32, name: i32) -> Result<OptionValue> {
         let socket = self.socket_of(fd)?;
         let flags = socket.look_at_stream()?.flags;
         if let Some(note) = note_of(level, name) {
-            // The kernel does not say ENOPROTOOPT here (`ip_getsockopt`).
+            // The kernel does not return ENOPROTOOPT here (`ip_getsockopt`).
             is_of_family(&socket, level).map_err(|_| Errno::OPNOTSUPP)?;
             return Ok(OptionValue::Number(socket.has_note(note).into()));
         }
@@ -192,8 +192,8 @@ impl Client {
         }
     }
 
-    /// Sets an option, as setsockopt(2). ENOPROTOOPT if there is no such option, or it is only to
-    /// get; EINVAL if the value is of another kind or out of range.
+    /// Sets an option, as setsockopt(2). ENOPROTOOPT if there is no such option, or it cannot be
+    /// set; EINVAL if the value is of another kind or out of range.
     pub fn set_option(
         &self,
         fd: BorrowedFd<'_>,
@@ -242,10 +242,10 @@ impl Client {
         }
         match (level, name, value) {
             (libc::SOL_SOCKET, libc::SO_RCVLOWAT, &OptionValue::Number(bytes)) => {
-                // A negative number is the most (`sock_setsockopt` of Linux).
+                // A negative number counts as the maximum (`sock_setsockopt` of Linux).
                 let bytes = u64::try_from(bytes).unwrap_or(i32::MAX as u64);
                 socket.record.set_rx_lowat(bytes);
-                // Threads that wait for more than that look again.
+                // Threads that wait for more bytes look again.
                 socket.process.link.watchers.notify(socket.id.index);
                 socket.process.link.nudge();
                 Ok(())
@@ -269,7 +269,7 @@ impl Client {
     }
 }
 
-/// The kind of value that an option takes: what the C interface reads from memory.
+/// Returns the kind of an option's value, as the C interface reads it from memory.
 pub(crate) fn kind_of(level: i32, name: i32) -> Kind {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) => Kind::Timeout,
@@ -288,7 +288,7 @@ pub(crate) enum Kind {
     ByteOrNumber,
     Timeout,
     Linger,
-    /// A name of so many bytes at most.
+    /// A name of at most this many bytes.
     Name(usize),
 }
 
@@ -299,18 +299,18 @@ fn domain(socket: &Socket<'_>) -> i32 {
     }
 }
 
-/// True if a socket has a port of its own.
+/// Reports whether a socket has a port of its own.
 fn has_port(flags: Flags) -> bool {
     let having = [Flags::BOUND, Flags::CONNECTING, Flags::CONNECTED];
     having.into_iter().any(|having| flags.has(having)) && !flags.is_over()
 }
 
-/// True if a program has named the address of a socket.
+/// Reports whether a program has chosen the address of a socket.
 fn is_bound(flags: Flags) -> bool {
     flags.has(Flags::BOUND) && !flags.is_over()
 }
 
-/// Options of IPv6 are of its sockets only.
+/// ENOPROTOOPT for options of IPv6 on a socket of IPv4.
 fn is_of_family(socket: &Socket<'_>, level: i32) -> Result<()> {
     if level == libc::IPPROTO_IPV6 && !socket.has_note(note::IS_V6) {
         return Err(Errno::NOPROTOOPT);
@@ -350,7 +350,7 @@ fn for_host(value: i32, unit: Unit) -> Result<u64> {
     u64::try_from(value).map_err(|_| Errno::INVAL)
 }
 
-/// The seconds after which Linux has sent a SYN-ACK again, at the first such time from `wanted` on
+/// Returns the time in seconds of Linux's first retransmission of a SYN-ACK at or after `wanted`
 /// (`secs_to_retrans` and `retrans_to_secs` of `net/ipv4/tcp.c`).
 fn retransmitted_at(wanted: i32) -> u64 {
     const FIRST_S: u64 = 1;
@@ -370,8 +370,8 @@ fn retransmitted_at(wanted: i32) -> u64 {
     at
 }
 
-/// Setting one of these to what it is has no effect, and needs not be told. The others have
-/// effects of their own, or are set by others than their callers.
+/// Options that need no command for their present value. The others have side effects, or also
+/// change without their callers.
 const IDEMPOTENT: [SocketOption; 7] = [
     SocketOption::NoDelay,
     SocketOption::KeepAlive,
@@ -382,8 +382,8 @@ const IDEMPOTENT: [SocketOption; 7] = [
     SocketOption::LingerMs,
 ];
 
-/// What the record of a connection that came with its options says of one. It may be behind with
-/// `TCP_CORK`.
+/// Returns the value of an option in the record of a connection that came with its options. The
+/// record may lag behind `TCP_CORK`.
 fn told(socket: &Socket<'_>, option: SocketOption) -> Option<u64> {
     let told = socket.record.option(option);
     told.filter(|_| !socket.waits() && option != SocketOption::Cork)
@@ -405,10 +405,10 @@ fn get(socket: &Socket<'_>, option: SocketOption) -> Result<u64> {
     }
 }
 
-/// `TCP_CORK` of a connection: servers set and clear it for each response, and no answer would
-/// tell them anything. Until the host stack has the command, each byte says that more follows.
+/// Sets `TCP_CORK` of a connection without waiting for an answer: servers set and clear it for each
+/// response. Until the host stack has the command, each write announces that more follows.
 ///
-/// A child may have the socket as well, and commands of two processes have no order but by answers.
+/// A child may share the socket, and commands of two processes have an order only through answers.
 fn cork(socket: &Socket<'_>, value: u64) -> Result<()> {
     socket.set_note(note::CORKED, value != 0);
     if value == 0 {

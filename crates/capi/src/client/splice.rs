@@ -1,5 +1,5 @@
-//! Two connections that a NIC stack joins: what comes on one leaves on the other, and the program
-//! has neither of the bytes nor of the work.
+//! Two connections joined by a NIC stack: data from one leaves on the other, and the program
+//! neither has the bytes nor does any work for them.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -14,25 +14,26 @@ use super::process::errno;
 use super::socket::{Socket, note};
 use super::tally::{self, Counted};
 
-/// Bounds of a splice; beyond them both peers are reset.
+/// Limits of a splice; beyond either, both peers are reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpliceLimits {
-    /// Nothing has passed for so long.
+    /// Longest time without data.
     pub idle: Option<Duration>,
-    /// It was joined so long ago.
+    /// Longest life of the splice.
     pub life: Option<Duration>,
 }
 
-/// What has become of a socket's last splice.
+/// State of a socket's last splice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpliceStatus {
-    /// How far it has come.
+    /// Stage reached.
     pub stage: SpliceStage,
-    /// Why it was not joined, or how it has ended; `Ok` if it was given back, or ended in order.
+    /// Reason why the sockets were not joined, or of the end; `Ok` if they were returned on
+    /// request, or ended in order.
     pub outcome: Result<()>,
-    /// Bytes that have come from the peer, and gone to the other socket's.
+    /// Bytes received from this socket's peer and sent to the other socket's.
     pub in_bytes: u64,
-    /// Bytes that have come from the other socket's peer, and gone to this one's.
+    /// Bytes received from the other socket's peer and sent to this socket's.
     pub out_bytes: u64,
 }
 
@@ -49,14 +50,14 @@ impl From<SpliceState> for SpliceStatus {
 }
 
 impl Client {
-    /// Has a NIC stack join two connections. What is unread of either, and what was written to
-    /// either, goes first. Until they come back or end, calls that move bytes, or end a direction,
-    /// fail with EBUSY. [`Client::splice_status`] tells what becomes of it, and `EPOLLPRI` of both
-    /// when there is something to tell.
+    /// Makes a NIC stack join two connections. Data unread on either, and data already written to
+    /// either, goes first. Until the sockets come back or end, calls that move bytes, or end a
+    /// direction, fail with EBUSY. Both sockets report `EPOLLPRI` when the stage changes;
+    /// [`Client::splice_status`] returns it.
     ///
-    /// EINVAL if both are one; ENOTCONN if one is not open in both directions; EBUSY if one is part
-    /// of a splice; EOPNOTSUPP if both ends of one are on this stack; ENODEV, ENOBUFS or
-    /// EPROTONOSUPPORT as [`SpliceStatus::outcome`]. Nothing has changed then.
+    /// EINVAL if both are one socket; ENOTCONN if one is not open in both directions; EBUSY if one
+    /// is part of a splice; EOPNOTSUPP if both ends of one are on this stack; ENODEV, ENOBUFS or
+    /// EPROTONOSUPPORT as [`SpliceStatus::outcome`]. After an error nothing has changed.
     pub fn splice(
         &self,
         first: BorrowedFd<'_>,
@@ -67,14 +68,15 @@ impl Client {
         join(&sockets, limits, None).map(drop)
     }
 
-    /// The same between connections that the program copies between, as if it went on copying: what
-    /// passes makes a socket readable, until [`Client::take_spliced`] takes note of it. Calls that
-    /// receive pass over it, and find nothing; calls that send have the connections given back, and
-    /// wait for that, or fail with EAGAIN.
+    /// Joins connections between which the program copies, as if it went on copying: bytes that
+    /// have passed make a socket readable until [`Client::take_spliced`] accounts for them. Calls
+    /// that receive skip them, and find nothing; calls that send request the connections' return,
+    /// and wait for it, or fail with EAGAIN.
     ///
-    /// Only if it has received at least `bytes_min` bytes of the two, has sent all of them on the
-    /// other and nothing else, and `is_wanted`, which gets the local addresses; and once. True if
-    /// so. The errors of [`Client::splice`].
+    /// Joins once, and only if the program has received at least `bytes_min` bytes from the two,
+    /// has sent exactly these to the other connection, and `is_wanted`, called with the local
+    /// addresses, returns true. Returns whether it has joined them. The errors of
+    /// [`Client::splice`].
     pub fn splice_copied(
         &self,
         first: BorrowedFd<'_>,
@@ -97,9 +99,9 @@ impl Client {
         join(&sockets, SpliceLimits::default(), Some(bytes_min))
     }
 
-    /// Takes note of bytes that have passed in a splice of [`Client::splice_copied`], of so many at
-    /// most; returns of how many: 0 if there is nothing new. `None` if the socket is none of such a
-    /// splice, or not any more, and all that has passed is taken note of.
+    /// Accounts for up to `bytes_max` bytes that have passed in a splice of
+    /// [`Client::splice_copied`]; returns their number, 0 if there are none yet. `None` if the
+    /// socket is not, or no longer, part of such a splice, and all bytes are accounted for.
     pub fn take_spliced(&self, fd: BorrowedFd<'_>, bytes_max: usize) -> Result<Option<usize>> {
         let socket = self.socket_of(fd)?;
         let record = socket.record;
@@ -107,7 +109,7 @@ impl Client {
             return Ok(None);
         }
         socket.with_lock(Lock::Rx, || {
-            // Before the bytes, so that an end that is seen now is behind all of them.
+            // Read before the bytes, so that no byte follows an end seen now.
             let flags = socket.look()?.flags;
             let bytes = record.take_spliced(bytes_max as u64) as usize;
             tally::count(Counted::Passed, bytes);
@@ -115,22 +117,22 @@ impl Client {
         })?
     }
 
-    /// Has both connections of a splice given back, of which this is one. They are the program's
-    /// when the status says so. A splice of which a peer has closed stays. EINVAL if it is part of
-    /// none.
+    /// Returns both sockets of this one's splice to the program, which has them when the status
+    /// reports that. A splice stays if a peer has closed. EINVAL if the socket is part of no
+    /// splice.
     pub fn unsplice(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let socket = self.socket_of(fd)?;
         socket.look_at_stream()?;
         ask_back(&socket)
     }
 
-    /// Has both connections of a splice of [`Client::splice_copied`] given back, if they are not on
-    /// their way.
+    /// Requests the return of both connections of a splice of [`Client::splice_copied`], unless it
+    /// was requested before.
     pub fn give_back(&self, fd: BorrowedFd<'_>) -> Result<()> {
         give_back_to_send(&self.socket_of(fd)?).map(drop)
     }
 
-    /// What has become of the last splice of a socket. `EPOLLPRI` is taken back by this.
+    /// Returns the state of a socket's last splice, and clears `EPOLLPRI`.
     pub fn splice_status(&self, fd: BorrowedFd<'_>) -> Result<SpliceStatus> {
         let socket = self.socket_of(fd)?;
         socket.look_at_stream()?;
@@ -139,8 +141,9 @@ impl Client {
     }
 }
 
-/// Asks for a splice. With `copied_bytes_min`, of connections between which the program has copied
-/// so much, once no thread moves bytes of either: false if that is not so, or was tried.
+/// Requests a splice. With `copied_bytes_min`, only between connections for which the program has
+/// copied at least that number of bytes, checked while no thread moves bytes of either; false if it
+/// has not, or a splice was tried before.
 fn join(
     sockets: &[Socket<'_>; 2],
     limits: SpliceLimits,
@@ -156,7 +159,7 @@ fn join(
             return Err(Errno::NOTCONN);
         }
     }
-    // In the same order in all threads.
+    // The order of locking is the same in all threads.
     let is_in_order = first.id.index < second.id.index;
     let (low, high) = if is_in_order {
         (first, second)
@@ -170,7 +173,7 @@ fn join(
         })
     })?;
     for socket in sockets {
-        // Threads of this process that wait for it look again.
+        // Waiting threads of this process look again.
         socket.process.link.watchers.notify(socket.id.index);
     }
     first.process.link.nudge();
@@ -188,7 +191,7 @@ fn ask([first, second]: &[Socket<'_>; 2], limits: SpliceLimits) -> Result<()> {
     first.process.link.ask(ask).map(drop)
 }
 
-/// Has both connections of a splice given back, of which this is one.
+/// Requests the return of both connections of this one's splice.
 fn ask_back(socket: &Socket<'_>) -> Result<()> {
     let id = socket.id;
     let ask = |request| Command::Unsplice {
@@ -198,7 +201,7 @@ fn ask_back(socket: &Socket<'_>) -> Result<()> {
     socket.process.link.ask(ask).map(drop)
 }
 
-/// The caller has all locks of both: no other thread or process asks for the same.
+/// The caller has all locks of both sockets: no other thread or process can request the same.
 fn ask_of_copied(sockets: &[Socket<'_>; 2], limits: SpliceLimits, bytes_min: u64) -> Result<bool> {
     let is_tried = sockets.iter().any(|it| it.has_note(note::SPLICE_TRIED));
     if is_tried || !has_copied(sockets, bytes_min) {
@@ -211,7 +214,7 @@ fn ask_of_copied(sockets: &[Socket<'_>; 2], limits: SpliceLimits, bytes_min: u64
     let asked = ask(sockets, limits);
     if asked.is_err() {
         for socket in sockets {
-            // Where no answer came, it may have begun all the same.
+            // If no answer came, the splice may still have begun.
             let is_spliced = socket.look().is_ok_and(|look| is_spliced(look.flags));
             socket.record.take_note_of_splice(is_spliced);
         }
@@ -219,8 +222,8 @@ fn ask_of_copied(sockets: &[Socket<'_>; 2], limits: SpliceLimits, bytes_min: u64
     asked.map(|()| true)
 }
 
-/// The program has received so many bytes of two connections at least, and sent as many on the
-/// other one of each.
+/// Reports whether the program has received at least `bytes_min` bytes from two connections, and
+/// sent exactly these to the other one.
 fn has_copied([first, second]: &[Socket<'_>; 2], bytes_min: u64) -> bool {
     let mut bytes = 0;
     for (from, to) in [(first, second), (second, first)] {
@@ -233,13 +236,13 @@ fn has_copied([first, second]: &[Socket<'_>; 2], bytes_min: u64) -> bool {
     bytes >= bytes_min
 }
 
-/// A NIC stack moves the bytes of a socket, or is about to.
+/// Reports whether a NIC stack moves the bytes of a socket, or is about to.
 pub(super) fn is_spliced(flags: Flags) -> bool {
     flags.has(Flags::SPLICED) && !flags.is_over()
 }
 
-/// Passes over reports of what has passed, of which a program that receives takes no note: true if
-/// a NIC stack moves the bytes of the socket, in a splice of [`Client::splice_copied`].
+/// Skips reports of spliced bytes for which a receiving program does not account. Returns true if a
+/// NIC stack moves the bytes of the socket, in a splice of [`Client::splice_copied`].
 pub(super) fn discard_reports(socket: &Socket<'_>) -> Result<bool> {
     let record = socket.record;
     if !record.takes_note_of_splice() {
@@ -251,15 +254,15 @@ pub(super) fn discard_reports(socket: &Socket<'_>) -> Result<bool> {
     })?
 }
 
-/// The program sends bytes of its own on a socket of a splice of [`Client::splice_copied`]: the
-/// connections are to come back, for which the host stack is asked once. False if it is in none.
+/// Requests the connections' return, once, when the program sends bytes of its own on a socket of a
+/// splice of [`Client::splice_copied`]. False if the socket is in none.
 pub(super) fn give_back_to_send(socket: &Socket<'_>) -> Result<bool> {
     if !socket.record.takes_note_of_splice() {
         return Ok(false);
     }
     if is_spliced(socket.look()?.flags) && socket.record.want_back() {
         match ask_back(socket) {
-            // It has come back meanwhile.
+            // EINVAL: the connections have come back meanwhile.
             Ok(()) | Err(Errno::INVAL) => {}
             Err(errno) => return Err(errno),
         }
@@ -267,14 +270,14 @@ pub(super) fn give_back_to_send(socket: &Socket<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// A direction was shut down by this side.
+/// Directions shut down by this side.
 const ENDED: u64 = note::SHUT_READ | note::SHUT_WRITE;
 
 fn with_both_locks<T>(socket: &Socket<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
     socket.with_lock(Lock::Rx, || socket.with_lock(Lock::Tx, work))??
 }
 
-/// A limit as commands have it: 0 is none.
+/// Returns a limit as in commands: 0 is none.
 fn ms(limit: Option<Duration>) -> u32 {
     let ms = limit.map_or(0, |limit| limit.as_millis().max(1));
     u32::try_from(ms).unwrap_or(u32::MAX)

@@ -1,10 +1,10 @@
 //! Which descriptors are split sockets: a table from descriptor to socket.
 //!
-//! It is in atomics, in pages made as they are needed and published whole: a child of a fork finds
-//! none that is being made. But the kernel copies descriptors before memory, so between the two
-//! another thread may have closed a socket, or opened one: for a child, an entry holds only once it
-//! was confirmed by what the descriptor is there. Entries name the handle that the descriptor was,
-//! and the process for which they hold (`fork.rs`).
+//! The table consists of atomics, in pages created on demand and published when complete: a child
+//! of a fork never sees an incomplete page. But the kernel copies descriptors before memory, so
+//! another thread may have closed or opened a socket in between: in a child, an entry is valid only
+//! after a check of the descriptor's handle. Entries name that handle, and the process for which
+//! they are valid (`fork.rs`).
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,13 +19,13 @@ const PAGE_SLOTS: usize = 1024;
 
 type Page = [Slot; PAGE_SLOTS];
 
-/// What a descriptor is.
+/// A descriptor's socket and handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) socket: SocketId,
     /// The handle that became the socket.
     pub(crate) handle: HandleId,
-    /// Forks that led to the process for which it holds.
+    /// Generation of the process for which the entry is valid.
     pub(crate) generation: u32,
     /// The socket has had another descriptor in this process.
     pub(crate) is_shared: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Entry {
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// 0: it is none.
+    /// 0 if the descriptor is no split socket.
     socket: AtomicU64,
     /// See [`Entry::of`].
     of: AtomicU64,
@@ -43,7 +43,8 @@ struct Slot {
 const IS_SHARED: u64 = 1 << 63;
 
 impl Entry {
-    /// The handle in the low half, the generation in the high one, but for its highest bit.
+    /// Packs the handle into the low half, and the generation into the high half except its highest
+    /// bit.
     fn of(self) -> u64 {
         let shared = if self.is_shared { IS_SHARED } else { 0 };
         shared | u64::from(self.generation) << 32 & !IS_SHARED | u64::from(self.handle.0)
@@ -62,7 +63,7 @@ impl Slot {
         })
     }
 
-    /// A fork in between finds no entry, or a whole one.
+    /// Stores an entry so that a concurrent fork copies none, or a whole one.
     fn store(&self, entry: Entry) {
         self.socket.store(0, Ordering::Release);
         self.of.store(entry.of(), Ordering::Release);
@@ -70,7 +71,7 @@ impl Slot {
     }
 }
 
-/// Not by way of the stack, which may be small.
+/// Creates a page on the heap directly: the stack may be small.
 fn new_page() -> Box<Page> {
     let slots: Vec<Slot> = (0..PAGE_SLOTS).map(|_| Slot::default()).collect();
     slots.try_into().expect("it has as many")
@@ -94,19 +95,20 @@ impl Table {
         self.pages.get(fd / PAGE_SLOTS)?.get()?.get(fd % PAGE_SLOTS)
     }
 
-    /// What is noted of a descriptor.
+    /// Returns the entry of a descriptor.
     pub(crate) fn get(&self, fd: RawFd) -> Option<Entry> {
         self.slot(fd)?.load()
     }
 
-    /// Whether a socket is behind any descriptor. It looks at all of them.
+    /// Reports whether a socket has any descriptor, by a search of the whole table.
     pub(crate) fn has(&self, socket: SocketId) -> bool {
         let raw = socket.to_raw();
         let mut slots = self.pages.iter().filter_map(OnceBox::get).flatten();
         slots.any(|slot| slot.socket.load(Ordering::Acquire) == raw)
     }
 
-    /// Notes that a socket has another descriptor, at all those that it has. It looks at all.
+    /// Marks all descriptors of a socket as shared, by a search of the whole table. Returns whether
+    /// there are any.
     pub(crate) fn share(&self, socket: SocketId) -> bool {
         let raw = socket.to_raw();
         let slots = self.pages.iter().filter_map(OnceBox::get).flatten();
@@ -115,19 +117,19 @@ impl Table {
         shared.count() > 0
     }
 
-    /// The same at one of its descriptors.
+    /// Marks one descriptor of a socket as shared.
     pub(crate) fn share_at(&self, fd: RawFd) {
         if let Some(slot) = self.slot(fd) {
             slot.of.fetch_or(IS_SHARED, Ordering::AcqRel);
         }
     }
 
-    /// All descriptors behind which sockets are. It looks at all of them.
+    /// Returns all descriptors of sockets, by a search of the whole table.
     pub(crate) fn numbers(&self) -> Vec<RawFd> {
         self.numbers_where(|socket| socket != 0)
     }
 
-    /// Those behind which a socket is. It looks at all.
+    /// Returns all descriptors of a socket, by a search of the whole table.
     pub(crate) fn numbers_of(&self, socket: SocketId) -> Vec<RawFd> {
         let raw = socket.to_raw();
         self.numbers_where(|socket| socket == raw)
@@ -144,7 +146,7 @@ impl Table {
         used.collect()
     }
 
-    /// Notes what a descriptor is; EMFILE beyond the table.
+    /// Stores the entry of a descriptor; EMFILE beyond the table.
     pub(crate) fn insert(&self, fd: RawFd, entry: Entry) -> Result<()> {
         let place = usize::try_from(fd).map_err(|_| Errno::BADF)?;
         let page = self.pages.get(place / PAGE_SLOTS).ok_or(Errno::MFILE)?;
@@ -153,7 +155,7 @@ impl Table {
         Ok(())
     }
 
-    /// Notes that an entry holds for another process as well; it holds all the time meanwhile.
+    /// Makes an entry valid for another process; it can be found throughout.
     pub(crate) fn confirm(&self, fd: RawFd, entry: Entry, generation: u32) -> Entry {
         let confirmed = Entry {
             generation,
@@ -161,14 +163,14 @@ impl Table {
         };
         if let Some(slot) = self.slot(fd) {
             let (before, after) = (entry.of(), confirmed.of());
-            // If it is another by now, that was noted by another thread of this process.
+            // A different entry was stored by another thread of this process.
             let (done, failed) = (Ordering::AcqRel, Ordering::Relaxed);
             let _ = slot.of.compare_exchange(before, after, done, failed);
         }
         confirmed
     }
 
-    /// Forgets a descriptor; tells which socket was behind it.
+    /// Removes a descriptor; returns its socket.
     pub(crate) fn remove(&self, fd: RawFd) -> Option<SocketId> {
         SocketId::from_raw(self.slot(fd)?.socket.swap(0, Ordering::AcqRel))
     }

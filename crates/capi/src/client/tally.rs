@@ -1,5 +1,5 @@
-//! What sockets of a program have done, summed over all its processes: counters in a memory file
-//! that the program's images inherit, for who has started it.
+//! Counters of a program's sockets, summed over all its processes, in a memory file that the
+//! program's images inherit: for the process that has started the program.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,28 +10,28 @@ use shm::memory::{Mapping, create_file};
 
 use super::own;
 
-/// What is counted.
+/// A counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// Connections that a listener has taken.
+    /// Connections accepted by listeners.
     Accepted,
-    /// Connections that were begun.
+    /// Connections that the program has begun to open.
     Begun,
-    /// Bytes that were sent as such.
+    /// Bytes sent from memory.
     Sent,
-    /// Bytes of files that were queued, and which the program never has.
+    /// Bytes of files queued, which never enter the program.
     FileBytes,
-    /// Bytes that were received.
+    /// Bytes received.
     Received,
-    /// Sockets that have begun to listen, and are the kernel's.
+    /// Kernel sockets that have begun to listen.
     KernelListeners,
-    /// Connections that were begun, and are the kernel's.
+    /// Kernel sockets that have begun to connect.
     KernelConnections,
-    /// Bytes that a NIC stack has moved from one connection to another, as the program would have.
+    /// Bytes that a NIC stack has moved from one connection to another, instead of the program.
     Passed,
 }
 
-/// How many there are.
+/// Number of counters.
 const WORDS: usize = 8;
 
 /// See the [module documentation](self).
@@ -39,18 +39,18 @@ const WORDS: usize = 8;
 pub struct Tally(Mapping);
 
 impl Tally {
-    /// A new one, of zeros, and its file.
+    /// Creates counters of zero, and their file.
     pub fn create() -> io::Result<(Tally, OwnedFd)> {
         let file = create_file(c"splitway-tally", WORDS)?;
         Ok((Tally::of(file.as_fd())?, file))
     }
 
-    /// The one of a file.
+    /// Maps the counters of a file.
     fn of(file: BorrowedFd<'_>) -> io::Result<Tally> {
         Mapping::new(file, WORDS).map(Tally)
     }
 
-    /// How often, or how many bytes.
+    /// Returns a counter.
     pub fn get(&self, what: Counted) -> u64 {
         self.0.words()[what as usize].load(Ordering::Relaxed)
     }
@@ -62,8 +62,8 @@ impl Tally {
 
 static OWN: OnceLock<Tally> = OnceLock::new();
 
-/// From here on, this process and its children count there. The file stays open, whatever the
-/// program closes, for its next image.
+/// Makes this process and its children count in a file. The file stays open for the next program
+/// image, even if the program closes the number.
 pub fn count_in(file: BorrowedFd<'_>) -> io::Result<()> {
     let tally = Tally::of(file)?;
     if OWN.set(tally).is_ok() {
@@ -72,12 +72,12 @@ pub fn count_in(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether anything is counted.
+/// Reports whether this process counts.
 pub fn is_counting() -> bool {
     OWN.get().is_some()
 }
 
-/// Counts, if this process does.
+/// Adds to a counter, if this process counts.
 pub fn count(what: Counted, count: usize) {
     if let Some(tally) = OWN.get() {
         tally.add(what, count as u64);

@@ -1,35 +1,36 @@
 //! The clock of waits, and durations as the kernel takes them.
 //!
-//! The time is the kernel's own: a program may have put functions that stop or shift the clock in
-//! the place of the C library's, as libfaketime does, and the kernel's waits end all the same.
+//! The time comes from the kernel directly: a program may have replaced the C library's clock
+//! functions with ones that stop or shift the clock, as libfaketime does, without effect on the
+//! kernel's waits.
 
 use std::time::Duration;
 
 use rustix::event::Timespec;
 use rustix::time::{ClockId, clock_gettime};
 
-/// A time by the monotonic clock of the kernel.
+/// A time of the kernel's monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant(Duration);
 
 impl Instant {
-    /// This moment.
+    /// Returns the present time.
     pub fn now() -> Instant {
         let now = clock_gettime(ClockId::Monotonic);
         Instant(Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32))
     }
 
-    /// The time so much later; `None` if no clock can tell it.
+    /// Returns the time after a duration; `None` on overflow.
     pub fn checked_add(self, duration: Duration) -> Option<Instant> {
         self.0.checked_add(duration).map(Instant)
     }
 
-    /// How long after another time it is; zero if it is before.
+    /// Returns the duration since an earlier time; zero if that is later.
     pub fn saturating_duration_since(self, earlier: Instant) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// How long ago it is.
+    /// Returns the duration since this time.
     pub fn elapsed(self) -> Duration {
         Instant::now().saturating_duration_since(self)
     }
@@ -43,7 +44,7 @@ impl std::ops::Add<Duration> for Instant {
     }
 }
 
-/// A duration, cut off at what a clock can hold.
+/// Converts a duration; one beyond the type's range is cut off.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),

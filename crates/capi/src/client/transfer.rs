@@ -15,7 +15,7 @@ use super::socket::{Direction, Socket, note};
 use super::splice;
 use super::tally::{self, Counted};
 
-/// Bytes that a peek into several buffers copies at a time.
+/// Most bytes that a peek into several buffers copies.
 const PEEK_BYTES_MAX: usize = 1 << 20;
 
 /// Flags of recv(2).
@@ -23,27 +23,28 @@ const PEEK_BYTES_MAX: usize = 1 << 20;
 pub struct ReceiveFlags {
     /// `MSG_DONTWAIT`: this call does not block.
     pub dont_wait: bool,
-    /// `MSG_PEEK`: the bytes stay.
+    /// `MSG_PEEK`: the bytes stay in the FIFO.
     pub peek: bool,
     /// `MSG_WAITALL`: waits until the buffers are full.
     pub wait_all: bool,
-    /// `MSG_TRUNC`: the bytes are thrown away, and counted.
+    /// `MSG_TRUNC`: the bytes are discarded, and counted.
     pub discard: bool,
 }
 
-/// Flags of send(2). `MSG_NOSIGNAL` is for the C interface: here no signal is raised at all.
+/// Flags of send(2). `MSG_NOSIGNAL` belongs to the C interface: no signal is raised here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendFlags {
     /// `MSG_DONTWAIT`: this call does not block.
     pub dont_wait: bool,
-    /// `MSG_MORE`: more follows, so a segment that is not full may wait.
+    /// `MSG_MORE`: more follows, so a partial segment may wait.
     pub more: bool,
 }
 
 impl Client {
-    /// Receives bytes into buffers, in order; returns how many, 0 at the end of the stream. EAGAIN,
-    /// ENOTCONN, EINTR, and the error of the connection, once: ECONNRESET, ETIMEDOUT, EHOSTUNREACH.
-    /// A call that has received some returns these; the error is that of the next call.
+    /// Receives bytes into buffers, in order; returns their number, 0 at the end of the stream.
+    /// EAGAIN, ENOTCONN, EINTR, and the error of the connection, once: ECONNRESET, ETIMEDOUT,
+    /// EHOSTUNREACH. A call that has received bytes returns their number, and the next call the
+    /// error.
     pub fn receive(
         &self,
         fd: BorrowedFd<'_>,
@@ -53,8 +54,9 @@ impl Client {
         self.receive_after(fd, buffers, flags, 0)
     }
 
-    /// The same as a part of a call that has received so many bytes before. If that is any, the
-    /// error of the connection is left to the next call: this one fails with ECONNRESET.
+    /// Like [`Client::receive`], as a part of a call that has received `before` bytes already. If
+    /// there are any, the connection's error is left to the next call, and this one fails with
+    /// ECONNRESET.
     pub fn receive_after(
         &self,
         fd: BorrowedFd<'_>,
@@ -73,10 +75,10 @@ impl Client {
         }
     }
 
-    /// Gives bytes that have come to `take`, so many at most, which says how many it has taken; the
-    /// rest stays. No other thread receives meanwhile. 0 at the end of the stream; `None` if a NIC
-    /// stack moves the bytes, of which [`Client::take_spliced`] tells. Errors as of
-    /// [`Client::receive`].
+    /// Passes received bytes, at most `bytes_max`, to `take`, which returns the number that it has
+    /// taken; the rest stays. No other thread receives meanwhile. Returns 0 at the end of the
+    /// stream; `None` if a NIC stack moves the bytes, which [`Client::take_spliced`] reports. The
+    /// errors of [`Client::receive`].
     pub fn receive_into(
         &self,
         fd: BorrowedFd<'_>,
@@ -133,13 +135,14 @@ impl Client {
         }
     }
 
-    /// Sends bytes of buffers, in order; returns how many. A call that blocks returns when all are
-    /// in the FIFO; without AsyncSend, when TCP has taken them out of it, or a signal comes. One
-    /// that does not block returns then when the host stack has taken what TCP has room for.
+    /// Sends bytes of buffers, in order; returns their number. A blocking call returns when all are
+    /// in the FIFO; without AsyncSend, when TCP has taken them from it, or a signal comes. Without
+    /// AsyncSend, a non-blocking call returns when the host stack has taken the bytes for which TCP
+    /// has room.
     ///
     /// EAGAIN, EINTR; EPIPE if this side was shut down, or there is no connection; and the error of
-    /// the connection, once. A call that has sent some returns how many; the error is that of the
-    /// next call.
+    /// the connection, once. A call that has sent bytes returns their number, and the next call the
+    /// error.
     pub fn send(
         &self,
         fd: BorrowedFd<'_>,
@@ -149,8 +152,8 @@ impl Client {
         self.send_after(fd, buffers, flags, 0)
     }
 
-    /// The same as a part of a call that has sent so many bytes before. If that is any, the error
-    /// of the connection is left to the next call: this one fails with EPIPE.
+    /// Like [`Client::send`], as a part of a call that has sent `before` bytes already. If there
+    /// are any, the connection's error is left to the next call, and this one fails with EPIPE.
     pub fn send_after(
         &self,
         fd: BorrowedFd<'_>,
@@ -170,15 +173,15 @@ impl Client {
     }
 }
 
-/// How far a call has come that sends, or receives.
+/// The progress of a call that sends or receives.
 #[derive(Debug)]
 struct Progress {
-    /// Bytes in earlier parts of it.
+    /// Bytes in earlier parts of the call.
     before: usize,
     done: usize,
-    /// It has waited: another thread may have closed its descriptor since.
+    /// The call has waited: another thread may have closed its descriptor since.
     has_waited: bool,
-    /// It has asked the host stack for room.
+    /// The call has asked the host stack for room.
     has_asked: bool,
     kept: KeptOpen,
 }
@@ -200,7 +203,7 @@ impl Progress {
 }
 
 impl Client {
-    /// The error of a connection, if it is new; it is reported by this.
+    /// Returns the error of a connection, if it is new, and counts it as reported.
     pub fn take_error(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let socket = self.socket_of(fd)?;
         if socket.look_at_stream()?.error_is_new {
@@ -209,7 +212,8 @@ impl Client {
         Ok(())
     }
 
-    /// How many bytes a call that does not block would take now. The errors of [`Client::send`].
+    /// Returns the number of bytes that a non-blocking call would take now. The errors of
+    /// [`Client::send`].
     pub fn send_room_bytes(&self, fd: BorrowedFd<'_>) -> Result<usize> {
         let socket = self.socket_of(fd)?;
         may_send(&socket)?;
@@ -225,7 +229,7 @@ impl Client {
     }
 }
 
-/// Receives what is there, and waits if that is not enough; true if the call is over.
+/// Receives available bytes, and waits if they are too few; true if the call is complete.
 fn receive_once(
     socket: &Socket<'_>,
     buffers: &mut [IoSliceMut<'_>],
@@ -233,14 +237,14 @@ fn receive_once(
     flags: ReceiveFlags,
 ) -> Result<bool> {
     let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-    // Before the bytes, so that an end that is seen now is behind all of them.
+    // Read before the bytes, so that no byte follows an end seen now.
     let look = socket.look_at_stream()?;
     ask_for_held(socket, wanted - progress.done)?;
-    // Listeners keep the names of connections where others keep bytes.
+    // A listener's accept queue is in the place of its bytes.
     let is_elsewhere = splice::discard_reports(socket)?;
     if !look.flags.has(Flags::LISTENER) && !is_elsewhere {
         match receive_some(socket, buffers, progress.done, flags) {
-            // A peek begins at the first byte again.
+            // A peek restarts at the first byte.
             Ok(received) if flags.peek => progress.done = received,
             Ok(received) => progress.done += received,
             Err(Errno::BUSY) if socket.record.takes_note_of_splice() => {}
@@ -250,12 +254,12 @@ fn receive_once(
     let done = progress.done;
     let least = look.rx_lowat.min(wanted as u64).max(1);
     let is_enough = done as u64 >= least && !flags.wait_all;
-    // Nothing is received when there is something, as tcp_recvmsg of Linux has it.
+    // A call for no bytes waits until there are some, as tcp_recvmsg of Linux.
     let is_all = done == wanted && (wanted > 0 || has_bytes(socket, look));
     if is_all || is_enough {
         return Ok(true);
     }
-    // What was received is returned, and why there is no more by the next call.
+    // This call returns the bytes received, and the next one the reason of the end.
     let is_over = if done > 0 {
         has_error(look) || is_ended(socket, look)? || flags.dont_wait
     } else if progress.is_any() && has_error(look) {
@@ -286,7 +290,8 @@ fn receive_once(
     Ok(false)
 }
 
-/// Sends what there is room for, and waits if that is not all; true if the call is over.
+/// Sends the bytes for which there is room, and waits if some are left; true if the call is
+/// complete.
 fn send_once(
     socket: &Socket<'_>,
     buffers: &[IoSlice<'_>],
@@ -316,7 +321,8 @@ fn send_once(
         }
     }
     let waits = !flags.dont_wait && (progress.has_waited || !socket.is_nonblocking()?);
-    // A call that waits asks only if a lack of memory has made the FIFO smaller than usual.
+    // A blocking call asks for room only if a lack of memory has kept the FIFO below its usual
+    // size.
     let may_ask = look.flags.has(Flags::CONNECTED)
         && socket.record.tx_may_grow()
         && (!waits || socket.record.tx_bytes() < FIFO_BYTES_USUAL);
@@ -343,7 +349,7 @@ fn send_once(
     Ok(false)
 }
 
-/// Most FIFOs that are taken back again, idle, before a call has put something into one.
+/// Most idle FIFOs that the host stack may take back before a call has written to one.
 const FIFOS_TAKEN_BACK_MAX: u32 = 64;
 
 /// Asks for the tx FIFO of a connection without one. ENOBUFS if there is none.
@@ -358,7 +364,7 @@ fn ask_for_fifo(socket: &Socket<'_>, bytes: usize) -> Result<()> {
     Err(Errno::NOBUFS)
 }
 
-/// EBUSY if a NIC stack moves the bytes of a socket, and the program is to know.
+/// EBUSY if a NIC stack moves the bytes of a socket, unless the program accounts for its splice.
 pub(super) fn may_move_or_is_noted(socket: &Socket<'_>) -> Result<()> {
     match socket.record.may_move().map_err(errno) {
         Err(Errno::BUSY) if socket.record.takes_note_of_splice() => Ok(()),
@@ -366,7 +372,7 @@ pub(super) fn may_move_or_is_noted(socket: &Socket<'_>) -> Result<()> {
     }
 }
 
-/// Whether a call that receives has something to report: so many bytes, or another event. EBUSY as
+/// Reports whether a receiving call can return: with `least` bytes, or another event. EBUSY as
 /// [`may_move_or_is_noted`].
 fn may_receive(socket: &Socket<'_>, look: Look, least: u64) -> Result<bool> {
     let rx_lowat = look.rx_lowat.min(least);
@@ -376,13 +382,13 @@ fn may_receive(socket: &Socket<'_>, look: Look, least: u64) -> Result<bool> {
     Ok(readiness.readable || readiness.error || is_ended)
 }
 
-/// Whether a stream has bytes to receive. Listeners have connections there.
+/// Reports whether a stream has bytes to receive; a listener has none.
 fn has_bytes(socket: &Socket<'_>, look: Look) -> bool {
     let waiting = socket.record.rx_waiting_bytes() + socket.record.held();
     !look.flags.has(Flags::LISTENER) && waiting > 0
 }
 
-/// Asks the host stack for bytes that it holds, if the FIFO has less than a buffer of so many.
+/// Asks the host stack for bytes that it holds, if the FIFO has fewer than `bytes`.
 fn ask_for_held(socket: &Socket<'_>, bytes: usize) -> Result<()> {
     let (id, bytes) = (socket.id, bytes as u64);
     let is_enough = socket.record.held() == 0 || socket.record.rx_waiting_bytes() >= bytes;
@@ -397,8 +403,8 @@ fn ask_for_held(socket: &Socket<'_>, bytes: usize) -> Result<()> {
     socket.process.link.ask(request).map(drop)
 }
 
-/// Without AsyncSend: waits until TCP has taken all that was written, if the call blocks. That it
-/// was written counts more than what comes between.
+/// Without AsyncSend, waits in a blocking call until TCP has taken all written bytes. The call
+/// succeeds even if the wait fails, since the bytes are written.
 fn await_taken(socket: &Socket<'_>, flags: SendFlags) -> Result<()> {
     if socket.process.modes.has(Modes::ASYNC_SEND) || flags.dont_wait || socket.is_nonblocking()? {
         return Ok(());
@@ -413,24 +419,24 @@ fn await_taken(socket: &Socket<'_>, flags: SendFlags) -> Result<()> {
     Ok(())
 }
 
-/// What was done counts more than why there is no more.
+/// Returns the number of bytes done, which takes precedence over an error.
 fn partial(done: usize, errno: Errno) -> Result<usize> {
     if done > 0 { Ok(done) } else { Err(errno) }
 }
 
-/// Nothing will come or go any more.
+/// Reports whether the socket is over: no more bytes come or go.
 pub(crate) fn is_over(flags: Flags) -> bool {
     flags.is_over()
 }
 
-/// Whether there is an error that a call which receives is to report. FIN counts more than a reset
-/// after it, which a send reports (SOCK_DONE of Linux).
+/// Reports whether a receiving call has an error to report. A FIN takes precedence over a later
+/// reset, which a send reports (SOCK_DONE of Linux).
 fn has_error(look: Look) -> bool {
     look.error_is_new && !look.flags.has(Flags::FIN_RECEIVED)
 }
 
-/// With an empty FIFO: true at the end of the stream, false if bytes may come. Takes the error of
-/// the connection.
+/// With an empty FIFO: returns true at the end of the stream, false if bytes may come. Takes the
+/// error of the connection.
 fn end_of_stream(socket: &Socket<'_>, look: Look) -> Result<bool> {
     if has_error(look) {
         socket.take_error()?;
@@ -438,7 +444,7 @@ fn end_of_stream(socket: &Socket<'_>, look: Look) -> Result<bool> {
     is_ended(socket, look)
 }
 
-/// The same of a connection without an error, which stays if there is one.
+/// Like [`end_of_stream`], but leaves the error of the connection.
 fn is_ended(socket: &Socket<'_>, look: Look) -> Result<bool> {
     let flags = look.flags;
     if flags.has(Flags::DETACHED) {
@@ -485,7 +491,7 @@ fn receive_some(
     })?;
     let (received, must_kick) = match received {
         Ok(received) => received,
-        // A socket that is not connected has no FIFO; the caller says why nothing comes.
+        // A socket that is not connected has no FIFO; the caller returns the reason.
         Err(Errno::IO) if !socket.look()?.flags.has(Flags::CONNECTED) => return Ok(0),
         Err(errno) => return Err(errno),
     };
@@ -498,7 +504,7 @@ fn receive_some(
     Ok(received)
 }
 
-/// Copies what is there and leaves it. The caller has the lock.
+/// Copies available bytes and leaves them in the FIFO. The caller has the lock.
 fn peek(socket: &Socket<'_>, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
     if let [buffer] = buffers {
         return socket.record.peek(buffer).map_err(errno);
@@ -515,15 +521,15 @@ fn peek(socket: &Socket<'_>, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
     Ok(len)
 }
 
-/// Bytes may be queued: now if it is connected, later while the connection is being opened.
-/// tcp_sendmsg fails with the error of the connection, once, and then with EPIPE.
+/// Checks that bytes may be queued, also while the connection is opening. As in tcp_sendmsg, the
+/// error is that of the connection, once, and then EPIPE.
 pub(crate) fn may_send(socket: &Socket<'_>) -> Result<Look> {
     let look = socket.look_at_stream()?;
     may_send_after(socket, look)?;
     Ok(look)
 }
 
-/// The same by a look that was taken.
+/// Like [`may_send`], by the caller's look.
 pub(crate) fn may_send_after(socket: &Socket<'_>, look: Look) -> Result<()> {
     if look.error_is_new {
         socket.take_error()?;
@@ -531,7 +537,7 @@ pub(crate) fn may_send_after(socket: &Socket<'_>, look: Look) -> Result<()> {
     is_open_to_send(socket, look)
 }
 
-/// The same for a call that has sent bytes: an error stays for the next one.
+/// Like [`may_send_after`], for a call that has sent bytes: a new error stays for the next call.
 fn may_send_more(socket: &Socket<'_>, look: Look) -> Result<()> {
     if look.error_is_new {
         return Err(Errno::PIPE);

@@ -1,4 +1,4 @@
-//! What waits for a change of a socket: threads that block in a call, and members of epoll sets.
+//! Waiters for changes of a socket: threads that block in a call, and members of epoll sets.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -8,25 +8,26 @@ use rustix::io::fcntl_dupfd_cloexec;
 
 use super::own::{Kept, LIBRARY_FDS_FROM};
 
-/// Something that waits for a change.
+/// A waiter for changes of a socket.
 pub(crate) trait Watch: Send + Sync {
-    /// The socket may have changed. True if a thread sleeps on the bell for it, which this does not
-    /// ring.
+    /// Handles a possible change of the socket. Returns true if a thread sleeps on the bell for it;
+    /// the caller must ring.
     fn notify(&self) -> bool;
 
-    /// True if it is a thread in a call on the socket, which keeps that open until it returns.
+    /// Reports whether the waiter is a thread in a call on the socket, which keeps it open until
+    /// the call returns.
     fn is_call(&self) -> bool {
         false
     }
 
-    /// The program has closed a descriptor of the socket, of which this is a duplicate.
+    /// Keeps a duplicate of a descriptor of the socket that the program closes.
     fn keep(&self, _duplicate: &Arc<Kept>) {}
 }
 
 type BySocket = HashMap<u32, Vec<Arc<dyn Watch>>>;
 
-/// See the [module documentation](self). Sockets go by the index of their records: a hint for an
-/// earlier socket of that place costs one look.
+/// See the [module documentation](self). The key is the index of a socket's record: a hint for an
+/// earlier socket with the same index costs one look.
 #[derive(Default)]
 pub(crate) struct Watchers {
     by_socket: Mutex<BySocket>,
@@ -53,7 +54,8 @@ impl Watchers {
         }
     }
 
-    /// A descriptor of a socket is about to be closed: threads in calls keep a duplicate of it.
+    /// Gives a duplicate of a descriptor that is about to be closed to threads in calls on its
+    /// socket.
     pub(crate) fn keep_open(&self, socket: u32, fd: BorrowedFd<'_>) {
         let by_socket = self.lock();
         let watches = by_socket.get(&socket).into_iter().flatten();
@@ -66,14 +68,15 @@ impl Watchers {
         }
     }
 
-    /// A socket may have changed. True if a thread sleeps on the bell for it.
+    /// Notifies the waiters of a socket that may have changed. Returns true if a thread sleeps on
+    /// the bell for it.
     pub(crate) fn notify(&self, socket: u32) -> bool {
         let by_socket = self.lock();
         let watches = by_socket.get(&socket).into_iter().flatten();
         watches.fold(false, |sleeps, watch| watch.notify() | sleeps)
     }
 
-    /// Any socket may have changed. True if a thread sleeps on the bell for one.
+    /// Notifies all waiters. Returns true if a thread sleeps on the bell for any socket.
     pub(crate) fn notify_all(&self) -> bool {
         let by_socket = self.lock();
         let watches = by_socket.values().flatten();

@@ -1,4 +1,4 @@
-//! Sending with completions, as `MSG_ZEROCOPY` of the kernel has them.
+//! Sending with completions, as with `MSG_ZEROCOPY` of the kernel.
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -12,8 +12,8 @@ use super::sends::{Completion, Send};
 use super::transfer::SendFlags;
 
 impl Client {
-    /// Sends bytes, as [`Client::send`] does, and has [`Client::completions`] tell when the peer
-    /// has acknowledged those that it has taken. No bytes have no completion. ENOBUFS if
+    /// Sends bytes, as [`Client::send`]; [`Client::completions`] returns `cookie` when the peer has
+    /// acknowledged the bytes taken. A send of no bytes has no completion. ENOBUFS if
     /// [`SENDS_MAX`](super::SENDS_MAX) completions of the socket have not been taken.
     pub fn send_zero_copy(
         &self,
@@ -30,8 +30,8 @@ impl Client {
         let disconnects = record.disconnects();
         let sent = self.send(fd, buffers, flags);
         let bytes = sent.unwrap_or(0);
-        // Another thread may have sent since: then the completion comes with its bytes, and never
-        // too early.
+        // Another thread may have sent since: then the completion comes with that thread's bytes,
+        // never too early.
         let position = record.tx_tail().saturating_add(record.file_queued_bytes());
         let send = (bytes > 0).then_some(Send {
             cookie,
@@ -39,8 +39,8 @@ impl Client {
             disconnects,
         });
         sends.end(socket.id, send);
-        // From now on the edge tells of it, unless it is too late for that; or there is nothing
-        // left that a thread would wait for.
+        // From now on the edge reports the completion. Waiters must be notified if it was due
+        // before, or if this send has sent nothing and they may have nothing left to wait for.
         if bytes == 0 || sends.has_completed(record) {
             sends.note_change();
             socket.process.link.watchers.notify(socket.id.index);
@@ -49,9 +49,9 @@ impl Client {
         sent
     }
 
-    /// Takes completions of sends by this process, in the order of the stream, and returns how
-    /// many. If none is due it waits for one, as long as `timeout` says, unless no send is
-    /// outstanding; 0 then. EINTR if a signal comes first.
+    /// Takes completions of this process's sends, in the order of the stream, and returns their
+    /// number. If none is due, waits for one until `timeout` is over; returns 0 then, or if no send
+    /// is outstanding. EINTR if a signal comes first.
     pub fn completions(
         &self,
         fd: BorrowedFd<'_>,

@@ -19,8 +19,8 @@ pub(crate) struct CacheOption {
 }
 
 impl CacheOption {
-    /// Fails if it is too little for so many workers, or there is not so much memory. Returns the
-    /// default if it is not given.
+    /// Returns the default size if no size is given. Fails if the size is too small for `workers`
+    /// workers, or more than the available memory.
     pub(crate) fn check(self, workers: u16) -> Result<Option<Size>, Failure> {
         let Some(cache) = self.cache else {
             return memory::default_cache(workers, 1).map(Some);

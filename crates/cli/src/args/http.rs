@@ -1,4 +1,4 @@
-//! What an operator says about HTTP on the command line. A configuration file can say more.
+//! Options about HTTP, a subset of the configuration file's keys.
 
 use clap::Args;
 use netem::conditions::Rate;

@@ -1,5 +1,5 @@
-//! Values that have names: help and completions list these, and the type says what is wrong with
-//! others.
+//! Values that have names: help and completions list the names, and the type reports other values
+//! as errors.
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command};
 
-/// A parser of values with these names.
+/// Returns a parser of values with these names.
 pub(crate) fn named<T>(names: impl IntoIterator<Item = &'static str>) -> Named<T> {
     Named {
         names: names.into_iter().collect(),

@@ -57,12 +57,12 @@ impl NicArgs {
     /// Directory below which files are opened, and never outside.
     pub(crate) fn root(&self) -> &Path {
         let RootOption { root, root_option } = &self.root;
-        // One of them is required.
+        // `clap` requires one or the other.
         let root = root.as_deref().or(root_option.as_deref());
         root.unwrap_or(Path::new(""))
     }
 
-    /// What a NIC process starts with that serves one host stack. `cache_default`: its memory for
+    /// Returns the settings of a NIC process for one host stack. `cache_default` is its memory for
     /// content if no size is given.
     pub(crate) fn settings(&self, cache_default: Option<Size>) -> NicSettings {
         NicSettings {

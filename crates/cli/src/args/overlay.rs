@@ -1,4 +1,4 @@
-//! What options say over a file.
+//! Applies command-line options over a configuration file.
 
 use std::num::NonZeroU16;
 use std::path::Path;
@@ -10,11 +10,11 @@ use config::file::{self, ConfigFile};
 use config::place::Place;
 use config::{Config, Listen, Text};
 
-/// Where browsers expect HTTP.
+/// Default HTTP port of browsers.
 const HTTP_PORT: NonZeroU16 = NonZeroU16::new(80).expect("it is not zero");
 
-/// The configuration that a command line leads to, read and found to make sense. Files that it
-/// names have not been looked at.
+/// Returns the configuration of a command line, read and validated. Files that it names are not
+/// opened.
 pub(crate) fn load(args: &ServeArgs) -> Result<Config, Failure> {
     let file = args.config.as_deref().map(ConfigFile::read).transpose()?;
     let mut config = match &file {
@@ -41,7 +41,7 @@ pub(crate) fn load(args: &ServeArgs) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// The same of a file alone.
+/// Returns the configuration of a file alone, validated.
 pub(crate) fn load_file(path: &Path) -> Result<Config, Failure> {
     let file = ConfigFile::read(path)?;
     checked(file.parse()?, Some(&file), &[])
@@ -72,7 +72,7 @@ pub(crate) fn examine_file(path: &Path) -> Result<Examined, Failure> {
     })
 }
 
-/// What was not said is added, and what was said makes sense.
+/// Adds defaults and validates.
 fn checked(
     mut config: Config,
     file: Option<&ConfigFile>,
@@ -95,14 +95,14 @@ fn add_defaults(config: &mut Config) {
             http3: false,
         });
     }
-    // Who has no files of his own serves what comes from origins.
+    // Without a root of its own, the server serves cached responses of origins.
     let has_content = config.nic.root.is_some() || !config.nic.attach.is_empty();
     if !has_content && !config.origins().is_empty() {
         config.nic.root.clone_from(&config.origin.cache_dir);
     }
 }
 
-/// Sets keys to what the command line says of them, if it does; returns the keys that were set.
+/// Sets each key that the command line gives; returns the keys that were set.
 macro_rules! overlay {
     ($config:ident: $($section:ident.$key:ident = $said:expr;)*) => {{
         let mut replaced = Vec::new();
@@ -116,8 +116,7 @@ macro_rules! overlay {
     }};
 }
 
-/// Puts what the command line says over what is there already; returns what has been replaced by
-/// that.
+/// Applies the command line over the configuration; returns the keys that were replaced.
 fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure> {
     let mut replaced = overlay! { config:
         network.interface = some(&args.dev);
@@ -198,7 +197,7 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
     Ok(replaced)
 }
 
-/// The ports of both kinds of options. An option for TLS alone leaves no port without.
+/// Returns the ports of both options. TLS ports alone leave no plain port.
 fn listened(args: &ServeArgs) -> Vec<Listen> {
     let plain = args.listen.iter().map(|port| (*port, false));
     let ports = plain.chain(args.tls.tls_listen.iter().map(|port| (*port, true)));
@@ -210,12 +209,12 @@ fn listened(args: &ServeArgs) -> Vec<Listen> {
     ports.collect()
 }
 
-/// The value of a key that may be absent.
+/// Wraps the value of a key that may be absent.
 fn some<T: Clone>(said: &Option<T>) -> Option<Option<T>> {
     said.clone().map(Some)
 }
 
-/// A list takes the place of a list; an empty one says nothing.
+/// Replaces a list as a whole; an empty option leaves it alone.
 fn list<T: Clone, U>(said: &[T], wrap: impl Fn(T) -> U) -> Option<Vec<U>> {
     (!said.is_empty()).then(|| said.iter().cloned().map(wrap).collect())
 }

@@ -1,4 +1,4 @@
-//! `splitway bench`: another program, which lies beside this one.
+//! `splitway bench`: runs the separate program `splitway-bench`, which lies beside this one.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -28,10 +28,10 @@ Examples:
   sudo splitway bench figure8a table1     figures of the paper
   splitway bench figure8a --help          options";
 
-/// What the other program is called.
+/// Name of the program.
 const PROGRAM: &str = "splitway-bench";
 
-/// Becomes the other program.
+/// Executes the program in place of this one.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let own =
         std::env::current_exe().map_err(|error| Failure::broken("finding this program", error))?;

@@ -1,8 +1,8 @@
-//! `splitway capture`: writes what a running server sends and receives to a file for Wireshark.
+//! `splitway capture`: writes the packets of a running server to a file for Wireshark.
 //!
-//! The supervisor opens a packet socket each for what is received, what the host stack sends and
-//! what the NIC stacks send (`asked`), and passes them to the client, which reads them
-//! (`netdev::packet::capture`), puts them in order (`order`) and writes the file (`pcapng`).
+//! The supervisor opens a packet socket each for received packets, the host stack's packets and the
+//! NIC stacks' packets (`asked`), and passes them to the client, which reads them
+//! (`netdev::packet::capture`), orders the packets (`order`) and writes the file (`pcapng`).
 
 mod order;
 mod pcapng;
@@ -29,20 +29,20 @@ use crate::supervisor::control_socket::Request;
 use processes::ipc::capture_request::{CaptureRequest, Captured, Part};
 use processes::ipc::signals::Signals;
 
-/// Packets come from several sockets, each in its order. They are held back for so long, so that
-/// one that was sent before another is written before it: the kernel notes the time of a packet,
-/// and may be held up before the packet is there to be read.
+/// Time for which packets are held back. They come from several sockets, each in its own order; a
+/// packet sent before another must be written before it, but the kernel may be delayed between
+/// taking its timestamp and queueing it.
 const HOLD: Duration = Duration::from_millis(100);
 const HOLD_NS: u64 = HOLD.as_nanos() as u64;
 
-/// Packets taken from a socket at a time.
+/// Most packets read from a socket at a time.
 const BATCH: usize = 4096;
 
-/// Packets held back at most, and bytes of them.
+/// Most packets held back, and most bytes in them.
 const HELD_MAX: usize = 256 << 10;
 const HELD_BYTES_MAX: usize = 256 << 20;
 
-/// Longest time that it goes on reading what came before its end.
+/// Longest time to read packets that arrived before the end.
 const END_MAX: Duration = Duration::from_secs(2);
 
 /// What is to be captured.
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<(), Failure> {
         .seconds
         .map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
     let result = capture.run(&mut signals, server.as_ref(), deadline);
-    // What was read until then is kept in any case.
+    // Packets read so far are kept in any case.
     let ended = capture.end();
     match result.and(ended) {
         Err(Stop::Unread) => Ok(()),
@@ -144,12 +144,13 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<(), Failure> {
     }
 }
 
-/// Readable when a process has ended; `None` if it cannot be watched.
+/// Returns a descriptor that is readable once the process has ended; `None` if it cannot be
+/// watched.
 fn watch(pid: i32) -> Option<OwnedFd> {
     pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
 }
 
-/// Where the file goes.
+/// Destination of the file.
 struct Output {
     name: String,
     into: BufWriter<Box<dyn Write>>,
@@ -185,7 +186,7 @@ impl Output {
     }
 }
 
-/// Why it ends before the end.
+/// Reason for an early stop.
 enum Stop {
     /// The output is closed.
     Unread,
@@ -198,7 +199,7 @@ struct Capture {
     device: String,
     taps: Vec<TapReader>,
     parts: Vec<Part>,
-    /// Packets written of each.
+    /// Packets written from each tap.
     written: Vec<u64>,
     held: Order,
     count_max: u64,
@@ -245,7 +246,7 @@ impl Capture {
         })
     }
 
-    /// Captures until something ends it.
+    /// Captures until a signal, a limit, the deadline or the server's end.
     fn run(
         &mut self,
         signals: &mut Signals,
@@ -257,8 +258,8 @@ impl Capture {
         let _ = writeln!(io::stderr(), "splitway: capturing on {}", self.device);
         loop {
             let begun = Instant::now();
-            // From before they are taken: what comes into one socket while another is read is for
-            // the next time.
+            // Taken before the sockets are read: a packet that enters one socket while another is
+            // read belongs to the next round.
             let settled_ns = realtime_ns().saturating_sub(HOLD_NS);
             let (taken, complete_until_ns) = self.take();
             self.write_until(settled_ns.min(complete_until_ns))?;
@@ -276,8 +277,8 @@ impl Capture {
         }
     }
 
-    /// Takes in what there is; returns how much that was, and the time until which nothing is left
-    /// in any socket.
+    /// Reads pending packets; returns their number, and the time until which no packet is left in
+    /// any socket.
     fn take(&mut self) -> (usize, u64) {
         let (mut taken, mut complete_until_ns) = (0, u64::MAX);
         for (tap, reader) in self.taps.iter_mut().enumerate() {
@@ -295,7 +296,7 @@ impl Capture {
         (taken, complete_until_ns)
     }
 
-    /// Writes what was sent or received before this time, in order.
+    /// Writes the packets with timestamps before `time_ns`, in order.
     fn write_until(&mut self, time_ns: u64) -> Result<(), Stop> {
         while !self.is_full()
             && let Some(packet) = self.held.next(time_ns)
@@ -312,7 +313,7 @@ impl Capture {
         self.written.iter().sum::<u64>() >= self.count_max
     }
 
-    /// Sleeps until there is something to do; true if the server has gone.
+    /// Sleeps until a descriptor is ready or the deadline; returns true if the server has ended.
     fn wait(
         &mut self,
         signals: &Signals,
@@ -336,7 +337,7 @@ impl Capture {
             return Ok(true);
         }
         for tap in &self.taps {
-            // The interface is gone, or down: then it says nothing more, or only later.
+            // The interface is gone, or down: packets come no more, or only later.
             if let Err(error) = tap.take_error() {
                 let why = format!("{}: {error}", self.device);
                 return Err(Stop::Failed(Failure::broken("capturing", why)));
@@ -345,12 +346,12 @@ impl Capture {
         Ok(false)
     }
 
-    /// Writes what is held back and what waits, and how it was.
+    /// Writes the remaining packets, the statistics, and a summary.
     fn end(&mut self) -> Result<(), Stop> {
         let (end_ns, begun) = (realtime_ns(), Instant::now());
         loop {
             let (_, complete_until_ns) = self.take();
-            // More may come all the time.
+            // Packets may go on arriving.
             if complete_until_ns > end_ns || begun.elapsed() > END_MAX {
                 break;
             }
@@ -424,7 +425,7 @@ fn interface_of(part: Part) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-/// The clock by which the kernel notes when a packet was sent or received.
+/// Reads the clock of the kernel's packet timestamps.
 fn realtime_ns() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

@@ -1,5 +1,5 @@
-//! `splitway check`: whether a server could be started with a configuration, as far as that can be
-//! told without starting it: all errors and warnings.
+//! `splitway check`: reports all errors and warnings about a configuration that can be found
+//! without starting a server.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub(crate) struct CheckArgs {
     file: PathBuf,
 }
 
-/// Checks a file and all that it names; says so if it is good.
+/// Checks a file and the files that it names; prints a message if there are no errors.
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let file = &args.file;
     let Examined {
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
         failure,
         warnings,
     } = overlay::examine_file(file)?;
-    // One that is there for what comes from origins is made when it is needed.
+    // A root that is the cache directory is created when it is needed.
     let root = config.nic.root.as_deref();
     let root = root.filter(|root| root.exists() || !OriginPlan::makes_root(&config));
     let mut failures: Vec<Failure> = failure.into_iter().collect();
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     )
 }
 
-/// Warnings about certificates.
+/// Returns the warnings about certificates.
 fn look_at_certificates(config: &Config) -> Result<Vec<String>, Failure> {
     let Some(source @ CertificateSource::Files(_)) = CertificateSource::of(config, None)? else {
         return Ok(Vec::new());
@@ -85,7 +85,7 @@ fn look_at_certificates(config: &Config) -> Result<Vec<String>, Failure> {
     Ok(lines)
 }
 
-/// That of NIC stacks on other machines.
+/// Checks the key file of NIC stacks on other machines.
 fn check_key_file(config: &Config) -> Result<(), Failure> {
     let mut places = config.nic.attach.iter();
     let is_needed = places.any(|place| matches!(place.0, NicPlace::Ethernet { .. }));

@@ -81,10 +81,10 @@ Examples:
   sudo mv access.log access.log.1 && sudo splitway ctl reopen
   sudo splitway ctl detach 4711";
 
-/// Longer than a server takes for anything.
+/// Longer than a server takes for any request.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks, and prints the answer.
+/// Sends the request, and prints the answer.
 pub(crate) fn run(args: &CtlArgs) -> Result<(), Failure> {
     let request = match args.command {
         CtlCommand::RestartNic => Request::RestartNic,
@@ -99,17 +99,17 @@ pub(crate) fn run(args: &CtlArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a server has answered.
+/// A server's answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) text: String,
-    /// What there is more to read from.
+    /// Descriptors that come with the answer, from which to read more.
     pub(crate) descriptors: Vec<OwnedFd>,
-    /// The server, if it can be named.
+    /// Process ID of the server, if known.
     pub(crate) server: Option<i32>,
 }
 
-/// Asks the server at `socket`, or the only one of this user.
+/// Sends a request to the server at `socket`, or to this user's only one.
 pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Answer, Failure> {
     let (path, server) = match socket {
         Some(path) => (path.to_owned(), connect(path)?),
@@ -135,7 +135,7 @@ pub(crate) fn ask(socket: Option<&Path>, request: Request) -> Result<Answer, Fai
     }
 }
 
-/// The answer, and the descriptors that have come with it; `None` if there is none.
+/// Returns the answer and its descriptors; `None` if the server closes the connection.
 fn exchange(
     server: &OwnedFd,
     request: Request,
@@ -186,7 +186,7 @@ fn try_connect(path: &Path) -> rustix::io::Result<OwnedFd> {
     seqpacket::connect(&SocketAddrUnix::new(path)?)
 }
 
-/// The server whose socket is in the usual place, if there is exactly one.
+/// Connects to the server with a socket in the default directory, if there is exactly one.
 fn the_only_server() -> Result<(PathBuf, OwnedFd), Failure> {
     let what = "server of this user";
     let Some(directory) = control_socket::directory() else {
@@ -198,7 +198,7 @@ fn the_only_server() -> Result<(PathBuf, OwnedFd), Failure> {
     find_in(&control_socket::places(&directory))
 }
 
-/// The same in these directories.
+/// Connects to the only server in these directories.
 fn find_in(places: &[PathBuf]) -> Result<(PathBuf, OwnedFd), Failure> {
     let what = "server of this user";
     let mut tried = Vec::new();
@@ -215,7 +215,7 @@ fn find_in(places: &[PathBuf]) -> Result<(PathBuf, OwnedFd), Failure> {
             Err(error) => tried.push(format!("{shown}: {error}")),
         }
     }
-    // A server that was killed leaves its socket behind.
+    // A killed server leaves its socket behind.
     let mut servers: Vec<_> = paths
         .into_iter()
         .filter_map(|path| try_connect(&path).ok().map(|socket| (path, socket)))

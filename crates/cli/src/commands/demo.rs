@@ -47,7 +47,7 @@ Examples:
   splitway demo
   splitway demo ~/Videos";
 
-/// Where the site lies in the source tree.
+/// Path of the site in the source tree.
 const SITE: &str = "examples/site";
 
 /// Shows a download of everything below a site, and fails unless every byte was right.
@@ -95,7 +95,7 @@ fn check_curl() -> Result<(), Failure> {
     }
 }
 
-/// What is served. A site made for the occasion goes with this value.
+/// The served directory. A generated site is removed with this value.
 struct Site {
     path: PathBuf,
     _made: Option<TemporaryDirectory>,
@@ -112,7 +112,8 @@ impl Site {
         Ok(Self { path, _made: None })
     }
 
-    /// A page, an empty file, one with a space in its name, and one of a few megabytes.
+    /// Generates a page, an empty file, a file with a space in its name, and one of a few
+    /// megabytes.
     fn make() -> Result<Self, Failure> {
         let make = || -> io::Result<Self> {
             let made = TemporaryDirectory::new()?;
@@ -134,7 +135,8 @@ impl Site {
         Ok(site)
     }
 
-    /// Paths of all regular files, relative to the site, in order. Symbolic links are left out.
+    /// Returns the paths of all regular files, relative to the site, sorted. Symbolic links are
+    /// left out.
     fn files(&self) -> Result<Vec<PathBuf>, Failure> {
         let mut files = Vec::new();
         let mut directories = vec![PathBuf::new()];
@@ -169,7 +171,7 @@ impl Site {
     }
 }
 
-/// Lines of numbers, so that every part of the file is unlike every other.
+/// Returns lines of numbers, so that no two parts of the file are alike.
 fn numbers() -> String {
     (0..400_000).map(|number| format!("{number}\n")).collect()
 }
@@ -179,14 +181,14 @@ struct Serve {
     process: std::process::Child,
     output: BufReader<ChildStdout>,
     urls: Vec<String>,
-    /// The certificate that clients are to trust.
+    /// The certificate that clients trust.
     trusted: Option<PathBuf>,
     host: Option<u32>,
     ended: bool,
 }
 
 impl Serve {
-    /// Starts it and waits until it serves, passing on what it prints.
+    /// Starts the server, and forwards its output until it serves.
     fn start(site: &Path, workers: u16, log: LogLevel) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::broken("starting splitway serve", error);
         let mut process = Command::new("/proc/self/exe")
@@ -281,7 +283,7 @@ impl Serve {
         }
     }
 
-    /// Ends it in order, and passes on what it says of itself.
+    /// Ends the server in order, and forwards the rest of its output.
     fn end(&mut self) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::broken("ending splitway serve", error);
         let _ = rustix::process::kill_process(Pid::from_child(&self.process), Signal::TERM);
@@ -300,7 +302,7 @@ impl Serve {
     fn failure(&mut self) -> Failure {
         self.ended = true;
         match self.process.wait() {
-            // What was wrong stands on standard error already.
+            // The server has printed the reason on standard error.
             Ok(status) => Failure::broken("splitway serve", status),
             Err(error) => Failure::broken("splitway serve", error),
         }
@@ -316,7 +318,7 @@ impl Drop for Serve {
     }
 }
 
-/// Downloads every file from every URL, prints a line for each, and returns how many were wrong.
+/// Downloads every file from every URL, prints a line for each, and returns the number of failures.
 fn download_all(
     urls: &[String],
     trusted: Option<&Path>,
@@ -353,7 +355,7 @@ fn download_all(
 /// Length and SHA-256 sum of a body.
 type Body = (u64, [u8; 32]);
 
-/// What curl received, or what it said when it failed.
+/// Returns the body that curl received, or curl's message on failure.
 fn download(url: &str, trusted: Option<&Path>) -> Result<Result<Body, String>, Failure> {
     let failed = |error: io::Error| Failure::broken("running curl", error);
     let trusted = trusted

@@ -1,5 +1,4 @@
-//! Manual pages and completions for shells, from the definitions that the command line is read
-//! with.
+//! Manual pages and shell completions, generated from the definitions of the command line.
 
 use std::fs;
 use std::io;
@@ -30,7 +29,7 @@ enum What {
     Completions,
 }
 
-/// Writes what is asked for about a program.
+/// Writes manual pages or completions for a program.
 pub(crate) fn run(args: &GenerateArgs, program: &clap::Command) -> Result<(), Failure> {
     let write = match args.what {
         What::Man => man,
@@ -47,7 +46,7 @@ fn man(program: &clap::Command, directory: &Path) -> io::Result<()> {
     pages(&program, directory)
 }
 
-/// The pages of a command and of all below it.
+/// Writes the pages of a command and of its subcommands.
 fn pages(command: &clap::Command, directory: &Path) -> io::Result<()> {
     let shown = command
         .get_subcommands()
@@ -62,7 +61,7 @@ fn pages(command: &clap::Command, directory: &Path) -> io::Result<()> {
     fs::write(directory.join(man.get_filename()), with_headings(&page))
 }
 
-/// What stands below the options in `--help` is one text to `clap`, headings included.
+/// `clap` takes everything below the options in `--help` as one text, headings included.
 fn with_headings(page: &str) -> String {
     let mut text = String::with_capacity(page.len());
     for line in page.lines() {
@@ -85,7 +84,7 @@ fn completions(program: &clap::Command, directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A command without hidden commands and options, which completions would offer as well.
+/// Returns a command without hidden commands and options, which completions would offer as well.
 fn to_complete(command: &clap::Command) -> clap::Command {
     let shown = command
         .get_subcommands()
@@ -113,7 +112,7 @@ fn to_complete(command: &clap::Command) -> clap::Command {
         .subcommands(shown.map(to_complete))
 }
 
-/// The same option, for whose values shells look where its name for them says. Without a hint they
+/// Adds a hint about an option's values for shells, from the name of its value. Without a hint they
 /// would offer files.
 fn with_hint(arg: Arg) -> Arg {
     if !arg.get_action().takes_values() || !arg.get_possible_values().is_empty() {

@@ -89,7 +89,7 @@ pub(crate) struct ConditionsArgs {
 }
 
 impl ConditionsArgs {
-    /// What was said.
+    /// Returns the changes that the options make.
     pub(crate) fn changes(&self) -> Changes {
         Changes {
             delay: self.delay,
@@ -118,7 +118,7 @@ Examples:
   sudo splitway link eth1 eth2 --delay 10ms --ab rate=50mbit,queue=256kb \\
     --ba rate=5mbit,queue=64kb";
 
-/// Emulates until the user or a failure ends it.
+/// Emulates until a signal or a failure.
 pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
     if args.a == args.b {
         let what = format!("a link from {} to itself", args.a);
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
             .map_err(|errno| Failure::broken("binding the process to its parent", errno))?;
     }
     let signals = Signals::catch_ends()?;
-    // The first that cannot be opened is named in the error itself.
+    // The error itself names the interface that cannot be opened.
     let mut bridge = Bridge::open([&args.a, &args.b], settings)
         .map_err(|error| port_failed(&format!("{} or {}", args.a, args.b), &error))?;
     say(&format!("{} and {} are joined\n", args.a, args.b));
@@ -154,7 +154,7 @@ pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
     ended.map_err(|error| Failure::broken("the link", error))
 }
 
-/// What one direction is like.
+/// Returns the conditions of one direction.
 fn conditions(
     args: &LinkArgs,
     changes: Option<Changes>,

@@ -1,8 +1,8 @@
-//! `splitway qlog`: writes what QUIC connections of a running server do to files, one each, for
-//! qvis and other tools.
+//! `splitway qlog`: writes the events of QUIC connections of a running server to files, one per
+//! connection, for qvis and other tools.
 //!
-//! The supervisor has the host process write to a pipe, and passes that on. The client reads it
-//! (`processes::ipc::qlog_request`) and writes the files (`trace_file`).
+//! The supervisor has the host process write to a pipe, whose other end the client reads
+//! (`processes::ipc::qlog_request`), and writes to files (`trace_file`).
 
 mod trace_file;
 
@@ -27,7 +27,7 @@ use config::size::Size;
 use processes::ipc::qlog_request::{CONNECTIONS_MAX, QlogLine, QlogRequest};
 use processes::ipc::signals::Signals;
 
-/// Read from the pipe at a time, in bytes.
+/// Most bytes read from the pipe at a time.
 const BATCH_BYTES: usize = 256 << 10;
 
 /// What is to be traced.
@@ -79,7 +79,7 @@ Examples:
   sudo splitway stat --json | jq '.quic_connections[] | {connection, peer}'
   sudo splitway qlog -d traces --connection 8592031744";
 
-/// Traces until the user, a limit or the server ends it.
+/// Traces until a signal, a limit or the server's end.
 pub(crate) fn run(args: &QlogArgs) -> Result<(), Failure> {
     prepare(&args.dir)?;
     let mut signals = Signals::catch_ends()?;
@@ -98,12 +98,12 @@ pub(crate) fn run(args: &QlogArgs) -> Result<(), Failure> {
     };
     let mut traces = Traces::new(args);
     let ended = traces.run(&pipe, &mut signals);
-    // What was read until then is kept in any case.
+    // Events read so far are kept in any case.
     let written = traces.end();
     ended.and(written)
 }
 
-/// Makes the directory, and finds out whether files can be made there.
+/// Creates the directory, and checks that files can be created there.
 fn prepare(directory: &Path) -> Result<(), Failure> {
     let failed = |error: io::Error| {
         let what = format!("directory {}", directory.display());
@@ -112,7 +112,7 @@ fn prepare(directory: &Path) -> Result<(), Failure> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o700);
     builder.create(directory).map_err(failed)?;
-    // Only the file system knows.
+    // Only creating a file proves it.
     let trial = directory.join(format!(".splitway-qlog-{}", std::process::id()));
     fs::File::create_new(&trial).map_err(failed)?;
     fs::remove_file(&trial).map_err(failed)
@@ -122,11 +122,11 @@ fn prepare(directory: &Path) -> Result<(), Failure> {
 struct Traces<'a> {
     args: &'a QlogArgs,
     unix_time_us: u64,
-    /// Of connections that are not over.
+    /// Files of open connections.
     files: BTreeMap<u64, TraceFile>,
-    /// Connections that were traced, ...
+    /// Connections traced so far.
     connections: u32,
-    /// ... and of those that are over, bytes written.
+    /// Bytes written for connections that have ended.
     ended_bytes: u64,
     events: u64,
     dropped: u64,
@@ -145,12 +145,12 @@ impl<'a> Traces<'a> {
         }
     }
 
-    /// Writes what comes, until something ends it.
+    /// Writes events until a signal, a limit or the server's end.
     fn run(&mut self, pipe: &OwnedFd, signals: &mut Signals) -> Result<(), Failure> {
         let seconds = self.args.seconds.map(|it| Duration::from_secs(it.into()));
         let deadline = seconds.map(|seconds| Instant::now() + seconds);
         let mut buffer = vec![0; BATCH_BYTES];
-        // A line of which the end has not come.
+        // Start of an incomplete line.
         let mut begun = Vec::new();
         loop {
             match rustix::io::retry_on_intr(|| rustix::io::read(pipe, &mut buffer[..])) {
@@ -172,7 +172,7 @@ impl<'a> Traces<'a> {
         }
     }
 
-    /// Sleeps until there is something to do.
+    /// Sleeps until the pipe is readable, a signal arrives or the deadline passes.
     fn wait(
         &mut self,
         pipe: &OwnedFd,
@@ -191,7 +191,7 @@ impl<'a> Traces<'a> {
         Ok(())
     }
 
-    /// All connections that are to be traced are over, or the files are full.
+    /// Returns whether all connections to trace have ended, or the size limit is reached.
     fn is_complete(&self) -> bool {
         let connections_max = match self.args.connection {
             Some(_) => 1,
@@ -202,7 +202,7 @@ impl<'a> Traces<'a> {
         are_over || self.ended_bytes + bytes >= self.args.bytes.0
     }
 
-    /// Takes whole lines away from the front.
+    /// Handles and removes the complete lines at the front.
     fn take_lines(&mut self, bytes: &mut Vec<u8>) -> Result<(), Failure> {
         let mut taken = 0;
         while let Some(len) = bytes[taken..].iter().position(|&byte| byte == b'\n') {
@@ -280,7 +280,7 @@ impl<'a> Traces<'a> {
         )
     }
 
-    /// Writes what waits, and says how much there was.
+    /// Ends the open files, and prints a summary.
     fn end(&mut self) -> Result<(), Failure> {
         let mut ended = Ok(());
         for (_, file) in std::mem::take(&mut self.files) {

@@ -1,14 +1,14 @@
 //! `splitway run`: an unmodified program whose sockets are those of the split stack.
 //!
-//! | Module | What it does |
+//! | Module | Purpose |
 //! |---|---|
-//! | `program` | finds the program, and says which cannot load a library |
+//! | `program` | finds the program, and rejects those that cannot load a library |
 //! | `library` | finds the library |
-//! | `stats` | what the program's sockets have done, told at its end |
+//! | `stats` | the report on the program's sockets at its end |
 //! | `direct_waits` | notices programs that wait for split sockets by direct system calls |
-//! | `own_stack` | a stack for the program, where none runs |
+//! | `own_stack` | a stack for the program if none runs |
 //! | `supervised` | programs that load no library: `--compat` |
-//! | `wait` | passes signals on, and waits for all that the program has started |
+//! | `wait` | passes signals on, and waits for all processes that the program has started |
 //! | `unloaded` | notices processes of the program that have not loaded the library |
 //! | `looks` | has `direct_waits` and `unloaded` look at intervals, in one thread |
 
@@ -117,7 +117,7 @@ Examples:
   sudo splitway run --compat caddy file-server --root /srv/www --listen :8080
   splitway run --sockets /run/splitway/sockets.sock redis-server --bind 0.0.0.0 --port 7000";
 
-/// How long the program may take until the library says that it is loaded.
+/// Longest time in which the program reports that the library is loaded.
 const LOADING: Duration = Duration::from_secs(2);
 
 /// Runs a program, and returns its exit code.
@@ -185,7 +185,7 @@ pub(crate) fn run(args: &RunArgs, log: LogLevel) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(code))
 }
 
-/// The socket of a stack that runs; `None` if none does and none was asked for.
+/// Returns the socket of a running stack; `None` if none runs and none was named.
 fn stack_that_runs(args: &RunArgs) -> Result<Option<PathBuf>, Failure> {
     let path = args.sockets.as_deref().unwrap_or(Path::new(DEFAULT_SOCKET));
     let connected = SocketAddrUnix::new(path).and_then(|address| seqpacket::connect(&address));
@@ -200,7 +200,7 @@ fn stack_that_runs(args: &RunArgs) -> Result<Option<PathBuf>, Failure> {
     }
 }
 
-/// The library before those that are preloaded already.
+/// Returns the value of LD_PRELOAD with the library in front.
 fn preloaded(library: &Path) -> OsString {
     let mut list = library.as_os_str().to_owned();
     if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
@@ -210,24 +210,24 @@ fn preloaded(library: &Path) -> OsString {
     list
 }
 
-/// The file by which all processes of the program belong to one application.
+/// Creates the file by which all processes of the program belong to one application.
 fn application_file() -> Result<(ProgramSets, OwnedFd), Failure> {
     let failed = |error| Failure::broken("making a memory file", error);
     let (sets, file) = create_application_file().map_err(failed)?;
     Ok((sets, inherited(file).map_err(failed)?))
 }
 
-/// Descriptors that the program inherits lie above those that it counts on.
+/// Lowest descriptor that the program inherits, above those that programs use by number.
 const INHERITED_FROM: i32 = 64;
 
-/// A file that the program inherits.
+/// Makes a file inheritable by the program.
 fn inherited(file: OwnedFd) -> io::Result<OwnedFd> {
     let file = fcntl_dupfd_cloexec(&file, INHERITED_FROM).unwrap_or(file);
     fcntl_setfd(&file, FdFlags::empty())?;
     Ok(file)
 }
 
-/// A pipe that the program inherits one end of.
+/// Creates a pipe whose write end the program inherits.
 fn pipe() -> Result<(OwnedFd, OwnedFd), Failure> {
     let failed = |errno| Failure::broken("making a pipe", errno);
     let (read, write) = pipe_with(PipeFlags::empty()).map_err(failed)?;
@@ -235,8 +235,8 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Failure> {
     Ok((read, write))
 }
 
-/// Fails unless the library says in time that it is loaded: a program is never left to the kernel
-/// without a word.
+/// Fails unless the library reports in time that it is loaded: a program never falls back to the
+/// kernel's sockets silently.
 fn await_loaded(loaded: &OwnedFd, program: &Path, library: &Path) -> Result<(), Failure> {
     let failed = |why: String| {
         Failure::broken(format!("program {}", program.display()), why).remedy(format!(

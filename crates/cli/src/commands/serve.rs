@@ -1,5 +1,5 @@
-//! `splitway serve`: checks what the user asks for, sets the network up, starts the processes,
-//! supervises them, and cleans up, however that ends.
+//! `splitway serve`: checks the options, sets the network up, starts the processes, supervises
+//! them, and cleans up, however the server ends.
 
 use std::fs;
 use std::path::Path;
@@ -41,7 +41,7 @@ use observer::Report;
 use processes::ipc::log_lines;
 use processes::ipc::signals::{HangUp, Signals};
 
-/// Serves until the user or a failure ends it.
+/// Serves until a signal or a failure ends it.
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let config = overlay::load(args)?;
     log_lines::set_level(config.logs.level.0);
@@ -68,19 +68,19 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     result
 }
 
-/// Removes the directories that `run` has made for its own stack: it may have been killed.
+/// Removes the directories that `run` has created for its own stack: `run` may have been killed.
 fn remove_places(config: &Config) {
     let root = config.nic.root.as_deref();
     let socket = config.sockets.path.as_deref();
     let parent = Path::parent;
     let places = [root, socket.and_then(parent), root.and_then(parent)];
     for place in places.into_iter().flatten() {
-        // One that is not empty, or gone, stays as it is.
+        // A directory that is not empty stays.
         let _ = fs::remove_dir(place);
     }
 }
 
-/// The same with an error log, if there is to be one.
+/// Serves with the observer in place.
 fn serve(
     args: &ServeArgs,
     config: &Config,
@@ -96,7 +96,7 @@ fn serve(
     let resolver = Resolver::here()?;
     let forwarding = resolver.read(config, None);
     kernel::require()?;
-    // From here on Ctrl-C leads through the cleaning up.
+    // From now on Ctrl-C cleans up.
     let is_link = config.nic.root.as_deref().is_some_and(root::is_link);
     let may_reload = args.config.is_some() || certificates.is_some() || is_link;
     let (ends, signals) = catch_signals(may_reload)?;
@@ -148,7 +148,7 @@ fn serve(
     ended.and(removed)
 }
 
-/// Signals that end a server, and those that ask it for something.
+/// Catches the signals that end a server, and those that request something.
 fn catch_signals(may_reload: bool) -> Result<(Signals, RequestSignals), Failure> {
     let (ends, hang_up) = if may_reload {
         (Signals::catch_ends_but_hang_up()?, Some(HangUp::catch()?))
@@ -163,14 +163,14 @@ fn catch_signals(may_reload: bool) -> Result<(Signals, RequestSignals), Failure>
     Ok((ends, signals))
 }
 
-/// What keeps logs and metrics, and the key log if there is one.
+/// Returns the supervisor of logs, metrics and the key log.
 fn observer(args: &ServeArgs, config: &Config) -> Result<ObserverSupervisor, Failure> {
     let key_log = args.key_log.as_deref();
     let key_log = key_log.map(|path| KeyLogFile::open(path, config));
     ObserverSupervisor::new(config, key_log.transpose()?)
 }
 
-/// What a server serves, and on what.
+/// Inputs of a running server.
 struct Server<'a> {
     args: &'a ServeArgs,
     config: &'a Config,
@@ -181,7 +181,7 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// Keeps processes serving that have started.
+    /// Keeps the started processes serving.
     fn supervise(
         &self,
         (served, resolver): (&mut Served, Resolver),
@@ -258,7 +258,7 @@ fn end(
     children.end(&order)
 }
 
-/// Prints what the processes have done.
+/// Prints the counters of the processes.
 fn print_summary(served: &Served, children: &Children, with_json: bool) {
     let host = children.report(Role::Host);
     let mut nic: Option<Report> = None;
@@ -282,7 +282,7 @@ fn print_summary(served: &Served, children: &Children, with_json: bool) {
     }
 }
 
-/// The control socket. Where there is no usual place for it, the server does without.
+/// Binds the control socket. Without a default directory, the server runs without one.
 fn control(config: &Config) -> Result<Option<Control>, Failure> {
     match &config.operation.control_socket {
         Some(path) => Control::bind(path).map(Some),

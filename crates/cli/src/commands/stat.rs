@@ -1,15 +1,15 @@
-//! `splitway stat`: what a running server is at, seen from initial_netns.
+//! `splitway stat`: the state of a running server, seen from initial_netns.
 //!
-//! The supervisor says what it knows, and passes a pipe each to who has asked and to the host
-//! process, which writes the rest. NIC stacks are not asked, so that there is an answer whatever
-//! they are at.
+//! The supervisor returns its own state, and passes the ends of a pipe to the client and to the
+//! host process, which writes the rest. NIC stacks are not asked, so a stalled one does not delay
+//! the answer.
 //!
-//! | Module | What it does |
+//! | Module | Purpose |
 //! |---|---|
-//! | `asked` | what the supervisor does when it is asked |
+//! | `asked` | the supervisor's part |
 //! | `selection` | which connections are shown, and in which order |
 //! | `rates` | how fast it goes, from one look to the next |
-//! | `text` | what people read |
+//! | `text` | output for people |
 
 mod rates;
 mod selection;
@@ -30,7 +30,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::commands::ctl;
 use crate::supervisor::control_socket::Request;
 
-/// The host process goes on writing at least so often.
+/// The host process writes at least once in this time.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What is asked for.
@@ -79,7 +79,7 @@ Examples:
   sudo splitway stat --json | jq '.connections[] | {peer, file: .file.path, srtt: .tcp.srtt_us}'
   sudo splitway stat --json --watch 10 >> stat.jsonl";
 
-/// Asks, and prints the answer, as often as the options say.
+/// Asks and prints the answer, once or at the interval of `--watch`.
 pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
     let mut left = args.watch.map_or(1, |_| args.count.unwrap_or(u32::MAX));
     let mut before: Option<Sample> = None;
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
     }
 }
 
-/// What there is to know, and whether that is all.
+/// Asks the server; returns its state, and whether that is complete.
 fn ask(args: &StatArgs) -> Result<(Document, Result<(), Failure>), Failure> {
     let unix_time = SystemTime::now().duration_since(UNIX_EPOCH);
     let answer = ctl::ask(args.socket.as_deref(), Request::Stat)?;
@@ -173,17 +173,17 @@ fn read(pipe: &OwnedFd, args: &StatArgs, document: &mut Document) -> Result<(), 
     }
 }
 
-/// What the kernel calls a process (proc(5)).
+/// Returns the kernel's name of a process (proc(5)).
 fn name_of(pid: u32) -> Option<String> {
     let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
     Some(String::from_utf8_lossy(&name).trim_end().to_owned())
 }
 
-/// What the host process writes, line by line.
+/// Lines that the host process writes.
 struct Lines<'a> {
     pipe: &'a OwnedFd,
     bytes: Vec<u8>,
-    /// Where the next line begins, and up to where no end of it was found.
+    /// Start of the next line, and the offset before which it does not end.
     start: usize,
     searched: usize,
 }

@@ -1,4 +1,4 @@
-//! What the user reads when a server has started.
+//! Messages for the user when a server has started.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use config::control_link::MacAddress;
 use config::root;
 use config::self_signed;
 
-/// A NIC stack, as it is announced.
+/// A NIC stack in the announcement.
 pub(crate) enum AnnouncedNic {
     Root(PathBuf),
     Attached { path: PathBuf, pid: Option<i32> },
@@ -44,7 +44,7 @@ impl AnnouncedNic {
         }
     }
 
-    /// What it does, in a line.
+    /// Prints the task of the NIC process.
     fn announce(&self, pid: Option<u32>, line: &mut impl FnMut(std::fmt::Arguments<'_>)) {
         match (self, pid) {
             (Self::Root(root), Some(pid)) => {
@@ -83,15 +83,15 @@ pub(crate) struct Started<'a> {
     /// Why a NIC stack is missing, by number.
     pub(crate) missing: &'a [Option<Failure>],
     pub(crate) fetcher: &'a FetcherSupervisor,
-    /// Where programs attach.
+    /// Socket at which programs attach.
     pub(crate) sockets: Option<&'a Path>,
     pub(crate) locked_out: &'a LockedOut,
     pub(crate) control: Option<&'a Control>,
-    /// The certificate that was made for trying out.
+    /// The self-signed certificate.
     pub(crate) trusted: Option<&'a Path>,
 }
 
-/// Prints where to find what is served. The line with the URL means that it is served now.
+/// Prints the URLs of the server. A line with a URL means that it serves now.
 pub(crate) fn announce(started: &Started<'_>) {
     let Started {
         config,
@@ -169,7 +169,7 @@ pub(crate) fn announce(started: &Started<'_>) {
     say(&text);
 }
 
-/// Where the proxy is.
+/// Prints the URLs of the proxy.
 fn announce_proxy(started: &Started<'_>, line: &mut impl FnMut(std::fmt::Arguments<'_>)) {
     let addresses = &started.attachment.addresses;
     for (port, is_http) in started.config.proxy_listens() {
@@ -185,7 +185,7 @@ fn announce_proxy(started: &Started<'_>, line: &mut impl FnMut(std::fmt::Argumen
     }
 }
 
-/// What the processes beside the two stacks do, if they are there.
+/// Prints the tasks of the processes beside the two stacks.
 fn announce_helpers(started: &Started<'_>, line: &mut impl FnMut(std::fmt::Arguments<'_>)) {
     let children = started.children;
     if let Some(pid) = children.pid(Role::Fetcher) {

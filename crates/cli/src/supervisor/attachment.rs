@@ -1,4 +1,4 @@
-//! What the stack is attached to: an interface that exists, or a veth pair made for it.
+//! The interface of the stack: an existing one, or a veth pair created for it.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use config::{Config, Network};
 
 /// See the [module documentation](self).
 pub(crate) struct Attachment {
-    /// The interface, as host and NIC process see it.
+    /// The interface that the host and NIC processes use.
     pub(crate) device: String,
     pub(crate) addresses: Vec<Cidr>,
     pair: Option<VethPair>,
@@ -75,7 +75,7 @@ impl Attachment {
         })
     }
 
-    /// Addresses of the kind are missing although the stack could have them.
+    /// Returns whether the stack has no IPv6 address although it could.
     pub(crate) fn lacks_ipv6(&self) -> bool {
         self.pair.is_some() && !self.addresses.iter().any(|cidr| cidr.address.is_ipv6())
     }
@@ -89,13 +89,13 @@ impl Attachment {
     }
 }
 
-/// A stack answers for all ports of its addresses, so that two with one address are refused even
-/// where their ports differ.
+/// Reports a claim that failed. A stack owns all ports of its addresses, so two stacks with one
+/// address are refused even if their ports differ.
 fn claim_failed(config: &Config, address: IpAddr, error: &AddressLockError) -> Failure {
     let ports = config.ports(false).chain(config.ports(true));
     let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
     let what = match &ports[..] {
-        // It is for programs alone.
+        // The stack serves programs only.
         [] => format!("address {address}"),
         ports => format!("port {} of {address}", ports.join(", ")),
     };

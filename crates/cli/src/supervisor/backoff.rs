@@ -1,18 +1,18 @@
-//! How long to wait before what has failed is tried again.
+//! Exponential back-off between attempts.
 
 use std::time::{Duration, Instant};
 
-/// The wait after the second failure in a row; it doubles with each. The first is tried again at
-/// once.
+/// Wait after the second failure in a row; it doubles with each further one. The first is retried
+/// at once.
 const WAIT_MIN: Duration = Duration::from_millis(50);
 
-/// The wait never becomes longer.
+/// Longest wait.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// What has lived so long was well: its end is the first failure.
+/// Lifetime after which an end counts as the first failure.
 const LIFE_MIN: Duration = Duration::from_millis(500);
 
-/// Counts failures in a row.
+/// Counter of failures in a row.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
@@ -20,12 +20,13 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// What was tried has succeeded.
+    /// Records that an attempt has succeeded.
     pub(crate) fn on_success(&mut self, now: Instant) {
         self.lives_since = Some(now);
     }
 
-    /// What was tried has failed, or what had succeeded has ended. Returns how long to wait.
+    /// Records that an attempt has failed, or that its result has ended. Returns the wait before
+    /// the next attempt.
     pub(crate) fn on_failure(&mut self, now: Instant) -> Duration {
         let lived = self.lives_since.take();
         if lived.is_some_and(|since| now.saturating_duration_since(since) >= LIFE_MIN) {

@@ -1,6 +1,5 @@
-//! Keeps a broker at work, if programs may attach: binds the socket at which they do, starts the
-//! process, and starts another when it has ended. Meanwhile attached programs go on, and those that
-//! connect wait.
+//! Keeps a broker running if programs may attach: binds their socket, starts the process, and
+//! restarts it after its end. Meanwhile attached programs go on, and new ones wait.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -25,11 +24,11 @@ use processes::ipc::messages::{FromBroker, SocketLimits, ToBroker, ToHost};
 
 const NAME: &str = BrokerSettings::NAME;
 
-/// Each broker numbers applications from another multiple of this, 2^32 divided by the golden
-/// ratio: the multiples lie far apart for any number of brokers that one server starts.
+/// Distance between the first application numbers of successive brokers: 2^32 divided by the golden
+/// ratio, whose multiples lie far apart for any number of brokers that one server starts.
 const NUMBERS_APART: u32 = 0x9e37_79b9;
 
-/// The bound socket at which programs attach, and what a broker starts with.
+/// The bound socket at which programs attach, and the broker's settings.
 #[derive(Debug)]
 pub(crate) struct BrokerPlan {
     listener: Listener,
@@ -50,8 +49,8 @@ impl BrokerPlan {
     }
 }
 
-/// What a broker starts with. Fails if a rule names a user or group that this machine does not
-/// have.
+/// Returns the broker's settings. Fails if a rule names a user or group that does not exist on this
+/// machine.
 pub(crate) fn settings(sockets: &Sockets) -> Result<BrokerSettings, Failure> {
     let rules = sockets.allow.iter().enumerate();
     let rules: Result<Vec<Rule>, Failure> = rules.map(|(at, allow)| rule(at, allow)).collect();
@@ -106,7 +105,7 @@ fn rule(at: usize, allow: &Allow) -> Result<Rule, Failure> {
     })
 }
 
-/// A user or group by its number, or else by its name.
+/// Returns the ID of a user or group, given as a number or a name.
 fn number_of(
     what: &str,
     kind: &str,
@@ -135,13 +134,13 @@ pub(crate) struct BrokerSupervisor {
     plan: BrokerPlan,
     log: LogLevel,
     program: Program,
-    /// Leads to the host process.
+    /// Socket to the host process.
     host: OwnedFd,
-    /// Leads to the broker, if one runs.
+    /// Control socket of the broker, if one runs.
     control: Option<OwnedFd>,
-    /// Brokers that have been started.
+    /// Number of brokers started so far.
     processes: u32,
-    /// Where NIC processes take files.
+    /// Sockets over which NIC processes take files.
     doors: Vec<OwnedFd>,
     restart: Restart,
     is_ready: bool,
@@ -149,7 +148,7 @@ pub(crate) struct BrokerSupervisor {
 }
 
 impl BrokerSupervisor {
-    /// Nothing is started yet.
+    /// Starts nothing yet.
     pub(crate) fn new(
         plan: BrokerPlan,
         host: &OwnedFd,
@@ -173,17 +172,17 @@ impl BrokerSupervisor {
         })
     }
 
-    /// How many brokers have been started.
+    /// Returns the number of brokers started so far.
     pub(crate) fn processes(&self) -> u32 {
         self.processes
     }
 
-    /// Where programs attach.
+    /// Returns the path at which programs attach.
     pub(crate) fn path(&self) -> &Path {
         self.plan.listener.path()
     }
 
-    /// Starts a broker. One that cannot be handed to the host process is killed.
+    /// Starts a broker. If it cannot be passed to the host process, it is killed.
     pub(crate) fn start(&mut self, children: &mut Children) -> Result<(), Failure> {
         self.spawn(children).inspect_err(|_| {
             self.control = None;
@@ -215,13 +214,13 @@ impl BrokerSupervisor {
             .map_err(|errno| Failure::broken("handing the broker to the host process", errno))
     }
 
-    /// The broker, and those after it, log from this level up.
+    /// Sets the log level of the current and later brokers.
     pub(crate) fn set_log_level(&mut self, level: LogLevel) {
         self.log = level;
         self.send(ToBroker::LogLevel(Text(level)), None);
     }
 
-    /// Sends a message to the broker. A broker that has ended is noticed by its end.
+    /// Sends a message to the broker. If it has ended, its exit is handled as an event.
     fn send(&self, message: ToBroker, descriptor: Option<&OwnedFd>) {
         if let Some(control) = &self.control
             && let Err(errno) = fd_passing::pass(control, &message, descriptor)
@@ -230,27 +229,27 @@ impl BrokerSupervisor {
         }
     }
 
-    /// A NIC process takes files at the other end of this socket.
+    /// Adds the socket over which a NIC process takes files.
     pub(crate) fn add_nic(&mut self, door: OwnedFd) {
         self.send(ToBroker::Nic, Some(&door));
         self.doors.retain(|door| !has_hung_up(door));
         self.doors.push(door);
     }
 
-    /// When to call [`BrokerSupervisor::on`] at the latest.
+    /// Returns when to call [`BrokerSupervisor::on`] at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let heartbeat = self.heartbeat.deadline().filter(|_| self.is_ready);
         self.restart.deadline().into_iter().chain(heartbeat).min()
     }
 
-    /// The broker serves programs.
+    /// Records that the broker serves programs.
     pub(crate) fn on_ready(&mut self) {
         self.is_ready = true;
         self.restart.on_success(Instant::now());
         self.heartbeat.on_answer();
     }
 
-    /// Something has happened, or time has passed.
+    /// Handles an event, and timers that are due.
     pub(crate) fn on(&mut self, children: &mut Children, event: &Event) {
         let now = Instant::now();
         match event {

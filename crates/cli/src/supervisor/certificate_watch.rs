@@ -25,7 +25,7 @@ pub(crate) struct CertificateWatch {
 }
 
 impl CertificateWatch {
-    /// Logs what is new about certificates.
+    /// Logs new warnings about certificates.
     pub(crate) fn on_time(&mut self, now: Instant, in_use: &[InUse]) {
         if self.next.is_some_and(|next| now < next) {
             return;
@@ -36,7 +36,7 @@ impl CertificateWatch {
         }
     }
 
-    /// Others are in use.
+    /// Checks again at once: the certificates in use have changed.
     pub(crate) fn look_again(&mut self) {
         self.next = None;
     }
@@ -66,7 +66,7 @@ impl CertificateWatch {
     }
 }
 
-/// For metrics.
+/// Returns the metrics of certificates.
 pub(crate) fn reports(in_use: &[InUse]) -> Vec<CertificateReport> {
     let mut bytes = 0;
     let reports = in_use.iter().map(|known| CertificateReport {
@@ -75,7 +75,7 @@ pub(crate) fn reports(in_use: &[InUse]) -> Vec<CertificateReport> {
         not_after_s: known.examined.validity.not_after_s,
     });
     let fitting = reports.take_while(|report| {
-        // It always is JSON.
+        // Serialization does not fail.
         bytes += serde_json::to_string(report).map_or(REPORTED_BYTES_MAX, |json| json.len());
         bytes <= REPORTED_BYTES_MAX
     });

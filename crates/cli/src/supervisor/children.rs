@@ -1,5 +1,5 @@
-//! The processes that a supervisor has started, watched together: what they say, how they end, and
-//! the signals that ask the supervisor to end.
+//! The supervisor's child processes, watched together: their messages and their ends, and the
+//! signals that end the supervisor.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -15,16 +15,16 @@ use processes::ipc::messages::{
 };
 use processes::ipc::signals::Signals;
 
-/// How long a process may take to end in order before it is killed.
+/// Longest time in which a process ends in order; then it is killed.
 const END_WAIT: Duration = Duration::from_secs(5);
 
-/// A signal that comes so soon after another means the same.
+/// Longest time between two signals that count as one request.
 const SIGNAL_REPEAT: Duration = Duration::from_secs(1);
 
-/// How long it may take until all processes that end for one reason have ended.
+/// Longest time in which all processes that fail for the same reason end.
 const DIAGNOSIS_WAIT: Duration = Duration::from_secs(2);
 
-/// Which process.
+/// Role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Host,
@@ -32,20 +32,20 @@ pub(crate) enum Role {
     Broker,
     /// The process that serves as this NIC stack.
     Nic(usize),
-    /// The process that is to serve as it.
+    /// The process that is to succeed it.
     NextNic(usize),
-    /// The process that has served as it.
+    /// The process that served before.
     PastNic(usize),
     Observer,
     /// The relay of `splitway nic --control`.
     Relay,
 }
 
-/// What a supervisor waits for.
+/// An event in the supervisor's loop.
 #[derive(Debug)]
 pub(crate) enum Event {
     Host(FromHost),
-    /// Of a NIC process in this role.
+    /// A message of the NIC process in this role.
     Nic(Role, FromNic),
     Fetcher(FromFetcher),
     Broker(FromBroker),
@@ -53,20 +53,20 @@ pub(crate) enum Event {
     Relay(FromRelay),
     /// A process ends because of a failure.
     Failed(Role),
-    /// A process that ends has reported what it did.
+    /// A process has sent its final report.
     Reported(Role),
     /// A process has ended.
     Exited(Role),
     /// A signal asks the supervisor to end.
     Signal,
-    /// A descriptor that the supervisor watches besides is readable.
+    /// A descriptor that the caller passed is readable.
     Readable,
     /// The deadline has passed.
     Timeout,
 }
 
 impl Event {
-    /// The process that it is about.
+    /// Returns the role of the process concerned.
     fn role(&self) -> Option<Role> {
         match self {
             Event::Host(_) => Some(Role::Host),
@@ -87,7 +87,7 @@ impl Event {
 #[derive(Debug)]
 pub(crate) struct Children {
     processes: Vec<Process>,
-    /// Killed and forgotten, and not reaped yet.
+    /// Processes killed and forgotten, but not yet reaped.
     forgotten: Vec<Child>,
     events: VecDeque<Event>,
     signals: Signals,
@@ -126,18 +126,18 @@ impl Children {
         self.process(role).map(|process| process.child.pid())
     }
 
-    /// What people call a process in this role.
+    /// Returns the name of the process in this role, for messages.
     pub(crate) fn name(&self, role: Role) -> Option<&'static str> {
         self.process(role).map(|process| process.child.name)
     }
 
-    /// What a process has told about its life when it ended.
+    /// Returns the final report of a process.
     pub(crate) fn report(&self, role: Role) -> Option<&Report> {
         self.process(role)?.report.as_ref()
     }
 
-    /// Gives a process another role. A process that had that role is forgotten, and killed if it
-    /// has not ended.
+    /// Gives a process another role. A process that had this role is forgotten, and killed unless
+    /// it has ended.
     pub(crate) fn change_role(&mut self, from: Role, to: Role) {
         if self.process(from).is_none() {
             return;
@@ -163,7 +163,7 @@ impl Children {
         }
     }
 
-    /// The failure of a process that has ended; `None` if it ended in order.
+    /// Returns the failure of a process that has ended; `None` if it ended in order.
     pub(crate) fn exit_failure(&mut self, role: Role) -> Option<Failure> {
         let process = self
             .processes
@@ -172,8 +172,8 @@ impl Children {
         process?.exit_failure()
     }
 
-    /// Forgets a process, and kills it if it has not ended. Does not wait: a process whose read
-    /// hangs in the kernel outlives its SIGKILL for as long.
+    /// Forgets a process, and kills it unless it has ended. Does not wait: a process whose read
+    /// hangs in the kernel outlives its SIGKILL.
     pub(crate) fn forget(&mut self, role: Role) {
         if let Some(index) = self
             .processes
@@ -323,8 +323,8 @@ impl Children {
         accused
     }
 
-    /// How long it takes at the most until so many processes have ended, also if they have to be
-    /// killed.
+    /// Returns the longest time until this number of processes have ended, including those that
+    /// must be killed.
     pub(crate) fn end_wait(processes: usize) -> Duration {
         let count = u32::try_from(processes).unwrap_or(u32::MAX);
         (2 * END_WAIT).saturating_mul(count)
@@ -405,7 +405,7 @@ impl Children {
 }
 
 impl Process {
-    /// Takes what the child has written, as events.
+    /// Receives the child's messages, as events.
     fn receive<M: FromChild>(&mut self, events: &mut VecDeque<Event>, of: impl Fn(M) -> Event) {
         for line in self.child.receive() {
             events.push_back(match line {

@@ -1,6 +1,6 @@
 //! `splitway sockets-node` and `splitway sockets-gate`: the supervisors of the two nodes of the
-//! cluster form. They handle no frame; the one keeps a broker and a node process at work, the other
-//! a gate process.
+//! cluster form. They handle no frames; the first keeps a broker and a node process running, the
+//! second a gate process.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
@@ -95,7 +95,7 @@ fn check(place: &NodePlace, key: &std::path::Path) -> Result<(), Failure> {
     )
 }
 
-/// The numbers of a user and of its group.
+/// Returns the IDs of a user and of its group.
 fn user(name: &str) -> Result<(u32, u32), Failure> {
     let found = User::from_name(name)
         .map_err(|errno| Failure::broken(format!("--user: looking for {name}"), errno))?;
@@ -114,18 +114,18 @@ struct Other<'a> {
     place: &'a NodePlace,
 }
 
-/// Starts processes, and returns what leads to them.
+/// Starts processes, and returns their control sockets.
 type Start<'a> = dyn Fn(&mut Children) -> Result<Vec<OwnedFd>, Failure> + 'a;
 
-/// Keeps processes at work that are of no use without each other: when one ends, all are started
-/// again.
+/// Keeps interdependent processes running: when one ends, all are restarted.
 struct Supervisor<'a> {
     roles: &'static [Role],
     start: &'a Start<'a>,
-    /// Leads to the processes.
+    /// Control sockets of the processes.
     control: Vec<OwnedFd>,
     restart: Restart,
-    /// They have worked once: what ends them later is not what the user has asked for.
+    /// Whether they have worked once: later failures lead to a restart, not to the supervisor's
+    /// end.
     has_worked: bool,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Until a signal asks for the end, or the processes fail before they have worked.
+    /// Runs until a signal ends it, or the processes fail before they have worked.
     fn run(mut self, other: &Other<'_>, started: impl FnOnce()) -> Result<(), Failure> {
         let mut children = Children::new(Signals::catch_ends()?);
         let result = (self.start)(&mut children).and_then(|control| {
@@ -175,7 +175,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Tells the user of the link, and of sessions.
+    /// Prints the state of the link and of sessions.
     fn on_message(&mut self, other: &Other<'_>, message: FromRelay) {
         let Other { name, place } = other;
         match message {

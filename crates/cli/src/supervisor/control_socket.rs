@@ -1,9 +1,9 @@
-//! The control socket of a server: how its user reaches it while it runs.
+//! The control socket of a server, for its user.
 //!
-//! A connection is one request and one answer, each a line of text in a packet of its own
-//! (`SOCK_SEQPACKET`): the name of a command; then `ok` or `error`, a space, and what there is to
-//! say, which may go over several lines. With the answer may come descriptors, from which there is
-//! more to read. Only the user who runs the server, and root, are listened to.
+//! A connection carries one request and one answer, each a line of text in a packet of its own
+//! (`SOCK_SEQPACKET`): the name of a command; then `ok` or `error`, a space, and a text that may
+//! have several lines. An answer may carry descriptors from which the client reads more. Only the
+//! user who runs the server, and root, may ask.
 
 use std::ffi::OsStr;
 use std::io::IoSlice;
@@ -28,36 +28,35 @@ use processes::ipc::qlog_request::QlogRequest;
 /// Longest request, and longest answer, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Most descriptors that come with an answer.
+/// Most descriptors in an answer.
 pub(crate) const DESCRIPTORS_MAX: usize = 4;
 
-/// What they take up in a message.
+/// Their size in a control message, in bytes.
 pub(crate) const DESCRIPTORS_SPACE: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX));
 
-/// How long a client that has connected may take to send its request.
+/// Longest time in which a connected client sends its request.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What can be asked for.
+/// A client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Another NIC process, started from the program as it is now, takes the place of the one there
-    /// is.
+    /// Replaces each NIC process by one started from the newest program.
     RestartNic,
-    /// How it is with each NIC stack, a line of each.
+    /// Asks for the state of each NIC stack, a line each.
     Nics,
-    /// The configuration and certificates are read again.
+    /// Reads the configuration and certificates again.
     Reload,
-    /// No new connections; the server ends when the others have.
+    /// Refuses new connections; the server ends when the others have.
     Drain,
-    /// Logs are opened again.
+    /// Opens the logs again.
     Reopen,
-    /// The program with this process, which has attached, is served no more.
+    /// Detaches the program with this process.
     Detach(u32),
-    /// What connections there are: the answer comes with a pipe to read that from.
+    /// Asks for the connections: the answer comes with a pipe that delivers them.
     Stat,
-    /// Packets: the answer comes with sockets to read them from.
+    /// Asks for packets: the answer comes with sockets that deliver them.
     Capture(CaptureRequest),
-    /// What connections of QUIC do: the answer comes with a pipe to read that from.
+    /// Traces QUIC connections: the answer comes with a pipe that delivers the events.
     Qlog(QlogRequest),
 }
 
@@ -66,7 +65,7 @@ const QLOG: &str = "qlog";
 const DETACH: &str = "detach";
 
 impl Request {
-    /// Those that are a word.
+    /// Requests that consist of one word.
     const ALL: [Self; 6] = [
         Self::RestartNic,
         Self::Nics,
@@ -118,8 +117,7 @@ impl fmt::Display for Request {
     }
 }
 
-/// Where servers of this user have their control sockets unless told otherwise; `None` if there is
-/// no such place.
+/// Returns the default directory of this user's control sockets; `None` if there is none.
 pub(crate) fn directory() -> Option<PathBuf> {
     let run = if geteuid().is_root() {
         PathBuf::from("/run")
@@ -129,14 +127,14 @@ pub(crate) fn directory() -> Option<PathBuf> {
     run.is_absolute().then(|| run.join("splitway"))
 }
 
-/// Where servers of this user may have their control sockets: in this directory or, if others may
-/// write there, as to a volume of Kubernetes, in a subdirectory by the user's number.
+/// Returns the directories of this user's control sockets: `base` or, if others may write there, as
+/// to a volume of Kubernetes, its subdirectory named by the user ID.
 pub(crate) fn places(base: &Path) -> [PathBuf; 2] {
     let own = base.join(geteuid().as_raw().to_string());
     [base.to_owned(), own]
 }
 
-/// Fails unless this is a directory into which this user alone may write.
+/// Fails unless this is a directory into which only this user may write.
 pub(crate) fn check_own(directory: &Path) -> Result<(), String> {
     let found = fs::symlink_metadata(directory).map_err(|error| error.to_string())?;
     if !found.is_dir() {
@@ -165,7 +163,7 @@ pub(crate) struct Control {
 struct Client {
     socket: OwnedFd,
     until: Instant,
-    /// It has said what it wants, and waits for the answer.
+    /// Whether its request has arrived and awaits the answer.
     waits: bool,
 }
 
@@ -178,7 +176,7 @@ impl Control {
         })
     }
 
-    /// Listens in the usual place, under the number of this process.
+    /// Listens in the default directory, under the ID of this process.
     pub(crate) fn bind_in_usual_place() -> Result<Self, Failure> {
         let base = directory().ok_or_else(|| {
             Failure::input(
@@ -189,7 +187,7 @@ impl Control {
         Self::bind_below(&base)
     }
 
-    /// Listens in this directory if it is this user's alone, and else in a subdirectory that is.
+    /// Listens in this directory if only this user may write there, and else in a subdirectory.
     fn bind_below(base: &Path) -> Result<Self, Failure> {
         let failed = |directory: &Path, error: &dyn fmt::Display| {
             Failure::input(format!("directory {}", directory.display()), error)
@@ -206,7 +204,7 @@ impl Control {
         Self::bind_in(&own)
     }
 
-    /// Those of killed servers go at this opportunity.
+    /// Listens in this directory, and removes the sockets of killed servers.
     fn bind_in(directory: &Path) -> Result<Self, Failure> {
         Listener::sweep(directory, |name| {
             let name = Path::new(name);
@@ -221,7 +219,7 @@ impl Control {
         self.listener.path()
     }
 
-    /// What to watch for the next request; nothing while an answer is due.
+    /// Returns the descriptor to watch for the next request; `None` while an answer is due.
     pub(crate) fn watch(&self) -> Option<BorrowedFd<'_>> {
         match &self.client {
             Some(client) => (!client.waits).then(|| client.socket.as_fd()),
@@ -229,13 +227,13 @@ impl Control {
         }
     }
 
-    /// When to look for a request at the latest.
+    /// Returns when to call [`Control::next`] at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let silent = self.client.as_ref().filter(|client| !client.waits);
         silent.map(|client| client.until)
     }
 
-    /// The next request, if there is one. It is to be answered before the next one is heard.
+    /// Returns the next request, if any. Further requests wait until it is answered.
     pub(crate) fn next(&mut self) -> Option<Request> {
         let Some(client) = &mut self.client else {
             let socket = self.listener.accept()?;
@@ -257,7 +255,7 @@ impl Control {
         }) {
             Ok((_, length)) if length > 0 => line.get(..length).unwrap_or_default(),
             Err(Errno::AGAIN) if Instant::now() < client.until => return None,
-            // It has gone, or says nothing.
+            // The client has closed the connection, or sends nothing.
             _ => {
                 self.client = None;
                 return None;
@@ -283,12 +281,12 @@ impl Control {
         request
     }
 
-    /// Answers the request that was made, if one was.
+    /// Answers the current request, if any.
     pub(crate) fn answer(&mut self, answer: Result<String, String>) {
         self.answer_with(answer, &[]);
     }
 
-    /// The same, and hands these descriptors over: [`DESCRIPTORS_MAX`] of them at most.
+    /// Answers the current request with at most [`DESCRIPTORS_MAX`] descriptors.
     pub(crate) fn answer_with(
         &mut self,
         answer: Result<String, String>,
@@ -316,8 +314,8 @@ impl Control {
     }
 }
 
-/// True if `user` may ask a server for something that `owner` runs. The socket's mode says the
-/// same; it can be changed.
+/// Returns whether `user` may control a server that `owner` runs. The socket's mode restricts this
+/// too, but can be changed.
 fn may_ask(user: Uid, owner: Uid) -> bool {
     user.is_root() || user == owner
 }
@@ -331,7 +329,7 @@ mod tests {
 
     use super::*;
 
-    /// What a server that knows nothing but its requests makes of a line, and what it answers.
+    /// Sends `line` to a server that answers every request; returns the request and the answer.
     fn ask(line: &[u8]) -> (Option<Request>, String) {
         let directory = tempfile::tempdir().unwrap();
         let mut control = Control::bind(&directory.path().join("control")).unwrap();
@@ -409,7 +407,7 @@ mod tests {
     fn sockets_of_killed_servers_are_swept_away_and_no_others() {
         let directory = tempfile::tempdir().unwrap();
         let place = |name: &str| directory.path().join(name);
-        // Numbers that this process does not have.
+        // IDs that this process does not have.
         let [killed, other, file, living] = [1, 2, 3, 4].map(|n| std::process::id() + n);
         let killed = format!("{killed}.sock");
         let other = format!("{other}.old");

@@ -1,8 +1,8 @@
-//! Directories in use whose paths lead elsewhere by now, as after a deployment that renames a new
-//! directory into the place of the old: processes go on with the directory that they have opened.
-//! A warning is logged once, and a metric is set.
+//! Detects directories in use whose paths lead elsewhere by now, as after a deployment that renames
+//! a new directory into the place of the old: processes keep the directory that they have opened. A
+//! warning is logged once, and a metric is set.
 //!
-//! A thread looks once a second: a path on a network file system may take long.
+//! A thread checks once a second: a lookup on a network file system may take long.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -24,16 +24,16 @@ pub(crate) struct Watched {
     /// Name for messages.
     pub(crate) what: &'static str,
     pub(crate) path: PathBuf,
-    /// The one that processes have opened.
+    /// Directory that processes have opened.
     pub(crate) used: Identity,
 }
 
-/// Where a path leads.
+/// Target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     InUse,
     Elsewhere,
-    /// Nowhere, for this reason.
+    /// Missing or inaccessible, for this reason.
     Gone(String),
 }
 
@@ -73,9 +73,9 @@ impl DirectoryWatch {
         })
     }
 
-    /// Logs what has changed about the directories in use.
+    /// Logs changes of the directories in use.
     pub(crate) fn on_time(&mut self, in_use: impl Iterator<Item = Watched>) {
-        // Changes since then are read below.
+        // Later changes are read below.
         let _ = rustix::io::read(&self.shared.changed, &mut [0u8; 8]);
         for line in self.news(in_use.collect()) {
             tracing::warn!("{line}");
@@ -107,7 +107,7 @@ impl DirectoryWatch {
         lines
     }
 
-    /// For metrics: one for each path, which may be that of several directories in use.
+    /// Returns the metrics: one for each path, which several directories in use may share.
     pub(crate) fn reports(&self) -> Vec<DirectoryReport> {
         let mut reports: Vec<DirectoryReport> = Vec::new();
         for (watched, state) in &self.logged {
@@ -121,7 +121,7 @@ impl DirectoryWatch {
         reports
     }
 
-    /// Readable when a directory has been replaced.
+    /// Returns a descriptor that is readable when a state has changed.
     pub(crate) fn watch(&self) -> BorrowedFd<'_> {
         self.shared.changed.as_fd()
     }
@@ -145,7 +145,7 @@ fn line(Watched { what, path, .. }: &Watched, state: &State) -> String {
     }
 }
 
-/// Looks as long as there is a watch.
+/// Checks until the watch is dropped.
 fn look_on(shared: &Weak<Shared>) {
     while let Some(shared) = shared.upgrade() {
         look(&shared);
@@ -180,7 +180,7 @@ fn look_at(watched: &Watched) -> State {
     }
 }
 
-/// The directory that processes opened at `path`, if they have.
+/// Returns the directory that processes opened at `path`, if they have.
 pub(crate) fn watched(what: &'static str, path: &Path, used: Option<Identity>) -> Option<Watched> {
     Some(Watched {
         what,

@@ -1,5 +1,4 @@
-//! The end of a server without losing anything: no new connections, and the responses that are
-//! under way to their end.
+//! The graceful end of a server: no new connections, while responses under way complete.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -9,16 +8,16 @@ use crate::terminal::say;
 use processes::ipc::fd_passing;
 use processes::ipc::messages::ToHost;
 
-/// How that stands.
+/// State of the graceful end.
 #[derive(Debug)]
 pub(crate) struct Drain {
-    /// How long responses may take.
+    /// Longest time for responses under way.
     timeout: Duration,
     begun: Option<Instant>,
 }
 
 impl Drain {
-    /// It has not begun.
+    /// Starts without a drain.
     pub(crate) fn new(timeout: Duration) -> Self {
         Self {
             timeout,
@@ -26,12 +25,12 @@ impl Drain {
         }
     }
 
-    /// Responses may take so long, also those that are waited for already.
+    /// Sets the longest time for responses, also of a drain that has begun.
     pub(crate) fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// The host process is to take leave of all connections, if it was not told so before.
+    /// Asks the host process to drain, unless it was asked already.
     pub(crate) fn begin(&mut self, is_asked: bool, to_host: &OwnedFd) -> Outcome {
         let timeout = self.timeout;
         let result = match self.begun {
@@ -51,18 +50,18 @@ impl Drain {
         Outcome { is_asked, result }
     }
 
-    /// When it is over at the latest.
+    /// Returns the deadline of the drain, if it has begun.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.begun?.checked_add(self.timeout)
     }
 
-    /// How long it may still take, if it has begun.
+    /// Returns the time left, if the drain has begun.
     pub(crate) fn left(&self) -> Option<Duration> {
         let begun = self.begun?;
         Some(self.timeout.saturating_sub(begun.elapsed()))
     }
 
-    /// It has taken longer than responses may.
+    /// Returns whether the deadline has passed.
     pub(crate) fn is_over(&self) -> bool {
         self.deadline()
             .is_some_and(|deadline| deadline <= Instant::now())

@@ -1,5 +1,5 @@
-//! The program that the processes are started from: an executable that stays the same although its
-//! file may be replaced.
+//! The program of the processes: an open executable, which stays the same when its file is
+//! replaced.
 
 use std::fs::File;
 use std::marker::PhantomData;
@@ -14,21 +14,21 @@ use failure::Failure;
 /// An executable.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// Where it was found. Another may be there now.
+    /// Path at which it was found; its file may be another by now.
     path: PathBuf,
     image: File,
 }
 
 impl Program {
-    /// The one that this process runs.
+    /// Opens the program that this process runs.
     pub(crate) fn own() -> Result<Self, Failure> {
-        // Not to be found by path where that lies out of reach by now.
+        // The path may be out of reach by now, so the image is opened through /proc.
         let path = std::env::current_exe()
             .map_err(|error| Failure::broken("finding this program", error))?;
         Self::open(path, Path::new("/proc/self/exe"))
     }
 
-    /// The one that is found now where this one was.
+    /// Opens the program that is at the path now.
     pub(crate) fn newest(&self) -> Result<Self, Failure> {
         Self::open(self.path.clone(), &self.path)
     }
@@ -45,21 +45,23 @@ impl Program {
         }
     }
 
-    /// Where it was found.
+    /// Returns the path at which it was found.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// True if it still lies where it was found, so that executing the path has executed this one.
+    /// Returns whether the path still leads to it, so that executing the path has executed this
+    /// program.
     pub(crate) fn is_in_place(&self) -> bool {
         let [found, there] = [rustix::fs::fstat(&self.image), rustix::fs::stat(&self.path)]
             .map(|stat| stat.map(|stat| (stat.st_dev, stat.st_ino)));
         found.is_ok() && found == there
     }
 
-    /// What to execute for exactly this one, whatever lies at its path.
+    /// Returns a path that executes exactly this program, even if its file was replaced.
     pub(crate) fn image(&self) -> Image<'_> {
-        // Of the process that executes it, between fork and exec: it has inherited the descriptor.
+        // Resolved in the process that executes it, between fork and exec: the descriptor is
+        // inherited.
         Image {
             path: format!("/proc/self/fd/{}", self.image.as_raw_fd()).into(),
             _program: PhantomData,
@@ -67,7 +69,7 @@ impl Program {
     }
 }
 
-/// A path that leads to a program as long as its descriptor is open.
+/// A path to a program, valid as long as its descriptor is open.
 #[derive(Debug)]
 pub(crate) struct Image<'a> {
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! Who did what: the table at the end.
+//! The table of counters at the end.
 
 use std::fmt::Write as _;
 
@@ -7,16 +7,16 @@ use sandbox::lockdown::LockedOut;
 use crate::terminal::grouped;
 use observer::Report;
 
-/// Where the cell of a row comes from.
+/// Source of a cell.
 enum Cell {
-    /// A counter of that name; blank if the process has none.
+    /// The counter with this name; blank if the process has none.
     Counter(&'static str),
-    /// A value that needs no counter.
+    /// A constant.
     Value(u64),
     Blank,
 }
 
-/// The rows, with what each process counted for them.
+/// Rows: label, cell of the host process, cell of the NIC process.
 const ROWS: [(&str, Cell, Cell); 20] = [
     // Zero for the host process, which was locked out of the file system before it served.
     (
@@ -113,13 +113,14 @@ const ROWS: [(&str, Cell, Cell); 20] = [
     ),
 ];
 
-/// What the processes did. The NIC process has no column if it is not ours.
+/// Returns the table of the processes' counters. A NIC process that was not started here has no
+/// column.
 pub(crate) fn table(locked_out: &LockedOut, host: Option<&Report>, nic: Option<&Report>) -> String {
     let columns: Vec<(&str, &Report, bool)> = host
         .map(|report| ("host process", report, true))
         .into_iter()
         .chain(nic.map(|report| {
-            // The sum of all of either kind.
+            // The sum of NIC processes and relays.
             let carries = report.counter("control_link_frames_sent").is_some();
             let serves = report.counter("sends").is_some();
             let title = match (carries, serves) {
@@ -175,7 +176,7 @@ pub(crate) fn table(locked_out: &LockedOut, host: Option<&Report>, nic: Option<&
     text
 }
 
-/// What a relay has counted, in a line; `None` if the process carries nothing.
+/// Returns a relay's counters in a line; `None` if the process is no relay.
 pub(crate) fn control_link(relay: &Report) -> Option<String> {
     let counter = |name| relay.counter(name).map(grouped);
     Some(format!(
@@ -187,8 +188,7 @@ pub(crate) fn control_link(relay: &Report) -> Option<String> {
     ))
 }
 
-/// All that the processes have counted: a line with an object, which has an object for each process
-/// that there is.
+/// Returns all counters: a line with a JSON object, which has an object for each process.
 pub(crate) fn json(
     host: Option<&Report>,
     nic: Option<&Report>,
@@ -209,12 +209,12 @@ pub(crate) fn json(
     format!("{line}\n")
 }
 
-/// What the fetcher has done, a line for each counter.
+/// Returns the fetcher's counters, a line each.
 pub(crate) fn fetcher(report: &Report) -> String {
     list("fetcher", "origin_", report)
 }
 
-/// The same of the broker.
+/// Returns the broker's counters, a line each.
 pub(crate) fn broker(report: &Report) -> String {
     list("broker", "broker_", report)
 }

@@ -1,6 +1,6 @@
-//! Keeps a fetcher at work: starts it, and starts another when it has ended. Meanwhile the host
-//! process serves what it knows to be cached, and requests for anything else wait. A fetcher learns
-//! of origins that are named later; one whose confinement keeps it from reaching them is replaced.
+//! Keeps a fetcher running: starts it, and restarts it after its end. Meanwhile the host process
+//! serves responses known to be cached, and other requests wait. Origins named later are added to a
+//! running fetcher, or it is replaced if its confinement keeps it from reaching them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -33,20 +33,20 @@ use processes::ipc::stat_report;
 
 const NAME: &str = FetcherSettings::NAME;
 
-/// How long a fetcher that is being replaced may take to finish what its successor could not go on
-/// with.
+/// Longest time in which a fetcher that is being replaced finishes transfers that its successor
+/// cannot continue.
 const RETIRE_WAIT: Duration = Duration::from_secs(10);
 
-/// How often the rest of a message is sent, and after how long a fetcher that does not receive is
-/// replaced.
+/// How often the rest of a message is sent, and the time after which a fetcher that receives
+/// nothing is replaced.
 const SEND_PERIOD: Duration = Duration::from_millis(20);
 const SEND_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Origins that a fetcher knows at most, those that are not named any more included. Beyond, a
-/// successor starts without these.
+/// Most origins that a fetcher knows, including those no longer named. Beyond, a successor starts
+/// without these.
 const KNOWN_MAX: usize = 2 * ORIGINS_MAX;
 
-/// Origins in a message.
+/// Most origins in a message.
 const ORIGINS_PER_ORDER: usize = 16;
 
 const _: () = assert!(
@@ -60,36 +60,36 @@ pub(crate) struct FetcherSupervisor {
     log: LogLevel,
     program: Program,
     initial_netns: InitialNetns,
-    /// Leads to the host process.
+    /// Socket to the host process.
     host: OwnedFd,
-    /// What is fetched, if anything, with all origins that a fetcher is to know.
+    /// Origins that a fetcher must know, the cache, and its limits, if any origin is named.
     plan: Option<OriginPlan>,
-    /// The origins that the configuration named last.
+    /// Origins in the latest configuration.
     named: BTreeSet<OriginUrl>,
     process: Option<Process>,
-    /// Fetchers that have been started.
+    /// Number of fetchers started so far.
     processes: u64,
-    /// The latest counters of the last of them.
+    /// Latest counters of the current fetcher.
     counted: Report,
     restart: Restart,
-    /// How long a fetcher may stand still.
+    /// Longest time without an answer to a heartbeat.
     heartbeat: Duration,
 }
 
-/// A fetcher, and what it can do.
+/// A running fetcher, and its capabilities.
 #[derive(Debug)]
 struct Process {
-    /// Leads to the process.
+    /// Socket for orders.
     orders: OwnedFd,
-    /// Messages that the socket, which holds a few long ones, has not taken.
+    /// Messages not yet sent, since the socket holds only a few long ones.
     unsent: VecDeque<Vec<u8>>,
-    /// When a process that has taken none of them is replaced.
+    /// Deadline for the process to take one more message; then it is replaced.
     receives_by: Option<Instant>,
-    /// Its confinement lets it connect to these ports only.
+    /// The only ports to which its confinement lets it connect.
     ports: BTreeSet<u16>,
-    /// It has roots of trust, and so can speak TLS.
+    /// Whether it has roots of trust, and so can use TLS.
     is_secure: bool,
-    /// The cache directory to which its path led.
+    /// Identity of the cache directory.
     directory: Option<Identity>,
     /// When a process that is being replaced is killed.
     retires_by: Option<Instant>,
@@ -109,7 +109,8 @@ impl Process {
         self.send_queued(Instant::now());
     }
 
-    /// Sends what waits as far as the socket takes it; false if it has taken nothing for too long.
+    /// Sends queued messages as far as the socket takes them; returns false if it has taken none
+    /// for too long.
     fn send_queued(&mut self, now: Instant) -> bool {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         while let Some(message) = self.unsent.front() {
@@ -131,7 +132,7 @@ impl Process {
         true
     }
 
-    /// Another one is to take its place.
+    /// Asks the process to end, so that a successor starts.
     fn retire(&mut self) {
         tracing::info!("another fetcher is started, with the current settings");
         self.retires_by = Some(Instant::now() + RETIRE_WAIT);
@@ -140,7 +141,7 @@ impl Process {
 }
 
 impl FetcherSupervisor {
-    /// Nothing is to be fetched yet.
+    /// Starts without a plan: there is no origin to fetch from.
     pub(crate) fn new(
         initial_netns: InitialNetns,
         host: &OwnedFd,
@@ -165,7 +166,7 @@ impl FetcherSupervisor {
         })
     }
 
-    /// Fetchers log from this level up: one that runs is replaced.
+    /// Sets the log level of fetchers: a running one is replaced.
     pub(crate) fn set_log_level(&mut self, level: LogLevel) {
         self.log = level;
         if let Some(process) = &mut self.process
@@ -175,9 +176,9 @@ impl FetcherSupervisor {
         }
     }
 
-    /// From now on this can be fetched as well: by the fetcher that there is, if it can reach it,
-    /// and else by another one. What could be before still can, and what is cached stays, since the
-    /// host process may go on with that.
+    /// Adds the origins of a plan: to the running fetcher if it can reach them, and else to a
+    /// successor. Earlier origins and cached responses stay usable, since the host process may keep
+    /// its current configuration.
     pub(crate) fn prepare(
         &mut self,
         children: &mut Children,
@@ -203,12 +204,12 @@ impl FetcherSupervisor {
         if self.process.is_none() && self.restart.deadline().is_none() {
             return self.start(children);
         }
-        // A process that is started later gets everything then.
+        // A process that is started later gets the whole plan.
         if let Some(process) = &mut self.process
             && let Some(plan) = &self.plan
             && process.retires_by.is_none()
         {
-            // One that is at work forgets none.
+            // A running process cannot drop origins.
             let is_in_place = process
                 .directory
                 .is_none_or(|used| Identity::of(&plan.cache_dir) == Ok(used));
@@ -224,8 +225,8 @@ impl FetcherSupervisor {
         Ok(())
     }
 
-    /// So much may be kept, by the configuration that the host process uses: what was prepared is
-    /// used, or never will be.
+    /// Applies the cache limits of the configuration in use: a prepared one is in use by now, or
+    /// never will be.
     pub(crate) fn limit(&mut self, limits: Option<CacheLimits>) {
         let (Some(plan), Some(limits)) = (&mut self.plan, limits) else {
             return;
@@ -240,7 +241,7 @@ impl FetcherSupervisor {
         }
     }
 
-    /// Starts a fetcher. One that cannot be handed to the host process is killed.
+    /// Starts a fetcher. If it cannot be passed to the host process, it is killed.
     fn start(&mut self, children: &mut Children) -> Result<(), Failure> {
         self.spawn(children).inspect_err(|_| {
             self.process = None;
@@ -277,30 +278,30 @@ impl FetcherSupervisor {
             .map_err(|errno| Failure::broken("handing the fetcher to the host process", errno))
     }
 
-    /// The cache directory that the fetcher has opened.
+    /// Returns the cache directory that the fetcher has opened.
     pub(crate) fn directory(&self) -> Option<(&Path, Identity)> {
         let used = self.process.as_ref()?.directory?;
         Some((&self.plan.as_ref()?.cache_dir, used))
     }
 
-    /// Anything is to be fetched.
+    /// Returns whether any origin is named.
     pub(crate) fn is_needed(&self) -> bool {
         self.plan.is_some()
     }
 
-    /// What it is to do, for people.
+    /// Describes the plan for the user.
     pub(crate) fn describe(&self) -> String {
         self.plan
             .as_ref()
             .map_or_else(String::new, OriginPlan::describe)
     }
 
-    /// How many fetchers have been started.
+    /// Returns the number of fetchers started so far.
     pub(crate) fn processes(&self) -> u64 {
         self.processes
     }
 
-    /// What `splitway stat` shows of it, if anything is fetched.
+    /// Returns the fetcher's state for `splitway stat`, if any origin is named.
     pub(crate) fn info(&self, children: &Children) -> Option<stat_report::Fetcher> {
         self.plan.as_ref().map(|plan| stat_report::Fetcher {
             process: children
@@ -311,7 +312,7 @@ impl FetcherSupervisor {
         })
     }
 
-    /// When to call [`FetcherSupervisor::on`] at the latest.
+    /// Returns when to call [`FetcherSupervisor::on`] at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let process = self.process.as_ref();
         let retires_by = process.and_then(|it| it.retires_by);
@@ -322,14 +323,14 @@ impl FetcherSupervisor {
         others.chain(self.restart.deadline()).min()
     }
 
-    /// The process takes orders.
+    /// Records that the process takes orders.
     pub(crate) fn on_ready(&mut self) {
         if let Some(process) = &mut self.process {
             process.heartbeat = Some(Heartbeat::new(self.heartbeat));
         }
     }
 
-    /// The process has ended.
+    /// Handles the end of the process.
     fn on_exit(&mut self, now: Instant, children: &mut Children) {
         let failure = children.exit_failure(Role::Fetcher);
         let has_retired = self
@@ -347,7 +348,7 @@ impl FetcherSupervisor {
         }
     }
 
-    /// Something has happened, or time has passed.
+    /// Handles an event, and timers that are due.
     pub(crate) fn on(&mut self, children: &mut Children, event: &Event) {
         let now = Instant::now();
         match event {
@@ -418,7 +419,7 @@ impl FetcherSupervisor {
     }
 }
 
-/// Sends a fetcher all origins, and how much it may keep.
+/// Sends a fetcher all origins, and the cache limits.
 fn send_all(process: &mut Process, plan: &OriginPlan) {
     let origins: Vec<String> = plan.origins.iter().map(ToString::to_string).collect();
     for origins in origins.chunks(ORIGINS_PER_ORDER) {
@@ -426,7 +427,7 @@ fn send_all(process: &mut Process, plan: &OriginPlan) {
     }
 }
 
-/// The order to use these origins as well, within these limits.
+/// Returns the order to add these origins, within these limits.
 fn use_of(origins: Vec<String>, limits: CacheLimits) -> Order {
     Order::Use {
         origins,
@@ -453,8 +454,8 @@ mod tests {
         OriginPlan::check(&config).unwrap().unwrap()
     }
 
-    /// The supervisor of a fetcher that works by this plan, the host process's end of its socket,
-    /// and the fetcher's end of its own.
+    /// Returns the supervisor of a running fetcher with this plan, the host process's end of its
+    /// socket, and the fetcher's end of its own.
     fn at_work(plan: OriginPlan) -> (FetcherSupervisor, Children, OwnedFd, OwnedFd) {
         let children = Children::new(Signals::catch_ends().unwrap());
         let (to_host, host) = seqpacket::pair().unwrap();
@@ -490,7 +491,7 @@ mod tests {
         }
     }
 
-    /// The orders that have come: how much it may keep, or `None` to retire.
+    /// Returns the orders received: the cache limit of each, or `None` to retire.
     fn heard(socket: &OwnedFd) -> Vec<Option<u64>> {
         let mut message = vec![0; MESSAGE_BYTES_MAX];
         let flags = rustix::net::RecvFlags::DONTWAIT;
@@ -515,7 +516,7 @@ mod tests {
         assert_eq!(heard(&orders), [Some(large.0)]);
         nic.limit(Some(limits(small)));
         assert_eq!(heard(&orders), [Some(small.0)]);
-        // One that is refused leaves nothing behind.
+        // A refused configuration leaves no trace.
         nic.prepare(&mut children, Some(&plan("64M"))).unwrap();
         nic.limit(Some(limits(small)));
         assert_eq!(heard(&orders), [Some(large.0), Some(small.0)]);
@@ -547,7 +548,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let plan = plan(root.path(), "16M", &["http://a.example".to_owned()]);
         let (mut nic, mut children, host, orders) = at_work(plan);
-        // No other fetcher can be handed over.
+        // No further fetcher can be passed on.
         drop(host);
         let process = nic.process.as_ref().unwrap();
         rustix::net::sockopt::set_socket_send_buffer_size(&process.orders, 4096).unwrap();

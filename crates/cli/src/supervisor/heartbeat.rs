@@ -1,9 +1,9 @@
-//! Whether a process that the supervisor has started does its work: it is asked several times
-//! within the time that it may stand still, and answers between two turns of its loop
+//! Detects stalled processes: each child is pinged several times within the time that it may stall,
+//! and answers between two turns of its loop
 //! ([`FromHost::Pong`](processes::ipc::messages::FromHost)).
 //!
 //! NIC processes are watched by the host process instead, through the rings. Time counts by the
-//! supervisor's own turns, so one that has stood still itself blames no other process.
+//! supervisor's own turns, so a stall of the supervisor blames no other process.
 
 use std::time::{Duration, Instant};
 
@@ -22,18 +22,18 @@ pub(crate) struct Heartbeat {
     missed: u32,
 }
 
-/// What is to be done now.
+/// Action that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     Nothing,
-    /// The process is to be asked.
+    /// Ping the process.
     Ask,
-    /// The process has stood still for the whole time. Told once.
+    /// The process has stalled for the whole time. Reported once.
     Silent,
 }
 
 impl Heartbeat {
-    /// For a process that may stand still for `within`, or forever if that is zero.
+    /// Watches a process that may stall for `within`, or forever if that is zero.
     pub(crate) fn new(within: Duration) -> Self {
         let period = within / HEARTBEATS_MISSED_MAX;
         let period = (!period.is_zero()).then_some(period);
@@ -45,18 +45,18 @@ impl Heartbeat {
         }
     }
 
-    /// When [`Heartbeat::on_time`] is to be called next.
+    /// Returns when to call [`Heartbeat::on_time`] next.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.period.map(|_| self.next)
     }
 
-    /// Time has passed. A process that has not answered is not asked again, since questions would
-    /// fill its socket.
+    /// Handles the passing of time. A process that has not answered is not pinged again, since
+    /// pings would fill its socket.
     pub(crate) fn on_time(&mut self, now: Instant) -> Due {
         let Some(period) = self.period.filter(|_| self.next <= now) else {
             return Due::Nothing;
         };
-        // Without drifting, unless a turn was late.
+        // Without drift, unless a turn was late.
         self.next = Some(self.next + period)
             .filter(|next| *next > now)
             .unwrap_or(now + period);
@@ -71,8 +71,8 @@ impl Heartbeat {
         }
     }
 
-    /// A turn of the supervisor: true if the process in this role is to be asked now. Kills one
-    /// that has stood still for the whole time, whose end is an event like any other.
+    /// Returns whether to ping the process in this role now. Kills a process that has stalled for
+    /// the whole time; its exit is handled as an event.
     pub(crate) fn ask_or_kill(&mut self, now: Instant, role: Role, children: &Children) -> bool {
         let due = self.on_time(now);
         if due == Due::Silent {
@@ -83,7 +83,7 @@ impl Heartbeat {
         due == Due::Ask
     }
 
-    /// The process has answered, or another one takes its place. True if it had been silent.
+    /// Records an answer, or the start of a successor. Returns whether the process had been silent.
     pub(crate) fn on_answer(&mut self) -> bool {
         let was_silent = self.missed >= HEARTBEATS_MISSED_MAX;
         (self.is_asked, self.missed) = (false, 0);
@@ -91,8 +91,8 @@ impl Heartbeat {
     }
 }
 
-/// Time until `CLOCK_MONOTONIC` is a multiple of `period`. The supervisor asks all processes at
-/// these times, so that an idle machine wakes once.
+/// Returns the time until `CLOCK_MONOTONIC` is a multiple of `period`. The supervisor pings all
+/// processes at these times, so that an idle machine wakes once.
 fn until_multiple(period: Duration) -> Duration {
     let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
     let since = now.as_nanos() % period.as_nanos().max(1);

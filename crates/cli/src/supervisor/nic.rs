@@ -1,8 +1,7 @@
-//! Keeps a NIC process serving: starts it, starts another when it has ended, replaces it on demand.
+//! Keeps a NIC process serving: starts it, restarts it after its end, replaces it on request.
 //!
-//! One way leads to a NIC process that serves, whatever the occasion: it is started, says hello, is
-//! passed on to the host process, and joined by it. Until then the one before it, if there is one,
-//! goes on.
+//! Every start takes the same path: the process is started, sends its hello, is passed to the host
+//! process, and the host process joins it. Until then its predecessor, if any, goes on serving.
 //!
 //! ```text
 //!            start             hello             joined
@@ -37,26 +36,26 @@ use processes::ipc::timeouts::START_WAIT;
 use processes::nic::NicSettings;
 use processes::relay::host_side::HostRelaySettings;
 
-/// How long a NIC process that is not used any more may take to end, or a relay to bring what one
-/// on another machine has said last; less than the host stack waits for it.
+/// Longest time in which a NIC process that is out of use ends, or in which a relay delivers the
+/// last messages of a remote one; less than the host stack waits for it.
 const END_WAIT: Duration = Duration::from_secs(3);
 
 /// Where NIC processes come from.
 #[derive(Debug)]
 pub(crate) enum NicOrigin {
-    /// They are started.
+    /// The supervisor starts them.
     Program {
-        /// What the one that serves was started from.
+        /// The program of the process that serves.
         program: Program,
         settings: NicProgram,
-        /// The level of its log.
+        /// Level of its log.
         log: LogLevel,
     },
-    /// They run already, and wait at this socket.
+    /// They run already, and listen at this socket.
     Socket(PathBuf),
 }
 
-/// What a program is started as.
+/// The form in which a program is started.
 #[derive(Clone, Debug)]
 pub(crate) enum NicProgram {
     Nic(NicSettings),
@@ -67,57 +66,58 @@ pub(crate) enum NicProgram {
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct NicSupervisor {
-    /// Which of the host's NIC stacks it keeps.
+    /// Number of the host's NIC stack that the processes serve as.
     number: usize,
-    /// What people call it.
+    /// Its name in messages.
     name: String,
     origin: NicOrigin,
-    /// Leads to the process that was started last, if any was.
+    /// Control socket of the process started last, if any.
     control: Option<OwnedFd>,
-    /// Leads to the host process.
+    /// Socket to the host process.
     host: OwnedFd,
     next: Next,
     /// Whether NIC processes take files of applications from the broker.
     takes_files: bool,
-    /// Says which frames workers of NIC processes of our own receive.
+    /// Steering map that assigns frames to the workers of our own NIC processes.
     map: Option<OwnedFd>,
-    /// Where the one that was started last takes them, until the broker has it.
+    /// The broker's end of the socket over which the process started last takes files of
+    /// applications, until the broker has it.
     door: Option<OwnedFd>,
-    /// NIC processes that were passed to the host process.
+    /// Number of NIC processes passed to the host process so far.
     passed: u64,
-    /// Which of them serves: it has been joined, and not lost.
+    /// Generation of the process in use.
     serves: Option<u64>,
     backoff: Backoff,
-    /// When the one that served before is killed, should it still be there.
+    /// When the predecessor is killed unless it has ended.
     past_until: Option<Instant>,
-    /// What those that have been forgotten had reported.
+    /// Sum of the final reports of forgotten processes.
     past: Option<Report>,
-    /// Since when one has served, or none.
+    /// When serving began, or ended.
     since: Instant,
-    /// Workers of the one that serves.
+    /// Number of workers of the process in use.
     workers: usize,
-    /// What each of them has told last of what it has counted.
+    /// Last counters of each worker.
     counted: Vec<Report>,
-    /// Why the last one that was to serve does not.
+    /// Failure of the last attempt to start a process.
     complaint: Option<Failure>,
-    /// The one that serves stands still, in these words.
+    /// Set if the process in use has stalled: the failure to report.
     silent: Option<Failure>,
-    /// Why the one before does not serve any more.
+    /// Why the last process in use was lost.
     loss: Option<Failure>,
-    /// The root that the one that serves has opened.
+    /// Root directory that the process in use has opened.
     root_in_use: Option<Identity>,
 }
 
-/// The NIC process that is to serve.
+/// State of the next NIC process.
 #[derive(Debug)]
 enum Next {
     None,
     At(Instant),
     Starting {
-        /// `None`: it has hung up, and its end will tell why.
+        /// `None`: the process has closed it; its exit status gives the reason.
         socket: Option<OwnedFd>,
         until: Instant,
-        /// What is new about it.
+        /// Differences from the process in use.
         fresh: Fresh,
     },
     Joining {
@@ -127,28 +127,28 @@ enum Next {
     },
 }
 
-/// What a NIC process is started from that the one before was not.
+/// Settings in which a new NIC process differs from the one in use.
 #[derive(Debug, Default)]
 struct Fresh {
     program: Option<Program>,
     root: Option<PathBuf>,
-    /// The directory to which the root led.
+    /// Identity of the root directory.
     identity: Option<Identity>,
 }
 
-/// What has come of it.
+/// Outcome of a start or of a loss.
 #[derive(Debug)]
 pub(crate) enum NicOutcome {
-    /// A NIC process has begun to serve.
+    /// A new NIC process serves.
     Serves,
-    /// One that was to serve does not.
+    /// A new NIC process failed to start or to join.
     Failed(Failure),
-    /// The one that served does not any more. Another one is started after this time.
+    /// The process in use is lost. Another is started after this time.
     Lost(Failure, Duration),
 }
 
 impl NicSupervisor {
-    /// Passes NIC processes on over `host`, as NIC stack `number`.
+    /// Passes NIC processes to the host process over `host`, as NIC stack `number`.
     pub(crate) fn new(number: usize, name: String, origin: NicOrigin, host: OwnedFd) -> Self {
         Self {
             number,
@@ -175,39 +175,40 @@ impl NicSupervisor {
         }
     }
 
-    /// NIC processes of our own take files of applications from the broker.
+    /// Has our own NIC processes take files of applications from the broker.
     pub(crate) fn take_files(&mut self) {
         self.takes_files = true;
     }
 
-    /// Workers of NIC processes of our own receive what this steering map gives to them.
+    /// Has workers of our own NIC processes receive the frames that this steering map assigns to
+    /// them.
     pub(crate) fn steer_with(&mut self, map: OwnedFd) {
         self.map = Some(map);
     }
 
-    /// Where a NIC process that was started takes them: the broker's end, once.
+    /// Takes the broker's end of the socket over which a newly started NIC process takes files.
     pub(crate) fn take_door(&mut self) -> Option<OwnedFd> {
         self.door.take()
     }
 
-    /// Which of the host's NIC stacks it keeps.
+    /// Returns the number of the NIC stack.
     pub(crate) fn number(&self) -> usize {
         self.number
     }
 
-    /// What people call it.
+    /// Returns its name in messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether this failure is to be logged. One that repeats itself with every attempt is logged
+    /// Returns whether to log this failure: a failure that repeats with every attempt is logged
     /// once.
     pub(crate) fn is_news(&mut self, failure: &Failure) -> bool {
         let said = self.complaint.replace(failure.clone());
         said.is_none_or(|said| !said.is_like(failure))
     }
 
-    /// How it is with it.
+    /// Returns the state of the NIC stack for `stat`.
     pub(crate) fn info(&self, children: &Children) -> Nic {
         let process = children.pid(Role::Nic(self.number));
         Nic {
@@ -222,7 +223,7 @@ impl NicSupervisor {
         }
     }
 
-    /// Why it does not serve, if it does not.
+    /// Returns why no process serves, or `None` if one does.
     pub(crate) fn trouble(&self) -> Option<String> {
         let why = match (&self.silent, self.serves) {
             (Some(silent), _) => Some(silent),
@@ -234,12 +235,12 @@ impl NicSupervisor {
         Some(format!("{} does not serve: {why}", self.name))
     }
 
-    /// One serves, as far as is known, and stands still.
+    /// Returns whether the process in use has stalled.
     pub(crate) fn is_silent(&self) -> bool {
         self.silent.is_some() && self.serves.is_some()
     }
 
-    /// The same, in a line.
+    /// Returns the state in one line.
     pub(crate) fn status(&self, children: &Children) -> String {
         let since = in_words(self.since.elapsed());
         if let (Some(silent), Some(_)) = (&self.silent, self.serves) {
@@ -271,13 +272,14 @@ impl NicSupervisor {
         };
         let complaint = self.complaint.as_ref().or(self.loss.as_ref());
         let complaint = complaint.map(Failure::to_string);
-        // What to do about it may follow, in lines of its own.
+        // A remedy may follow in further lines.
         let why = complaint.as_deref().and_then(|text| text.lines().next());
         let why = why.map_or_else(String::new, |why| format!(": {why}"));
         format!("{}: missing for {since}, {next}{why}", self.name)
     }
 
-    /// Starts the first one. `socket`: leads to it already. If that fails, it is tried again later.
+    /// Starts the first process, or uses the one to which `socket` is connected already. A failed
+    /// start is retried later.
     pub(crate) fn start_first(
         &mut self,
         children: &mut Children,
@@ -298,7 +300,7 @@ impl NicSupervisor {
         }
     }
 
-    /// Starts one from the program as it is now, to replace the one there is.
+    /// Starts a process from the newest program, to replace the one in use.
     pub(crate) fn replace(&mut self, children: &mut Children) -> Result<(), Failure> {
         let what = "replacing the NIC process";
         if matches!(self.next, Next::Starting { .. } | Next::Joining { .. }) {
@@ -324,7 +326,7 @@ impl NicSupervisor {
         self.start(children, fresh)
     }
 
-    /// The directory that NIC processes read below, if they are given one.
+    /// Returns the directory that NIC processes read below, if the supervisor gives them one.
     pub(crate) fn root(&self) -> Option<&Path> {
         match &self.origin {
             NicOrigin::Program {
@@ -335,12 +337,12 @@ impl NicSupervisor {
         }
     }
 
-    /// The directory that the NIC process has opened as its root, if it serves and has one.
+    /// Returns the root directory that the process in use has opened, if any.
     pub(crate) fn root_in_use(&self) -> Option<Identity> {
         self.root_in_use.filter(|_| self.serves.is_some())
     }
 
-    /// Starts one below this root, to replace the one there is.
+    /// Starts a process below this root, to replace the one in use.
     pub(crate) fn change_root(
         &mut self,
         children: &mut Children,
@@ -357,13 +359,13 @@ impl NicSupervisor {
             };
             return self.start(children, fresh);
         }
-        // The next one reads below it.
+        // The next process reads below it.
         self.set_root(new);
         Ok(())
     }
 
-    /// The log of its processes has this level from now on. One that runs already and was not
-    /// started here has its own.
+    /// Sets the log level of the current and later processes. A process that was not started here
+    /// keeps its own.
     pub(crate) fn set_log_level(&mut self, level: LogLevel) {
         if let NicOrigin::Program { log, .. } = &mut self.origin {
             *log = level;
@@ -371,7 +373,7 @@ impl NicSupervisor {
         let Some(control) = &self.control else {
             return;
         };
-        // One that is gone is followed by one that is started with the level.
+        // If the process has ended, its successor starts with the level.
         if let Err(errno) = fd_passing::pass(control, &ToNic::LogLevel(Text(level)), None) {
             tracing::debug!(%errno, nic = self.number, "the log level stays");
         }
@@ -410,7 +412,8 @@ impl NicSupervisor {
                         // Taken before the directory is opened, so that a replacement in between is
                         // detected.
                         fresh.identity = Identity::of(&settings.root).ok();
-                        // The first one finds no connections that send of any.
+                        // The first process finds no connections that send from files of
+                        // applications.
                         settings.awaits_files = self.takes_files && self.passed > 0;
                         settings.is_first &= self.passed == 0;
                         let door = self.takes_files.then(pair).transpose()?;
@@ -428,8 +431,8 @@ impl NicSupervisor {
                         launch::start(path, settings, *log, &[&nic_socket])?
                     }
                 };
-                // By its path, since a script cannot be executed by a descriptor. What is noted is
-                // to be what runs.
+                // Started by its path, since a script cannot be executed by a descriptor. The
+                // program noted must be the program that runs.
                 if newest.as_ref().is_some_and(|newest| !newest.is_in_place()) {
                     let failure = "another program was installed at that moment";
                     return Err(Failure::broken("starting the NIC process", failure)
@@ -449,7 +452,7 @@ impl NicSupervisor {
         Ok(())
     }
 
-    /// What to watch: a hello may come.
+    /// Returns the socket to watch for a hello.
     pub(crate) fn watch(&self) -> Option<BorrowedFd<'_>> {
         match &self.next {
             Next::Starting { socket, .. } => socket.as_ref().map(AsFd::as_fd),
@@ -457,7 +460,7 @@ impl NicSupervisor {
         }
     }
 
-    /// When to call [`NicSupervisor::on`] at the latest.
+    /// Returns when to call [`NicSupervisor::on`] at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let next = match self.next {
             Next::None => None,
@@ -468,7 +471,7 @@ impl NicSupervisor {
         next.into_iter().chain(self.past_until).min()
     }
 
-    /// What NIC processes have reported: all that have ended in order so far.
+    /// Returns the sum of the final reports of all processes that ended in order.
     pub(crate) fn report(&self, children: &Children) -> Option<Report> {
         let mut sum = self.past.clone();
         for last in
@@ -479,7 +482,7 @@ impl NicSupervisor {
         sum
     }
 
-    /// The counters of a worker of the process that serves, if that is the event.
+    /// Returns the worker's counters if the event carries counters of the process in use.
     pub(crate) fn counters_of(&self, event: &Event) -> Option<WorkerReport> {
         match event {
             Event::Nic(Role::Nic(nic), FromNic::Counters { worker, report })
@@ -496,7 +499,7 @@ impl NicSupervisor {
         }
     }
 
-    /// Something has happened, or time has passed.
+    /// Handles an event, and timers that are due.
     pub(crate) fn on(&mut self, children: &mut Children, event: &Event) -> Option<NicOutcome> {
         let number = self.number;
         match event {
@@ -536,7 +539,7 @@ impl NicSupervisor {
                 self.past_until = None;
                 self.forget(children, Role::PastNic(number));
             }
-            // Of others, or what waits for a hello below.
+            // Events of others, or a readable hello, which is handled below.
             Event::Host(_)
             | Event::Nic(..)
             | Event::Fetcher(_)
@@ -553,7 +556,7 @@ impl NicSupervisor {
         self.on_hello(children).or_else(|| self.on_time(children))
     }
 
-    /// What has become of a process of this NIC stack in the host process.
+    /// Handles the host process's report on the process of this `generation`.
     fn on_fate(
         &mut self,
         children: &mut Children,
@@ -564,8 +567,8 @@ impl NicSupervisor {
         match fate {
             NicFate::Joined if self.joins(generation) => self.on_joined(children),
             NicFate::Joined if self.serves.is_some_and(|serves| serves < generation) => {
-                // The host process has left the one that served for one that has died before this
-                // was received.
+                // The host process has moved from the process in use to one that died before this
+                // message arrived.
                 self.retire(children);
                 let why = "the host process has left it for one that has died since";
                 Some(self.lose(Failure::broken(self.name.clone(), why)))
@@ -583,7 +586,7 @@ impl NicSupervisor {
                 let failure = self.silent.clone().unwrap_or(failure);
                 Some(self.lose(failure))
             }
-            // Of a process that was given up meanwhile.
+            // The report is about a process that was given up meanwhile.
             NicFate::Joined
             | NicFate::Refused { .. }
             | NicFate::Silent { .. }
@@ -591,8 +594,8 @@ impl NicSupervisor {
         }
     }
 
-    /// The one that serves stands still. Its end, or the host process should it not end, leads to
-    /// another one.
+    /// Kills a stalled process. Its end starts a successor; if it does not end, the host process's
+    /// report of the loss does.
     fn on_silent(&mut self, children: &Children, worker: usize) {
         let role = Role::Nic(self.number);
         let process = children.pid(role);
@@ -610,7 +613,7 @@ impl NicSupervisor {
         self.silent = Some(failure);
     }
 
-    /// The NIC process that is to serve may have said hello.
+    /// Handles the hello of a NIC process that is being started, if it has arrived.
     fn on_hello(&mut self, children: &mut Children) -> Option<NicOutcome> {
         let Next::Starting { socket, fresh, .. } = &mut self.next else {
             return None;
@@ -671,7 +674,7 @@ impl NicSupervisor {
         }
     }
 
-    /// True if the host process is to say what becomes of this one, and not of one that has died
+    /// Returns whether this generation is the one that is joining, and not one that has died
     /// meanwhile.
     fn joins(&self, which: u64) -> bool {
         matches!(self.next, Next::Joining { .. }) && which == self.passed
@@ -700,7 +703,7 @@ impl NicSupervisor {
         Some(NicOutcome::Serves)
     }
 
-    /// The one that is to serve will not.
+    /// Gives up the process that is being started.
     fn fail(&mut self, children: &mut Children, failure: Failure) -> Option<NicOutcome> {
         self.forget(children, Role::NextNic(self.number));
         self.next = Next::None;
@@ -711,7 +714,7 @@ impl NicSupervisor {
         Some(NicOutcome::Failed(failure))
     }
 
-    /// The one that served does not any more.
+    /// Records the loss of the process in use, and schedules a start.
     fn lose(&mut self, failure: Failure) -> NicOutcome {
         let now = Instant::now();
         self.serves = None;
@@ -725,7 +728,8 @@ impl NicSupervisor {
         NicOutcome::Lost(failure, wait)
     }
 
-    /// The host process has hung up on the one that served: it is to end by itself.
+    /// Makes the process in use the predecessor: the host process has closed its socket, and it is
+    /// to end by itself.
     fn retire(&mut self, children: &mut Children) {
         if children.pid(Role::Nic(self.number)).is_some() {
             self.forget(children, Role::PastNic(self.number));
@@ -734,14 +738,14 @@ impl NicSupervisor {
         }
     }
 
-    /// Ends a process unless it has ended, and keeps what it has reported.
+    /// Ends a process unless it has ended, and adds its report to the sum.
     fn forget(&mut self, children: &mut Children, role: Role) {
         absorb(&mut self.past, children.report(role));
         children.forget(role);
     }
 }
 
-/// A span of time, to the second.
+/// Formats a duration, to the second.
 fn in_words(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
@@ -757,7 +761,7 @@ fn absorb(sum: &mut Option<Report>, report: Option<&Report>) {
     }
 }
 
-/// Connects to a NIC process that runs by itself, as this server had before. Does not wait.
+/// Connects again to a NIC process that was not started here. Does not block.
 fn connect_again(path: &PathBuf) -> Result<OwnedFd, Failure> {
     let connect = || -> rustix::io::Result<OwnedFd> {
         let socket = seqpacket::non_blocking()?;
@@ -783,7 +787,7 @@ mod tests {
     use processes::ipc::messages::Line;
     use processes::ipc::signals::Signals;
 
-    /// A process that does what a shell makes of `script`, in the place of a NIC process.
+    /// Starts a shell script in the place of a NIC process.
     fn shell(script: &str) -> Child {
         let (_, control) = seqpacket::pair().unwrap();
         let arguments = ["-c".into(), script.into()];
@@ -797,7 +801,7 @@ mod tests {
         .unwrap()
     }
 
-    /// One that stays, and one that reports as many opens, and ends.
+    /// Script of a process that does not end.
     const STAYS: &str = "exec sleep 1000";
 
     fn reports(opens: u64) -> String {
@@ -812,7 +816,7 @@ mod tests {
         Children::new(Signals::catch_ends().unwrap())
     }
 
-    /// A nic whose first NIC process serves.
+    /// Returns a supervisor whose first NIC process serves.
     fn nic() -> NicSupervisor {
         let program = Program::own().unwrap();
         let settings = NicSettings {
@@ -920,7 +924,7 @@ mod tests {
     #[test]
     fn what_nic_processes_report_is_kept_however_they_go() {
         let (mut children, mut nic) = (children(), nic());
-        // One whose end comes before the host process reports its loss.
+        // The process ends before the host process reports its loss.
         children.add(Role::Nic(0), shell(&reports(1)));
         while children.pid(Role::Nic(0)).is_some() {
             let event = children.next(None).unwrap();
@@ -928,7 +932,7 @@ mod tests {
         }
         assert_eq!(opens(&nic, &children), Some(1));
 
-        // One that is replaced while the one before it is still there.
+        // The process is replaced while its predecessor is still there.
         nic.next = Next::None;
         for count in [20, 300] {
             children.add(Role::Nic(0), shell(&format!("{}; {STAYS}", reports(count))));
@@ -939,7 +943,7 @@ mod tests {
         }
         assert_eq!(opens(&nic, &children), Some(321));
 
-        // Those that end with the server.
+        // Processes that end with the server.
         nic.forget(&mut children, Role::PastNic(0));
         children.add(Role::PastNic(0), shell(&reports(4000)));
         children.add(Role::Nic(0), shell(&reports(50_000)));

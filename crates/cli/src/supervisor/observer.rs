@@ -1,6 +1,6 @@
-//! Keeps the observer process, if anything is to be logged or watched: starts it, gives it what it
-//! needs, and starts another when it has ended or is to do something else. Whatever was said
-//! meanwhile waits in the socket and in the pipe, which outlive it.
+//! Keeps the observer process running while anything is logged or watched: starts it, passes it its
+//! descriptors, and restarts it after its end or for another task. Records and log lines wait
+//! meanwhile in the socket and in the pipe, which outlive the process.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -33,14 +33,13 @@ use processes::ipc::launch::Settings as _;
 use processes::ipc::messages::{FromObserver, ToObserver};
 use processes::observer::ObserverSettings;
 
-/// How much of what the host process tells may wait for the observer, in bytes, if the kernel
-/// allows so much.
+/// Size of the send buffer for records from the host process, in bytes, if the kernel allows it.
 const RECORDS_BYTES: usize = 1 << 20;
 
-/// How long a log may take to be changed.
+/// Longest time in which a log is reopened.
 const CHANGE_WAIT: Duration = Duration::from_secs(5);
 
-/// Most that is taken from the pipe at the end, in bytes: as much as it holds by default.
+/// Most bytes that are taken from the pipe at the end: its default capacity.
 const LEFT_BYTES_MAX: usize = 64 << 10;
 
 const NAME: &str = ObserverSettings::NAME;
@@ -49,41 +48,42 @@ const NAME: &str = ObserverSettings::NAME;
 #[derive(Debug)]
 pub(crate) struct ObserverSupervisor {
     task: Task,
-    /// The key log, if there is one, for as long as the server runs.
+    /// The key log, if any, open as long as the server runs.
     key_log: Option<KeyLogFile>,
-    /// What it is to do next, if the host process takes the configuration that says so: it has a
-    /// listener that is open.
+    /// The next task, used once the host process uses the configuration that asks for it; its
+    /// listener is open.
     prepared: Option<Task>,
-    /// Where those who watch reach it.
+    /// Network namespace in which the observer listens.
     initial_netns: InitialNetns,
     program: Program,
-    /// Where the host process tells of accesses: our end, and the host's.
+    /// Socket for access records: our end, and the host process's.
     records: (OwnedFd, OwnedFd),
     errors: Option<Errors>,
-    /// Leads to the process, if one runs.
+    /// Control socket of the process, if one runs.
     control: Option<OwnedFd>,
     restart: Restart,
     changing: Option<Changing>,
-    /// The process is to end, until then at the latest; another follows it, if there is anything to
-    /// do.
+    /// Deadline for the end of the process that is to be replaced; a successor follows if it is
+    /// needed.
     replaced_by: Option<Instant>,
-    /// It takes in what is said.
+    /// Whether the process takes messages.
     is_ready: bool,
-    /// The health that it has received last.
+    /// The last health sent to it.
     reported: Option<Health>,
     heartbeat: Heartbeat,
 }
 
-/// What the observer process is there for.
+/// Work of the observer process.
 #[derive(Debug)]
 struct Task {
     logs: Logs,
-    /// The listener for those who watch, and its address.
+    /// Address and listener for clients of the metrics.
     admin: Option<(SocketAddr, OwnedFd)>,
 }
 
 impl Task {
-    /// Fails if anything cannot be written, or listened at. One of `others` may have the listener.
+    /// Opens the listener. Fails if a log cannot be written or the address is not available. One of
+    /// `others` may have the listener already.
     fn prepare(
         config: &Config,
         netns: &InitialNetns,
@@ -106,7 +106,7 @@ impl Task {
         })
     }
 
-    /// There is something to do.
+    /// Returns whether there is any work.
     fn is_any(&self) -> bool {
         self.has_logs() || self.admin.is_some()
     }
@@ -115,7 +115,7 @@ impl Task {
         self.logs.access.is_some() || self.logs.error.is_some()
     }
 
-    /// This configuration asks for nothing else.
+    /// Returns whether this configuration asks for the same work.
     fn is_of(&self, config: &Config) -> bool {
         let address = self.admin.as_ref().map(|(address, _)| *address);
         self.logs == config.logs && address == config.operation.admin
@@ -132,37 +132,37 @@ impl Task {
     }
 }
 
-/// What all processes say goes through a pipe.
+/// The pipe that replaces standard error of all processes.
 #[derive(Debug)]
 struct Errors {
     reader: OwnedFd,
-    /// Where it went before.
+    /// Standard error as it was before.
     before: OwnedFd,
 }
 
-/// Logs that are being changed.
+/// Logs that are being reopened.
 #[derive(Debug)]
 struct Changing {
-    /// How many.
+    /// Number of logs not reopened yet.
     left: usize,
     until: Instant,
-    /// Another request has come meanwhile: the path may lead to another file already.
+    /// Whether another request has come meanwhile: the path may lead to another file by now.
     is_asked_again: bool,
 }
 
-/// The answer to a request of the operator.
+/// Answer to a request of the operator.
 #[derive(Debug)]
 pub(crate) enum ObserverOutcome {
-    /// The logs were opened again, or why not.
+    /// The logs were reopened, or why not.
     Reopened(Result<String, String>),
 }
 
 impl ObserverSupervisor {
-    /// Opens what there is to be written. From here on what the processes that are started say, and
-    /// this one, goes to the error log if there is one, until this is dropped. To be called in the
-    /// network namespace of the user.
+    /// Opens the logs and the listener. Until this value is dropped, standard error of this process
+    /// and of its children goes to the error log, if there is one. To be called in the network
+    /// namespace of the user.
     pub(crate) fn new(config: &Config, key_log: Option<KeyLogFile>) -> Result<Self, Failure> {
-        // The user is to learn at once what cannot be written.
+        // Unwritable logs are reported at once.
         let initial_netns = InitialNetns::here()?;
         let task = Task::prepare(config, &initial_netns, [None, None])?;
         let failed = |errno| Failure::broken("making a socket to the observer process", errno);
@@ -189,31 +189,31 @@ impl ObserverSupervisor {
         })
     }
 
-    /// The server ends with this failure: the error log gets it, too.
+    /// Writes the failure with which the server ends to the error log, too.
     pub(crate) fn on_end(&self, failure: &Failure) {
         if self.errors.is_some() {
             tracing::error!("the server ends: {failure}");
         }
     }
 
-    /// The end of the socket that the host process is to have.
+    /// Returns the host process's end of the socket for records.
     pub(crate) fn host_socket(&self) -> &OwnedFd {
         &self.records.1
     }
 
-    /// There is anything to be logged or watched.
+    /// Returns whether anything is logged or watched.
     pub(crate) fn is_needed(&self) -> bool {
         self.task.is_any() || self.key_log.is_some()
     }
 
-    /// Opens what another configuration wants written. It is put in use when the host process has
-    /// taken that configuration.
+    /// Opens the logs and the listener of another configuration. They are used once the host
+    /// process uses that configuration.
     pub(crate) fn prepare(&mut self, config: &Config) -> Result<(), Failure> {
         self.prepared = self.other_task(config)?;
         Ok(())
     }
 
-    /// What a configuration asks for, unless that is being done.
+    /// Returns the work that a configuration asks for, or `None` if it is the current work.
     fn other_task(&self, config: &Config) -> Result<Option<Task>, Failure> {
         if self.task.is_of(config) {
             return Ok(None);
@@ -222,8 +222,8 @@ impl ObserverSupervisor {
         Task::prepare(config, &self.initial_netns, known).map(Some)
     }
 
-    /// The host process uses this configuration. If it says something else than the one before,
-    /// another process takes the place of the one that there is.
+    /// Follows the configuration that the host process uses now: if it asks for other work, a new
+    /// process replaces the current one.
     pub(crate) fn put_in_use(
         &mut self,
         config: &Config,
@@ -231,7 +231,7 @@ impl ObserverSupervisor {
     ) -> Result<(), Failure> {
         let task = match self.prepared.take_if(|task| task.is_of(config)) {
             Some(task) => Some(task),
-            // Another reload has been prepared meanwhile, or none was needed.
+            // Another reload was prepared meanwhile, or there was no difference.
             None => self.other_task(config)?,
         };
         let Some(task) = task else {
@@ -249,14 +249,14 @@ impl ObserverSupervisor {
         Ok(())
     }
 
-    /// Starts the process, if it is needed.
+    /// Starts the process if it is needed.
     pub(crate) fn start(&mut self, children: &mut Children) -> Result<(), Failure> {
         if !self.is_needed() {
             return Ok(());
         }
         let logs = Files::open(&self.task.logs)?;
         let failed = |errno| Failure::broken(format!("starting the {NAME}"), errno);
-        // Its own complaints do not go in a circle.
+        // Its own messages bypass the pipe: it would log them again and again.
         let stderr = match &self.errors {
             Some(errors) => errors
                 .before
@@ -290,24 +290,24 @@ impl ObserverSupervisor {
         Ok(())
     }
 
-    /// Whether there are any: those who watch may be all that it is there for.
+    /// Returns whether there are logs; the observer may serve metrics only.
     pub(crate) fn has_logs(&self) -> bool {
         self.task.has_logs()
     }
 
-    /// Sends a message, unless the process is behind; false if it was left out.
+    /// Sends a message unless the process is behind; returns false if it was dropped.
     pub(crate) fn send(&self, message: &ToObserver) -> bool {
         let Some(control) = &self.control else {
             return false;
         };
-        // The kernel reports the socket writable while three quarters of its buffer are free: there
-        // remains room for logs.
+        // The kernel reports the socket writable while three quarters of its buffer are free, so
+        // room for logs remains.
         let mut fds = [PollFd::new(control, PollFlags::OUT)];
         rustix::io::retry_on_intr(|| poll(&mut fds, Some(&Timespec::default()))) == Ok(1)
             && fd_passing::pass(control, message, None).is_ok()
     }
 
-    /// Sends the health of the server, if it has changed since the last time.
+    /// Sends the health of the server if it has changed.
     pub(crate) fn report_health(&mut self, health: Health) {
         if self.is_ready
             && self.reported.as_ref() != Some(&health)
@@ -317,7 +317,7 @@ impl ObserverSupervisor {
         }
     }
 
-    /// When to call [`ObserverSupervisor::on`] at the latest.
+    /// Returns when to call [`ObserverSupervisor::on`] at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let changing = self.changing.as_ref().map(|changing| changing.until);
         let heartbeat = self.heartbeat.deadline().filter(|_| self.is_ready);
@@ -326,13 +326,13 @@ impl ObserverSupervisor {
         others.chain(self.replaced_by).min()
     }
 
-    /// The process takes in what is said.
+    /// Records that the process takes messages.
     pub(crate) fn on_ready(&mut self) {
         self.is_ready = true;
         self.heartbeat.on_answer();
     }
 
-    /// Something has happened, or time has passed.
+    /// Handles an event, and timers that are due.
     pub(crate) fn on(&mut self, children: &mut Children, event: &Event) -> Option<ObserverOutcome> {
         let now = Instant::now();
         match event {
@@ -365,7 +365,7 @@ impl ObserverSupervisor {
                     let unasked = || Failure::broken(NAME, "ended unexpectedly");
                     self.fail(now, &failure.unwrap_or_else(unasked));
                 }
-                // The next one opens what lies there then.
+                // The next process opens the files at these paths.
                 return self.changing.take().map(|_| reopened());
             }
             Event::Host(_)
@@ -391,7 +391,7 @@ impl ObserverSupervisor {
         })
     }
 
-    /// What is due by the clock.
+    /// Does the work that is due by the clock.
     fn on_time(&mut self, children: &mut Children, now: Instant) {
         if self.is_ready
             && let Some(control) = &self.control
@@ -419,8 +419,8 @@ impl ObserverSupervisor {
         tracing::warn!("{failure}; log lines wait, another one is started in {wait:?}");
     }
 
-    /// Has the logs opened again, where they are now. [`ObserverSupervisor::on`] reports the
-    /// outcome, unless it is known.
+    /// Has the logs reopened at their paths. [`ObserverSupervisor::on`] reports the outcome, unless
+    /// it is returned here.
     pub(crate) fn reopen(&mut self) -> Option<ObserverOutcome> {
         if let Some(changing) = &mut self.changing {
             changing.is_asked_again = true;
@@ -454,7 +454,7 @@ impl ObserverSupervisor {
                     tracing::error!("reopening the logs: {why}");
                     return Some(ObserverOutcome::Reopened(Err(why)));
                 }
-                // It is gone: the next one opens them.
+                // The process is gone: the next one opens them.
                 Err(errno) => tracing::debug!(%errno, "a log is opened by the next {NAME}"),
             }
         }
@@ -475,7 +475,7 @@ fn reopened() -> ObserverOutcome {
     ObserverOutcome::Reopened(Ok("logs reopened".to_owned()))
 }
 
-/// The files.
+/// Files of the logs.
 struct Files {
     access: Option<OwnedFd>,
     error: Option<OwnedFd>,
@@ -495,8 +495,8 @@ impl Files {
 }
 
 impl Errors {
-    /// From here on standard error is a pipe that never blocks: a process that finds it full loses
-    /// the line.
+    /// Replaces standard error by a pipe that never blocks: a process that finds it full loses the
+    /// line.
     fn catch() -> Result<Self, Failure> {
         let catch = || -> std::io::Result<Self> {
             let before = std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned()?;
@@ -511,7 +511,7 @@ impl Errors {
 }
 
 impl Errors {
-    /// Lines in the pipe, which no process reads any more.
+    /// Returns the lines left in the pipe, which no process reads any more.
     fn left(&self) -> Vec<u8> {
         let mut lines = Vec::new();
         let mut buffer = [0; 4 << 10];
@@ -531,20 +531,20 @@ impl Errors {
 
 impl Drop for Errors {
     fn drop(&mut self) {
-        // Then what is said last goes nowhere.
+        // If this fails, the last messages are lost.
         let _ = rustix::stdio::dup2_stderr(&self.before);
     }
 }
 
 impl Drop for ObserverSupervisor {
-    /// Writes lines that no observer has taken: that of a start that has failed before there was
-    /// one, and the last of all.
+    /// Writes lines that no observer has taken: those of a failed start before the first observer,
+    /// and the last ones.
     fn drop(&mut self) {
         let (Some(errors), Some(path)) = (self.errors.take(), &self.task.logs.error) else {
             return;
         };
         let lines = errors.left();
-        // Complaints go to standard error again.
+        // Standard error is restored.
         drop(errors);
         if lines.is_empty() {
             return;

@@ -1,5 +1,5 @@
-//! What is to be fetched from origins, and where it is kept: the plan that the supervisor makes
-//! from a configuration.
+//! The plan that the supervisor makes from a configuration: origins to fetch from, and the cache
+//! directory.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,23 +14,23 @@ use config::size::Size;
 use config::{Config, Origin, Text};
 use processes::fetcher::{FetcherSettings, trust};
 
-/// The cache directory below ROOT, unless another one is given.
+/// Default cache directory, below ROOT.
 const CACHE_DIRECTORY: &str = ".splitway-cache";
 
-/// How much may be kept of what comes from origins.
+/// Limits of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CacheLimits {
-    /// All content.
+    /// All content, in bytes.
     pub(crate) bytes: Size,
     /// Variants of a target.
     pub(crate) variants: u16,
-    /// Header fields of an origin's answer, in bytes.
+    /// Header fields of a response, in bytes.
     pub(crate) head_bytes: Size,
-    /// The same as a count.
+    /// Number of header fields of a response.
     pub(crate) fields: u16,
 }
 
-/// Origins, and where what comes from them is kept.
+/// Origins, and the cache for their responses.
 #[derive(Clone, Debug)]
 pub(crate) struct OriginPlan {
     pub(crate) origins: BTreeSet<OriginUrl>,
@@ -50,7 +50,7 @@ impl CacheLimits {
         }
     }
 
-    /// What either of them allows.
+    /// Returns the larger of each pair of limits.
     pub(crate) fn max(self, other: Self) -> Self {
         CacheLimits {
             bytes: self.bytes.max(other.bytes),
@@ -62,7 +62,7 @@ impl CacheLimits {
 }
 
 impl OriginPlan {
-    /// What a configuration asks for, if it names origins. Makes the cache directory.
+    /// Returns the plan for a configuration, if it names origins. Creates the cache directory.
     pub(crate) fn check(config: &Config) -> Result<Option<Self>, Failure> {
         let Some(root) = config.nic.root.as_deref() else {
             return Ok(None);
@@ -89,7 +89,7 @@ impl OriginPlan {
         Ok(Some(plan))
     }
 
-    /// The same as far as it can be told without changing anything.
+    /// Checks the plan as far as possible without changing anything.
     pub(crate) fn look(config: &Config) -> Result<(), Failure> {
         let (Some(root), false) = (config.nic.root.as_deref(), config.origins().is_empty()) else {
             return Ok(());
@@ -101,14 +101,14 @@ impl OriginPlan {
         trust(config.origins(), config.origin.ca.as_deref()).map(|_| ())
     }
 
-    /// The root is there for what comes from origins, and is made for that.
+    /// Returns whether the root is the cache directory, which is created on demand.
     pub(crate) fn makes_root(config: &Config) -> bool {
         config.nic.root.is_some()
             && config.nic.root == config.origin.cache_dir
             && !config.origins().is_empty()
     }
 
-    /// The fetcher's settings.
+    /// Returns the fetcher's settings.
     pub(crate) fn settings(&self) -> FetcherSettings {
         FetcherSettings {
             cache_dir: self.cache_dir.clone(),
@@ -121,7 +121,7 @@ impl OriginPlan {
         }
     }
 
-    /// A description for the user.
+    /// Describes the plan for the user.
     pub(crate) fn describe(&self) -> String {
         let origins: Vec<String> = self.origins.iter().map(ToString::to_string).collect();
         format!(
@@ -142,7 +142,7 @@ fn what(wanted: &Path) -> String {
     format!("cache directory {}", wanted.display())
 }
 
-/// Where a cache directory is below the root.
+/// Returns the place of a cache directory below the root.
 fn place(wanted: &Path, cache_dir: &Path, root: &Path) -> Result<CachePlace, Failure> {
     let below = root
         .canonicalize()

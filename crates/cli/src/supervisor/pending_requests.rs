@@ -1,19 +1,19 @@
-//! Where the user asks a server that runs, and is answered.
+//! Requests of clients of the control socket, and their answers.
 
 use crate::supervisor::control_socket::Control;
 use crate::supervisor::nic::NicSupervisor;
 use crate::supervisor::observer::ObserverOutcome;
 use crate::supervisor::reload::Outcome;
 
-/// Who has asked for what, and what has become of it so far.
+/// Clients that wait for an answer, and the outcomes so far.
 pub(crate) struct PendingRequests {
     pub(crate) control: Option<Control>,
-    /// The NIC stacks of which it is still to be told what has become of them.
+    /// NIC stacks whose outcome is still open.
     asked: Vec<usize>,
     answers: Vec<Result<String, String>>,
-    /// A client waits for the logs to be opened again.
+    /// Whether a client waits until the logs are reopened.
     awaits_reopening: bool,
-    /// A client waits until the program with this process is served no more.
+    /// Process whose program a client waits to see detached.
     detaching: Option<u32>,
 }
 
@@ -28,14 +28,14 @@ impl PendingRequests {
         }
     }
 
-    /// A client waits for the outcome at these NIC stacks.
+    /// Records that a client waits for the outcome at these NIC stacks.
     pub(crate) fn ask(&mut self, nics: impl Iterator<Item = usize>) {
         self.answers.clear();
         self.asked = nics.collect();
     }
 
-    /// The logs are being opened again, or that has come to something already; `None` if there are
-    /// none.
+    /// Handles a request to reopen the logs: `outcome` is `None` without logs, and its inner value
+    /// is `None` while they are being reopened.
     pub(crate) fn on_reopening(
         &mut self,
         is_asked: bool,
@@ -53,26 +53,26 @@ impl PendingRequests {
         }
     }
 
-    /// Answers the request to open the logs again.
+    /// Answers the request to reopen the logs.
     pub(crate) fn on_observer(&mut self, news: ObserverOutcome) {
         let ObserverOutcome::Reopened(result) = news;
         let is_asked = std::mem::take(&mut self.awaits_reopening);
         self.on_outcome(Some(Outcome { is_asked, result }));
     }
 
-    /// A client waits until the program with this process is served no more.
+    /// Records that a client waits until the program with this process is detached.
     pub(crate) fn detach(&mut self, pid: u32) {
         self.detaching = Some(pid);
     }
 
-    /// A program is served no more, or there was none with such a process.
+    /// Answers the request to detach a program.
     pub(crate) fn on_detached(&mut self, pid: u32, result: Result<(), String>) {
         let is_asked = self.detaching.take_if(|awaited| *awaited == pid).is_some();
         let result = result.map(|()| format!("the program with process {pid} is served no more"));
         self.on_outcome(Some(Outcome { is_asked, result }));
     }
 
-    /// Answers the client that waits for this, if one does.
+    /// Answers the waiting client, if any.
     pub(crate) fn on_outcome(&mut self, outcome: Option<Outcome>) {
         if let Some(Outcome {
             is_asked: true,
@@ -84,7 +84,7 @@ impl PendingRequests {
         }
     }
 
-    /// NIC stacks of these numbers are not replaced, since another could not be.
+    /// Reports that these NIC stacks are not replaced, since the replacement before them failed.
     pub(crate) fn skip(&mut self, nics: &[NicSupervisor], numbers: Vec<usize>) {
         for number in numbers {
             let why = "not replaced: the replacement before failed";
@@ -92,7 +92,7 @@ impl PendingRequests {
         }
     }
 
-    /// What has become of a NIC stack. The client gets its answer when that is known of all.
+    /// Records the outcome at a NIC stack. The client is answered once all are known.
     pub(crate) fn answer(
         &mut self,
         nic: &NicSupervisor,

@@ -1,9 +1,9 @@
 //! Reads the configuration file and certificates again while the server serves.
 //!
-//! All of it is read and checked before anything is changed; then the host process puts it in use
-//! at once, and reports that. If the configuration is wrong, the old one is kept, but certificates
-//! are renewed; an unusable certificate alone keeps its old version. Names of backends that were
-//! not resolved are looked up later, and passed in the same way.
+//! Everything is read and checked before anything changes; then the host process puts it in use at
+//! once, and reports that. If the configuration is invalid, the old one stays, but certificates are
+//! renewed; an unusable certificate alone keeps its old version. Backend names that did not resolve
+//! are looked up later, and passed in the same way.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -28,19 +28,19 @@ use processes::ipc::fd_passing;
 use processes::ipc::host_configuration::{HostConfiguration, Observed};
 use processes::ipc::messages::ToHost;
 
-/// What the host process uses, and what it is to use next.
+/// The configuration that the host process uses, and those on their way to it.
 pub(crate) struct Reload<'a> {
     args: &'a ServeArgs,
     config: Config,
     certificates: Option<CertificateSource>,
-    /// The host process has it for as long as it lives.
+    /// The host process keeps it until its end.
     quic_secret: Option<SecretBytes>,
     /// Further state of the host process.
     served: Served,
     addresses: Vec<IpAddr>,
     resolver: Resolver,
     to_host: OwnedFd,
-    /// What the host process has still to answer for, in order.
+    /// Configurations that the host process has not answered yet, in order.
     passed: VecDeque<Passed>,
 }
 
@@ -49,11 +49,11 @@ pub(crate) struct Reload<'a> {
 pub(crate) struct Served {
     pub(crate) content: Content,
     pub(crate) forwarding: Forwarding,
-    /// Certificates.
+    /// Certificates in use.
     pub(crate) in_use: Vec<InUse>,
 }
 
-/// Why a configuration is passed.
+/// Why a configuration is passed to the host process.
 #[derive(Debug)]
 enum Occasion {
     /// It was read again.
@@ -64,9 +64,9 @@ enum Occasion {
     Lookup,
 }
 
-/// A configuration on its way to be used.
+/// A configuration that the host process has not answered yet.
 struct Passed {
-    /// A client waits for the outcome of this one.
+    /// Whether a client waits for the outcome.
     is_asked: bool,
     occasion: Occasion,
     config: Config,
@@ -82,7 +82,7 @@ pub(crate) struct Outcome {
     pub(crate) result: Result<String, String>,
 }
 
-/// What the host process uses now that it did not before.
+/// What changed with the configuration in use.
 pub(crate) enum Used {
     /// A configuration that was read again.
     Configuration(Outcome),
@@ -91,7 +91,7 @@ pub(crate) enum Used {
 }
 
 impl Outcome {
-    /// There is more to tell, whatever it is.
+    /// Prints a line, and appends it to the result.
     pub(crate) fn add(&mut self, line: &str) {
         say(&format!("{line}\n"));
         let (Ok(text) | Err(text)) = &mut self.result;
@@ -101,7 +101,7 @@ impl Outcome {
 }
 
 impl<'a> Reload<'a> {
-    /// The host process has been told this.
+    /// Starts with the configuration that the host process was started with.
     pub(crate) fn new(
         args: &'a ServeArgs,
         config: Config,
@@ -124,36 +124,36 @@ impl<'a> Reload<'a> {
         }
     }
 
-    /// The configuration that is used.
+    /// Returns the configuration in use.
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The level of the log of all processes, as it is said now.
+    /// Returns the log level of the configuration in use.
     pub(crate) fn log_level(&self) -> LogLevel {
         self.config.logs.level.0
     }
 
-    /// How long responses that are under way may take when the server is to end, as it is said now.
+    /// Returns the drain timeout of the configuration in use: the longest time that responses under
+    /// way have when the server ends.
     pub(crate) fn drain_timeout(&self) -> Duration {
         self.config.operation.drain_timeout.0.0
     }
 
-    /// The root as it was given.
+    /// Returns the root path as configured.
     pub(crate) fn root(&self) -> Option<&Path> {
         self.config.nic.root.as_deref()
     }
 
-    /// How much of what comes from origins may be kept by the configuration that is used, if it
-    /// names any.
+    /// Returns the cache limits of the configuration in use, if it names any origin.
     pub(crate) fn cache_limits(&self) -> Option<CacheLimits> {
         let names_any = !self.config.origins().is_empty();
         names_any.then_some(CacheLimits::of(&self.config.origin))
     }
 
-    /// Reads everything again, has `prepare` see to it that what it names can be fetched, and
-    /// passes it to the host process, which is to say what becomes of it; otherwise this is the
-    /// outcome.
+    /// Reads everything again, has `prepare` start the fetcher and the observer's files for it, and
+    /// passes it to the host process, whose answer brings the outcome; returns the outcome if there
+    /// is no such answer to wait for.
     pub(crate) fn begin(
         &mut self,
         is_asked: bool,
@@ -182,14 +182,14 @@ impl<'a> Reload<'a> {
         }
     }
 
-    /// Certificates in use once every configuration passed so far is in use.
+    /// Returns the certificates in use once every configuration passed so far is in use.
     fn in_use(&self) -> &[InUse] {
         let last = self.passed.back().map(|passed| &passed.passing.served);
         &last.unwrap_or(&self.served).in_use
     }
 
     /// Passes certificates alone, read again from the files in use, since the configuration is
-    /// wrong; `None` if there are none to be read.
+    /// invalid; `None` if there are none to read.
     fn renew(&self, is_asked: bool, why: String) -> Option<Result<Passed, Failure>> {
         let source = self.certificates.as_ref()?;
         if matches!(source, CertificateSource::SelfSigned(_)) || !self.passed.is_empty() {
@@ -209,22 +209,22 @@ impl<'a> Reload<'a> {
         }))
     }
 
-    /// Readable when names of backends were looked up again.
+    /// Returns a descriptor that is readable once names of backends were looked up again.
     pub(crate) fn watch(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.resolver.watch()
     }
 
-    /// When to call [`Reload::on_time`] at the latest.
+    /// Returns when to call [`Reload::on_time`] at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.resolver.deadline()
     }
 
-    /// Certificates in use.
+    /// Returns the certificates in use.
     pub(crate) fn certificates(&self) -> &[InUse] {
         &self.served.in_use
     }
 
-    /// Names of backends may have been looked up again: passes those that have addresses now.
+    /// Passes the addresses of backends whose lookups have completed.
     pub(crate) fn on_time(&mut self, now: Instant) {
         let forwarding = &self.served.forwarding;
         let Some(answers) = self.resolver.on_time(now, forwarding) else {
@@ -236,7 +236,7 @@ impl<'a> Reload<'a> {
         }
         let resolved = forwarding.with(&answers);
         if resolved.unresolved() == forwarding.unresolved() {
-            // Another reason may be worth knowing.
+            // The reasons may have changed.
             self.served.forwarding = resolved;
             return;
         }
@@ -302,8 +302,8 @@ impl<'a> Reload<'a> {
         })
     }
 
-    /// The host process uses the configuration passed to it first, with so many certificates.
-    /// `None` if no operator asked for it.
+    /// Takes the first configuration passed into use, with this `count` of certificates. Returns
+    /// `None` after a lookup, which no operator asked for.
     pub(crate) fn on_used(&mut self, count: usize) -> Option<Used> {
         let mut passed = self.passed.pop_front()?;
         let is_tcp_new = self.config.tcp != passed.config.tcp;
@@ -359,7 +359,7 @@ impl<'a> Reload<'a> {
         })
     }
 
-    /// Reports a configuration in use, with its warnings and refusals.
+    /// Builds the report on a configuration in use, with its warnings and refusals.
     fn outcome(&self, passed: Passed, mut lines: Vec<String>) -> Outcome {
         let Passed {
             is_asked,
@@ -398,7 +398,7 @@ impl<'a> Reload<'a> {
         }
     }
 
-    /// The host process does not use what was passed to it first, for this reason.
+    /// Drops the first configuration passed: the host process has refused it for this reason.
     pub(crate) fn on_refused(&mut self, why: &str) -> Option<Outcome> {
         let passed = self.passed.pop_front()?;
         let outcome = self.refused(passed.is_asked, why);
@@ -406,7 +406,7 @@ impl<'a> Reload<'a> {
     }
 
     fn refused(&self, is_asked: bool, why: &str) -> Outcome {
-        // What to do about it may follow, in lines of its own.
+        // A remedy may follow in further lines.
         let what = match self.args.config {
             Some(_) => "the configuration that was there stays",
             None => "the certificates that were there stay",
@@ -420,7 +420,7 @@ impl<'a> Reload<'a> {
     }
 }
 
-/// Backends whose names have addresses now.
+/// Reports backends whose names resolve now.
 fn report_resolved(before: &Forwarding, now: &Forwarding) {
     let unresolved = now.unresolved();
     for backend in before.unresolved() {
@@ -433,11 +433,11 @@ fn report_resolved(before: &Forwarding, now: &Forwarding) {
 /// A configuration that was passed to the host process.
 pub(crate) struct Passing {
     pub(crate) served: Served,
-    /// To be put in its place when the host process uses it.
+    /// Certificate state that replaces the current one once the host process uses it.
     pub(crate) fresh: Option<Fresh>,
-    /// Certificates that stay as they are.
+    /// Number of certificates that keep their old versions.
     kept: usize,
-    /// Reasons for that.
+    /// Why they do.
     refused: Vec<String>,
     /// Warnings for the operator.
     pub(crate) warnings: Vec<String>,
@@ -504,11 +504,11 @@ pub(crate) fn odd(config: &Config) -> Vec<String> {
     lines
 }
 
-/// What the host process is to send to the observer.
+/// Returns which records the host process is to send to the observer.
 fn observed(config: &Config) -> Observed {
     let counters = config.operation.admin.is_some();
     Observed {
-        // Metrics count responses by what is in their records.
+        // Metrics count responses by the contents of their records.
         accesses: counters || config.logs.access.is_some(),
         counters,
     }
@@ -536,7 +536,8 @@ mod tests {
         }
     }
 
-    /// What was told to a server that was started so, and the host process's end of its socket.
+    /// Starts a reload with the state of a server started with `args`; also returns the host
+    /// process's end of the socket.
     fn started(args: &ServeArgs) -> (Reload<'_>, OwnedFd) {
         let config = overlay::load(args).unwrap();
         let certificates = CertificateSource::check(&config, None).unwrap();

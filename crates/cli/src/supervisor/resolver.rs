@@ -1,9 +1,9 @@
-//! Looks up names of backends, in the network namespace in which the user has started Splitway: the
-//! host process can ask no resolver.
+//! Resolves names of backends in the network namespace in which the user started Splitway: the host
+//! process cannot reach a resolver.
 //!
-//! Threads look up several names at a time, since the system's resolver may take long to answer. A
-//! start or a reload waits for all of them together no longer than a few seconds: names without an
-//! answer by then are unresolved. Unresolved names are looked up again from time to time.
+//! Threads look up several names at a time, since the system's resolver may be slow. A start or a
+//! reload waits at most a few seconds for all lookups together: names without an answer by then are
+//! unresolved, and looked up again from time to time.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,11 +21,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::supervisor::initial_netns::InitialNetns;
 use config::{Answer, BackendAddress, Config, Forwarding};
 
-/// Names looked up at a time.
+/// Most lookups at a time.
 const THREADS_MAX: usize = 16;
 
-/// Time for all lookups of a start or a reload: the supervisor, which must answer the service
-/// manager's watchdog, does nothing else meanwhile.
+/// Longest time for all lookups of a start or a reload: the supervisor, which must answer the
+/// service manager's watchdog, does nothing else meanwhile.
 const TIME_MAX: Duration = Duration::from_secs(3);
 
 type LookUp = dyn Fn(&BackendAddress) -> Answer + Send + Sync;
@@ -46,10 +46,10 @@ struct Asked {
     look_up: Arc<LookUp>,
 }
 
-/// Names that are being looked up.
+/// Lookups under way.
 #[derive(Debug)]
 struct Lookup {
-    /// Readable when the answers are there.
+    /// Readable once all answers have arrived.
     done: Arc<OwnedFd>,
     answers: Receiver<Vec<(BackendAddress, Answer)>>,
 }
@@ -64,7 +64,7 @@ impl fmt::Debug for Resolver {
 }
 
 impl Resolver {
-    /// One that asks from the namespace in which this process is now.
+    /// Resolves in the current network namespace of this process.
     pub(crate) fn here() -> Result<Self, Failure> {
         Self::with(TIME_MAX, Arc::new(look_up))
     }
@@ -79,8 +79,8 @@ impl Resolver {
         })
     }
 
-    /// The backends of a proxy, with their addresses: those of `before` for names that are not
-    /// resolved in time.
+    /// Returns the backends of a proxy with their addresses; names not resolved in time keep their
+    /// addresses of `before`.
     pub(crate) fn read(&self, config: &Config, before: Option<&Forwarding>) -> Forwarding {
         Forwarding::read(&config.proxy, before, |names| {
             let until = Instant::now() + self.time_max;
@@ -90,8 +90,8 @@ impl Resolver {
         })
     }
 
-    /// Looks up the names of `forwarding` again that were not resolved, when it is time, and
-    /// returns the answers when they are there.
+    /// Looks up the unresolved names of `forwarding` again when it is time, and returns the answers
+    /// once they have arrived.
     pub(crate) fn on_time(
         &mut self,
         now: Instant,
@@ -123,7 +123,7 @@ impl Resolver {
                 let is_done = Arc::clone(&done);
                 start_thread(move || {
                     let answers = asked.look_up_all(&names).into_iter().collect();
-                    // It fails where the supervisor has ended.
+                    // Fails if the supervisor has dropped the receiver.
                     let _ = to.send(answers);
                     let _ = rustix::io::write(&*is_done, &1u64.to_ne_bytes());
                 })?;
@@ -135,28 +135,27 @@ impl Resolver {
         }
     }
 
-    /// Readable when answers are there.
+    /// Returns a descriptor that is readable once the answers have arrived.
     pub(crate) fn watch(&self) -> Option<BorrowedFd<'_>> {
         self.lookup.as_ref().map(|lookup| lookup.done.as_fd())
     }
 
-    /// When to call [`Resolver::on_time`] at the latest.
+    /// Returns when to call [`Resolver::on_time`] at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.next.filter(|_| self.lookup.is_none())
     }
 
-    /// Tries again after a while, when answers could not be used.
+    /// Retries after a while, when answers could not be used.
     pub(crate) fn postpone(&mut self, now: Instant) {
         self.next = Some(now + POSTPONED_BY);
     }
 }
 
-/// How long answers that come during a reload wait.
+/// Delay of answers that arrive during a reload.
 const POSTPONED_BY: Duration = Duration::from_secs(1);
 
 impl Asked {
-    /// Looks up names in threads. The end of the receiver ends them, each after the lookup in
-    /// progress.
+    /// Looks up names in threads. Dropping the receiver ends them, each after its current lookup.
     fn look_up_all(&self, names: &[BackendAddress]) -> Receiver<(BackendAddress, Answer)> {
         let (to, answers) = channel();
         let waiting: VecDeque<BackendAddress> = names.iter().cloned().collect();
@@ -194,7 +193,7 @@ fn start_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread.spawn(work).map(drop)
 }
 
-/// Asks the system's resolver. Each address counts once.
+/// Asks the system's resolver. Removes duplicate addresses.
 fn look_up(backend: &BackendAddress) -> Answer {
     let place = (backend.host(), backend.port());
     let found = place.to_socket_addrs().map_err(|error| error.to_string())?;
@@ -210,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    /// A proxy with so many backends, each with a name.
+    /// Returns the configuration of a proxy with `count` named backends.
     fn with_names(count: usize) -> Config {
         let backend = |number| format!("[[proxy.pool.backend]]\naddress = 'b{number}.test:80'\n");
         let backends: String = (0..count).map(backend).collect();

@@ -1,5 +1,5 @@
-//! The replacement of all NIC processes, one after the other: while one is replaced, the others
-//! serve. It ends with the first that cannot be replaced, since the next would fare no better.
+//! The rolling replacement of all NIC processes: while one is replaced, the others serve. It ends
+//! with the first failure, since the next would fare no better.
 
 use std::collections::VecDeque;
 
@@ -11,14 +11,14 @@ pub(crate) struct Rolling {
 }
 
 impl Rolling {
-    /// NIC stacks of these numbers are to be replaced, in this order.
+    /// Schedules the replacement of NIC stacks in the order of their `numbers`.
     pub(crate) fn begin(&mut self, numbers: impl IntoIterator<Item = usize>) {
         self.waiting = numbers.into_iter().collect();
         self.under_way = None;
     }
 
-    /// The number of the NIC stack to replace now; `None` while another is being replaced, and at
-    /// the end.
+    /// Returns the NIC stack to replace now; `None` while another is being replaced, and at the
+    /// end.
     pub(crate) fn next(&mut self) -> Option<usize> {
         if self.under_way.is_some() {
             return None;
@@ -27,8 +27,7 @@ impl Rolling {
         self.under_way
     }
 
-    /// The replacement of a NIC stack has succeeded or failed. Returns those that are not replaced
-    /// because of that.
+    /// Records the outcome at a NIC stack. Returns those that are not replaced because it failed.
     pub(crate) fn on_outcome(&mut self, number: usize, is_done: bool) -> Vec<usize> {
         if self.under_way != Some(number) {
             return Vec::new();
@@ -52,7 +51,7 @@ mod tests {
         assert_eq!(rolling.next(), None);
         rolling.begin(0..3);
         assert_eq!((rolling.next(), rolling.next()), (Some(0), None));
-        // A NIC stack that was lost meanwhile and serves again is no part of it.
+        // A NIC stack that was lost meanwhile and serves again is not counted.
         assert!(rolling.on_outcome(1, true).is_empty());
         assert_eq!(rolling.next(), None);
         assert!(rolling.on_outcome(0, true).is_empty());

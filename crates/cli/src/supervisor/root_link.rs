@@ -1,6 +1,6 @@
-//! A root that changes: a link switched, or a directory replaced, by a release. The supervisor
-//! checks it at start and reload. Until then processes keep the directory; a NIC process that
-//! replaces another opens the path that the link had at the last check.
+//! Follows a root that changes: a link switched, or a directory replaced, by a release. The
+//! supervisor checks it at start and reload. Until then processes keep the directory; a NIC process
+//! that replaces another opens the path that the link had at the last check.
 
 use std::path::{Path, PathBuf};
 
@@ -12,9 +12,9 @@ use crate::supervisor::nic::NicSupervisor;
 use crate::supervisor::time_limit;
 use config::root::{Identity, follow};
 
-/// Follows the root again: if it leads elsewhere now, another NIC process is started below that.
-/// Returns what there is to say about it. `is_cache_below`: the fetcher writes below the root, so
-/// that it must stay.
+/// Follows the root again: if it leads elsewhere now, a NIC process is started below the new
+/// directory. Returns a message for the operator, if any. `is_cache_below`: the fetcher writes
+/// below the root, which therefore must stay.
 pub(crate) fn follow_again(
     root: Option<&Path>,
     nics: &mut [NicSupervisor],
@@ -56,7 +56,7 @@ pub(crate) fn follow_again(
     }
 }
 
-/// The directory that a root leads to.
+/// Returns the directory that a root leads to.
 fn look(root: &Path) -> Result<(PathBuf, Result<Identity, Errno>), Failure> {
     let at = root.to_owned();
     let found = time_limit::within(time_limit::TIME_MAX, move || -> Result<_, Failure> {

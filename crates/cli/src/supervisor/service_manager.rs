@@ -1,40 +1,40 @@
 //! Notifications for a service manager such as systemd: that the server serves, reads its
 //! configuration again, ends, and lives (sd_notify(3)).
 //!
-//! It lives if the host process does its work, and not only this one: whenever half of the time is
-//! over that the manager waits, the host process is asked, and its answer, given between two turns
-//! of its loop, is what the manager hears, unless a NIC process stands still and is not replaced.
+//! The server is alive if the host process works, not only this one: at every half of the watchdog
+//! interval the host process is pinged, and its answer, given between two turns of its loop, is
+//! passed to the manager, unless a NIC process has stalled and is not replaced.
 
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
-/// The longest time that is asked for at once: 71 minutes is what its number can say.
+/// Longest extension of the timeout at once; its number holds 71 minutes.
 const EXTENSION_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// Longest time until the end, which is more than a service manager waits.
+/// Longest time until the end; longer than any service manager waits.
 const END_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// There may be no service manager.
+/// The link to the service manager, if any.
 #[derive(Debug)]
 pub(crate) struct ServiceManager {
-    /// How often the host process is asked whether it turns.
+    /// Interval of the pings to the host process.
     every: Option<Duration>,
     ask_next: Option<Instant>,
-    /// The host process was asked for the manager and has not answered.
+    /// Whether a ping for the manager awaits its answer.
     is_asked: bool,
-    /// What is to be shown while the server serves.
+    /// Status shown while the server serves.
     status: String,
-    /// Configurations that are being read again.
+    /// Number of reloads under way.
     reloads: u32,
-    /// When the server will have ended at the latest, since it is to end.
+    /// Latest end of the server, once it is ending.
     end: Option<Instant>,
-    /// When the manager, which is to wait for that, has to hear so again.
+    /// When the manager's timeout is extended next.
     extend_next: Option<Instant>,
 }
 
 impl ServiceManager {
-    /// As the environment says: NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID.
+    /// Reads the environment: NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID.
     pub(crate) fn of_environment() -> Self {
         Self {
             every: sd_notify::watchdog_enabled().map(|time| time / 2),
@@ -47,27 +47,27 @@ impl ServiceManager {
         }
     }
 
-    /// The server serves.
+    /// Reports that the server serves.
     pub(crate) fn ready(&mut self, status: &str) {
         status.clone_into(&mut self.status);
         self.ask_next = self.every.map(|_| Instant::now());
         tell(&[NotifyState::Ready, NotifyState::Status(status)]);
     }
 
-    /// The configuration is read again.
+    /// Reports that the configuration is being reloaded.
     pub(crate) fn reloading(&mut self) {
         self.reloads += 1;
         if self.end.is_some() {
             return;
         }
-        // Without the time, systemd would take the readiness before for the one after.
+        // Without the time, systemd would take the earlier readiness for the later one.
         if let Ok(now) = NotifyState::monotonic_usec_now() {
             let status = NotifyState::Status("reads its configuration again");
             tell(&[NotifyState::Reloading, now, status]);
         }
     }
 
-    /// It has been, or was no good.
+    /// Reports that a reload has ended, with success or not.
     pub(crate) fn reloaded(&mut self) {
         self.reloads = self.reloads.saturating_sub(1);
         if self.reloads == 0 && self.end.is_none() {
@@ -75,8 +75,8 @@ impl ServiceManager {
         }
     }
 
-    /// The server ends, in so long at the latest. May be repeated. No readiness is reported after
-    /// it.
+    /// Reports that the server ends within this time. May be repeated. No readiness is reported
+    /// after it.
     pub(crate) fn stopping(&mut self, within: Duration) {
         let is_news = self.end.is_none();
         self.end = Instant::now().checked_add(within.min(END_MAX));
@@ -86,15 +86,15 @@ impl ServiceManager {
         self.extend();
     }
 
-    /// The service manager is to wait longer, if it is time to say that again.
+    /// Extends the manager's timeout again if that is due.
     pub(crate) fn extend_if_due(&mut self) {
         if self.extend_next.is_some_and(|at| at <= Instant::now()) {
             self.extend();
         }
     }
 
-    /// What is longer than one service_manager can say is said again, well before that time is
-    /// over.
+    /// Extends the manager's timeout. A time longer than one notification can carry is extended
+    /// again, well before it is over.
     fn extend(&mut self) {
         let now = Instant::now();
         let left = self.end.map_or(Duration::ZERO, |end| end - now);
@@ -105,19 +105,19 @@ impl ServiceManager {
         tell(&[NotifyState::ExtendTimeoutUsec(time_us)]);
     }
 
-    /// The host process has said that it turns, and if so, that all NIC processes do that serve.
+    /// Handles the answer of the host process. `do_nics`: no NIC process in use has stalled.
     pub(crate) fn host_turns(&mut self, do_nics: bool) {
         if std::mem::take(&mut self.is_asked) && do_nics {
             tell(&[NotifyState::Watchdog]);
         }
     }
 
-    /// When the host process is to be asked next, or the manager to be told.
+    /// Returns when to ping the host process or to extend the timeout.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.ask_next.into_iter().chain(self.extend_next).min()
     }
 
-    /// The host process is to be asked now.
+    /// Returns whether to ping the host process now.
     pub(crate) fn is_to_ask(&mut self) -> bool {
         let now = Instant::now();
         let is_due = self.ask_next.is_some_and(|at| at <= now);

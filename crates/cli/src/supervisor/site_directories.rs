@@ -1,4 +1,4 @@
-//! Directories and error pages of sites below the root, as the NIC process opens them.
+//! Checks the directories and error pages of sites below the root, opened as the NIC process does.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -9,10 +9,10 @@ use rustix::io::Errno;
 
 use config::{Config, Site, Text};
 
-/// All that cannot be opened.
+/// Returns a failure for each that cannot be opened.
 pub(crate) fn look(config: &Config, root: &Path) -> Vec<Failure> {
     let Ok(directory) = open(CWD, root, OFlags::DIRECTORY, ResolveFlags::empty()) else {
-        // `check_root` says why.
+        // `check_root` reports the reason.
         return Vec::new();
     };
     let mut failures = Vec::new();
@@ -29,7 +29,7 @@ pub(crate) fn look(config: &Config, root: &Path) -> Vec<Failure> {
         }
         for (status, Text(page)) in &site.error_pages {
             let page = page.to_string();
-            // A link may lead out of the site's root, but not out of the root of all.
+            // A link may lead out of the site's root, but not out of the server's root.
             let opened = open(
                 &directory,
                 Path::new(path).join(&page),
@@ -47,7 +47,7 @@ pub(crate) fn look(config: &Config, root: &Path) -> Vec<Failure> {
     failures
 }
 
-/// As the NIC process resolves paths.
+/// Path resolution of the NIC process.
 const BELOW: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
 fn open(
@@ -56,7 +56,7 @@ fn open(
     flags: OFlags,
     resolve: ResolveFlags,
 ) -> Result<OwnedFd, Errno> {
-    // A FIFO without a writer is not waited for.
+    // Does not wait for the writer of a FIFO.
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     openat2(directory, path.as_ref(), flags, Mode::empty(), resolve)
 }
@@ -70,7 +70,7 @@ fn unreadable(what: String, errno: Errno, root: &Path) -> Failure {
     }
 }
 
-/// True if an origin may provide missing content of the site.
+/// Returns whether an origin may provide missing content of the site.
 fn may_come_from_origin(config: &Config, site: &Site) -> bool {
     let by_rule = site.rule.iter().filter_map(|rule| rule.origin.as_ref());
     let mut choices = site.origin.iter().chain(by_rule);

@@ -1,6 +1,6 @@
-//! `splitway nic`: waits on a Unix socket for host stacks and serves one after the other, each with
-//! a NIC process of its own. So a host stack meets fresh memory, and a crash ends one session, not
-//! the service.
+//! `splitway nic`: waits on a Unix socket for host stacks and serves them one after the other, each
+//! with a NIC process of its own. So a host stack meets fresh memory, and a crash ends one session,
+//! not the service.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use processes::ipc::messages::FromNic;
 use processes::ipc::signals::Signals;
 use processes::nic::NicSettings;
 
-/// How long a host stack may wait for the one before it: longer than a session takes to end,
+/// Longest time that a host stack waits for the one before it: longer than a session takes to end,
 /// shorter than a host stack waits for the hello.
 const WAITING_MAX: Duration = Duration::from_secs(2);
 
@@ -84,7 +84,7 @@ fn serve(
                 });
             }
             Event::Timeout => {
-                // Closing the connection is the answer: the host stack tells its user.
+                // The closed connection is the answer; the host stack reports it to its user.
                 waiting = None;
                 tracing::warn!("refused a host stack: another one is being served");
             }

@@ -1,5 +1,5 @@
-//! The start of a server: the supervisor starts the processes, and waits until they serve: the host
-//! process, and at least one NIC stack; of each other it knows that it is missing, and why.
+//! The start of a server: the supervisor starts the processes, and waits until the host process and
+//! at least one NIC stack serve, and until each other NIC stack serves or has failed with a reason.
 
 use std::num::NonZeroU16;
 use std::os::fd::OwnedFd;
@@ -34,7 +34,7 @@ use processes::ipc::timeouts::START_WAIT;
 use processes::nic::{NicSettings, memory};
 use processes::relay::host_side::HostRelaySettings;
 
-/// How long the processes may take until they serve. A NIC stack that is silent is known before.
+/// Longest time until the processes serve. A silent NIC stack is detected before.
 const READY_WAIT: Duration = Duration::from_secs(25);
 
 const _: () = assert!(
@@ -42,7 +42,7 @@ const _: () = assert!(
     "a NIC stack that is silent does not end a server that has others"
 );
 
-/// What a server is started from.
+/// Inputs of a server's start.
 pub(crate) struct Startup<'a> {
     pub(crate) args: &'a ServeArgs,
     pub(crate) config: &'a Config,
@@ -51,21 +51,21 @@ pub(crate) struct Startup<'a> {
     pub(crate) forwarding: Forwarding,
     pub(crate) certificates: Option<&'a CertificateSource>,
     pub(crate) origins: Option<&'a OriginPlan>,
-    /// None if no program may attach.
+    /// `None` if no program may attach.
     pub(crate) broker: Option<BrokerPlan>,
-    /// Where the fetcher runs.
+    /// Network namespace of the fetcher.
     pub(crate) initial_netns: InitialNetns,
     pub(crate) attachment: &'a Attachment,
 }
 
-/// The processes serve.
+/// Processes that serve.
 pub(crate) struct Served {
-    /// Of each NIC stack.
+    /// One for each NIC stack.
     pub(crate) nics: Vec<NicSupervisor>,
     pub(crate) locked_out: LockedOut,
     /// Why a NIC stack is missing, by number.
     pub(crate) missing: Vec<Option<Failure>>,
-    /// Leads to the host process.
+    /// Socket to the host process.
     pub(crate) to_host: OwnedFd,
     /// Its initial state.
     pub(crate) in_host: reload::Served,
@@ -156,7 +156,8 @@ impl Startup<'_> {
         })
     }
 
-    /// Memory for content of each NIC process that is started here, if no size is configured.
+    /// Returns the default memory for content of each NIC process that is started here, if no size
+    /// is configured.
     fn cache_default(&self) -> Result<Option<Size>, Failure> {
         let is_here = |source: &&NicSource| matches!(source, NicSource::Root(_));
         let stacks = self.sources.iter().filter(is_here).count();
@@ -203,9 +204,9 @@ impl Startup<'_> {
     }
 }
 
-/// The map by which packet filters give SYNs to NIC workers, frames of connections that these have
-/// taken over, and packets of QUIC that they open, if they are to do any of it. Without it, as
-/// where `bpf(2)` is forbidden, the host hands them on.
+/// Creates the map by which packet filters steer frames to NIC workers: SYNs, frames of connections
+/// that these have taken over, and QUIC packets that they open; `None` if no worker does any of
+/// this. Without the map, as where `bpf(2)` is forbidden, the host stack forwards those frames.
 fn steering_map(config: &Config, args: &ServeArgs) -> Option<OwnedFd> {
     let offload = &config.sockets.offload;
     let may_offload = [offload.setup, offload.teardown]
@@ -235,18 +236,18 @@ fn try_clone(descriptor: &OwnedFd) -> Result<OwnedFd, Failure> {
     cloned.map_err(|error| Failure::broken("duplicating a descriptor", error))
 }
 
-/// What NIC processes are started from.
+/// Inputs of the NIC processes' start.
 struct NicStarter<'a> {
     args: &'a ServeArgs,
     config: &'a Config,
     attachment: &'a Attachment,
-    /// Of each NIC process, if no size is configured.
+    /// Memory of each NIC process if no size is configured.
     cache_default: Option<Size>,
     map: Option<&'a OwnedFd>,
     to_host: &'a OwnedFd,
 }
 
-/// A NIC stack, and the socket that leads to it if it runs already.
+/// A NIC stack's supervisor, and the socket to its process if that runs already.
 type Keeper = (NicSupervisor, Option<OwnedFd>);
 
 impl NicStarter<'_> {
@@ -303,7 +304,7 @@ impl NicStarter<'_> {
     }
 }
 
-/// The processes while they are being started.
+/// Progress of the start.
 #[derive(Default)]
 struct Starting {
     nics: Vec<NicSupervisor>,
@@ -312,14 +313,14 @@ struct Starting {
     nic_ready: bool,
     observer_ready: bool,
     host_ready: Option<LockedOut>,
-    /// There is to be a fetcher, and it is not ready.
+    /// Whether a fetcher is wanted and not ready.
     awaits_fetcher: bool,
-    /// There is to be a broker, and it is not ready.
+    /// Whether a broker is wanted and not ready.
     awaits_broker: bool,
 }
 
 impl Starting {
-    /// Starts what leads to a NIC stack.
+    /// Starts the supervisor of a NIC stack.
     fn add(&mut self, children: &mut Children, (mut nic, socket): Keeper) {
         self.nic_ready |= socket.is_some();
         let failure = nic.start_first(children, socket);
@@ -366,8 +367,8 @@ impl Starting {
             Event::Signal => {
                 return Err(Failure::broken("serve", "interrupted while starting"));
             }
-            // The supervisors of NIC stacks take theirs; of the others, only what was asked for
-            // follows.
+            // The supervisors of NIC stacks handle theirs; the others need no more than the actions
+            // above.
             Event::Host(_) | Event::Fetcher(_) | Event::Broker(_) => {}
             Event::Observer(_) | Event::Nic(..) => {}
             Event::Failed(_) | Event::Exited(_) | Event::Reported(_) => {}
@@ -382,7 +383,7 @@ impl Starting {
                 }
                 Some(NicOutcome::Failed(failure)) if is_alone => return Err(failure),
                 Some(NicOutcome::Failed(failure) | NicOutcome::Lost(failure, _)) => {
-                    // It is printed when the server has started.
+                    // Printed when the server has started.
                     nic.is_news(&failure);
                     self.joined[number] = false;
                     self.missing[number] = Some(failure);
@@ -393,7 +394,7 @@ impl Starting {
         Ok(())
     }
 
-    /// All is known, and something is served.
+    /// Returns once every NIC stack serves or is missing, and one serves.
     fn ready(&self) -> Result<Option<LockedOut>, Failure> {
         let mut states = self.joined.iter().zip(&self.missing);
         if !states.all(|(joined, missing)| *joined || missing.is_some()) {

@@ -1,5 +1,5 @@
-//! In the supervisor: what it tells of itself and its processes, and how the host process is asked
-//! for the rest.
+//! The supervisor's part of `splitway stat`: the state of the supervisor and its processes, and the
+//! request to the host process for the rest.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -15,7 +15,8 @@ use processes::ipc::fd_passing;
 use processes::ipc::messages::ToHost;
 use processes::ipc::stat_report::{Process, Server};
 
-/// The size of the pipe, in bytes: the most that a user may ask for (`/proc/sys/fs/pipe-max-size`).
+/// Size of the pipe, in bytes: the most for an unprivileged user by default
+/// (`/proc/sys/fs/pipe-max-size`).
 const PIPE_BYTES: usize = 1 << 20;
 
 /// Answers `splitway stat`.
@@ -33,11 +34,11 @@ pub(crate) fn answer(
     control.answer_with(text, &pipe);
 }
 
-/// Asks the host process; returns what it writes to.
+/// Asks the host process; returns the read end of the pipe that it writes to.
 pub(crate) fn ask_host(to_host: &OwnedFd, question: &ToHost) -> Result<OwnedFd, Failure> {
     let what = "asking the host process";
-    // The kernel says so while three quarters of the buffer are free: who asks a process that
-    // stands still, again and again, leaves room for NIC processes and certificates.
+    // The kernel reports the socket writable while three quarters of its buffer are free: repeated
+    // requests to a stalled process leave room for NIC processes and certificates.
     let mut fds = [PollFd::new(to_host, PollFlags::OUT)];
     let is_taken = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())));
     if is_taken.is_ok_and(|ready| ready == 0) {
@@ -46,7 +47,7 @@ pub(crate) fn ask_host(to_host: &OwnedFd, question: &ToHost) -> Result<OwnedFd, 
     }
     let ask = || -> rustix::io::Result<OwnedFd> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // A smaller one takes longer, and does, too.
+        // A smaller pipe is slower, but sufficient.
         if let Err(errno) = fcntl_setpipe_size(&writer, PIPE_BYTES) {
             tracing::debug!("a pipe remains small: {errno}");
         }
@@ -84,7 +85,7 @@ mod tests {
             assert!(readers.len() < 1000, "it is asked without end");
         };
         assert!(failure.contains("has not taken"), "{failure}");
-        // There is room for what matters more.
+        // Room remains for more important messages.
         for _ in 0..readers.len() {
             fd_passing::pass(&to_host, &ToHost::Nic(0), Some(&host)).unwrap();
         }

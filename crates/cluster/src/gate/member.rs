@@ -1,4 +1,4 @@
-//! One application: its sockets, and what passes between them and the other node.
+//! One application: its sockets, and their messages to and from the other node.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -12,34 +12,34 @@ use crate::gate::Granted;
 use crate::gate::socket::{Handle, Socket};
 use crate::message::{Body, DATA_BYTES_MAX, Message, State, UNTAKEN_MAX};
 
-/// Handles that are kept in store, at least.
+/// Fewest unused handles before more are requested.
 const HANDLES_MIN: usize = 32;
 
-/// Handles are asked for again so long after there were none, in microseconds.
+/// Pause after a shortage until handles are requested again, in microseconds.
 const SHORTAGE_PAUSE_US: u64 = 100_000;
 
-/// Answers that the other node may wait for at once.
+/// Most answers that the other node awaits at once.
 const REQUESTS_MAX: usize = 4096;
 
-/// Looks at a socket that changes all the time.
+/// Most looks at a socket that keeps changing.
 const LOOKS_MAX: usize = 4;
 
-/// A command for the ring.
+/// A command that waits for the ring.
 #[derive(Debug)]
 struct Unpushed {
     bytes: Vec<u8>,
-    /// The other node counts it.
+    /// The command is part of the other node's count.
     is_counted: bool,
-    /// Closes behind the command.
+    /// Closes after the command.
     handle: Option<Handle>,
 }
 
-/// What an answer is about.
+/// The subject of an awaited answer.
 #[derive(Debug)]
 enum Request {
     /// A socket is made for a handle.
     Make(Handle),
-    /// A socket that there is.
+    /// An existing socket.
     Of(SocketId),
 }
 
@@ -58,31 +58,31 @@ pub(crate) struct Member {
     channel: ChannelId,
     handles: Vec<Handle>,
     awaits_handles: bool,
-    /// There were no handles, and more are asked for then, in microseconds.
+    /// End of the pause after a shortage of handles, in microseconds.
     short_until_us: Option<u64>,
     sockets: HashMap<SocketId, Socket>,
-    /// Sockets to be looked at.
+    /// Sockets to serve.
     queue: VecDeque<SocketId>,
     unpushed: VecDeque<Unpushed>,
     /// Commands that make sockets, and wait for handles.
     makes: VecDeque<Vec<u8>>,
     /// Messages of the other node that wait here.
     untaken: u32,
-    /// Those that do no more, and of which it has not heard.
+    /// Messages that no longer wait, not yet reported to the other node.
     taken: u32,
     requests: HashMap<u32, Request>,
 }
 
-/// What a turn leaves to others.
+/// Limits of a turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// With as many messages that wait for the session, no more are made.
+    /// Messages for the session at which no more are made.
     pub(crate) out: usize,
-    /// Handles of an application.
+    /// Most handles of an application.
     pub(crate) handles: usize,
 }
 
-/// What the other node has broken.
+/// The rule that the other node has broken.
 type Rule = &'static str;
 
 impl Member {
@@ -108,7 +108,7 @@ impl Member {
         self.sockets.len()
     }
 
-    /// True once each time that handles are to be asked for.
+    /// Whether handles must be requested; true once per request.
     pub(crate) fn wants_handles(&mut self, now_us: u64, handles_max: usize) -> bool {
         if self
             .short_until_us
@@ -120,7 +120,7 @@ impl Member {
         wants && !std::mem::replace(&mut self.awaits_handles, true)
     }
 
-    /// It has as many handles as it may have.
+    /// Whether the application has its most handles.
     fn has_most(&self, handles_max: usize) -> bool {
         self.handles.len() + self.sockets.len() >= handles_max
     }
@@ -139,7 +139,7 @@ impl Member {
         let handles = handles.into_iter().map(|(id, fd)| Handle { id, _fd: fd });
         self.handles.extend(handles);
         self.awaits_handles = false;
-        // Listeners may have waited for some.
+        // Listeners may have waited for handles.
         let listeners = self.sockets.iter();
         let listeners = listeners.filter(|(_, it)| it.told.flags.has(Flags::LISTENER));
         let listeners: Vec<SocketId> = listeners.map(|(id, _)| *id).collect();
@@ -175,7 +175,7 @@ impl Member {
         record.flags().is_ok().then_some(record)
     }
 
-    /// The other node says something about this application.
+    /// Handles a message of the other node about this application.
     pub(crate) fn on_message(&mut self, body: &Body<'_>) -> Result<(), Rule> {
         match *body {
             Body::Command(bytes) => {
@@ -225,7 +225,7 @@ impl Member {
                 self.count()?;
                 let closed = self.sockets.remove(&socket);
                 let closed = closed.ok_or("the end of no socket")?;
-                // Bytes that no program reads, as those that one has left unread (RFC 2525 §2.17).
+                // Bytes that no program reads count as unread (RFC 2525 §2.17).
                 let is_listener = closed.told.flags.has(Flags::LISTENER);
                 let has_unread = !is_listener && closed.rx_told > got;
                 self.close(socket, closed, resets || has_unread, true);
@@ -244,7 +244,7 @@ impl Member {
         }
     }
 
-    /// A message waits here until the ring takes it.
+    /// Counts a message that waits here until the ring has room.
     fn count(&mut self) -> Result<(), Rule> {
         self.untaken += 1;
         if self.untaken > UNTAKEN_MAX {
@@ -287,7 +287,7 @@ impl Member {
         Ok(())
     }
 
-    /// An answer is to come, unless the request is 0.
+    /// Registers an awaited answer, unless the request is 0.
     fn expect(&mut self, request: u32, about: Request) -> Result<(), Rule> {
         if request == 0 {
             return Ok(());
@@ -324,8 +324,8 @@ impl Member {
         }
     }
 
-    /// True if the peer has acknowledged all that has gone into a stream. If not, the gate hears
-    /// of it when it has, or the first of that: programs may wait for it.
+    /// Whether the peer has acknowledged the whole stream. If not, requests an event for further
+    /// acknowledgments, since programs may wait for them.
     fn await_acked(&self, id: SocketId) -> bool {
         self.record(id).is_some_and(|record| {
             let position = record.tx_tail().saturating_add(record.file_queued_bytes());
@@ -333,7 +333,7 @@ impl Member {
         })
     }
 
-    /// True if the other node has room for less than half a FIFO.
+    /// Whether the other node's credit is at most half a FIFO.
     fn is_short_of_room(&self, id: SocketId) -> bool {
         let record = self.record(id);
         record
@@ -344,7 +344,8 @@ impl Member {
             })
     }
 
-    /// Hears of room in the tx FIFO, or of file bytes, if the other node may wait for it soon.
+    /// Requests an event for room in the tx FIFO, or for file bytes, if the other node may soon
+    /// wait for it.
     fn await_room(&self, id: SocketId) {
         if let Some(record) = self.record(id)
             && (record.file_queued_bytes() > 0 || self.is_short_of_room(id))
@@ -375,7 +376,7 @@ impl Member {
             record.end_more_with_mark();
         }
         self.await_acked(socket);
-        // It hears of further file bytes.
+        // Serving the socket requests events for further file bytes.
         self.enqueue(socket);
         let command = Command::SendFile {
             socket,
@@ -404,7 +405,7 @@ impl Member {
         self.push_behind(&command, is_counted, Some(handle));
     }
 
-    /// The application is over. If so, connections are reset whose streams have not been ended.
+    /// Closes all sockets. With `resets`, resets connections whose streams have not ended.
     pub(crate) fn close_all(&mut self, resets: bool) {
         for (id, socket) in std::mem::take(&mut self.sockets) {
             let resets = resets && !socket.is_finished;
@@ -427,7 +428,7 @@ impl Member {
             worked = true;
             let is_counted = next.is_counted;
             let pushed = self.unpushed.pop_front();
-            // Its descriptor closes when the command is there.
+            // The descriptor closes once the command is in the ring.
             if pushed.as_ref().is_some_and(|it| it.handle.is_some()) {
                 self.end.flush();
             }
@@ -440,7 +441,8 @@ impl Member {
         worked
     }
 
-    /// Drops what the host stack says: it takes no commands of one that does not read.
+    /// Drops events of the host stack, which takes no commands from an application that does not
+    /// read.
     pub(crate) fn forget_events(&mut self) {
         while let Ok(Some(_)) | Err(ReceiveError::Malformed) = self.end.receive() {}
     }
@@ -449,7 +451,7 @@ impl Member {
         !self.unpushed.is_empty()
     }
 
-    /// A round of work; true if there was any.
+    /// Does a round of work; true if there was any.
     pub(crate) fn turn(
         &mut self,
         app: u32,
@@ -467,7 +469,7 @@ impl Member {
             }
             worked = true;
         }
-        // Each once: another one may have waited longer.
+        // Serves each socket once, so that none starves another.
         for _ in 0..self.queue.len() {
             if out.len() >= bounds.out {
                 break;
@@ -526,7 +528,7 @@ impl Member {
         Ok(worked)
     }
 
-    /// Answers commands for which there is no handle.
+    /// Refuses commands that make sockets while there is no handle.
     fn refuse_sockets(&mut self, app: u32, out: &mut VecDeque<Vec<u8>>, bounds: Bounds) -> bool {
         let mut worked = false;
         let is_short = self.short_until_us.is_some() || self.has_most(bounds.handles);
@@ -575,7 +577,7 @@ impl Member {
                 },
             ) => self.introduce(app, out, id, handle),
             (Some(Request::Of(id)), _) => {
-                // Its record is right when the program reads the answer.
+                // The record must be current when the program reads the answer.
                 self.tell_state(app, out, id);
                 self.enqueue(id);
             }
@@ -586,7 +588,7 @@ impl Member {
         say(out, app, Body::Event(&bytes));
     }
 
-    /// A socket has a name.
+    /// Announces a new socket by its name.
     fn introduce(&mut self, app: u32, out: &mut VecDeque<Vec<u8>>, id: SocketId, handle: Handle) {
         let mut socket = Socket::new(handle);
         let state = socket.observe(&self.segment, id);
@@ -622,7 +624,7 @@ impl Member {
         }
     }
 
-    /// Tells what a socket has: bytes as far as there is credit, or connections; then how it is.
+    /// Sends a socket's bytes, as far as there is credit, or its connections; then its state.
     fn tell(&mut self, app: u32, out: &mut VecDeque<Vec<u8>>, id: SocketId) {
         let Some(socket) = self.sockets.get_mut(&id) else {
             return;
@@ -658,9 +660,9 @@ impl Member {
         flags.is_some_and(|flags| flags.has(Flags::LISTENER))
     }
 
-    /// Takes connections out of the accept queue of a listener. True if there may be more.
+    /// Takes a connection out of a listener's accept queue. True if there may be more.
     fn accept(&mut self, app: u32, out: &mut VecDeque<Vec<u8>>, listener: SocketId) -> bool {
-        // The other node hears that it is one before it hears of connections.
+        // The listener's state precedes its connections.
         self.tell_state(app, out, listener);
         let Some(socket) = self.sockets.get_mut(&listener) else {
             return false;
@@ -687,7 +689,7 @@ impl Member {
         true
     }
 
-    /// Sends bytes that have come. True if there are more that the other node takes.
+    /// Sends received bytes. True if there are more, with credit.
     fn send_bytes(&mut self, app: u32, out: &mut VecDeque<Vec<u8>>, id: SocketId) -> bool {
         let Some(socket) = self.sockets.get_mut(&id) else {
             return false;
@@ -742,7 +744,7 @@ impl Member {
     }
 }
 
-/// How much of its tx FIFO a program uses, in bytes.
+/// The usable part of a tx FIFO, in bytes.
 fn used_bytes(state: &State) -> u64 {
     let tx_bytes = u64::from(state.tx_bytes);
     match state.tx_limit {

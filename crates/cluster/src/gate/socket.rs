@@ -1,4 +1,4 @@
-//! A socket of an application: its record is read, and the other node hears of changes.
+//! A socket of an application: its record is read, and changes are sent to the other node.
 
 use std::os::fd::OwnedFd;
 
@@ -6,7 +6,7 @@ use socket_channel::{AppRecord, Flags, HandleId, Segment, SocketId};
 
 use crate::message::{FIRST_CREDIT_BYTES, State};
 
-/// A descriptor that a socket lives as long as.
+/// The descriptor that keeps a socket open.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) id: HandleId,
@@ -18,18 +18,18 @@ pub(crate) struct Handle {
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) handle: Handle,
-    /// What the other node takes in all, and what it has got: bytes, or connections.
+    /// Credit of the other node, and the amount sent: bytes, or connections.
     pub(crate) rx_until: u64,
     pub(crate) rx_told: u64,
-    /// Total of bytes that the other node may send.
+    /// Total of bytes for which the other node has credit.
     pub(crate) tx_told: u64,
-    /// What the other node knows.
+    /// The last state sent to the other node.
     pub(crate) told: State,
     errors: u32,
     errno: u32,
-    /// It is in the queue of those to be looked at.
+    /// The socket is in the member's queue.
     pub(crate) is_queued: bool,
-    /// Its stream has been ended by the program.
+    /// The program has ended its stream.
     pub(crate) is_finished: bool,
 }
 
@@ -48,8 +48,8 @@ impl Socket {
         }
     }
 
-    /// How the socket is. What comes behind bytes that are still to be told is left out, unless
-    /// the program leaves those where they are and the connection has failed.
+    /// Reads the state of the socket. The end of the connection is left out while bytes before it
+    /// are unsent, unless the connection has failed and the other node's credit is used up.
     pub(crate) fn observe(&mut self, segment: &Segment, id: SocketId) -> State {
         let gone = State {
             flags: self.told.flags | Flags::FAILED | Flags::CLOSED,

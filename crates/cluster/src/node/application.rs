@@ -1,4 +1,4 @@
-//! One application: what it holds, and what the stack node says of it.
+//! One application: its resources, and the stack node's messages about it.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,16 +18,16 @@ use crate::node::Rule;
 use crate::node::shared_ports::{SharedPort, Sharing};
 use crate::node::socket::{End, Mark, Socket, What};
 
-/// Ends of sockets that may wait for room at the stack node: as many as an application may have.
+/// Most ends of sockets that wait for room at the stack node: the most sockets of an application.
 const CLOSES_MAX: usize = 1 << 20;
 
-/// Whether the stack node serves an application.
+/// Service of an application by the stack node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It has not answered.
+    /// The stack node has not answered.
     Attaching,
     Attached,
-    /// Not any more.
+    /// The stack node serves it no longer.
     Detached,
 }
 
@@ -48,12 +48,12 @@ impl Channel {
         }
     }
 
-    /// True if a command may be taken: answers find room.
+    /// Whether a command may be taken: its answer has room.
     pub(crate) fn may_answer(&mut self) -> bool {
         self.outbox.has_room(&mut self.end)
     }
 
-    /// Answers, as soon as there is room.
+    /// Sends an answer, as soon as there is room.
     pub(crate) fn answer(&mut self, event: Event) {
         self.outbox.answer(&mut self.end, event);
     }
@@ -63,15 +63,15 @@ impl Channel {
     }
 }
 
-/// A descriptor of the application, seen from its other end.
+/// The host's end of a descriptor of the application.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    /// Hangs up when the last copy is closed, and is watched until this is. `None` in a simulation.
+    /// Hangs up when the last copy is closed; watched until it is dropped. `None` in a simulation.
     _fd: Option<OwnedFd>,
     pub(crate) use_of: Use,
 }
 
-/// What a handle is used for.
+/// The use of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Nothing,
@@ -80,13 +80,13 @@ pub(crate) enum Use {
     Socket(SocketId),
 }
 
-/// A command that the stack node has still to answer.
+/// A command without an answer from the stack node yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) channel: ChannelId,
     /// The process's own number.
     pub(crate) number: u32,
-    /// The handle that a socket is made for.
+    /// The handle for which a socket is made.
     pub(crate) makes_for: Option<HandleId>,
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct App {
     pub(crate) phase: Phase,
     segment: Segment,
     area: FifoArea,
-    /// By their places.
+    /// By index.
     pub(crate) sockets: HashMap<u32, Socket>,
     pub(crate) handles: HashMap<HandleId, Handle>,
     pub(crate) channels: Vec<Channel>,
@@ -108,26 +108,26 @@ pub(crate) struct App {
     pub(crate) first: usize,
     pub(crate) requests: HashMap<u32, Request>,
     pub(crate) next_request: u32,
-    /// Messages that the stack node has not put into its ring, as far as is known.
+    /// Messages that the stack node may not have put into its ring yet.
     pub(crate) untaken: u32,
-    /// Ends that the stack node has still to hear of.
+    /// Ends of sockets to be sent to the stack node.
     pub(crate) closes: VecDeque<End>,
-    /// Sockets to be looked at.
+    /// Sockets to serve.
     pub(crate) queue: VecDeque<SocketId>,
-    /// Sockets whose hints are still to be sent.
+    /// Sockets whose hints are pending.
     changed: Vec<SocketId>,
-    /// Sockets that are gone, and who waits for them.
+    /// Removed sockets, with the channels that wait for them.
     retired: Vec<(SocketId, Wanted)>,
-    /// Descriptors that were closed, and processes that have ended, behind their last commands.
+    /// Closed descriptors, and ended processes, to handle after their last commands.
     pub(crate) hung: BTreeSet<HandleId>,
     pub(crate) ended: BTreeSet<ChannelId>,
-    /// Connections that were taken out of an accept queue, and to which no process has given a
-    /// handle; and until when, in microseconds, one that has ended may have been about to.
+    /// Connections that were taken out of an accept queue without a handle yet; with the time limit
+    /// in microseconds once the process that took one may have ended.
     pub(crate) unadopted: HashMap<SocketId, Option<u64>>,
-    /// Streams of which a mark was counted that has not come, and until when, in microseconds, a
-    /// process may be about to send it.
+    /// Streams that lack a counted mark, with the time until which another process may still send
+    /// it, in microseconds.
     pub(crate) unmarked: HashMap<SocketId, u64>,
-    /// Connections that were closed, and have still to send.
+    /// Closed connections with unsent bytes.
     pub(crate) closing: BTreeSet<SocketId>,
     /// Binds of sockets that share their ports.
     pub(crate) sharing: Vec<Sharing>,
@@ -171,7 +171,7 @@ impl App {
         self.sharing.iter().map(|sharing| sharing.port)
     }
 
-    /// True if nothing of it is left.
+    /// Whether nothing of the application is left.
     pub(crate) fn is_over(&self) -> bool {
         let is_closed =
             self.channels.is_empty() && self.handles.is_empty() && self.sockets.is_empty();
@@ -183,13 +183,13 @@ impl App {
         self.handles.insert(handle, Handle { _fd: fd, use_of });
     }
 
-    /// Adds handles, and has their hang-ups noticed.
+    /// Adds handles, and watches their hang-ups.
     pub(crate) fn add_handles(&mut self, waker: Option<&Waker>, new: NewHandles) {
         for (fd, number) in new.descriptors.into_iter().zip(new.first.0..) {
             let handle = HandleId(number);
             let watched = waker.map(|waker| waker.add_handle(fd.as_fd(), self.id, handle));
             if let Some(Err(error)) = watched {
-                // The descriptor closes, so that the application sees its own hang up.
+                // The descriptor closes, so the application's end hangs up.
                 tracing::warn!(%error, "a descriptor of an application is not watched");
                 continue;
             }
@@ -206,12 +206,12 @@ impl App {
         (found.record.id() == id).then_some(found)
     }
 
-    /// A socket that the stack node has.
+    /// A socket that still exists on the stack node.
     pub(crate) fn live(&mut self, id: SocketId) -> Option<&mut Socket> {
         self.socket(id).filter(|socket| !socket.is_dead)
     }
 
-    /// Looks at a socket soon.
+    /// Queues a socket to be served.
     pub(crate) fn enqueue(&mut self, id: SocketId) {
         if let Some(socket) = self.socket(id)
             && !std::mem::replace(&mut socket.is_queued, true)
@@ -220,7 +220,7 @@ impl App {
         }
     }
 
-    /// A record has changed: hints go out at the end of the turn.
+    /// Notes a change of a record: hints go out at the end of the turn.
     pub(crate) fn touch(&mut self, id: SocketId) {
         if let Some(socket) = self.socket(id)
             && !std::mem::replace(&mut socket.is_changed, true)
@@ -229,7 +229,7 @@ impl App {
         }
     }
 
-    /// Forgets a socket: its name means nothing any more.
+    /// Removes a socket, and its name.
     pub(crate) fn retire(&mut self, id: SocketId) {
         if self.socket(id).is_none() {
             return;
@@ -251,7 +251,7 @@ impl App {
         self.retired.push((id, retired.wanted));
     }
 
-    /// A mark is done with.
+    /// Drops a mark, and its reference to a file.
     pub(crate) fn release(&mut self, mark: &Mark) {
         if let What::File { file, .. } = mark.what
             && let Some(file) = self.socket(file)
@@ -277,7 +277,7 @@ impl App {
         self.retire(id);
     }
 
-    /// Ends a connection; the socket stays for its descriptor, and says why.
+    /// Ends a connection with an error; its socket stays until the descriptor closes.
     pub(crate) fn abort(&mut self, id: SocketId, errno: Errno, flags: Flags) {
         let is_attached = self.phase == Phase::Attached;
         let Some(socket) = self.live(id) else {
@@ -291,7 +291,7 @@ impl App {
         let early = std::mem::take(&mut socket.early);
         let is_closing = socket.closing_until_us.is_some();
         let end = socket.end(true);
-        // No process takes them any more, and no descriptor ends them.
+        // No process takes these connections any more, and no descriptor ends them.
         let waiting: Vec<SocketId> = socket.record.accept_waiting_ids().collect();
         self.sharing.retain(|sharing| sharing.socket != id);
         for mark in marks.iter().chain(&early) {
@@ -309,14 +309,14 @@ impl App {
         }
     }
 
-    /// What a program has written makes no sense: its connection is reset.
+    /// Resets the connection of a corrupt record.
     #[cold]
     pub(crate) fn reset_nonsense(&mut self, id: SocketId) {
         tracing::debug!(app = self.id.0, ?id, "a record makes no sense");
         self.abort(id, Errno::CONNRESET, Flags::default());
     }
 
-    /// The stack node serves the application no more, or is gone.
+    /// Fails all sockets: the stack node serves the application no longer, or is gone.
     pub(crate) fn detach(&mut self) {
         self.phase = Phase::Detached;
         self.closes.clear();
@@ -345,7 +345,7 @@ impl App {
         }
     }
 
-    /// The stack node says something about this application.
+    /// Handles a message of the stack node about this application.
     pub(crate) fn on_message(&mut self, body: Body<'_>) -> Result<(), Rule> {
         if self.phase == Phase::Detached {
             return Ok(());
@@ -399,7 +399,7 @@ impl App {
                         socket.handle = Some(handle);
                     }
                 }
-                // It was closed meanwhile.
+                // The handle was closed meanwhile.
                 (Some(id), None) => self.end(id, false),
                 (None, found) => {
                     if let Some(found) = found {
@@ -439,7 +439,7 @@ impl App {
                 self.detach();
                 return Err("more sockets than there may be");
             }
-            // This node grants less than the other.
+            // This node grants fewer sockets than the other.
             let got = 0;
             let resets = true;
             self.closes.push_back(End {
@@ -450,7 +450,7 @@ impl App {
             return Ok(());
         }
         if let Some(old) = self.sockets.get(&id.index) {
-            // The other node has ended it long ago.
+            // The other node ended the old socket long ago.
             let old = old.record.id();
             self.retire(old);
         }
@@ -509,8 +509,8 @@ impl App {
         self.enqueue(id);
     }
 
-    /// FIFOs as large as on the other node, or smaller. False if there is no room for them, or
-    /// those that it has are in use.
+    /// Allocates FIFOs as large as on the other node, or smaller. False if there is no room, or
+    /// existing ones are in use.
     fn give_blocks(&mut self, id: SocketId, state: State) -> bool {
         let old = match self.socket(id) {
             Some(socket) if socket.record.is_unused() => socket.record.blocks(),
@@ -551,7 +551,7 @@ impl App {
             return Err("more bytes than there was credit for");
         }
         if socket.closing_until_us.is_some() {
-            // As a kernel answers what comes after close(2) (RFC 2525 §2.17).
+            // As a kernel responds to bytes after close(2) (RFC 2525 §2.17).
             self.end(id, true);
             return Ok(());
         }
@@ -569,7 +569,7 @@ impl App {
         let Some(queue) = self.live(listener) else {
             return self.end(id, true);
         };
-        // It has used credit of the listener, whatever becomes of it.
+        // The connection has used the listener's credit in any case.
         queue.pushed += 1;
         if is_live && queue.record.accept_push(id).is_ok() {
             return self.touch(listener);
@@ -578,7 +578,7 @@ impl App {
         self.enqueue(listener);
     }
 
-    /// Sends hints of what has changed, and wakes processes that sleep.
+    /// Sends hints about changes, and wakes sleeping processes.
     pub(crate) fn flush(&mut self) {
         for id in std::mem::take(&mut self.changed) {
             let Some(socket) = self.socket(id) else {

@@ -1,4 +1,4 @@
-//! What programs ask for.
+//! Commands of programs.
 
 use rustix::io::Errno;
 use socket_channel::channel::ReceiveError;
@@ -11,21 +11,22 @@ use crate::node::application::{App, Phase, Request, Use};
 use crate::node::shared_ports::{SharedPort, Sharing};
 use crate::node::socket::{Mark, What};
 
-/// Commands that may wait for their answers.
+/// Most commands that wait for an answer.
 const REQUESTS_MAX: usize = 1024;
 
-/// What comes of a command at once.
+/// The immediate result of a command.
 enum Outcome {
-    /// Nothing is to be said, or the stack node says it.
+    /// No answer is due, or it comes from the stack node.
     None,
-    /// It fails.
+    /// The command fails.
     Failed { request: u32, errno: Errno },
     /// This socket is the answer.
     Found { request: u32, socket: SocketId },
 }
 
 impl App {
-    /// Takes commands, as many as a turn may. Says if there were any, and if those were all.
+    /// Takes commands, up to a turn's limit. Returns whether there were any, and whether none are
+    /// left.
     pub(crate) fn take_commands(&mut self, cx: &mut Context<'_>) -> (bool, bool) {
         let mut budget = self.grant.messages_per_turn;
         let count = self.channels.len();
@@ -36,7 +37,7 @@ impl App {
             loop {
                 let may_take = budget > 0 && self.may_take(cx);
                 let channel = &mut self.channels[place];
-                // No one reads the answers of a process that has ended, nor makes room for them.
+                // No process reads the answers of one that has ended, nor makes room for them.
                 let has_ended = self.ended.contains(&channel.id);
                 if !may_take || !(has_ended || channel.may_answer()) {
                     is_all = false;
@@ -63,7 +64,7 @@ impl App {
         }
         self.first = self.first.wrapping_add(1);
         if !corrupt.is_empty() {
-            // Nothing comes from there any more, and it would be looked at for ever.
+            // This channel delivers no further commands, and would be polled for ever.
             self.ended.extend(corrupt);
             if self.phase == Phase::Attached {
                 cx.say(self.id, Body::Detach);
@@ -73,12 +74,12 @@ impl App {
         (has_taken, is_all)
     }
 
-    /// True if the stack node takes a command, and its answer is waited for.
+    /// Whether the stack node accepts a command, and an answer can be awaited.
     fn may_take(&mut self, cx: &mut Context<'_>) -> bool {
         if self.phase == Phase::Detached {
             return true;
         }
-        // Ends come before commands that need what they leave free.
+        // Ends of sockets precede commands that may need the freed resources.
         self.say_closes(cx);
         let has_place = self.requests.len() < REQUESTS_MAX && self.closes.is_empty();
         has_place && cx.has_room() && self.may_ask()
@@ -107,7 +108,7 @@ impl App {
         }
     }
 
-    /// The socket of a handle. EAGAIN: the command that gives it one may still be in the ring of
+    /// The socket of a handle. EAGAIN: the command that assigns one may still be in the ring of
     /// another process.
     fn look_up(&self, handle: HandleId) -> Result<SocketId, Errno> {
         match self.handles.get(&handle).map(|handle| handle.use_of) {
@@ -130,8 +131,8 @@ impl App {
             | Command::OpenFile {
                 request, handle, ..
             } => self.make(cx, channel, command, request, handle),
-            // What is read here never crosses the link twice: the library reads such a file. The
-            // others are of modes that are refused here, or would need both nodes at once.
+            // The library reads files behind `OpenPassed` itself, so that their bytes cross the link
+            // once. This node refuses the modes of the others, or they would need both nodes.
             Command::OpenPassed { request, .. }
             | Command::Disconnect { request, .. }
             | Command::Look { request, .. }
@@ -198,7 +199,7 @@ impl App {
         }
     }
 
-    /// Binds a socket to a port that others of its user share.
+    /// Binds a socket to a port that other sockets of its user share.
     fn share(
         &mut self,
         cx: &mut Context<'_>,
@@ -209,7 +210,7 @@ impl App {
         port: SharedPort,
     ) -> Outcome {
         if request == 0 {
-            // Whether it is bound, nothing would tell.
+            // Without an answer, it would be unknown whether the socket is bound.
             return Outcome::None;
         }
         if cx.shared.iter().any(|other| other.conflicts(&port)) {
@@ -244,7 +245,7 @@ impl App {
                 option,
                 value,
             } => {
-                // What was written before a cork is taken off goes before.
+                // Bytes written before the cork is removed leave first.
                 if option == SocketOption::Cork && value == 0 {
                     self.send_ahead(cx, socket);
                 }
@@ -259,7 +260,7 @@ impl App {
         self.ask(cx, channel, command, request, socket)
     }
 
-    /// Sends what a program has written, as far as there is credit.
+    /// Sends a program's written bytes, as far as there is credit.
     fn send_ahead(&mut self, cx: &mut Context<'_>, id: SocketId) {
         if let Some(socket) = self.live(id) {
             if socket.record.look().is_err() {
@@ -269,12 +270,12 @@ impl App {
         }
     }
 
-    /// Carries out a command that has no answer.
+    /// Executes a command without an answer.
     fn execute_unanswered(&mut self, cx: &mut Context<'_>, command: &Command<'_>) {
         match *command {
             Command::Kick { socket } => self.enqueue(socket),
             Command::Accept { socket, handle } => self.adopt(cx, socket, handle),
-            // Reading is the program's own to stop.
+            // Stopping to read is local to the program.
             Command::Shutdown { how: How::Read, .. } => {}
             Command::Shutdown {
                 socket,
@@ -324,7 +325,7 @@ impl App {
         Outcome::None
     }
 
-    /// Asks the stack node something of a socket.
+    /// Forwards a command about a socket to the stack node.
     fn ask(
         &mut self,
         cx: &mut Context<'_>,
@@ -339,7 +340,7 @@ impl App {
         }
     }
 
-    /// The same; returns what the stack node answers by.
+    /// Forwards a command, and returns the number of the stack node's answer.
     fn try_to_ask(
         &mut self,
         cx: &mut Context<'_>,
@@ -356,7 +357,7 @@ impl App {
                 Errno::BADF
             });
         }
-        // Ends that were found on the way come first.
+        // Ends of sockets found meanwhile come first.
         self.say_closes(cx);
         Ok(self.forward(cx, channel, command, number, None))
     }
@@ -398,10 +399,10 @@ impl App {
         }
     }
 
-    /// Uses a handle that was used for nothing. False if there is no such one.
+    /// Assigns an unused handle. False if there is no such handle.
     fn take_handle(&mut self, cx: &mut Context<'_>, handle: HandleId, use_of: Use) -> bool {
         if !self.handles.contains_key(&handle) {
-            // The command was faster than the broker's word.
+            // The command overtook the broker's message.
             for new in (cx.handles)() {
                 if new.app == self.id {
                     self.add_handles(cx.waker, new);
@@ -413,10 +414,10 @@ impl App {
         found.map(|found| found.use_of = use_of).is_some()
     }
 
-    /// A process has taken a connection out of an accept queue, and gives it a handle.
+    /// Assigns a handle to a connection that a process took out of an accept queue.
     fn adopt(&mut self, cx: &mut Context<'_>, id: SocketId, handle: HandleId) {
         let listener = self.socket(id).and_then(|socket| socket.listener);
-        // The queue says that it was taken.
+        // The queue shows that the connection was taken.
         if let Some(listener) = listener
             && let Some(queue) = self.live(listener)
         {
@@ -435,7 +436,7 @@ impl App {
     }
 }
 
-/// The same command with another number. The handle of a process means nothing elsewhere.
+/// Renumbers a command. A process's handle has no meaning on the other node.
 fn renumbered<'a>(command: &Command<'a>, number: u32) -> Command<'a> {
     let mut command = *command;
     match &mut command {

@@ -1,4 +1,4 @@
-//! How sockets, descriptors and processes end; and the turns of an application.
+//! The ends of sockets, descriptors and processes; and the turns of an application.
 
 use rustix::io::Errno;
 use socket_channel::{ChannelId, Flags, HandleId, SocketId};
@@ -9,16 +9,16 @@ use crate::node::Context;
 use crate::node::application::{App, Phase, Use};
 use crate::node::socket::{End, Socket};
 
-/// A connection that its program has closed is reset if its bytes do not leave for so long, in
-/// microseconds: as long as a host stack waits for its peer.
+/// Time after which a closed connection is reset if its bytes do not leave, in microseconds: as
+/// long as a host stack waits for its peer.
 pub(crate) const CLOSING_PATIENCE_US: u64 = 60_000_000;
 
-/// A connection that a process has taken out of an accept queue is adopted so soon after, in
-/// microseconds, or its process has ended before it could.
+/// Time within which a process adopts a connection from an accept queue, in microseconds, unless
+/// the process has ended before.
 const ADOPTION_US_MAX: u64 = 1_000_000;
 
 impl App {
-    /// A round of work; true if there was any.
+    /// Does a round of work; true if there was any.
     pub(crate) fn turn(&mut self, cx: &mut Context<'_>) -> bool {
         self.on_time(cx.now_us);
         let mut worked = self.say_closes(cx);
@@ -26,7 +26,7 @@ impl App {
             let (has_taken, is_all) = self.take_commands(cx);
             worked |= has_taken;
             if is_all {
-                // What they did last is known.
+                // Their last commands have been executed.
                 worked |= self.end_what_ended(cx);
             }
         } else if self.channels.iter().all(|it| self.ended.contains(&it.id)) {
@@ -49,7 +49,7 @@ impl App {
         worked
     }
 
-    /// Tells the stack node which sockets have ended.
+    /// Sends pending ends of sockets to the stack node.
     pub(crate) fn say_closes(&mut self, cx: &mut Context<'_>) -> bool {
         let mut worked = false;
         while self.may_ask() && cx.has_room() {
@@ -73,12 +73,12 @@ impl App {
         worked
     }
 
-    /// The last copy of a descriptor is closed.
+    /// Notes the close of a descriptor's last copy.
     pub(crate) fn hang_up(&mut self, handle: HandleId) {
         self.hung.insert(handle);
     }
 
-    /// The last copy of a descriptor is closed, or the program says so.
+    /// Closes a handle after its last copy was closed, or at the program's request.
     pub(crate) fn close_handle(&mut self, cx: &mut Context<'_>, handle: HandleId) {
         let Some(closed) = self.handles.remove(&handle) else {
             return;
@@ -91,8 +91,8 @@ impl App {
         }
     }
 
-    /// Closes listeners, and sockets that are not connected, whose last descriptor was closed
-    /// before a command that may need their address: the command was faster than the hang-up.
+    /// Closes listeners and unconnected sockets whose last descriptor was closed before the command
+    /// now executed, which may need their address: the command overtook the hang-up.
     pub(crate) fn close_hung_up(&mut self, cx: &mut Context<'_>) {
         let found = cx.waker.map(|waker| waker.look()).unwrap_or_default();
         for woken in found {
@@ -117,7 +117,7 @@ impl App {
         }
     }
 
-    /// The last descriptor of a socket is closed.
+    /// Closes a socket whose last descriptor is closed.
     pub(crate) fn close(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let Some(socket) = self.socket(id) else {
             return;
@@ -159,7 +159,7 @@ impl App {
         self.retire(id);
     }
 
-    /// A connection that its program has closed is the stack node's alone once all has been sent.
+    /// Hands a closed connection over to the stack node once all its bytes are sent.
     pub(crate) fn finish_closing(&mut self, id: SocketId) {
         let Some(socket) = self.live(id) else {
             return;
@@ -168,7 +168,7 @@ impl App {
         let lacks_marks = socket.record.lacks_marks();
         let is_empty = socket.record.tx_waiting_bytes() == 0 && socket.marks.is_empty();
         let is_sent = is_empty && !lacks_marks;
-        // What is left of one that is over goes nowhere.
+        // The unsent bytes of a connection that is over go nowhere.
         let is_over = socket.record.flags().is_over();
         if is_closing && (is_sent || is_over) {
             self.end(id, false);
@@ -182,7 +182,7 @@ impl App {
         if socket.record.look().is_err() {
             return self.reset_nonsense_and_retire(id);
         }
-        // What a process has taken before is its own.
+        // Connections that a process has already taken belong to that process.
         self.serve_listener(cx, id);
         let Some(socket) = self.socket(id) else {
             return;
@@ -194,13 +194,13 @@ impl App {
         self.end(id, false);
     }
 
-    /// A process has ended: what it did without a word is looked for.
+    /// Handles the end of a process, and searches for its unreported changes.
     fn end_channel(&mut self, cx: &mut Context<'_>, ended: ChannelId) {
         let Some(place) = self.channels.iter().position(|it| it.id == ended) else {
             return;
         };
         let channel = self.channels.remove(place);
-        // Whose process is alive can still ring: its bell is not closed with the copy here.
+        // A process that is alive can still ring: the copy closed here does not close its bell.
         if let (Some(waker), Some(bell)) = (cx.waker, channel.end.wake_fd()) {
             waker.remove_bell(bell);
         }
@@ -219,14 +219,14 @@ impl App {
                 self.serve_listener(cx, id);
             }
         }
-        // Another process may be about to adopt what it has taken.
+        // Another process may be about to adopt a connection that it took.
         for doubtful_us in self.unadopted.values_mut() {
             doubtful_us.get_or_insert(until_us);
         }
     }
 
-    /// Resets connections that a process which has ended had taken, and not adopted; that lack
-    /// marks; and those that were closed long ago.
+    /// Resets connections that an ended process took but did not adopt, streams that lack marks,
+    /// and connections that did not drain within [`CLOSING_PATIENCE_US`] of their close.
     fn on_time(&mut self, now_us: u64) {
         let lost = self.unadopted.iter();
         let lost = lost.filter(|(_, until)| until.is_some_and(|until_us| until_us <= now_us));

@@ -1,12 +1,11 @@
-//! Ports that sockets share (`SO_REUSEPORT`), and with whom: sockets of their own user. To the
-//! stack node, all programs of this one are of one user, that of the gate; so this node keeps them
-//! apart.
+//! Ports that several sockets of one user share (`SO_REUSEPORT`). To the stack node, all programs
+//! of this node belong to one user, that of the gate; so this node separates them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use socket_channel::SocketId;
 
-/// Where a socket was bound that shares its port.
+/// The bound address of a socket that shares its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SharedPort {
     pub(crate) uid: u32,
@@ -14,7 +13,7 @@ pub(crate) struct SharedPort {
     pub(crate) v6_only: bool,
 }
 
-/// A bind(2) that has asked for it, and may have failed.
+/// A bind(2) with `SO_REUSEPORT`, pending or successful.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sharing {
     pub(crate) socket: SocketId,
@@ -48,10 +47,10 @@ impl<A: PartialEq> Covered<A> {
 }
 
 impl SharedPort {
-    /// True if connections could come to either, and they are of two users.
+    /// Whether a connection could reach either socket, and they are of two users.
     pub(crate) fn conflicts(&self, other: &SharedPort) -> bool {
         let (port, other_port) = (self.address.port(), other.address.port());
-        // Port 0 stands for one that no other has.
+        // Port 0 stands for a port that no other socket has.
         let is_same = port == other_port && port != 0;
         let (v4, v6) = self.covered();
         let (other_v4, other_v6) = other.covered();

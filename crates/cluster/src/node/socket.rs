@@ -1,4 +1,4 @@
-//! A socket of a program: its record is written as the stack node says.
+//! A socket of a program: its record mirrors the stack node's state.
 
 use std::collections::VecDeque;
 
@@ -7,12 +7,12 @@ use socket_channel::{HandleId, HostRecord, SocketId, SocketOption};
 
 use crate::message::{FIRST_CREDIT_BYTES, State};
 
-/// What has its place between the bytes of a stream.
+/// An operation at a position between the bytes of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
-    /// Its number.
+    /// Number of the mark.
     pub(crate) number: u32,
-    /// Position in the tx FIFO behind which it comes.
+    /// Position in the tx FIFO that it follows.
     pub(crate) at: u64,
     pub(crate) what: What,
 }
@@ -27,13 +27,13 @@ pub(crate) enum What {
     Finish,
 }
 
-/// How the stack node hears that a socket has ended.
+/// The end of a socket, to be sent to the stack node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     pub(crate) socket: SocketId,
-    /// Bytes of its stream that have come here.
+    /// Bytes of its stream that have arrived here.
     pub(crate) got: u64,
-    /// Its connection is reset.
+    /// Whether its connection is reset.
     pub(crate) resets: bool,
 }
 
@@ -41,35 +41,35 @@ pub(crate) struct End {
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) record: HostRecord,
-    /// The descriptor that it lives as long as; none before a connection is accepted, and after
-    /// the last copy is closed.
+    /// The descriptor that keeps it open; none before a connection is accepted, and after the last
+    /// copy is closed.
     pub(crate) handle: Option<HandleId>,
-    /// The listener that it has come from.
+    /// The listener that the connection came from.
     pub(crate) listener: Option<SocketId>,
-    /// What the stack node has said last.
+    /// The stack node's last state.
     pub(crate) state: State,
     pub(crate) marks: VecDeque<Mark>,
-    /// Marks of other processes than the one whose turn it is.
+    /// Marks from other processes that arrived before their turn.
     pub(crate) early: Vec<Mark>,
-    /// What the stack node takes in all, in bytes.
+    /// Credit of this node, total in bytes.
     pub(crate) tx_until: u64,
-    /// What it may send in all, in bytes, and what it has sent.
+    /// Credit of the stack node and received bytes, totals in bytes.
     pub(crate) rx_until: u64,
     pub(crate) rx_bytes: u64,
-    /// Of a listener: connections that may wait, those that were put into its queue, and as many
-    /// as the stack node may send.
+    /// Of a listener: most waiting connections, connections queued so far, and the stack node's
+    /// credit for connections.
     pub(crate) backlog: u64,
     pub(crate) pushed: u64,
     pub(crate) pushed_until: u64,
     /// Marks that name this file.
     pub(crate) references: usize,
-    /// The program has closed it: what is queued still goes, until then at the latest.
+    /// The program has closed the socket; queued bytes may be sent until this time.
     pub(crate) closing_until_us: Option<u64>,
-    /// The stack node has it no more.
+    /// The socket has ended on the stack node.
     pub(crate) is_dead: bool,
-    /// It is in the queue of those to be looked at.
+    /// The socket is in the application's queue.
     pub(crate) is_queued: bool,
-    /// Hints of its last changes are still to be sent.
+    /// Hints about its last changes are pending.
     pub(crate) is_changed: bool,
 }
 
@@ -96,7 +96,7 @@ impl Socket {
         }
     }
 
-    /// What the stack node hears when it ends now.
+    /// The end of the socket at this moment, for the stack node.
     pub(crate) fn end(&self, resets: bool) -> End {
         End {
             socket: self.record.id(),
@@ -105,7 +105,7 @@ impl Socket {
         }
     }
 
-    /// `SO_LINGER` of no time: what is queued is dropped when the program closes it.
+    /// Whether `SO_LINGER` is set to zero: closing the socket drops its queued bytes.
     pub(crate) fn resets_when_closed(&self) -> bool {
         option_from_words(self.state.options, SocketOption::LingerMs) == Some(0)
     }

@@ -1,4 +1,4 @@
-//! Bytes and marks of a stream on their way to the stack node, and credit for those that come.
+//! Bytes and marks of a stream on their way to the stack node, and credit for incoming bytes.
 
 use socket_channel::host_record::{More, Turn};
 use socket_channel::{Block, Flags, SocketId};
@@ -9,25 +9,25 @@ use crate::node::application::App;
 use crate::node::ends::CLOSING_PATIENCE_US;
 use crate::node::socket::{Mark, What};
 
-/// Marks that may come before their turn.
+/// Most marks that may arrive before their turn.
 const EARLY_MARKS_MAX: usize = 64;
 
-/// Marks that may wait for their place in a stream, as on the stack node.
+/// Most marks of a stream that may wait for their position, as on the stack node.
 const MARKS_MAX: usize = 4096;
 
-/// Looks at a program that reads all the time.
+/// Most looks at a record whose program keeps reading.
 const LOOKS_MAX: usize = 2;
 
 impl App {
-    /// True if the stack node takes a message that has to go through its ring.
+    /// Whether the stack node accepts another message that goes through its ring.
     pub(crate) fn may_ask(&self) -> bool {
         self.untaken < UNTAKEN_MAX
     }
 
-    /// Looks at sockets of which something has changed. True if there were any.
+    /// Serves sockets that have changed. True if there were any.
     pub(crate) fn serve_sockets(&mut self, cx: &mut Context<'_>) -> bool {
         let mut worked = false;
-        // Each once: another one may have waited longer.
+        // Serves each socket once, so that none starves another.
         for _ in 0..self.queue.len() {
             if !cx.has_room() {
                 break;
@@ -66,8 +66,8 @@ impl App {
         self.finish_closing(id);
     }
 
-    /// Connections that processes have taken wait for their handles, and the stack node may send
-    /// more.
+    /// Collects connections that processes have accepted and that wait for their handles, and gives
+    /// the stack node credit for more.
     pub(crate) fn serve_listener(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let app = self.id;
         let Some(socket) = self.live(id) else {
@@ -95,15 +95,15 @@ impl App {
         }
     }
 
-    /// Lets the stack node send more once the program has read a quarter of the FIFO, and has the
-    /// program tell when it has read.
+    /// Gives the stack node credit once the program has read a quarter of the FIFO, and requests a
+    /// notification when the program reads.
     fn give_credit(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let app = self.id;
         for _ in 0..LOOKS_MAX {
             let Some(socket) = self.live(id) else {
                 return;
             };
-            // The other node's may be larger.
+            // The other node's FIFO may be larger.
             let size = socket.record.blocks()[0].map_or(0, Block::bytes) as u64;
             let until = socket.rx_bytes + socket.record.rx_room_bytes() as u64;
             if until >= socket.rx_until + (size / 4).max(1) {
@@ -120,7 +120,7 @@ impl App {
         }
     }
 
-    /// Sends bytes as far as there is credit, and marks. True if there is more to send.
+    /// Sends bytes as far as there is credit, then marks. True if there is more to send.
     pub(crate) fn send_bytes(&mut self, cx: &mut Context<'_>, id: SocketId) -> bool {
         let app = self.id;
         let may_ask = self.may_ask();
@@ -174,7 +174,7 @@ impl App {
         true
     }
 
-    /// A program puts a mark between the bytes of a stream: a range of a file, or its end.
+    /// Adds a program's mark to a stream: a range of a file, or the end.
     pub(crate) fn add_mark(&mut self, id: SocketId, mark: Mark) {
         if let What::File { file, .. } = mark.what
             && !self.refer(file)
@@ -204,7 +204,7 @@ impl App {
                 What::File { len, .. } => len,
                 What::Finish => 0,
             };
-            // Before anything counts a number that the program has made up.
+            // Before a file length that the program made up enters any sum.
             let has_credit = socket.record.queue_file(file_bytes).is_ok();
             let is_ended = socket.is_finishing();
             let has_place = has_credit && socket.marks.len() < MARKS_MAX;
@@ -221,7 +221,7 @@ impl App {
         self.enqueue(id);
     }
 
-    /// A mark names a file. False if there is none.
+    /// Counts a reference to a file. False if there is no such file.
     fn refer(&mut self, file: SocketId) -> bool {
         let file = self.live(file);
         let file = file.filter(|file| file.record.flags().has(Flags::FILE));

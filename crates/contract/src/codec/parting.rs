@@ -1,4 +1,4 @@
-//! PART, FRAME, what was taken, and the end of what was parted with, as bytes.
+//! The encoding of PART, PARTGONE, FRAME, flows taken and part ended.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};

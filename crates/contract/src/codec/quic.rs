@@ -25,7 +25,7 @@ const SAMPLED_BYTES: u64 = 4 + 16;
 /// The bound on packet numbers (RFC 9000 §12.3).
 pub(super) const NUMBERS_END: u64 = 1 << 62;
 
-/// Appends one of these commands; ignores others.
+/// Appends a command of this module; ignores others.
 pub(super) fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
     match *command {
         Command::QuicKey(ref key) => key.encode(out),

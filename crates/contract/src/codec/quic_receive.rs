@@ -18,7 +18,7 @@ use crate::quic::{QuicConnectionId, QuicReceiveKey, QuicReceived, QuicReceivedPa
 /// Set in the first byte of a long header (RFC 9000 §17.2).
 const LONG_HEADER: u8 = 0x80;
 
-/// Appends one of these commands; ignores others.
+/// Appends a command of this module; ignores others.
 pub(super) fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
     match *command {
         Command::QuicReceiveKey(ref key) => key.encode(out),

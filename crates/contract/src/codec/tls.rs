@@ -171,7 +171,7 @@ impl<'a> Records<'a> {
     }
 }
 
-/// So many tags, and nothing else.
+/// Parses exactly `count` tags.
 pub(super) fn tags(bytes: &[u8], count: U16) -> Result<&[Tag], &'static str> {
     match <[Tag]>::ref_from_bytes(bytes) {
         Ok(tags) if tags.len() == usize::from(count) => Ok(tags),

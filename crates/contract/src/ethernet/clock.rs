@@ -1,6 +1,6 @@
-//! What time it is on the other machine: every frame says when it was sent, and how long the last
-//! one before it had been there. The fastest round trip has waited least, in either direction, and
-//! tells best (the clock filter of NTP, RFC 5905 §10).
+//! Estimate of the other machine's clock: every frame carries its time of sending, and how long ago
+//! the last frame before it had arrived. The fastest round trip has waited least, in either
+//! direction, and gives the best estimate (the clock filter of NTP, RFC 5905 §10).
 
 /// Clocks drift: a round trip counts for one such period and the next, in microseconds.
 const PERIOD_US: u64 = 5_000_000;
@@ -20,8 +20,9 @@ pub(super) struct PeerClock {
 }
 
 impl PeerClock {
-    /// A frame that was sent when the other clock showed `peer_us` has come now, `rtt_us` after the
-    /// one that it answers, not counting the time in between on the other machine.
+    /// Takes a sample: a frame sent at `peer_us` on the other clock has arrived now. `rtt_us` is
+    /// the round trip since the frame that it answers, without the time in between on the other
+    /// machine.
     pub(super) fn on_sample(&mut self, now_us: u64, peer_us: u64, rtt_us: u64) {
         let sample = Sample {
             rtt_us,
@@ -37,7 +38,7 @@ impl PeerClock {
         }
     }
 
-    /// By how much the other clock is ahead of this one, in microseconds.
+    /// Returns the lead of the other clock over this one, in microseconds.
     pub(super) fn ahead_us(&self) -> Option<i64> {
         let samples = [self.this_period, self.last_period];
         let best = samples

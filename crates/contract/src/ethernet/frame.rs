@@ -11,7 +11,7 @@
 //! | 4 | sealed | session, number; sealed: status and, maybe, a parcel |
 //!
 //! HELLO up to and with its ephemeral key, and REFUSAL, are the same in all versions, so that
-//! stacks of any two versions can tell each other theirs.
+//! stacks of any two versions can exchange them.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -25,8 +25,8 @@ pub const ETHER_TYPE: u16 = 0x88b5;
 /// Largest frame, in bytes after the Ethernet header: jumbo frames on the links that have them.
 pub const FRAME_BYTES_MAX: usize = 9216;
 
-/// What any link carries, in bytes after the Ethernet header. A HELLO that offers less is
-/// malformed.
+/// Smallest frame that any link carries, in bytes after the Ethernet header. A HELLO that offers
+/// less is malformed.
 pub const FRAME_BYTES_MIN: usize = 1280;
 
 /// Lowest and highest version of the transport that this side speaks.
@@ -103,10 +103,10 @@ records! {
         ephemeral: [u8; EPHEMERAL_BYTES],
     }
 
-    /// What a sealed frame begins with: authenticated, not encrypted.
+    /// The beginning of a sealed frame: authenticated, not encrypted.
     SealedHeader: 20 { head: Head, session: U64, number: U64, }
 
-    /// What its sender knows.
+    /// State of the frame's sender.
     Status: 88 {
         /// Its clock, in microseconds.
         sent_us: U64,
@@ -131,10 +131,10 @@ records! {
     }
 }
 
-/// A flag of [`Status`]: let me hear from you.
+/// A flag of [`Status`]: requests a frame from the peer.
 pub(super) const ANSWER_WANTED: u8 = 1;
 
-/// What a sealed frame takes beside its parcel, in bytes.
+/// Bytes of a sealed frame besides its parcel.
 pub(super) const OVERHEAD_BYTES: usize =
     size_of::<SealedHeader>() + size_of::<Status>() + TAG_BYTES;
 
@@ -143,7 +143,7 @@ const _: () = assert!(
     "the smallest frame holds a HELLO, and mostly parcel"
 );
 
-/// Why a stack leaves a session. It says so to the other one.
+/// Reason for leaving a session, sent to the other stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Leaving {
@@ -178,7 +178,8 @@ impl Head {
     }
 }
 
-/// The frame without its padding, and its kind. `None` if it is shorter than it says.
+/// Returns the frame without its padding, and its kind; `None` if it is shorter than its head
+/// states.
 pub(super) fn unpadded(frame: &mut [u8]) -> Option<(u8, &mut [u8])> {
     let (head, _) = Head::read_from_prefix(frame).ok()?;
     let frame = frame.get_mut(..head.bytes.get().into())?;

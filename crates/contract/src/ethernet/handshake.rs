@@ -1,8 +1,8 @@
 //! How two machines meet: a handshake of two frames, and the first frame of the session.
 //!
 //! 1. The host stack sends HELLO: its versions, the size of frames that it takes, a fresh X25519
-//!    key, and the time, authenticated with the key that both share. It is padded to that size:
-//!    what arrives has proved that the link carries it.
+//!    key, and the time, authenticated with the shared key. It is padded to that size: a HELLO that
+//!    arrives has proved that the link carries such frames.
 //! 2. The NIC stack answers with the version, a fresh key of its own, and its [`Terms`], sealed
 //!    with a key derived from the shared key, both fresh keys and the HELLO. The answer is padded
 //!    likewise.
@@ -14,10 +14,10 @@
 //! host whose clock has gone back is accepted as well, unless an attacker replays recordings at the
 //! same time.
 //!
-//! An attacker who gets the shared key only later cannot read what was recorded before (it is
-//! Noise's NNpsk0 in spirit). A HELLO that cannot be taken is answered with a REFUSAL, which
-//! nothing authenticates, since the two sides may have no key in common: a host stack takes it for
-//! a hint and keeps trying.
+//! An attacker who gets the shared key only later cannot read recorded sessions (it is Noise's
+//! NNpsk0 in spirit). An unacceptable HELLO is answered with a REFUSAL, which nothing
+//! authenticates, since the two sides may have no key in common: a host stack takes it for a hint
+//! and keeps trying.
 
 use std::fmt;
 
@@ -39,19 +39,19 @@ use crate::limits::{VERSION, WORKERS_MAX};
 /// Answers that wait for their host's first frame, to the HELLOs that began last.
 const PENDING_MAX: usize = 8;
 
-/// What the NIC stack's machine tells of itself.
+/// Properties of the NIC stack's machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Workers of the NIC stack.
     pub workers: u16,
     /// Size of frames, in bytes after the Ethernet header, [`FRAME_BYTES_MIN`] to
-    /// [`FRAME_BYTES_MAX`]: what the NIC stack's machine takes; in a session, what both take.
+    /// [`FRAME_BYTES_MAX`]: the maximum of the NIC stack's machine; in a session, of both.
     pub frame_bytes: u16,
     /// Largest IP packet on the link that data leaves on, in bytes.
     pub mtu: u32,
-    /// The Ethernet source address that data leaves with, whatever a SEND says; `None`: what it
-    /// says. A switch that learns where addresses are would otherwise send the host's packets to
-    /// the NIC stack.
+    /// The Ethernet source address of all data, which overrides that of SENDs; `None`: SENDs keep
+    /// theirs. A switch that learns addresses would otherwise send the host's packets to the NIC
+    /// stack.
     pub source_mac: Option<[u8; 6]>,
 }
 
@@ -67,12 +67,12 @@ pub enum Reason {
     Busy = 3,
 }
 
-/// What a stack learns of a handshake that fails.
+/// Reason for the failure of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeError {
     /// The two have no version in common.
     Version {
-        /// Lowest and highest version of the transport that the other one speaks.
+        /// Lowest and highest version of the peer's transport.
         transport: (u8, u8),
         /// Its version of the contract.
         contract: u16,
@@ -81,15 +81,15 @@ pub enum HandshakeError {
     Key,
     /// The NIC stack serves another host stack.
     Busy,
-    /// It is no frame of a handshake, or not of this one.
+    /// The frame is no frame of a handshake, or not of this one.
     Malformed,
 }
 
 /// The host stack's side: one attempt.
 pub struct Initiator {
     key: PreSharedKey,
-    /// Gone once there is a session: a second one would have the same keys, and repeat the numbers
-    /// of frames.
+    /// Taken once there is a session: a second session would have the same keys, and repeat the
+    /// numbers of frames.
     private: Option<PrivateKey>,
     hello: Hello,
 }
@@ -102,7 +102,8 @@ pub struct Responder {
     pending: Vec<Pending>,
 }
 
-/// A session in which the host stack has not spoken. It is not begun: it would take megabytes.
+/// A session whose host stack has not spoken yet. Its buffers are not allocated: they would take
+/// megabytes.
 struct Pending {
     hello: Hello,
     /// Without padding.
@@ -112,8 +113,8 @@ struct Pending {
 }
 
 impl Initiator {
-    /// An attempt that offers frames of up to so many bytes after the Ethernet header. `begun_us`
-    /// is the time, in microseconds since 1970; `seed` must be random and secret.
+    /// Creates an attempt that offers frames of up to `frame_bytes` after the Ethernet header.
+    /// `begun_us` is the time, in microseconds since 1970; `seed` must be random and secret.
     ///
     /// # Panics
     /// If the size is not one of [`FRAME_BYTES_MIN`] to [`FRAME_BYTES_MAX`].
@@ -141,16 +142,16 @@ impl Initiator {
         }
     }
 
-    /// The HELLO, to be sent, and to be sent again until an answer comes.
+    /// Writes the HELLO, to be sent, and repeated until an answer arrives.
     pub fn hello(&self, frame: &mut Vec<u8>) {
         frame.clear();
         frame.extend_from_slice(self.hello.as_bytes());
         frame.resize(self.hello.frame_bytes.get().into(), 0);
     }
 
-    /// A frame has come: the session, if it is the answer. A [`HandshakeError::Malformed`] frame
-    /// means nothing, as does any after the answer; anything else is what the answer should say if
-    /// none comes.
+    /// Handles a frame; returns the session if the frame is the answer. Ignore
+    /// [`HandshakeError::Malformed`], and any error after the answer; another error is the reason
+    /// to report if no answer arrives.
     pub fn on_frame(
         &mut self,
         now_us: u64,
@@ -228,7 +229,7 @@ impl Initiator {
 }
 
 impl Responder {
-    /// A side that answers HELLOs with these terms.
+    /// Creates a side that answers HELLOs with these terms.
     ///
     /// # Panics
     /// If the size of frames is not one of [`FRAME_BYTES_MIN`] to [`FRAME_BYTES_MAX`].
@@ -241,11 +242,11 @@ impl Responder {
         }
     }
 
-    /// A frame has come that belongs to no session. `seed` must be random, secret and fresh.
+    /// Handles a frame of no session. `seed` must be random, secret and fresh.
     ///
-    /// If the frame is the host's first of a session that was answered for, this is the session. If
-    /// it is a HELLO, `answer` is to be sent back. It is the refusal, if the HELLO is refused,
-    /// which the error says.
+    /// Returns the session if the frame is the host's first of an answered attempt. For a HELLO,
+    /// `answer` must be sent back: if the HELLO is refused, it is the refusal, and the error is the
+    /// reason.
     pub fn on_frame(
         &mut self,
         now_us: u64,
@@ -266,7 +267,7 @@ impl Responder {
         Ok(None)
     }
 
-    /// Refuses the HELLO that the frame is, if it is one.
+    /// Writes the refusal if the frame is a HELLO.
     pub fn refuse(reason: Reason, frame: &[u8], refusal: &mut Vec<u8>) {
         refusal.clear();
         if let Some((_, ephemeral)) = stable_part(frame) {
@@ -339,8 +340,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Forgets the attempt that began first, if there are too many; false if this one began even
-    /// before.
+    /// Removes the attempt that began first, if there are too many; false if this one began even
+    /// earlier.
     fn make_room(&mut self, begun_us: u64) -> bool {
         if self.pending.len() < PENDING_MAX {
             return true;
@@ -399,7 +400,7 @@ impl Responder {
         })
     }
 
-    /// The session in which the host stack has now spoken.
+    /// Returns the session whose host stack has now spoken.
     fn confirm(
         &mut self,
         now_us: u64,
@@ -415,7 +416,7 @@ impl Responder {
         let key = &self.pending.get(at)?.agreed.peer_key;
         key.open(header.number.get(), sealed, size_of::<SealedHeader>())?;
         let Pending { agreed, terms, .. } = self.pending.swap_remove(at);
-        // Whatever else was asked for is older, or a recording.
+        // All other attempts are older, or recordings.
         self.pending.clear();
         let mut session = Session::new(now_us, agreed);
         session.on_frame(now_us, frame).ok()?;
@@ -432,7 +433,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// The error: the peer's key is none, as of an attacker who wants to know the result.
+    /// The error: the peer's key is invalid, as from an attacker who wants to know the result.
     fn derive(
         key: &PreSharedKey,
         private: &PrivateKey,
@@ -475,20 +476,20 @@ fn hello_key(key: &PreSharedKey) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, &key)
 }
 
-/// What the MAC of a HELLO covers.
+/// Returns the part of a HELLO that its MAC covers.
 fn authenticated(hello: &Hello) -> &[u8] {
     let bytes = hello.as_bytes();
     &bytes[..bytes.len() - MAC_BYTES]
 }
 
-/// What a HELLO says of versions.
+/// The versions in a HELLO.
 struct Versions {
     lowest: u8,
     highest: u8,
     contract: u16,
 }
 
-/// What is the same in HELLOs of all versions: versions and ephemeral key.
+/// Returns the part of a HELLO that is the same in all versions: versions and ephemeral key.
 fn stable_part(frame: &[u8]) -> Option<(Versions, [u8; EPHEMERAL_BYTES])> {
     let (hello, _) = Hello::read_from_prefix(frame).ok()?;
     if hello.head.kind != HELLO || hello.magic != MAGIC {

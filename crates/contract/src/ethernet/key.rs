@@ -27,7 +27,7 @@ pub enum KeyError {
 }
 
 impl PreSharedKey {
-    /// A key of these bytes, which must be random.
+    /// Creates a key from these bytes, which must be random.
     pub const fn new(bytes: [u8; KEY_BYTES]) -> PreSharedKey {
         PreSharedKey(bytes)
     }
@@ -65,8 +65,8 @@ impl PreSharedKey {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The key of another protocol than the one between a host and a NIC stack. Sessions of one
-    /// never begin with the key of the other, though both come from one file.
+    /// Derives the key of another protocol than the one between a host and a NIC stack. Sessions of
+    /// one never begin with the key of the other, though both come from one file.
     pub fn for_protocol(&self, label: &str) -> PreSharedKey {
         let secret = Salt::new(HKDF_SHA256, b"splitway protocol").extract(&self.0);
         PreSharedKey(expand(&secret, label.as_bytes(), &[]))
@@ -78,15 +78,15 @@ impl PreSharedKey {
         expand(&secret, b"hello", &[])
     }
 
-    /// What the keys of one session are expanded from: the fresh secret of two ephemeral keys, so
-    /// that a later thief of this key cannot read what was recorded before, and this key, so that
-    /// only its holders take part (HKDF, RFC 5869).
+    /// Returns the secret from which the keys of one session are expanded: extracted from the fresh
+    /// secret of two ephemeral keys, so that a later thief of this key cannot read recorded
+    /// sessions, and from this key, so that only its holders take part (HKDF, RFC 5869).
     pub(super) fn session_secret(&self, agreed: &[u8]) -> Prk {
         Salt::new(HKDF_SHA256, &self.0).extract(agreed)
     }
 }
 
-/// A key for one purpose, bound to what has been said on the way to it.
+/// Expands a key for one purpose, bound to the transcript of the handshake.
 pub(super) fn expand(secret: &Prk, purpose: &[u8], transcript: &[u8]) -> [u8; KEY_BYTES] {
     struct Length;
     impl KeyType for Length {

@@ -4,11 +4,11 @@
 //! EtherType of their own. Anyone on that link could otherwise read any file and send any packet,
 //! so both machines hold a key ([`PreSharedKey`]), and every frame is authenticated and encrypted.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
-//! | [`key`] | the key that both machines share, and what is derived from it |
+//! | [`key`] | the key that both machines share, and derived keys |
 //! | [`handshake`] | how two machines meet: versions, terms, fresh keys |
-//! | [`session`] | start here: a connection of two stacks, until one of them is gone |
+//! | [`session`] | start here: a connection of two stacks, until either is gone |
 //! | [`translate`] | times and addresses, which differ from machine to machine |
 //! | [`frame`] | frames as bytes |
 //! | `sender` | parcels out: acknowledged, or sent again |
@@ -17,20 +17,20 @@
 //! | `seal` | encryption and authentication of frames |
 //! | `replay` | no frame counts twice |
 //! | `rtt` | how long to wait for an acknowledgment |
-//! | `clock` | what time it is on the other machine |
+//! | `clock` | the time on the other machine |
 //!
 //! Nothing here sends, waits or asks for the time: frames go in and come out, `now_us` and random
 //! bytes are arguments.
 //!
-//! # What a link does to frames
+//! # Faults of a link
 //!
-//! It loses, repeats, reorders and damages them, and anyone on it may record and send what he
-//! likes. Records are cut into numbered *parcels*. A frame carries at most one; a parcel that is
-//! lost leaves again in a new frame, since a frame's number is the nonce of its encryption and
-//! never used twice. Every frame says which parcels its sender has received, and how many more it
-//! takes (its *credit*); a sender never goes beyond. There is no congestion control beyond that:
-//! the link is meant to be a cable or a switch, what is in flight is bounded by the credit, and
-//! after a timeout by the back-off.
+//! A link loses, repeats, reorders and damages frames, and anyone on it may record and send frames.
+//! Records are cut into numbered *parcels*. A frame carries at most one; a parcel that is lost
+//! leaves again in a new frame, since a frame's number is the nonce of its encryption and never
+//! used twice. Every frame carries its sender's receipts for parcels, and the number of further
+//! parcels that it accepts (its *credit*); a sender never exceeds it. There is no other congestion
+//! control: the link is meant to be a cable or a switch, the bytes in flight are bounded by the
+//! credit, and after a timeout by the back-off.
 
 mod clock;
 pub mod frame;

@@ -1,7 +1,7 @@
 //! Parcels in: every one once and in order, and credit for more.
 //!
-//! Credit is what can be kept: a parcel within it never finds its place taken. It grows when
-//! records are taken out, so that a side which cannot get rid of them holds the other back.
+//! Credit is the free capacity: a parcel within it never finds its place taken. It grows when
+//! records are taken out, so that a side which cannot process them holds the other back.
 
 use std::fmt;
 
@@ -11,29 +11,29 @@ use super::WINDOW;
 use super::sender::Receipt;
 use super::stream::{Assembly, wipe};
 
-/// Credit that has grown by so much is worth a frame of its own.
+/// Growth of the credit that is worth a frame of its own.
 const CREDIT_STEP: u64 = WINDOW as u64 / 2;
 
 /// The receiving half of a session.
 ///
 /// `read` ≤ `expected` ≤ `beyond` ≤ `read + WINDOW`.
 pub(super) struct Receiver {
-    /// Which have come of those from `read` on; parcel `n` at `n % WINDOW`, here and below.
+    /// Flags of the parcels received from `read` on; parcel `n` is at `n % WINDOW`, here and below.
     arrived: Box<[bool]>,
     parcels: Box<[Zeroizing<Vec<u8>>]>,
-    /// The parcel that records are taken from, and how much of it is taken.
+    /// The parcel that records are taken from, and the number of its bytes taken.
     read: u64,
     read_bytes: usize,
-    /// All parcels below have come.
+    /// All lower parcels have arrived.
     expected: u64,
-    /// No parcel from here on has come.
+    /// No parcel from here on has arrived.
     beyond: u64,
-    /// The credit that the other side was told last.
+    /// The credit in the last receipt.
     told: u64,
-    /// A parcel has come since the other side was told anything.
+    /// A parcel has arrived since the last receipt.
     receipt_is_due: bool,
     assembly: Assembly,
-    /// Parcels that had come before.
+    /// Parcels received again.
     pub(super) duplicates: u64,
 }
 
@@ -55,7 +55,7 @@ impl Receiver {
         }
     }
 
-    /// A parcel has come. An error is the rule that the peer has broken.
+    /// Takes in a parcel. An error is the rule that the peer has broken.
     pub(super) fn on_parcel(&mut self, parcel: u64, bytes: &[u8]) -> Result<(), &'static str> {
         if parcel >= self.credit() {
             return Err("the peer sends more than there is credit for");
@@ -104,17 +104,17 @@ impl Receiver {
         self.assembly.record()
     }
 
-    /// The record is dealt with.
+    /// Releases the record.
     pub(super) fn consume(&mut self) {
         self.assembly.clear();
     }
 
-    /// True if the other side should hear soon what has come, or what it may send.
+    /// True if the other side soon needs a receipt, for parcels or for credit.
     pub(super) fn is_receipt_due(&self) -> bool {
         self.receipt_is_due || self.credit() - self.told >= CREDIT_STEP
     }
 
-    /// What the peer gets now.
+    /// Makes the receipt for the next frame.
     pub(super) fn receipt(&mut self, largest: u64) -> Receipt {
         self.receipt_is_due = false;
         self.told = self.credit();
@@ -146,7 +146,7 @@ impl Receiver {
     }
 }
 
-/// Without the content of what has come, which may be a key.
+/// Omits the content of parcels, which may be a key.
 impl fmt::Debug for Receiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receiver")

@@ -19,7 +19,7 @@ impl SealKey {
         SealKey(LessSafeKey::new(key))
     }
 
-    /// Encrypts the frame from `plain_bytes` on, and appends the tag, which covers all of it.
+    /// Encrypts the frame from `plain_bytes` on, and appends the tag, which covers the whole frame.
     /// `number` must not have been used with this key.
     pub(super) fn seal(&self, number: u64, frame: &mut Vec<u8>, plain_bytes: usize) {
         let (plain, secret) = frame.split_at_mut(plain_bytes);
@@ -30,8 +30,8 @@ impl SealKey {
         frame.extend_from_slice(tag.as_ref());
     }
 
-    /// Checks the tag at the end of the frame and decrypts; what was encrypted, or `None` if the
-    /// frame was not sealed so with this key.
+    /// Checks the tag at the end of the frame and decrypts; returns the decrypted bytes, or `None`
+    /// if the frame was not sealed with this key and number.
     pub(super) fn open<'a>(
         &self,
         number: u64,

@@ -12,7 +12,7 @@ use super::WINDOW;
 use super::rtt::Rtt;
 use super::stream::{LABEL_BYTES, LABELLED_BYTES_MAX, Label, wipe};
 
-/// A frame is lost if one that left so many frames later has arrived (as in RFC 9002 §6.1.1).
+/// A frame is lost if one that left this many frames later has arrived (as in RFC 9002 §6.1.1).
 const REORDERING_FRAMES: u64 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,20 +31,20 @@ struct Slot {
     frame: u64,
 }
 
-/// What the other side has received, as it says.
+/// The other side's report of received parcels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Receipt {
     /// All parcels below.
     pub(super) expected: u64,
     /// Bit `i` of word `w`: parcel `expected + 1 + 64 w + i`.
     pub(super) received: [u64; WINDOW / 64],
-    /// Its credit: it takes parcels below this.
+    /// Its credit: it accepts parcels below this.
     pub(super) credit: u64,
     /// The highest number of a frame.
     pub(super) largest: u64,
 }
 
-/// There is no room now; nothing was taken.
+/// There is no room now; the record was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -64,7 +64,7 @@ pub(super) struct Sender {
     credit: u64,
     /// Parcels in state `Lost`.
     lost: usize,
-    /// Since when nothing was acknowledged although something is wanted.
+    /// Start of the time without acknowledgments or credit while some is needed.
     waiting_since_us: Option<u64>,
     /// Parcels that left again.
     pub(super) repeated: u64,
@@ -109,7 +109,7 @@ impl Sender {
         Ok(())
     }
 
-    /// The parcel that is to leave now, in the frame of this number.
+    /// Returns the parcel that is to leave now, in the frame of this number.
     pub(super) fn depart(&mut self, now_us: u64, frame: u64) -> Option<(u64, &[u8])> {
         let parcel = match self.first_lost() {
             Some(parcel) => {
@@ -138,7 +138,7 @@ impl Sender {
         Some((parcel, &slot.bytes))
     }
 
-    /// Takes in what the other side says. An error is the rule that it has broken.
+    /// Takes in a receipt. An error is the rule that the peer has broken.
     pub(super) fn on_receipt(
         &mut self,
         now_us: u64,
@@ -148,7 +148,7 @@ impl Sender {
         if receipt.expected > self.next {
             return Err("the peer acknowledges what was not sent");
         }
-        // Frames overtake each other: what an old one says is known.
+        // Frames overtake each other: an old receipt changes nothing.
         let mut progress = receipt.credit > self.credit && self.has_fresh();
         self.credit = self.credit.max(receipt.credit);
         for parcel in self.una..receipt.expected {
@@ -198,9 +198,9 @@ impl Sender {
             .map(|since_us| since_us.saturating_add(rtt.timeout_us()))
     }
 
-    /// Nothing was acknowledged for too long: the oldest parcel is lost, and when it has arrived
-    /// its receipt tells of the others. True if there is none, and only credit is missing: then the
-    /// other side must be asked.
+    /// Nothing was acknowledged for too long: the oldest parcel counts as lost, and the receipt for
+    /// its repetition covers the others. True if no parcel is in flight, and only credit is
+    /// missing: then the other side must be asked.
     pub(super) fn on_timeout(&mut self, now_us: u64, rtt: &mut Rtt) -> bool {
         rtt.on_timeout();
         self.waiting_since_us = Some(now_us);
@@ -253,7 +253,7 @@ impl Sender {
         }
     }
 
-    /// False if that was known.
+    /// Returns false if the parcel was acknowledged before.
     fn acknowledge(&mut self, parcel: u64) -> bool {
         let slot = self.slot_mut(parcel);
         let before = std::mem::replace(&mut slot.state, State::Acknowledged);

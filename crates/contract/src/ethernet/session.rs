@@ -1,16 +1,16 @@
-//! A session: two stacks that have met, until one of them is gone.
+//! A session between two stacks, from the handshake to the end of either.
 //!
-//! An end works in rounds, at each of which it
+//! An end works in rounds, in each of which it
 //!
-//! 1. hands over what has come: [`Session::on_frame`];
+//! 1. takes in received frames: [`Session::on_frame`];
 //! 2. takes records out: [`Session::record`], [`Session::consume`];
 //! 3. puts records in, while [`Session::has_room`]: [`Session::send`];
 //! 4. lets time pass: [`Session::on_time`];
-//! 5. sends frames while [`Session::transmit`] makes any, and sleeps until a frame comes, a record
-//!    is to be sent, or [`Session::next_timeout_us`].
+//! 5. sends frames while [`Session::transmit`] makes any, and sleeps until a frame arrives, a
+//!    record is to be sent, or [`Session::next_timeout_us`].
 //!
-//! When [`Session::end`] says so, it is over. Nothing is carried on from one session to the next:
-//! the host stack opens a new epoch, as it does when a NIC process starts again.
+//! [`Session::end`] reports the end. No state is carried on to the next session: the host stack
+//! opens a new epoch, as it does when a NIC process restarts.
 
 use std::fmt;
 
@@ -31,10 +31,11 @@ use crate::limits::MESSAGE_BYTES_MAX;
 
 pub use super::sender::Full;
 
-/// A session in which nothing has come for so long is over, in microseconds.
+/// Silence of the peer after which a session is over, in microseconds.
 pub const SILENCE_US_MAX: u64 = 3_000_000;
 
-/// So that the other side hears something, in microseconds.
+/// Interval of frames without parcels, in microseconds, so that the peer does not take this side
+/// for silent.
 const KEEPALIVE_US: u64 = 300_000;
 
 /// Frames that did not authenticate, until the key must be given up (RFC 9001 §6.6).
@@ -43,13 +44,13 @@ const FORGED_MAX: u64 = 1 << 36;
 /// Why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Nothing has come for [`SILENCE_US_MAX`].
+    /// No frame has arrived for [`SILENCE_US_MAX`].
     Silent,
     /// The other stack has left.
     Left(Leaving),
     /// The other stack has broken this rule, although it has the key.
     Broken(&'static str),
-    /// So many frames with a wrong seal have arrived that one might soon pass.
+    /// The number of frames with a wrong seal is so high that a forgery might soon pass.
     Attacked,
 }
 
@@ -60,14 +61,14 @@ pub enum Dropped {
     Malformed,
     /// A frame of another session, maybe of one that is over.
     OtherSession,
-    /// It has come before, or is so old that it may have.
+    /// It has arrived before, or is so old that it may have.
     Replayed,
     /// It was not sealed with this session's key.
     Forged,
 }
 
 counters::counters! {
-    /// What has happened in a session.
+    /// Counters of a session.
     pub struct Counters {
         /// Frames sent.
         frames_sent: Counter,
@@ -111,13 +112,13 @@ pub struct Session {
     receiver: Receiver,
     rtt: Rtt,
     clock: PeerClock,
-    /// `sent_us` of the last frame that has come, and when it came.
+    /// `sent_us` of the last frame received, and the time of its arrival.
     heard: Option<(u64, u64)>,
-    /// The last `echo_us` that a round trip was measured with.
+    /// The last `echo_us` with which a round trip was measured.
     echoed_us: u64,
     heard_us: u64,
     sent_us: u64,
-    /// A frame is to leave although there may be no parcel.
+    /// A frame must leave even without a parcel.
     wants_to_speak: bool,
     wants_answer: bool,
     leaving: Option<Leaving>,
@@ -156,17 +157,17 @@ impl Session {
         }
     }
 
-    /// Its number, on the wire.
+    /// Returns its number, on the wire.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Why it is over, if it is.
+    /// Returns the reason of its end, if it is over.
     pub fn end(&self) -> Option<End> {
         self.end
     }
 
-    /// What has happened.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         Counters {
             parcels_repeated: self.sender.repeated,
@@ -175,8 +176,8 @@ impl Session {
         }
     }
 
-    /// By how much the other machine's clock is ahead of this one's, in microseconds; `None` before
-    /// the first round trip.
+    /// Returns the lead of the other machine's clock over this one's, in microseconds; `None`
+    /// before the first round trip.
     pub fn peer_clock_ahead_us(&self) -> Option<i64> {
         self.clock.ahead_us()
     }
@@ -202,9 +203,9 @@ impl Session {
         Ok(())
     }
 
-    /// The next record that has come, with its worker; the same one until [`Session::consume`]. The
-    /// worker may be any number. What has come whole and in order before the other side left, or
-    /// fell silent, is still what it said.
+    /// Returns the next received record, with its worker; the same one until [`Session::consume`].
+    /// The worker may be any number. Records that arrived complete and in order before the other
+    /// side left, or fell silent, are still returned.
     pub fn record(&mut self) -> Option<(u16, &mut [u8])> {
         if let Some(End::Broken(_) | End::Attacked) = self.end {
             return None;
@@ -216,14 +217,14 @@ impl Session {
         self.receiver.record()
     }
 
-    /// The record is dealt with, and the next one's turn.
+    /// Releases the record; the next one follows.
     pub fn consume(&mut self) {
         self.counters.records_received += 1;
         self.receiver.consume();
     }
 
-    /// A frame has come: what follows the Ethernet header, padding included. Decrypts it in place,
-    /// and overwrites it when its parcel has been taken out, which may hold a key.
+    /// Handles a frame: the bytes after the Ethernet header, padding included. Decrypts it in
+    /// place, and overwrites it once its parcel has been taken out, since it may contain a key.
     pub fn on_frame(&mut self, now_us: u64, frame: &mut [u8]) -> Result<(), Dropped> {
         let taken = self.open(frame).map(|(number, status, parcel)| {
             self.replay.note(number);
@@ -239,13 +240,13 @@ impl Session {
         taken
     }
 
-    /// Ends the session; the next [`Session::transmit`] tells the peer.
+    /// Ends the session; the next [`Session::transmit`] notifies the peer.
     pub fn leave(&mut self, why: Leaving) {
         self.leaving.get_or_insert(why);
         self.wants_to_speak = true;
     }
 
-    /// Time has passed.
+    /// Handles the passing of time.
     pub fn on_time(&mut self, now_us: u64) {
         if now_us.saturating_sub(self.heard_us) >= SILENCE_US_MAX {
             self.end.get_or_insert(End::Silent);
@@ -334,7 +335,7 @@ impl Session {
         self.clock.ahead_us().is_none()
     }
 
-    /// How long this side may be silent, in microseconds.
+    /// Longest silence of this side, in microseconds.
     fn pause_us(&self) -> u64 {
         if self.is_new() {
             self.rtt.timeout_us()
@@ -343,7 +344,7 @@ impl Session {
         }
     }
 
-    /// Number, status and parcel of a frame that is authentic and new.
+    /// Returns number, status and parcel of a frame that is authentic and new.
     fn open<'a>(&mut self, frame: &'a mut [u8]) -> Result<(u64, Status, &'a [u8]), Dropped> {
         let (_, frame) = frame::unpadded(frame).ok_or(Dropped::Malformed)?;
         let header = frame::sealed_header(frame).ok_or(Dropped::Malformed)?;
@@ -364,7 +365,7 @@ impl Session {
             }
             return Err(Dropped::Forged);
         };
-        // What does not fit now was sealed by the peer itself.
+        // The seal is valid, so a malformed status or parcel comes from the peer itself.
         let parcel = Status::read_from_prefix(opened)
             .ok()
             .and_then(|(status, parcel)| {
@@ -504,7 +505,7 @@ mod tests {
         (end(1, 2, true), end(2, 1, false))
     }
 
-    /// A frame that has the right key, and nothing else right for sure.
+    /// A frame with the right key, and otherwise arbitrary content.
     fn sealed(peer: &mut Session, status: &[u8], parcel: &[u8]) -> Vec<u8> {
         let number = peer.next_frame;
         peer.next_frame += 1;
@@ -533,7 +534,7 @@ mod tests {
         status
     }
 
-    /// What has been written to a buffer before it was emptied.
+    /// The bytes in a buffer before it was emptied.
     fn remains(buffer: &[u8], bytes: usize) -> &[u8] {
         // SAFETY: the buffer has been filled so far, and keeps its memory.
         unsafe { std::slice::from_raw_parts(buffer.as_ptr(), bytes) }
@@ -619,7 +620,7 @@ mod tests {
         }
     }
 
-    /// A short version of what the fuzzer does for longer.
+    /// A short version of the fuzzer.
     #[test]
     fn nothing_that_has_the_key_makes_a_session_panic() {
         for seed in 0..2000u64 {

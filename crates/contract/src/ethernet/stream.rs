@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::limits::MESSAGE_BYTES_MAX;
 
-/// In front of a record.
+/// The label in front of a record.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct Label {
@@ -23,7 +23,7 @@ pub(super) const LABEL_BYTES: usize = size_of::<Label>();
 /// The longest record with its label, in bytes.
 pub(super) const LABELLED_BYTES_MAX: usize = LABEL_BYTES + MESSAGE_BYTES_MAX;
 
-/// Puts a record together out of what comes.
+/// Assembles a record from parcels.
 pub(super) struct Assembly {
     /// Label and record, as far as they have come.
     bytes: Zeroizing<Vec<u8>>,
@@ -36,8 +36,8 @@ impl Assembly {
         }
     }
 
-    /// Takes what the record still needs from the front of `bytes`; returns how many. An error is
-    /// the rule that the peer has broken.
+    /// Takes the missing bytes of the record from the front of `bytes`; returns their number. An
+    /// error is the rule that the peer has broken.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<usize, &'static str> {
         let mut taken = 0;
         while let missing @ 1.. = self.missing()? {

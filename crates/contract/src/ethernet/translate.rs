@@ -1,12 +1,11 @@
-//! What means something on one machine only is translated on the way, by the NIC stack's machine:
-//! times, and the Ethernet address that packets come from. Neither stack knows that the other is
-//! elsewhere.
+//! Values of one machine are translated on the way, by the NIC stack's machine: times, and the
+//! Ethernet source address of packets. Neither stack knows that the other is elsewhere.
 
 use crate::codec;
 
-/// Translates a command for the NIC stack, whose clock is so far ahead of the host's. Packets leave
-/// with the address `source_mac`, if there is one ([`super::Terms::source_mac`]). What does not
-/// decode stays so.
+/// Translates a command for the NIC stack, whose clock is ahead of the host's by `nic_ahead_us`.
+/// Packets leave with the address `source_mac`, if there is one ([`super::Terms::source_mac`]).
+/// Malformed commands stay unchanged.
 pub fn to_nic(command: &mut [u8], nic_ahead_us: i64, source_mac: Option<[u8; 6]>) {
     codec::shift_times(command, nic_ahead_us);
     if let Some(mac) = source_mac {
@@ -14,7 +13,7 @@ pub fn to_nic(command: &mut [u8], nic_ahead_us: i64, source_mac: Option<[u8; 6]>
     }
 }
 
-/// Translates an event for the host stack, than whose clock the NIC stack's is so far ahead.
+/// Translates an event for the host stack; the NIC stack's clock is ahead by `nic_ahead_us`.
 pub fn to_host(event: &mut [u8], nic_ahead_us: i64) {
     codec::shift_times(event, nic_ahead_us.wrapping_neg());
 }

@@ -1,12 +1,12 @@
-//! What applications name and hear of QUIC (RFC 9000): each stream of a connection is a stream of
+//! Names and events of QUIC (RFC 9000) for applications: each stream of a connection is a stream of
 //! [`Io`](super::Io), with a [`StreamId`](super::StreamId) of its own.
 //!
 //! | [`Io`](super::Io) | On a stream of QUIC |
 //! |---|---|
 //! | `read`, `write`, `write_file`, `open`, `list`, `set_timer` | as on others |
-//! | `shutdown` | ends what is sent, behind what is queued |
+//! | `shutdown` | ends the sending side, after all queued bytes |
 //! | `abort` | RESET_STREAM and STOP_SENDING, with H3_REQUEST_CANCELLED |
-//! | `close` | what is queued still goes, then the end; STOP_SENDING |
+//! | `close` | sends the queued bytes, then the end; STOP_SENDING |
 //! | `acknowledged` | bytes of a file count in pieces of up to 256 KiB, when all of one is |
 //! | `set_max_pacing_rate` | bounds files, not real bytes |
 //! | `congestion_window` | that of the connection |
@@ -24,7 +24,7 @@ use super::TlsAgreed;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QuicConnection(pub u64);
 
-/// Which stream of which QUIC connection a stream is.
+/// The QUIC connection and stream ID behind a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QuicStream {
     /// The connection.
@@ -52,11 +52,12 @@ pub enum QuicEvent {
     Opened {
         /// Address and port of the peer.
         peer: SocketAddr,
-        /// What was agreed upon.
+        /// The negotiated TLS parameters.
         tls: Box<TlsAgreed>,
-        /// The handshake is not over. Until [`HandshakeComplete`](QuicEvent::HandshakeComplete),
-        /// what the peer has sent may be a copy of what came on another connection (RFC 8470 §2):
-        /// it may lead to nothing that must not happen twice.
+        /// The handshake is not complete. Until
+        /// [`HandshakeComplete`](QuicEvent::HandshakeComplete), the peer's bytes may be a replay
+        /// from another connection (RFC 8470 §2): they must not cause anything that must not happen
+        /// twice.
         is_early: bool,
     },
     /// The handshake of a connection with early data is over.
@@ -74,12 +75,12 @@ pub enum QuicCloseReason {
     Application(u64),
     /// The peer's QUIC closed it, with this error code (RFC 9000 §20.1).
     Peer(u64),
-    /// The peer broke the protocol; the error code that it was sent.
+    /// The peer violated the protocol; the error code that was sent to it.
     Protocol(u64),
     /// A stateless reset arrived (RFC 9000 §10.3).
     Reset,
-    /// Nothing came for as long as the idle timeout.
+    /// No packet arrived within the idle timeout.
     TimedOut,
-    /// The NIC stack could not read what was to be sent.
+    /// The NIC stack could not read the bytes to send.
     Unreadable,
 }

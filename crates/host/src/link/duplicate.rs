@@ -33,8 +33,7 @@ pub struct Duplicate {
     pub holder: [u8; 6],
 }
 
-/// Asks the link for `addresses`, for 300 ms. `None`: no other machine has said that it has one of
-/// them.
+/// Probes the link for `addresses`, for 300 ms. `None`: no other machine claims any.
 ///
 /// # Errors
 /// If the port fails. A link that takes no frames, since it is down or full, is none: it has no
@@ -53,8 +52,8 @@ pub fn find_duplicate(port: &mut impl Port, addresses: &[IpAddr]) -> io::Result<
     Ok(None)
 }
 
-/// A question for `address` that tells nothing of the sender but its hardware address, so that no
-/// neighbour learns from it.
+/// Builds a probe for `address` that reveals only the sender's hardware address, so that no
+/// neighbour updates its cache.
 fn probe(mac: [u8; 6], address: IpAddr) -> Vec<u8> {
     match address {
         // RFC 5227 §2.1.1
@@ -95,7 +94,7 @@ fn send(port: &mut impl Port, frame: &[u8]) {
     port.send(&packet).ok();
 }
 
-/// Hears what arrives until `until`, or until another machine has an address.
+/// Reads frames until `until`, or until another machine claims an address.
 fn listen(
     port: &mut impl Port,
     addresses: &[IpAddr],
@@ -136,7 +135,7 @@ fn wait(port: &impl Port, at_most: Duration) -> io::Result<()> {
     }
 }
 
-/// The address that a frame says its sender has, or is about to have.
+/// Returns the address that a frame's sender claims: it has the address, or is about to use it.
 fn claim(received: &Received<'_>) -> Option<Duplicate> {
     match received {
         // RFC 5227 §2.1.1: the sender has it, or probes for it as well.
@@ -177,7 +176,7 @@ mod tests {
     const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
     const OTHER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-    /// What a frame claims.
+    /// Returns the claim of a frame.
     fn claimed(frame: &[u8]) -> Option<Duplicate> {
         claim(&frame::parse(frame, true).expect("a frame"))
     }

@@ -15,16 +15,16 @@ pub(crate) struct Error {
     pub(crate) kind: ErrorKind,
 }
 
-/// What it says.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorKind {
-    /// Largest packet of the next hop, in bytes; 0 if it does not say.
+    /// Largest packet of the next hop, in bytes; 0 if the message does not contain it.
     TooBig { mtu: u32 },
     /// `hard`: there is no such protocol or port (RFC 1122 §4.2.3.9).
     Unreachable { hard: bool },
 }
 
-/// The error that an ICMP message reports, if it does.
+/// Returns the error that an ICMP message reports, if any.
 pub(crate) fn error(received: &Received<'_>) -> Option<Error> {
     const V4_PROTOCOL: u8 = 2;
     const V4_PORT: u8 = 3;
@@ -54,12 +54,12 @@ pub(crate) fn error(received: &Received<'_>) -> Option<Error> {
     Some(Error { quoted, kind })
 }
 
-/// The frame that answers an echo request to one of our addresses; `None` for everything else.
+/// Returns the frame that answers an echo request to one of our addresses; `None` for everything
+/// else.
 ///
-/// The reply goes from the address that was asked to the one that asked, with the same data (RFC
-/// 1122 §3.2.2.6, RFC 4443 §4.2), and back over the link address it came from. A request to a
-/// group, or from something that is not one host, gets no answer: it would multiply (RFC 1122
-/// §3.2.2, RFC 4443 §2.4).
+/// The reply goes from the requested address to the sender, with the same data (RFC 1122 §3.2.2.6,
+/// RFC 4443 §4.2), over the link address of the request. A request to a group, or from a source
+/// that is not one host, gets no answer: it would multiply (RFC 1122 §3.2.2, RFC 4443 §2.4).
 pub(crate) fn reply(
     mac: [u8; 6],
     received: &Received<'_>,
@@ -96,9 +96,9 @@ pub(crate) fn reply(
     }
 }
 
-/// The frame that answers a datagram to one of our addresses on whose port nothing listens
-/// (RFC 1122 §4.1.3.1, RFC 4443 §3.1); `None` if it comes from what is not one host, or went to a
-/// group.
+/// Returns the frame that answers a datagram to one of our addresses on whose port nothing listens
+/// (RFC 1122 §4.1.3.1, RFC 4443 §3.1); `None` if the source is not one host, or the destination is
+/// a group.
 pub(crate) fn port_unreachable(mac: [u8; 6], packet: &UdpPacket<'_>) -> Option<Vec<u8>> {
     if !packet.is_unicast() {
         return None;

@@ -1,8 +1,8 @@
 //! Neighbours: next hops, and their hardware addresses by ARP (RFC 826, RFC 5227) and neighbour
 //! discovery (RFC 4861).
 //!
-//! [`Neighbors::next_hop`] says whom to send to, [`Neighbors::resolve`] to which hardware address.
-//! ARP follows the state machine of RFC 4861 §7.3 as well:
+//! [`Neighbors::next_hop`] selects the next hop, [`Neighbors::resolve`] its hardware address. ARP
+//! follows the state machine of RFC 4861 §7.3 as well:
 //!
 //! ```text
 //!             resolve             answer                30 s
@@ -15,13 +15,12 @@
 //!                      (unknown)
 //! ```
 //!
-//! Everybody on the link can write into this cache. So it is bounded; what others have made us
-//! remember gives way before what we use; packets that wait for an answer get it, or its absence;
-//! and a changed hardware address is verified before it lasts.
+//! Every machine on the link can write into this cache. So it is bounded; entries that others have
+//! caused give way before those in use; packets that wait for an answer get it, or its absence; and
+//! a changed hardware address is verified before it lasts.
 //!
-//! The cache is here; what packets change in it, and what it asks, is in `arp` and `ndisc`. What it
-//! announces of own addresses is in `announce`, and what becomes of others that claim them in
-//! `conflict`.
+//! `arp` and `ndisc` contain the packets that change the cache and that it sends, `announce` the
+//! announcements of own addresses, and `conflict` the reaction to other machines that claim them.
 
 mod announce;
 mod arp;
@@ -33,22 +32,23 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Neighbours remembered at once.
+/// Most neighbours in the cache.
 const ENTRIES_MAX: usize = 1024;
-/// Neighbours looked for at once; a flood of connections from made-up addresses on the link must
+/// Most neighbours under resolution; a flood of connections from made-up addresses on the link must
 /// not push out those that exist.
 const INCOMPLETE_MAX: usize = 256;
 /// `REACHABLE_TIME` of RFC 4861 §10.
 const REACHABLE_US: u64 = 30_000_000;
-/// `DELAY_FIRST_PROBE_TIME`: how long TCP may prove that the neighbour is there before it is asked.
+/// `DELAY_FIRST_PROBE_TIME`: time for TCP to confirm that the neighbour is reachable before it is
+/// probed.
 const DELAY_US: u64 = 5_000_000;
 /// `RETRANS_TIMER`.
 const RETRANSMIT_US: u64 = 1_000_000;
 /// `MAX_MULTICAST_SOLICIT` and `MAX_UNICAST_SOLICIT`.
 const PROBES_MAX: u8 = 3;
-/// How long no request is sent for a neighbour that has not answered.
+/// Time without requests for a neighbour that has not answered.
 const FAILED_US: u64 = 3_000_000;
-/// How long a connection goes by what it was told.
+/// Time for which a [`Route`] keeps a hardware address.
 const ROUTE_US: u64 = 1_000_000;
 
 const _: () = assert!(
@@ -70,8 +70,8 @@ pub(crate) enum Resolution {
     Own,
 }
 
-/// The way that packets to one destination take. It remembers what [`Neighbors::resolve`] has said,
-/// so that packets in a row cost no look-up.
+/// The route of packets to one destination. It caches the result of [`Neighbors::resolve`], so that
+/// packets in a row cost no look-up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     next_hop: IpAddr,
@@ -81,12 +81,12 @@ pub(crate) struct Route {
     /// `mac` is good until then, unless the neighbours have changed since.
     until_us: u64,
     changes: u32,
-    /// TCP has heard that packets arrive.
+    /// TCP has reported that packets arrive.
     confirmed: bool,
 }
 
 impl Route {
-    /// [`Neighbors::confirm`], when next it is asked.
+    /// Applies [`Neighbors::confirm`] at the next look-up.
     pub(crate) fn confirm(&mut self) {
         self.confirmed = true;
     }
@@ -109,15 +109,15 @@ pub(crate) struct Neighbors {
     entries: BTreeMap<IpAddr, Entry>,
     /// Counts the hardware addresses learned and forgotten, and wraps.
     changes: u32,
-    /// How many of them are incomplete or have failed.
+    /// Number of entries that are incomplete or have failed.
     incomplete: usize,
-    /// How many of these have failed.
+    /// Number of entries that have failed.
     failed: usize,
     /// Probes to be sent.
     frames: VecDeque<Vec<u8>>,
     /// No entry's timer expires before.
     next_timeout_us: Option<u64>,
-    /// Announcements of our addresses that are still to be made, and when the next one is.
+    /// Outstanding announcements of our addresses, and the time of the next one.
     announcements: Option<announce::Announcements>,
     /// By own address.
     conflicts: BTreeMap<IpAddr, conflict::Conflict>,
@@ -161,8 +161,8 @@ impl State {
         matches!(self, State::Failed { .. })
     }
 
-    /// When [`Neighbors::on_timeout`] has something to do. The others expire when they are looked
-    /// at.
+    /// Time at which [`Neighbors::on_timeout`] must act, if any. Other states expire when they are
+    /// looked up.
     fn timeout_us(self) -> Option<u64> {
         match self {
             State::Incomplete { retry_us, .. } | State::Probe { retry_us, .. } => Some(retry_us),
@@ -173,8 +173,9 @@ impl State {
 }
 
 impl Neighbors {
-    /// A link on which we have hardware address `mac`, own `addresses` with on-link prefix lengths
-    /// in bits, and `gateways` for what is not on the link, at most one per address family.
+    /// Creates the neighbours of a link on which we have hardware address `mac`, own `addresses`
+    /// with on-link prefix lengths in bits, and `gateways` for destinations beyond the link, at
+    /// most one per address family.
     pub(crate) fn new(mac: [u8; 6], addresses: &[(IpAddr, u8)], gateways: &[IpAddr]) -> Neighbors {
         Neighbors {
             mac,
@@ -192,8 +193,9 @@ impl Neighbors {
         }
     }
 
-    /// Whom to hand a packet for `destination`: itself if it is on the link, else the gateway.
-    /// Without a gateway, `destination` again, which [`Neighbors::resolve`] then calls unreachable.
+    /// Returns the next hop for `destination`: itself if it is on the link, else the gateway.
+    /// Without a gateway, returns `destination`, which [`Neighbors::resolve`] then reports as
+    /// unreachable.
     pub(crate) fn next_hop(&self, destination: IpAddr) -> IpAddr {
         if self.is_on_link(destination) {
             return destination;
@@ -205,7 +207,7 @@ impl Neighbors {
             .unwrap_or(destination)
     }
 
-    /// The way to `destination`.
+    /// Returns the route to `destination`.
     pub(crate) fn route(&self, destination: IpAddr) -> Route {
         Route {
             next_hop: self.next_hop(destination),
@@ -217,7 +219,8 @@ impl Neighbors {
         }
     }
 
-    /// The hardware address at the other end of a way: [`Neighbors::resolve`] once in a while.
+    /// Returns the hardware address of a route's next hop, by [`Neighbors::resolve`] once in a
+    /// while.
     #[inline]
     pub(crate) fn resolve_route(&mut self, now_us: u64, route: &mut Route) -> Resolution {
         if now_us < route.until_us && route.changes == self.changes {
@@ -243,8 +246,8 @@ impl Neighbors {
         resolution
     }
 
-    /// The hardware address of a next hop. Asks for it if need be: [`Neighbors::poll_frame`] then
-    /// has something to send.
+    /// Returns the hardware address of a next hop. If it is unknown, queues a request for
+    /// [`Neighbors::poll_frame`].
     pub(crate) fn resolve(&mut self, now_us: u64, next_hop: IpAddr) -> Resolution {
         if let Some(entry) = self.entries.get_mut(&next_hop) {
             entry.used_us = Some(now_us);
@@ -285,8 +288,8 @@ impl Neighbors {
         Resolution::Pending
     }
 
-    /// TCP has heard from a peer behind `next_hop` that our packets arrive: no need to ask (RFC
-    /// 4861 §7.3.1).
+    /// Confirms a next hop: TCP's acknowledgments prove that our packets arrive, so no probe is
+    /// needed (RFC 4861 §7.3.1).
     pub(crate) fn confirm(&mut self, now_us: u64, next_hop: IpAddr) {
         if let Some(entry) = self.entries.get_mut(&next_hop)
             && !entry.state.is_incomplete()
@@ -295,7 +298,7 @@ impl Neighbors {
         }
     }
 
-    /// The next frame to send, if there is one: a question to a neighbour.
+    /// Takes the next frame to send, if any: a request to a neighbour.
     pub(crate) fn poll_frame(&mut self) -> Option<Vec<u8>> {
         self.frames.pop_front()
     }
@@ -309,7 +312,7 @@ impl Neighbors {
             .min()
     }
 
-    /// Asks again, or gives up, where it is time to.
+    /// Repeats the requests that are due, or gives up.
     pub(crate) fn on_timeout(&mut self, now_us: u64) {
         self.go_on_announcing(now_us);
         let due: Vec<IpAddr> = self
@@ -364,14 +367,14 @@ impl Neighbors {
         }
     }
 
-    /// Queues a question for `target`: to its last hardware address, or to the link.
+    /// Queues a request for `target`: to its last hardware address, or to the link.
     fn ask(&mut self, target: IpAddr, mac: Option<[u8; 6]>) {
         let frame = match (target, self.source_for(target)) {
             (IpAddr::V4(target), Some(IpAddr::V4(sender))) => self.arp_request(sender, target, mac),
             (IpAddr::V6(target), Some(IpAddr::V6(source))) => {
                 self.solicitation(source, target, mac)
             }
-            // No address of that family: no answer could reach us.
+            // Without an address of that family, no answer could reach us.
             _ => return,
         };
         // One question per entry at most is under way; a full queue loses one, which is asked
@@ -392,7 +395,7 @@ impl Neighbors {
             .or_else(|| self.addresses.iter().map(own).find(family))
     }
 
-    /// Our other addresses in the network of one of them.
+    /// Returns our other addresses in the network of `own`.
     pub(crate) fn in_network_of(&self, own: IpAddr) -> Vec<IpAddr> {
         let mut addresses = self.addresses.iter();
         let known = addresses.find(|(address, _)| *address == own);
@@ -441,9 +444,9 @@ impl Neighbors {
         self.note_timeout(entry.state);
     }
 
-    /// Forgets a neighbour: of those never used the oldest, else the one used longest ago. Those
-    /// being asked for stay, because who waits for one must hear of its end; they are never all
-    /// there is.
+    /// Removes a neighbour: the oldest that was never used, else the one used longest ago. Entries
+    /// under resolution stay, because their waiting packets need the outcome; they never fill the
+    /// table.
     fn make_room(&mut self) {
         let victim = self
             .entries

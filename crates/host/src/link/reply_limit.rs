@@ -1,4 +1,4 @@
-//! How often the stack answers what belongs to no connection: a token bucket.
+//! Rate limit of replies without a connection: a token bucket.
 //!
 //! An echo reply or a reset costs a packet for a packet, and goes to an address that may be forged:
 //! without a limit, a flood costs the host twice, and a third party receives the answers (RFC 4443
@@ -25,8 +25,7 @@ impl ReplyLimit {
         }
     }
 
-    /// Allows so many per second from now on; tokens beyond a second's worth go with the next
-    /// answer.
+    /// Sets the rate; tokens beyond a second's worth are dropped at the next reply.
     pub(crate) fn set_rate(&mut self, per_second: u32) {
         self.per_second = per_second;
     }

@@ -1,6 +1,6 @@
-//! Which NIC worker a connection goes to: of those in use, one with the fewest. It stays there to
-//! its end, unless another NIC stack has the file that it needs, its own is gone, or the load is
-//! shared out again among the workers in use ([`rebalance`](super::rebalance)).
+//! Choice of a connection's NIC worker: one in use with the fewest connections. The connection
+//! stays there to its end, unless another NIC stack has the file that it needs, its own is gone, or
+//! the load is rebalanced among the workers in use ([`rebalance`](super::rebalance)).
 //!
 //! A hash of the addresses alone would do for very many connections. Of 300, though, the fullest of
 //! 16 workers would get about 27, where 19 are its share.
@@ -12,9 +12,9 @@ pub(crate) struct Balance {
 }
 
 impl Balance {
-    /// The worker with the fewest; `None` if there are no `workers`. Which of several with equally
-    /// few, `hash` decides, under a key that no peer knows: none can choose whom to share a worker
-    /// with.
+    /// Returns the worker with the fewest connections; `None` if there are no `workers`. `hash`
+    /// decides between equals, under a key that no peer knows: no peer can choose with which others
+    /// to share a worker.
     pub(crate) fn choose(
         &self,
         workers: impl Iterator<Item = usize> + Clone,

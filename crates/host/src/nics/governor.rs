@@ -1,30 +1,30 @@
 //! How many of a NIC stack's workers are in use: as many as the load needs.
 //!
-//! A governor in the sense of Linux's `cpufreq`, with workers in the place of frequencies. It looks
-//! at how busy all workers are together, each in permille of the time:
+//! A governor in the sense of Linux's `cpufreq`, with workers in the place of frequencies. Its
+//! input is the busy time of all workers together, in permille of the time:
 //!
-//! * **up** at once when those in use are busier than 80 %, to so many that they would be busy to
-//!   80 %. That is the headroom of the kernel's `schedutil` governor, which asks for 1.25 times
-//!   what is used. Workers that have no time left do not tell how much they lack, so that the
-//!   number grows by a quarter, or by one, with each look;
+//! * **up** at once when the workers in use are busier than 80 %, to the number that would be busy
+//!   to 80 %. That is the headroom of the kernel's `schedutil` governor, which asks for 1.25 times
+//!   the utilization. Saturated workers do not show how much they lack, so that the number grows by
+//!   a quarter, or by one, with each look;
 //! * **down** when fewer would have done, busy to 60 %, in [`CALM_LOOKS`] looks: to the most that
 //!   were needed meanwhile, which is how Kubernetes' horizontal pod autoscaler takes replicas
 //!   away (its stabilization window).
 //!
-//! Between 60 % and 80 % nothing changes, so that no constant load makes the number go up and down:
-//! those that are left after one has gone are a quarter below what would bring it back.
+//! Between 60 % and 80 % nothing changes, so that no constant load makes the number oscillate:
+//! after a reduction, the load is a quarter below the threshold of the next increase.
 
 use std::ops::RangeInclusive;
 
-/// For so many looks fewer workers must have sufficed, ten seconds by default: longer than clients
-/// that take file after file pause between two, and than most pauses of a player of video, which
-/// asks for a segment of two to ten seconds at a time.
+/// Number of looks for which fewer workers must have sufficed, ten seconds by default: longer than
+/// the pauses of clients that fetch file after file, and than most pauses of a video player, which
+/// fetches a segment of two to ten seconds at a time.
 pub(crate) const CALM_LOOKS: u32 = 20;
 
-/// Busier than this, in permille, workers get help.
+/// Load per worker above which workers are added, in permille.
 const BUSY_PERMILLE_MAX: u64 = 800;
 
-/// This busy, in permille, they are meant to be when some have gone.
+/// Load per worker after workers are removed, in permille.
 const BUSY_PERMILLE_AFTER: u64 = 600;
 
 const _: () = assert!(
@@ -43,17 +43,17 @@ pub(crate) struct Governor {
 #[derive(Debug)]
 struct Calm {
     looks: u32,
-    /// The most that was needed meanwhile.
+    /// Most workers needed meanwhile.
     needed: usize,
 }
 
 impl Governor {
-    /// So many workers at least, and at most, are to be in use.
+    /// Creates a governor with the minimum and maximum of workers in use.
     pub(crate) fn new(bounds: RangeInclusive<usize>) -> Governor {
         Governor { bounds, calm: None }
     }
 
-    /// Fewest and most workers in use.
+    /// Returns the minimum and maximum of workers in use.
     pub(crate) fn bounds(&self) -> RangeInclusive<usize> {
         self.bounds.clone()
     }
@@ -63,13 +63,13 @@ impl Governor {
         self.bounds.start() < self.bounds.end()
     }
 
-    /// The workers have begun again: nothing is known of their load.
+    /// The workers have restarted: their load is unknown.
     pub(crate) fn reset(&mut self) {
         self.calm = None;
     }
 
-    /// A look: how many workers are to be in use, if another number than now. `in_use` of them are,
-    /// and all together are busy for so many permille of the time.
+    /// Decides at a look how many workers are to be in use; `None`: no change. `in_use` workers are
+    /// in use, and the busy time of all together is `busy_permille` of the time.
     pub(crate) fn decide(&mut self, in_use: usize, busy_permille: u64) -> Option<usize> {
         if !self.decides() {
             return None;
@@ -118,7 +118,7 @@ mod tests {
         numbers
     }
 
-    /// The last of so many looks, all but which change nothing.
+    /// Returns the last of `looks` decisions; the others change nothing.
     fn after(looks: u32, governor: &mut Governor, in_use: usize, busy: u64) -> Option<usize> {
         for _ in 1..looks {
             assert_eq!(governor.decide(in_use, busy), None);

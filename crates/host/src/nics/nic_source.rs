@@ -1,5 +1,5 @@
-//! Where a shard gets its NIC stacks from: each when it comes, and again when it was gone or is to
-//! be replaced. They are numbered from zero.
+//! The source of a shard's NIC stacks: each is provided when it joins, and again after its loss or
+//! for its replacement. They are numbered from zero.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -8,34 +8,33 @@ use contract::control::HostSession;
 
 use crate::stack::{ChannelCorrupt, Stack};
 
-/// The supervisor of the NIC stacks of a stack and its application. It hears what becomes of each.
+/// The supervisor of a stack's NIC stacks and its application. It is notified of their states.
 pub trait NicSource<A> {
-    /// Readable when a NIC stack has come, or there is something else for [`NicSource::on_wake`].
+    /// Readable when a NIC stack has joined, or [`NicSource::on_wake`] has other work.
     fn wake_fd(&self) -> BorrowedFd<'_>;
 
-    /// [`NicSource::wake_fd`] is readable, and if it was for a NIC stack, that has been taken: what
-    /// else is wanted of the stack and the application is done here, a little at a time while
-    /// packets wait.
+    /// Called when [`NicSource::wake_fd`] is readable, after a joined NIC stack was taken. Other
+    /// work on the stack and the application is done here, a little at a time while packets wait.
     fn on_wake(&mut self, _now_us: u64, _stack: &mut Stack, _app: &mut A) {}
 
-    /// The NIC stack that has come, after its hello, and which it is; `None` if none has, or not in
-    /// order. Does not wait.
+    /// Returns a joined NIC stack's number, and its session after the hello; `None` if none has
+    /// joined, or its hello failed. Does not wait.
     fn take(&mut self) -> Option<(usize, HostSession)>;
 
-    /// The one that was taken last as number `nic` is used now. What the one before it has still to
-    /// say is not heard any more.
+    /// The session that was taken last for `nic` is in use now. Events of its predecessor are no
+    /// longer read.
     fn on_joined(&mut self, nic: usize);
 
-    /// The one that was taken last as number `nic` is not used: the one before it is kept, if there
-    /// is one.
+    /// The session that was taken last for `nic` was refused: its predecessor, if any, stays in
+    /// use.
     fn on_refused(&mut self, nic: usize, refusal: NicRefusal);
 
-    /// The one that is used as number `nic` stands still: its worker `worker` has missed its
-    /// heartbeats. If it is not gone soon, it is lost.
+    /// NIC stack `nic` has stalled: its worker `worker` has missed its heartbeats. It is lost if it
+    /// does not end soon.
     fn on_silent(&mut self, _nic: usize, _worker: usize) {}
 
-    /// The one that was used as number `nic` is gone. Until it comes again, connections go on
-    /// through another NIC stack, or wait.
+    /// NIC stack `nic` is gone. Until it returns, connections continue through another NIC stack,
+    /// or wait.
     fn on_lost(&mut self, nic: usize, loss: NicLoss);
 }
 

@@ -1,15 +1,15 @@
-//! The NIC stacks of a shard: which workers each has, and which of them are there.
+//! The NIC stacks of a shard: their workers and their presence.
 
 use std::ops::Range;
 
 /// Most NIC stacks of a shard.
 pub const NIC_STACKS_MAX: usize = 64;
 
-/// A request for a file that only an absent NIC stack can have waits for that one for so long, in
-/// microseconds: a NIC process that has died is back in less. Later the file cannot be opened.
+/// How long a request for a file that only an absent NIC stack can have waits for it, in
+/// microseconds: a NIC process that has died is back in less. Later the open fails.
 const AWAY_US_MAX: u64 = 5_000_000;
 
-/// Some of the NIC stacks.
+/// A set of NIC stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NicSet(u64);
 
@@ -35,7 +35,7 @@ impl NicSet {
     }
 }
 
-/// See the [module documentation](self). NIC stacks are numbered from zero, and so are all their
+/// See the [module documentation](self). NIC stacks are numbered from zero, as are all their
 /// workers together.
 #[derive(Debug)]
 pub(crate) struct NicStacks {
@@ -47,7 +47,7 @@ pub(crate) struct NicStacks {
 #[derive(Clone, Debug, Default)]
 struct NicStack {
     workers: Range<usize>,
-    /// How many of them are in use: the first ones.
+    /// Number of workers in use: the first ones.
     in_use: usize,
     presence: Presence,
     /// It is on another machine.
@@ -61,16 +61,16 @@ enum Presence {
     Away {
         until_us: u64,
     },
-    /// It has not come yet, or nothing waits for it any more.
+    /// It has not joined yet, or is no longer awaited.
     #[default]
     Missing,
 }
 
 impl NicStacks {
-    /// So many that have not come yet.
+    /// Creates this number of NIC stacks, none of which has joined yet.
     ///
     /// # Panics
-    /// If they are none, or more than [`NIC_STACKS_MAX`].
+    /// If the number is zero, or above [`NIC_STACKS_MAX`].
     pub(crate) fn new(count: usize) -> NicStacks {
         assert!(
             (1..=NIC_STACKS_MAX).contains(&count),
@@ -91,12 +91,12 @@ impl NicStacks {
         self.of_workers[worker]
     }
 
-    /// Its workers; none before it has come for the first time.
+    /// Returns its workers; none before it has joined for the first time.
     pub(crate) fn workers(&self, nic: usize) -> Range<usize> {
         self.stacks[nic].workers.clone()
     }
 
-    /// It has come for the first time, with so many workers, all of which are in use.
+    /// Adds its workers when it joins for the first time; all are in use.
     pub(crate) fn introduce(&mut self, nic: usize, workers: usize) {
         let first = self.of_workers.len();
         self.of_workers.resize(first + workers, nic);
@@ -104,13 +104,13 @@ impl NicStacks {
         self.stacks[nic].in_use = workers;
     }
 
-    /// Its workers in use: they get the connections.
+    /// Returns its workers in use, which get the connections.
     pub(crate) fn workers_in_use(&self, nic: usize) -> Range<usize> {
         let stack = &self.stacks[nic];
         stack.workers.start..stack.workers.start + stack.in_use
     }
 
-    /// So many of its workers are in use from now on.
+    /// Sets the number of its workers in use.
     pub(crate) fn use_workers(&mut self, nic: usize, in_use: usize) {
         let stack = &mut self.stacks[nic];
         stack.in_use = in_use.clamp(1, stack.workers.len().max(1));
@@ -121,7 +121,7 @@ impl NicStacks {
         self.workers_in_use(self.of(worker)).contains(&worker)
     }
 
-    /// One that is there, or expected back, and not among these.
+    /// Returns a NIC stack that is present, or awaited, and not in `without`.
     pub(crate) fn another(&self, without: NicSet) -> Option<usize> {
         let may_be_asked = |nic: &usize| self.is_there(*nic) || self.is_awaited(*nic);
         (0..self.len()).find(|nic| may_be_asked(nic) && !without.contains(*nic))
@@ -131,12 +131,12 @@ impl NicStacks {
         self.stacks[nic].presence == Presence::There
     }
 
-    /// It is away, and expected back.
+    /// True if it is away, and expected back.
     pub(crate) fn is_awaited(&self, nic: usize) -> bool {
         matches!(self.stacks[nic].presence, Presence::Away { .. })
     }
 
-    /// What it says last can be lost on the way.
+    /// True if it is on another machine: its last events can be lost on the way.
     pub(crate) fn is_elsewhere(&self, nic: usize) -> bool {
         self.stacks[nic].is_elsewhere
     }
@@ -163,7 +163,7 @@ impl NicStacks {
         times_us.min()
     }
 
-    /// One that should have been back by now, and is not awaited any more.
+    /// Returns a NIC stack that is overdue; it is no longer awaited.
     pub(crate) fn give_up(&mut self, now_us: u64) -> Option<usize> {
         let late = self.stacks.iter().position(
             |stack| matches!(stack.presence, Presence::Away { until_us } if until_us <= now_us),
@@ -172,7 +172,7 @@ impl NicStacks {
         Some(late)
     }
 
-    /// The workers in use of those that are there and not among `without`.
+    /// Returns the workers in use of the present NIC stacks that are not in `without`.
     pub(crate) fn workers_to_choose(
         &self,
         without: NicSet,
@@ -187,7 +187,7 @@ impl NicStacks {
             .map(|(worker, _)| worker)
     }
 
-    /// All workers, whether their NIC stacks are there or not.
+    /// Returns all workers, whether their NIC stacks are present or not.
     pub(crate) fn all_workers(&self) -> Range<usize> {
         0..self.of_workers.len()
     }

@@ -5,13 +5,13 @@
 //! places with it: one that makes for more than three quarters of the difference between the two
 //! stays, so that none goes to and fro.
 
-/// Between workers that differ by less than one part in so many, nothing moves.
+/// Workers that differ by less than one part in this number are balanced.
 const TOLERANCE: u64 = 8;
 
 /// A connection that could go elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Candidate<C> {
-    /// What it has sent lately, in bytes.
+    /// Bytes sent lately.
     pub(crate) bytes: u64,
     /// Its name.
     pub(crate) connection: C,
@@ -19,8 +19,8 @@ pub(crate) struct Candidate<C> {
     pub(crate) worker: usize,
 }
 
-/// The connections to move, each with the worker that it goes to. `bytes` is what each of the
-/// workers has sent lately, for these connections and all others.
+/// Returns the connections to move, each with its new worker. `bytes` has the bytes that each
+/// worker has sent lately, for these connections and all others.
 pub(crate) fn plan<C: Copy + Ord>(
     bytes: &mut [u64],
     mut candidates: Vec<Candidate<C>>,

@@ -6,10 +6,12 @@
 //! these. Existing ones follow in rounds through the table of connections, a few each millisecond,
 //! as for [their memory](super::memory):
 //!
-//! | What has happened | Rounds |
-//! |---|---|
-//! | more workers are in use, or one is much busier than another | one notes what each connection has sent; a look later, one measures what it has sent since, and the busiest move to workers that have less ([`rebalance`]). Idle ones go where there are fewest |
-//! | fewer workers are in use | one moves connections away from the others; it repeats while any is left there |
+//! - If more workers are in use, or one is much busier than another, one round notes the bytes that
+//!   each connection has sent; a look later, a second round measures the bytes sent since, and the
+//!   busiest connections move to less loaded workers ([`rebalance`]). Idle ones go to the workers
+//!   with the fewest connections.
+//! - If fewer workers are in use, a round moves connections away from the others; it repeats while
+//!   any is left there.
 //!
 //! Connections move one by one ([`super::migration`]). A worker that is not in use sleeps like any
 //! without commands. With a fixed number of workers none of this happens.
@@ -37,7 +39,7 @@ const CANDIDATES_MAX: usize = 4096;
 const IMBALANCE_PERMILLE: u64 = 250;
 const IMBALANCE_BUSY_PERMILLE: u64 = 700;
 
-/// Looks at the load between two rebalancings: the effect of one takes some of them to show.
+/// Looks at the load between two rebalancings: the effect of one takes a few looks to show.
 const REBALANCE_LOOKS: u64 = 10;
 
 /// Looks at the load before connections that could not leave a worker try again.
@@ -83,7 +85,7 @@ enum Kind {
 struct Measured {
     /// For each worker, of all its connections.
     bytes: Vec<u64>,
-    /// The busiest connections, the least busy of them first.
+    /// The busiest connections, the least busy first.
     busiest: BinaryHeap<Reverse<Candidate<StreamId>>>,
 }
 
@@ -300,8 +302,8 @@ impl Stack {
         self.nic_stacks.is_there(nic) && bounds.is_some_and(|(least, most)| least < most)
     }
 
-    /// Measures what a connection has sent since an earlier round. One that has sent nothing goes
-    /// to the worker with the fewest.
+    /// Measures the bytes that a connection has sent since an earlier round. Idle connections go to
+    /// the worker with the fewest connections.
     fn measure(&mut self, handle: ConnectionHandle, measured: &mut Measured) {
         let Some(entry) = self.connections.get(handle) else {
             return;

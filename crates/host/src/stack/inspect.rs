@@ -1,4 +1,4 @@
-//! What a stack holds at the moment, for a simulation or a person that watches it.
+//! The current contents of a stack, for simulations and operators.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use super::Stack;
 use crate::app::{StreamId, TlsAgreed};
 use crate::tables::connections::{ConnectionHandle, Entry};
 
-/// What a stack holds. All zero once everything is over.
+/// Resources in use in a stack. All zero once everything is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Connections in the table.
@@ -209,7 +209,7 @@ impl Stack {
         self.memory.bytes()
     }
 
-    /// What the stack holds.
+    /// Returns the resources in use.
     pub fn usage(&self) -> Usage {
         Usage {
             connections: self.connections.len(),

@@ -7,7 +7,7 @@ use super::{Stack, queue_dirty};
 use crate::link::mac::format_mac;
 
 /// Approximate maximum of bytes in a SEND. More would save commands, departures and rounds, but one
-/// flow would delay decisions about itself: what is in a SEND has been decided.
+/// flow would delay decisions about itself: an issued SEND cannot be changed.
 const SEND_BYTES: usize = 256 << 10;
 
 /// IPv6 and TCP headers with all options, in bytes.

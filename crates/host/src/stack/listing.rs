@@ -110,7 +110,7 @@ impl Stack {
     /// Lets a listing that NIC stack `nic` has begun wait for it to continue, or fail.
     pub(super) fn wait_to_go_on(&mut self, file: FileId, nic: usize, answer: Option<u16>) {
         match answer {
-            // Starting over would ask for more of what is short.
+            // Starting over would use more of the short resource.
             Some(errno) if is_overload(errno) => self.tell_open_failed(file, errno),
             None if self.nic_stacks.is_awaited(nic) => {}
             _ => self.tell_open_failed(file, BEGIN_AGAIN),

@@ -22,8 +22,8 @@ use crate::tables::connections::ConnectionHandle;
 use crate::tls_layer::TlsLayer;
 
 impl Stack {
-    /// Defines what the connection sends next, and reports it to the NIC worker. False if not all
-    /// fits now.
+    /// Defines the connection's next records, and reports them to the NIC worker. False if not all
+    /// fit now.
     pub(super) fn define_records(&mut self, now_us: u64, handle: ConnectionHandle) -> bool {
         let Some(entry) = self.connections.get_mut(handle) else {
             return true;
@@ -40,7 +40,7 @@ impl Stack {
     }
 
     /// Gives the NIC worker everything that it needs to seal the defined records. False if that is
-    /// not possible for all of them now.
+    /// not possible for all records now.
     fn tell_records(&mut self, handle: ConnectionHandle) -> bool {
         let Some(entry) = self.connections.get_mut(handle) else {
             return true;

@@ -1,4 +1,4 @@
-//! Restart of a NIC worker: the host installs its state again, and reissues what it had not sent.
+//! Restart of a NIC worker: the host installs its state again, and reissues unsent commands.
 //!
 //! A worker has only soft state. A new one has no open files, no queued SENDs and no retained
 //! blocks: a new epoch begins, in which the host replays OPEN and repeats each SEND without an

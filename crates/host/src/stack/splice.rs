@@ -65,8 +65,8 @@ impl Stack {
     }
 
     /// Handles a router's "too big" for a packet to the peer of a leg. The NIC worker knows whether
-    /// the message quotes data in flight. If it does, it cuts later segments, and retransmissions,
-    /// to fit, and says so. Dropped if the ring is full: the next such packet brings the next
+    /// the message quotes data in flight. If so, it reports that, and cuts later segments and
+    /// retransmissions to fit. Dropped if the ring is full: the next such packet brings the next
     /// message.
     #[cold]
     #[inline(never)]

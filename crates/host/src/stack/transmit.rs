@@ -20,9 +20,9 @@ use crate::tables::tuple::Tuple;
 const ACKD_BYTES: u64 = 32 << 10;
 
 impl Stack {
-    /// Transmits what the connection wants to send; a SEND only if it `may_send`, because the NIC
-    /// worker has everything that it needs for that. False if nothing can be sent, and all waits:
-    /// the next hop is being resolved.
+    /// Transmits the connection's output; a SEND only if it `may_send`, because the NIC worker has
+    /// everything that it needs for that. False if nothing can be sent, and all waits: the next hop
+    /// is being resolved.
     pub(super) fn transmit<P: Port>(
         &mut self,
         now_us: u64,
@@ -100,7 +100,7 @@ impl Stack {
                 prefix.map(|prefix| prefix.write(&transmit.header, transmit.ecn, &mut buffer));
             // The NIC stack can delay a packet, the host cannot.
             let is_paced = transmit.not_before.is_some_and(|at| at > now);
-            // Whatever TCP assumes, nothing may overtake what the NIC stack has.
+            // Even if TCP assumes departure at issue, no packet may overtake undeparted SENDs.
             let overtakes = self.config.departs_at_issue && entry.sends_outstanding > 0;
             let below =
                 transmit.has_virtual || transmit.follows_undeparted || is_paced || overtakes;

@@ -22,8 +22,8 @@ pub(super) struct Nic {
     /// Connections that wait for room in its ring. One that has moved to another worker meanwhile
     /// is served once for nothing.
     pub(super) waiting: Waiting,
-    /// How many of them may retry while there is room: those that were waiting when there was room
-    /// again.
+    /// Number of waiting connections that may retry while there is room: those that were waiting
+    /// when there was room again.
     pub(super) retries: usize,
     /// No connection is parted with before this time, in microseconds: the worker has refused one.
     pub(super) parts_from_us: u64,

@@ -1,4 +1,4 @@
-//! Local addresses and ports that applications have bound, and on which of them they listen.
+//! Local addresses and ports that applications have bound, and their listeners.
 //!
 //! The rules are those of Linux (socket(7), `inet_csk_get_port`): two bindings of one port conflict
 //! if their addresses overlap, unless both allow the address to be used again and neither listens,
@@ -16,7 +16,7 @@ use slab::Slab;
 use crate::app::{Bind, BindError, BindingId, Owner, StreamOptions, TrafficClass};
 use crate::tables::sources::Source;
 
-/// Which destination addresses a binding covers.
+/// Destination addresses that a binding covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
     One(IpAddr),
@@ -49,13 +49,13 @@ pub(crate) struct Binding {
     listening: Option<Listening>,
 }
 
-/// What a binding that listens has besides.
+/// State of a listening binding.
 #[derive(Debug, Default)]
 struct Listening {
     options: StreamOptions,
-    /// Connections that its application can hold; `None`: any number.
+    /// Connections that its application has room for; `None`: any number.
     room: Option<usize>,
-    /// Those of which the application has not heard yet.
+    /// Connections on their way to the application.
     on_their_way: usize,
     /// Its place among the listeners of its scope that have room.
     open_at: Option<usize>,
@@ -67,7 +67,7 @@ impl Listening {
     }
 }
 
-/// All of a binding that others conflict with.
+/// The properties of a binding that decide about conflicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Class {
     owner: Owner,
@@ -93,8 +93,8 @@ impl Binding {
     }
 }
 
-/// How many bindings there are of each class: there are as many classes as applications, times
-/// eight at most, however many bindings there are.
+/// Number of bindings of each class: at most eight classes per application, regardless of the
+/// number of bindings.
 #[derive(Debug, Default)]
 struct Classes(Vec<(Class, u32)>);
 
@@ -128,9 +128,9 @@ impl Classes {
 #[derive(Debug, Default)]
 struct Group {
     classes: Classes,
-    /// How many of them listen.
+    /// Number of its listeners.
     listeners: usize,
-    /// Those that listen and have room.
+    /// Its listeners with room.
     open: Vec<usize>,
 }
 
@@ -138,9 +138,9 @@ struct Group {
 #[derive(Debug, Default)]
 struct Port {
     one: HashMap<IpAddr, Group>,
-    /// Of those of one address: IPv4's, and IPv6's.
+    /// Classes of the bindings of single addresses: IPv4's, and IPv6's.
     ones: [Classes; 2],
-    /// Of all addresses of IPv4, of IPv6, and of both.
+    /// Bindings of all IPv4 addresses, of all IPv6 addresses, and of both.
     all: [Group; 3],
 }
 
@@ -181,7 +181,7 @@ impl Port {
         self.one.is_empty() && self.all.iter().all(|group| group.classes.is_empty())
     }
 
-    /// True if any binding whose scope overlaps this one is such.
+    /// True if `is` holds for any binding whose scope overlaps this one.
     fn any_overlapping(&self, scope: Scope, is: impl Fn(&Class) -> bool) -> bool {
         let [v4, v6, both] = &self.all;
         let [ones_v4, ones_v6] = &self.ones;
@@ -223,7 +223,7 @@ pub(crate) struct Bindings {
     /// Sources from which the listeners of an owner accept no more connections.
     exhausted: HashSet<(Owner, Source)>,
     generation: u32,
-    /// Goes up with each change of what listens.
+    /// Incremented with each change of the listeners.
     revision: u64,
     /// A listener has had packets of a traffic class.
     has_classes: bool,
@@ -335,12 +335,12 @@ impl Bindings {
         }
     }
 
-    /// A binding begins to listen, or ends.
+    /// Sets or removes a binding's listening state.
     fn change_listening(&mut self, index: usize, listening: Option<Listening>) {
         self.change(index, |binding| binding.listening = listening);
     }
 
-    /// Changes a binding, and what the others of its port know of it.
+    /// Changes a binding, and updates the groups of its port.
     fn change(&mut self, index: usize, change: impl FnOnce(&mut Binding)) {
         self.revision += 1;
         self.take_out(index);
@@ -394,7 +394,7 @@ impl Bindings {
         }
     }
 
-    /// How many connections the listener's application can hold.
+    /// Sets the number of connections that the listener's application has room for.
     pub(crate) fn set_room(&mut self, binding: BindingId, room: usize) {
         if let Some((index, listening)) = self.listening_mut(binding) {
             listening.room = Some(room);
@@ -602,7 +602,7 @@ mod tests {
         bindings.destination(local.parse().unwrap(), hash)
     }
 
-    /// Bindings one by one, as the rules say.
+    /// Reference model: the rules applied to a plain list of bindings.
     #[derive(Default)]
     struct Model(Vec<Modelled>);
 
@@ -623,7 +623,7 @@ mod tests {
             own == ip || (own.is_unspecified() && all)
         }
 
-        /// What its scope says is true of one of these addresses at least.
+        /// True if both bindings cover one of `IPS`.
         fn overlaps(&self, other: &Bind) -> bool {
             let id = self.id;
             let other = Modelled {

@@ -1,8 +1,7 @@
 //! Streams by source and age: where one source holds too many of something, its oldest goes first.
 //!
-//! Each connection is noted here when it comes and again when it is heard, so that both take a
-//! fixed number of steps: a source has a list of its streams, and sources with equally many are a
-//! list.
+//! Each connection is added when it begins and removed when its peer sends data, so both take
+//! constant time: a source has a list of its streams, and sources with equally many form a list.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -94,8 +93,8 @@ pub(crate) struct BySource<T = StreamId> {
     streams: Slab<Element<(T, u32)>>,
     sources: Slab<Element<OfSource>>,
     places: HashMap<Source, u32, KeyedHash>,
-    /// Sources by the number of their streams less one; what has had as many for longest comes
-    /// first. The last list is not empty.
+    /// Sources by the number of their streams less one; within a list, the source that has had its
+    /// number for longest comes first. The last list is not empty.
     by_count: Vec<List>,
 }
 
@@ -153,8 +152,8 @@ impl<T: Copy> BySource<T> {
         }
     }
 
-    /// The oldest stream of the source that has most; of sources that have equally many, of the one
-    /// that has had so for longest.
+    /// Returns the oldest stream of the source with most; of equal sources, the one that has had
+    /// its number for longest.
     pub(crate) fn oldest_of_largest(&self) -> Option<T> {
         let largest = self.sources.get(self.by_count.last()?.first as usize)?;
         let oldest = self.streams.get(largest.value.streams.first as usize)?;

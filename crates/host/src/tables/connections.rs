@@ -17,85 +17,85 @@ use crate::tables::sparsity::Sparsity;
 use crate::tables::tuple::{Tuple, TupleMap};
 use crate::tls_layer::TlsLayer;
 
-/// A connection and what the shard keeps beside it.
+/// A connection with the shard's state for it.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) tcp: tcp::Connection,
-    /// If it speaks TLS, until it has ended.
+    /// The TLS layer, if the connection speaks TLS, until it has ended.
     pub(crate) tls: Option<Box<TlsLayer>>,
     pub(crate) stream: StreamId,
     pub(crate) tuple: Tuple,
     /// Where its packets go on this link: the peer, or a gateway.
     pub(crate) route: Route,
-    /// What its packets begin with, as long as the next hop's link address is the same.
+    /// Template of its packets' headers, valid for one link address of the next hop.
     pub(crate) prefix: Option<TcpPrefix>,
-    /// The NIC worker that sends for it: to its end, unless it has to go to another NIC stack, or
-    /// another worker has less to do.
+    /// The NIC worker that sends for it. It changes if the connection must go to another NIC stack,
+    /// or if another worker has less load.
     pub(crate) worker: usize,
     /// Files opened for it that may still be open.
     pub(crate) files: Vec<FileId>,
     /// In the queue of connections to serve.
     pub(crate) dirty: bool,
-    /// The application knows of it: accepted, and not yet closed.
+    /// The application has the connection: accepted and not yet closed.
     pub(crate) told: bool,
-    /// The peer has sent something, with TLS all of its handshake.
+    /// The peer has sent data; with TLS, it has completed the handshake.
     pub(crate) heard: bool,
-    /// Its place among those of which nothing was heard.
+    /// Its place among the connections whose peers have sent nothing yet.
     pub(crate) unheard: Option<by_source::Place>,
-    /// The application waits for nothing but another request, since then, in microseconds.
+    /// Start of its idleness, in microseconds: the application only waits for the next request.
     pub(crate) idle_since_us: Option<u64>,
     /// The application has ended its side.
     pub(crate) is_shut: bool,
     /// This side has opened it.
     pub(crate) is_active: bool,
-    /// The application that it belongs to.
+    /// The application that owns it.
     pub(crate) owner: Owner,
-    /// The listener that it has come from.
+    /// The listener that accepted it.
     pub(crate) listener: Option<BindingId>,
-    /// It counts among those on their way to its application.
+    /// It counts against its listener's room.
     pub(crate) is_reserved: bool,
-    /// The application hears of it with its first data, or when its timer fires.
+    /// The application gets it with its first data, or when its timer fires.
     pub(crate) is_deferred: bool,
-    /// What the peer has brought back to open it, if it was a cookie.
+    /// The SYN cookie that the peer returned to open it, if any.
     pub(crate) cookie: Option<u32>,
-    /// Nothing but the peer is waited for.
+    /// Set once it waits for its peer alone.
     pub(crate) orphan_since: Option<Since>,
     /// A SEND was issued, so that the NIC stack keeps state for it.
     pub(crate) flow_open: bool,
     /// SENDs issued and not departed.
     pub(crate) sends_outstanding: u64,
-    /// Files that a NIC worker which has started again, or has taken the connection over, must open
-    /// again; and one more while it waits for its SENDs to depart, to go to another worker. Until
-    /// there are none, nothing is sent.
+    /// Files that a restarted or new NIC worker must open again, plus one while the connection
+    /// waits for its SENDs to depart before it moves to another worker. Nothing is sent until this
+    /// is zero.
     pub(crate) holds: u32,
-    /// NIC stacks that do not have the version of a file that is being sent.
+    /// NIC stacks that lack the version of a file that it sends.
     pub(crate) refused_by: NicSet,
-    /// It goes to another NIC worker as soon as nothing holds it where it is: a file is open there,
-    /// its own NIC stack is gone, or that worker is to have it.
+    /// It moves to another NIC worker as soon as nothing holds it back: a file is open there, its
+    /// own NIC stack is gone, or the load is rebalanced.
     pub(crate) is_to_move: bool,
-    /// Stream offset up to which the NIC stack knows that the peer has acknowledged.
+    /// Stream offset of the last acknowledgment that the NIC stack knows.
     pub(crate) ackd_offset: u64,
-    /// What the peer had acknowledged when connections were last looked at for their load.
+    /// Bytes that the peer had acknowledged at the last look at the load.
     pub(crate) marked_bytes: u64,
     /// The last transmission handed out; completes the ids in departures.
     pub(crate) last_transmission: u64,
     /// The application's timer, in microseconds.
     pub(crate) app_deadline_us: Option<u64>,
-    /// The application is to be told when no more than so many bytes wait to be sent.
+    /// `Writable` is due when at most this number of bytes wait to be sent.
     pub(crate) notsent_lowat: Option<u64>,
-    /// For when its timer is armed, in microseconds; `u64::MAX` if it is not.
+    /// Expiry of its armed timer, in microseconds; `u64::MAX` without one.
     pub(crate) armed_us: u64,
-    /// A NIC stack may run its end, as soon as it alone is left.
+    /// A NIC stack may run its end, once only the end is left.
     pub(crate) may_part: bool,
-    /// Whether the application wants that, if it has said so.
+    /// The application's request for that, if any.
     pub(crate) wants_teardown: Option<bool>,
-    /// Of its packets, but for the ECN field.
+    /// Traffic class of its packets, without the ECN field.
     pub(crate) traffic_class: u8,
     /// Its share of the memory of all connections, as of the last look, in bytes.
     pub(crate) charged_bytes: usize,
-    /// The peer has sent text since then.
+    /// The peer has sent text since that look.
     pub(crate) is_share_stale: bool,
-    /// The data plane failed it; the close is reported so.
+    /// The data plane has failed: the close reports this reason.
     pub(crate) data_plane_failed: bool,
 }
 
@@ -105,7 +105,7 @@ impl Entry {
         ConnectionHandle::of(self.stream)
     }
 
-    /// Who counts as its source.
+    /// Returns the address that counts as its source.
     pub(crate) fn source(&self) -> IpAddr {
         if self.route.is_looped() {
             return sources::LOOPBACK;
@@ -113,12 +113,12 @@ impl Entry {
         self.tuple.remote.ip()
     }
 
-    /// True if it speaks TLS, and its handshake is not over.
+    /// True during its TLS handshake.
     pub(crate) fn in_tls_handshake(&self) -> bool {
         self.tls.is_some() && !self.heard
     }
 
-    /// Bytes that are queued and not sent.
+    /// Returns the number of bytes queued and not sent.
     pub(crate) fn notsent_bytes(&self) -> u64 {
         let tcp = &self.tcp;
         let plain = self.tls.as_ref().map(|tls| tls.connection.queued_bytes());
@@ -131,9 +131,9 @@ impl Entry {
         self.tcp.queued_bytes() == 0 && tls.is_none_or(TlsLayer::is_drained)
     }
 
-    /// True if the peer has acknowledged all that the application has queued, and the application
-    /// waits for nothing but another request, or has ended its side. Clients may then end the
-    /// connection as they like: one that closes its socket answers close_notify with RST.
+    /// True if the peer has acknowledged all that the application queued, and the application only
+    /// waits for the next request or has ended its side. Clients may then end the connection as
+    /// they like: one that closes its socket answers close_notify with RST.
     pub(crate) fn is_delivered(&self) -> bool {
         let left = match &self.tls {
             None => self.tcp.queued_bytes(),
@@ -142,7 +142,7 @@ impl Entry {
         left == 0 && (self.is_shut || self.idle_since_us.is_some())
     }
 
-    /// Bytes of what the application has queued that the peer has acknowledged.
+    /// Returns the number of the application's queued bytes that the peer has acknowledged.
     pub(crate) fn acknowledged_bytes(&self) -> u64 {
         match &self.tls {
             None => self.tcp.acknowledged_bytes(),
@@ -150,14 +150,14 @@ impl Entry {
         }
     }
 
-    /// The flow under which the NIC stack knows it.
+    /// Returns the flow id in the NIC stack.
     pub(crate) fn flow(&self) -> FlowId {
         FlowId(self.stream.0)
     }
 }
 
-/// A connection by its place in the table. When it is gone, another one may take its place:
-/// [`StreamId`] tells them apart.
+/// The place of a connection in the table. Another connection may reuse the place; their
+/// [`StreamId`]s differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionHandle(usize);
 
@@ -239,7 +239,7 @@ impl Connections {
         self.entries.capacity()
     }
 
-    /// How many a worker has.
+    /// Returns the number of a worker's connections.
     pub(crate) fn of_worker(&self, worker: usize) -> usize {
         self.balance.connections_of(worker)
     }
@@ -315,7 +315,7 @@ impl Connections {
         Some(entry)
     }
 
-    /// What was removed is not needed any more: its box may serve another connection.
+    /// Keeps the box of a removed connection for another one.
     pub(crate) fn recycle(&mut self, entry: Box<Entry>) {
         if self.spare.len() < SPARE_MAX && entry.tcp.memory_bytes() == 0 {
             self.spare.push(entry);
@@ -380,12 +380,12 @@ impl Connections {
         self.by_tuple.get(tuple).copied()
     }
 
-    /// Segments of these addresses and ports are not the connection's for now.
+    /// Detaches the addresses and ports from their connection: it gets no segments for now.
     pub(crate) fn take_off(&mut self, tuple: &Tuple) {
         self.by_tuple.remove(tuple);
     }
 
-    /// They are again.
+    /// Attaches the addresses and ports to the connection again.
     pub(crate) fn put_back(&mut self, tuple: &Tuple, handle: ConnectionHandle) {
         self.by_tuple.insert(tuple, handle);
     }

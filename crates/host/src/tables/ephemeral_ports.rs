@@ -8,25 +8,27 @@ use std::ops::RangeInclusive;
 use crate::episode::Episode;
 use crate::tables::keyed_hash::KeyedHash;
 
-/// Counters; more of them make it harder to learn from one peer's ports how many connections there
-/// are to others (RFC 6056 §3.3.4).
+/// Number of counters; more make it harder to derive, from one peer's ports, the number of
+/// connections to others (RFC 6056 §3.3.4).
 const COUNTERS: usize = 1024;
 
-/// Most ports that are looked at for a peer to which there was none: each takes a look at all
-/// tables of connections.
+/// Most ports examined for a peer to which none was free: each look-up searches all tables of
+/// connections.
 const SCARCE_LOOKS_MAX: u32 = 256;
 
-/// Of these, ports of connections that have ended since; some may be in TIME-WAIT.
+/// Most freed ports examined: connections on these ports have ended since, some perhaps into
+/// TIME-WAIT.
 const FREED_LOOKS_MAX: usize = 16;
 
-/// With so many of them, ports are scarce no more.
+/// Number of freed ports at which ports are no longer scarce.
 const FREED_MAX: usize = 1024;
 
 /// Peers to which ports are known to be scarce. Only with few ports can there be more.
 const SCARCE_MAX: usize = 64;
 
 /// Chooses ports by double hash (RFC 6056 §3.3.4, algorithm 4): to one peer, ports are used in
-/// turn, so that the one that was free for longest comes next; nothing tells where they begin.
+/// turn, so that the one that was free for longest comes next; the start of the sequence is
+/// unpredictable.
 #[derive(Debug)]
 pub(crate) struct EphemeralPorts {
     range: RangeInclusive<u16>,
@@ -81,7 +83,7 @@ impl EphemeralPorts {
         self.look(local, remote, SCARCE_LOOKS_MAX, is_free)
     }
 
-    /// The next port that is free, of so many.
+    /// Returns the next free port among the next `looks` ones.
     fn look(
         &mut self,
         local: IpAddr,
@@ -111,7 +113,7 @@ impl EphemeralPorts {
         self.scarce.insert((local, remote), VecDeque::new());
     }
 
-    /// A connection has ended, or the part of it that a NIC stack kept.
+    /// Handles the end of a connection, or of its teardown by a NIC stack.
     #[inline]
     pub(crate) fn on_freed(&mut self, local: SocketAddr, remote: SocketAddr) {
         if !self.scarce.is_empty() {

@@ -1,12 +1,12 @@
 //! The host's side of open files: names, metadata, and when a file may be closed.
 //!
-//! A file belongs to the stream that opened it, and to a NIC worker: the one that serves this
-//! stream, or, until the stream has the answer, one of another NIC stack that has it. It is closed
-//! below when the application has let go of it and every byte queued from it has been acknowledged:
-//! until then a retransmission may ask for it.
+//! A file belongs to the stream that opened it, and to a NIC worker: the stream's own worker, or,
+//! until the stream has an answer, one of another NIC stack that has the file. It is closed there
+//! once the application has released the file and the peer has acknowledged every byte queued from
+//! it: until then a retransmission may read it.
 //!
-//! Before a stream goes to another worker of its NIC stack, that one opens its files, too: each has
-//! a [`Twin`] there, under the same id. Only when all are the same versions does the stream go.
+//! Before a stream moves to another worker of its NIC stack, that worker opens its files, too: each
+//! gets a [`Twin`] under the same id. The stream moves only if all are the same versions.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,32 +19,32 @@ use crate::app::{FileHandle, ListPlace, StreamId};
 use crate::nics::nic_stacks::NicSet;
 use crate::tables::sparsity::Sparsity;
 
-/// What is known of a file.
+/// An open file.
 #[derive(Debug)]
 pub(crate) struct File {
     /// Its number among all files, in the order in which they were opened.
     pub(crate) opened: u64,
     /// How often OPEN was repeated for want of descriptors.
     pub(crate) repeats: u8,
-    /// Who opened it.
+    /// The stream that opened it.
     pub(crate) stream: StreamId,
     /// The worker that has it open, or is to open it.
     pub(crate) worker: usize,
     /// Metadata, once OPEN has succeeded.
     pub(crate) meta: Option<FileMeta>,
-    /// The NIC stack of which that is the metadata.
+    /// The NIC stack that reported `meta`.
     pub(crate) version_of: usize,
     pub(crate) state: State,
-    /// NIC stacks that have been asked for it.
+    /// NIC stacks that have been asked for the file.
     pub(crate) asked: NicSet,
-    /// What the first of them that failed has said; of a listing, rather what is not that there is
-    /// nothing.
+    /// First error of an asked NIC stack; for a listing, an error that may hide entries takes
+    /// precedence over one that means no entries. `EISDIR` always replaces it.
     pub(crate) errno: Option<u16>,
-    /// It is a directory, of which a listing is wanted, from this place on: its answer ends it.
+    /// Set for the listing of a directory, which continues at this place; the answer ends the file.
     pub(crate) listing: Option<Box<ListPlace>>,
     /// How it is opened.
     name: Name,
-    /// Of a file that has one.
+    /// Empty for a passed descriptor.
     pub(crate) path: Vec<u8>,
     held: bool,
     extents_queued: u32,
@@ -59,32 +59,32 @@ struct Twin {
     is_open: bool,
 }
 
-/// How a file is at the worker to which its stream is about to go.
+/// State of a file at the worker to which its stream is about to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
-    /// It can go there.
+    /// The stream can move.
     Ready,
-    /// That worker can be asked for it.
+    /// That worker can be asked for the file.
     Unasked,
-    /// An answer is awaited, of this worker or another one.
+    /// An answer is pending, from this worker or another one.
     Awaited,
 }
 
-/// What a worker to which a stream is about to go says about a file of it.
+/// Answer to an OPEN at the worker to which a stream is about to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TwinOpened {
-    /// It has the same version open.
+    /// The worker has the same version open.
     Same,
-    /// It has another version, to be closed, or none.
+    /// The worker has another version, to be closed, or none.
     Other(Option<MayClose>),
-    /// The file is not needed any more, and may be closed.
+    /// The file is no longer needed, and may be closed.
     LetGo(Option<MayClose>),
 }
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
-    /// By its path. Whether it may become longer while it is open.
+    /// By its path; [`Growth`] permits or forbids that it becomes longer while open.
     Path(Growth),
     /// By a descriptor that the NIC stack was passed.
     Passed(PassedId),
@@ -99,7 +99,7 @@ impl Name {
     }
 }
 
-/// What a worker is asked.
+/// A request to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
     /// OPEN or OPENPASSED.
@@ -118,41 +118,41 @@ impl Lookup {
     }
 }
 
-/// How a file is with its worker.
+/// State of a file at its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It is to be opened for the first time, by a NIC stack that is not there.
+    /// No OPEN was sent yet: the NIC stack is away.
     Waiting,
     /// OPEN is not answered.
     Opening,
-    /// It is open, and its stream does not know yet.
+    /// It is open, and the stream has no answer yet.
     Found,
-    /// It is open, and its stream knows.
+    /// It is open, and the stream has the answer.
     Open,
-    /// The same, but OPEN was repeated, for a worker that has started again or has taken the stream
-    /// over, and is not answered.
+    /// Like `Open`, but OPEN was repeated, for a worker that has restarted or has taken the stream
+    /// over, and is unanswered.
     Reopening,
-    /// Its stream knows it, and it is open nowhere.
+    /// The stream has the answer, and the file is open nowhere.
     Gone,
 }
 
 impl File {
-    /// What tells it from others that have the same id in turn.
+    /// Distinguishes the file from earlier ones with the same id.
     fn generation(&self) -> u32 {
         self.opened as u32
     }
 
-    /// It was open, and its OPEN that was repeated is not answered.
+    /// True if the file was open, and its repeated OPEN is unanswered.
     pub(crate) fn is_reopening(&self) -> bool {
         self.state == State::Reopening
     }
 
-    /// Some of it may still have to be sent.
+    /// True if bytes of the file may still have to be sent.
     pub(crate) fn is_needed(&self) -> bool {
         self.held || self.extents_queued > 0
     }
 
-    /// True if what NIC stack `nic` has, if anything, is the version that the stream knows.
+    /// True if the answer of NIC stack `nic` is the version that the stream knows.
     fn is_same(&self, nic: usize, meta: Option<&FileMeta>) -> bool {
         match (&self.meta, meta) {
             (Some(old), Some(new)) if self.version_of == nic => match self.name {
@@ -165,7 +165,7 @@ impl File {
         }
     }
 
-    /// What its worker is asked.
+    /// Returns the request for the file's worker.
     pub(crate) fn lookup(&self) -> Lookup {
         match &self.listing {
             Some(place) => Lookup::List(place.from),
@@ -173,19 +173,19 @@ impl File {
         }
     }
 
-    /// The NIC stack that has begun a listing, which no other can go on with.
+    /// Returns the NIC stack that has begun a listing; no other can continue it.
     pub(crate) fn bound_to(&self) -> Option<usize> {
         let place = self.listing.as_ref()?;
         (place.from != 0).then_some(place.nic)
     }
 
-    /// All that this NIC stack has of a listing has arrived.
+    /// True if this NIC stack's part of a listing is complete.
     fn has_listed(&self, nic: usize) -> bool {
         let listing = self.listing.as_ref();
         listing.is_some_and(|place| place.told.contains(nic))
     }
 
-    /// The stream knows it, so that only this version will do.
+    /// True if the stream has the answer, so that only this version will do.
     pub(crate) fn is_answered(&self) -> bool {
         matches!(self.state, State::Open | State::Reopening | State::Gone)
     }
@@ -200,16 +200,16 @@ pub(crate) struct FileTable {
     sparsity: Sparsity,
     /// Memory for paths, of files that were closed.
     spare: Vec<Vec<u8>>,
-    /// How many files are opened by each descriptor that was passed.
+    /// Number of open files per passed descriptor.
     passed: HashMap<PassedId, u32>,
-    /// Descriptors of which there is none any more.
+    /// Passed descriptors whose last file was closed.
     released_passed: Vec<PassedId>,
 }
 
-/// CLOS this file at these workers.
+/// CLOS must be sent for this file to these workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MayClose {
-    /// The worker that has it open, ...
+    /// A worker that has the file open, ...
     pub(crate) worker: usize,
     /// ... and another one that has.
     pub(crate) twin: Option<usize>,
@@ -234,47 +234,47 @@ pub(crate) struct Reopening {
     pub(crate) file: FileId,
     pub(crate) path: Vec<u8>,
     pub(crate) lookup: Lookup,
-    /// The stream that may have sent some of it, and must not go on before it is known to be the
-    /// same version.
+    /// The stream, if it may have sent bytes of the file: it waits until the version is known to be
+    /// the same.
     pub(crate) waits: Option<StreamId>,
 }
 
-/// A listing that has been answered.
+/// An answered listing.
 #[derive(Debug)]
 pub(crate) struct Listed {
-    /// What was said of the directory before.
+    /// The directory's metadata in the previous part.
     pub(crate) version: Option<FileMeta>,
-    /// NIC stacks that have been asked, until now.
+    /// NIC stacks that have been asked so far.
     pub(crate) asked: NicSet,
 }
 
-/// What the answer to a repeated OPEN says.
+/// Outcome of a repeated OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reopened {
     /// The file is the same version as before.
     Same,
-    /// It is not needed any more; if it is open, it may be closed.
+    /// The file is no longer needed; if open, it may be closed.
     LetGo(Option<MayClose>),
-    /// What is there is another version, to be closed, or nothing: what is sent of it cannot go on
-    /// there.
+    /// The NIC stack has another version, to be closed, or none: responses from the file cannot
+    /// continue there.
     Changed(Option<MayClose>),
 }
 
 impl FileTable {
-    /// Most files open at once, whatever the configuration says: ids of a contract have 32 bits.
+    /// Upper limit on open files, above any configured one: ids of a contract have 32 bits.
     pub(crate) const FILES_MAX: usize = 1 << 24;
 
-    /// Paths for which memory is kept, and most of each, in bytes.
+    /// Number of paths whose memory is kept, and their largest capacity, in bytes.
     const SPARE_MAX: usize = 1 << 10;
     const SPARE_BYTES_MAX: usize = 256;
 
-    /// Files that are open below, or being opened.
+    /// Returns the number of files that are open at a worker, or being opened.
     pub(crate) fn len(&self) -> usize {
         self.files.len()
     }
 
     /// Takes an id for a file about to be opened by a worker of this NIC stack; `None` if there are
-    /// too many.
+    /// too many files.
     pub(crate) fn open(
         &mut self,
         stream: StreamId,
@@ -316,7 +316,7 @@ impl FileTable {
         self.files.iter().map(|(_, file)| file)
     }
 
-    /// The file behind an application's handle.
+    /// Returns the file behind an application's handle.
     pub(crate) fn by_handle(&self, file: FileHandle) -> Option<(FileId, &File)> {
         let index = file.0 as u32;
         let found = self.files.get(index as usize)?;
@@ -324,18 +324,19 @@ impl FileTable {
             .then_some((FileId(index), found))
     }
 
-    /// The file behind a contract's id.
+    /// Returns the file behind a contract's id.
     pub(crate) fn by_id(&self, file: FileId) -> Option<&File> {
         self.files.get(file.0 as usize)
     }
 
-    /// The same, to change it.
+    /// Returns the file behind a contract's id, mutably.
     pub(crate) fn by_id_mut(&mut self, file: FileId) -> Option<&mut File> {
         self.files.get_mut(file.0 as usize)
     }
 
-    /// OPEN has succeeded at `worker`, of NIC stack `nic`. Returns the stream to tell, unless the
-    /// file was let go meanwhile (then it may be closed) or was not awaited.
+    /// Handles a successful OPEN at `worker`, of NIC stack `nic`. Returns the stream to notify; if
+    /// the file was released meanwhile, an error with the file to close; `None` if no OPEN was
+    /// pending.
     pub(crate) fn opened(
         &mut self,
         nic: usize,
@@ -357,21 +358,21 @@ impl FileTable {
         })
     }
 
-    /// The event for the stream that the file is open: its name, and the metadata.
+    /// Marks the file as known to its stream. Returns the event's handle and metadata.
     pub(crate) fn tell(&mut self, file: FileId) -> Option<(FileHandle, FileMeta)> {
         let found = self.files.get_mut(file.0 as usize)?;
         found.state = State::Open;
         Some((handle(file.0 as usize, found.generation()), found.meta?))
     }
 
-    /// A file of which OPEN is not answered at `worker`.
+    /// Returns the file if its OPEN at `worker` is unanswered.
     pub(crate) fn opening(&mut self, worker: usize, file: FileId) -> Option<&mut File> {
         let found = self.files.get_mut(file.0 as usize)?;
         (found.worker == worker && found.state == State::Opening).then_some(found)
     }
 
-    /// LIST has succeeded at `worker`: the id is free. Returns what the listing was, and the stream
-    /// to tell, if it still cares; `None` if it was not awaited.
+    /// Handles a successful LIST at `worker`: frees the id. Returns the listing, and the stream to
+    /// notify unless it has released the handle; `None` if no LIST was pending.
     pub(crate) fn listed(
         &mut self,
         worker: usize,
@@ -385,7 +386,8 @@ impl FileTable {
         Some((listed, self.open_failed(file)))
     }
 
-    /// OPEN has failed: the id is free. Returns the stream to tell, if it still cares.
+    /// Handles a failed OPEN: frees the id. Returns the stream to notify, unless it has released
+    /// the handle.
     pub(crate) fn open_failed(&mut self, file: FileId) -> Option<(StreamId, FileHandle)> {
         let found = self.forget(file)?;
         found
@@ -393,8 +395,7 @@ impl FileTable {
             .then(|| (found.stream, handle(file.0 as usize, found.generation())))
     }
 
-    /// The files of a worker of NIC stack `nic` that has started again, all of which it must open
-    /// again.
+    /// Returns the files of a worker of NIC stack `nic` that has restarted: it must open all again.
     pub(crate) fn reopen(&mut self, nic: usize, worker: usize) -> Vec<Reopening> {
         let of_worker = self
             .files
@@ -418,10 +419,10 @@ impl FileTable {
             .collect()
     }
 
-    /// The workers of a NIC stack are gone, and have nothing open any more. A stream without an
-    /// answer waits.
+    /// The workers of a NIC stack are gone, and with them their open files. Streams without an
+    /// answer wait.
     pub(crate) fn lose(&mut self, nic: usize, workers: &Range<usize>) {
-        // Of those that are not needed, the answer was waited for, which does not come.
+        // Files that are not needed only waited for an answer, which will not come.
         let is_lost =
             |file: &File| workers.contains(&file.worker) && file.is_answered() && !file.is_needed();
         let files = self.files.iter();
@@ -448,7 +449,7 @@ impl FileTable {
         }
     }
 
-    /// Files for which no OPEN was sent.
+    /// Returns the files for which no OPEN was sent.
     pub(crate) fn waiting(&self) -> Vec<FileId> {
         let waiting = self
             .files
@@ -457,9 +458,9 @@ impl FileTable {
         waiting.map(|(index, _)| FileId(index as u32)).collect()
     }
 
-    /// A repeated OPEN has been answered at `worker`, of NIC stack `nic`: with this metadata, or
-    /// with a failure. Returns the stream that waits for the answer, and what the answer says;
-    /// `None` if the OPEN was not repeated.
+    /// Handles the answer to a repeated OPEN at `worker`, of NIC stack `nic`: metadata, or `None`
+    /// for a failure. Returns the waiting stream and the outcome; `None` if the OPEN was not
+    /// repeated.
     pub(crate) fn reopened(
         &mut self,
         nic: usize,
@@ -486,7 +487,7 @@ impl FileTable {
             return Some((stream, Reopened::Changed(close)));
         }
         found.state = State::Open;
-        // Of a file that has grown since, the response goes on with the size at the first open.
+        // If the file has grown since, the response keeps the size at the first open.
         if found.version_of != nic || found.name.growth() == Growth::Forbidden {
             found.meta = meta;
         }
@@ -522,7 +523,7 @@ impl FileTable {
         self.may_close(file)
     }
 
-    /// How the file is at worker `to` of its NIC stack.
+    /// Returns the file's state at worker `to` of its NIC stack.
     pub(crate) fn readiness(&self, file: FileId, to: usize) -> Readiness {
         let Some(found) = self.files.get(file.0 as usize) else {
             return Readiness::Ready;
@@ -546,8 +547,8 @@ impl FileTable {
         }
     }
 
-    /// That OPEN has been answered at `worker`, of NIC stack `nic`: with this metadata, or with a
-    /// failure. Returns the stream, and what the answer says; `None` if it was not awaited.
+    /// Handles the answer to that OPEN at `worker`, of NIC stack `nic`: metadata, or `None` for a
+    /// failure. Returns the stream and the outcome; `None` if no such OPEN was pending.
     pub(crate) fn twin_opened(
         &mut self,
         nic: usize,
@@ -575,14 +576,14 @@ impl FileTable {
         Some((stream, TwinOpened::Other(self.drop_twin(file))))
     }
 
-    /// The stream does not go to the other worker. One that has not answered is waited for.
+    /// The stream does not move. A twin whose OPEN is unanswered stays until the answer.
     pub(crate) fn drop_twin(&mut self, file: FileId) -> Option<MayClose> {
         let found = self.files.get_mut(file.0 as usize)?;
         let twin = found.twin.take_if(|twin| twin.is_open)?;
         Some(MayClose::at(twin.worker.into(), file))
     }
 
-    /// The stream has gone to the other worker: closes the file at the one before.
+    /// The stream has moved to the other worker: the file must be closed at the previous one.
     pub(crate) fn take_over(&mut self, file: FileId) -> Option<MayClose> {
         let found = self.files.get_mut(file.0 as usize)?;
         let twin = found.twin.take_if(|twin| twin.is_open)?;
@@ -590,8 +591,8 @@ impl FileTable {
         Some(MayClose::at(before, file))
     }
 
-    /// This worker starts again: of what it had open for streams that were about to come, it knows
-    /// nothing. Returns what has waited for its answers, to be closed.
+    /// A worker restarts and has lost its twins. Returns the files whose close waited for its
+    /// answers.
     pub(crate) fn lose_twins(&mut self, worker: usize) -> Vec<MayClose> {
         let mut lost = Vec::new();
         for (index, file) in &mut self.files {
@@ -605,7 +606,7 @@ impl FileTable {
             .collect()
     }
 
-    /// Frees the id, and keeps the memory of the path for another one. What is returned has none.
+    /// Frees the id, and keeps the path's memory for reuse; the returned file has an empty path.
     fn forget(&mut self, file: FileId) -> Option<File> {
         let mut found = self.files.try_remove(file.0 as usize)?;
         let (len, places) = (self.files.len(), self.files.capacity());
@@ -639,7 +640,7 @@ impl FileTable {
         self.passed.contains_key(&passed)
     }
 
-    /// The descriptors by which files were opened, and no file is any more.
+    /// Returns the descriptors whose last file was closed since the last call.
     pub(crate) fn take_released_passed(&mut self) -> Vec<PassedId> {
         std::mem::take(&mut self.released_passed)
     }
@@ -664,14 +665,14 @@ impl FileTable {
     }
 }
 
-/// True if a file of another NIC stack is the same version as far as their roots are copies of each
-/// other: inode, device and time of status change are each machine's own.
+/// True if a file of another NIC stack is the same version, provided that the roots are copies:
+/// inode, device and change time are particular to each machine.
 fn is_copy(one: &FileMeta, other: &FileMeta) -> bool {
     (one.size, one.mtime_ns) == (other.size, other.mtime_ns)
 }
 
-/// True if the file behind a descriptor is as before. Its change time tells nothing: the file loses
-/// and gains names while it is open.
+/// True if the file behind a descriptor is unchanged. Its change time is ignored: it also changes
+/// as the open file gains and loses names.
 fn is_unchanged(old: &FileMeta, new: &FileMeta) -> bool {
     let ctime_ns = old.ctime_ns;
     *old == FileMeta { ctime_ns, ..*new }
@@ -784,12 +785,12 @@ mod tests {
         assert_eq!(files.len(), 0);
     }
 
-    /// What the answer of a NIC stack says about a file of which another one had this metadata.
+    /// Outcome of another NIC stack's answer for a file that had this metadata.
     fn answered_by_another(old: FileMeta, new: Option<FileMeta>) -> Reopened {
         answered_by(1, Name::Path(Growth::Forbidden), old, new)
     }
 
-    /// What worker 1 of this NIC stack answers for a file that [`NIC`] had.
+    /// Outcome of an answer by worker 1 of this NIC stack for a file that [`NIC`] had.
     fn answered_by(nic: usize, name: Name, old: FileMeta, new: Option<FileMeta>) -> Reopened {
         let mut files = FileTable::default();
         let (id, _) = files.open(STREAM, NIC, 0, name, b"a").unwrap();
@@ -866,7 +867,7 @@ mod tests {
             (NIC, grown, Reopened::Same),
             (NIC, replaced, changed),
             (NIC, cut, changed),
-            // Inodes of a copy are others, so that a longer one may be another file.
+            // Inodes of a copy differ, so that a longer one may be another file.
             (1, replaced, changed),
             (1, FileMeta { inode: 2, ..old }, Reopened::Same),
             (1, cut, changed),
@@ -876,7 +877,7 @@ mod tests {
         }
         let outcome = answered_by(NIC, Name::Path(Growth::Forbidden), old, Some(grown));
         assert_eq!(outcome, changed);
-        // From one NIC stack to another, and again to a new process of that one, where the copy has
+        // From one NIC stack to another, then to a new process of the latter, where the copy has
         // grown meanwhile.
         let copy = FileMeta { inode: 9, ..old };
         let longer = FileMeta { size: 7, ..copy };

@@ -1,10 +1,10 @@
 //! Connections that the application has closed, and that wait for their peers: their FIN has been
 //! sent.
 //!
-//! What is left is the peer's: the acknowledgment of the last bytes and of the FIN, and its own
-//! FIN. A peer that keeps these to itself costs memory, retransmissions and retained content until
-//! timers give up, minutes later (RFC 9293 §3.8.3, and FIN-WAIT-2 has no end at all there). So
-//! there may be only so many; beyond, those that have waited longest are aborted.
+//! An orphan waits for its peer: for the acknowledgment of the last bytes and of the FIN, and for
+//! the peer's FIN. A peer that withholds these costs memory, retransmissions and retained content
+//! until timers give up, minutes later (RFC 9293 §3.8.3, and FIN-WAIT-2 has no end at all there).
+//! So their number is limited; beyond, those that have waited longest are aborted.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -35,7 +35,7 @@ impl Orphans {
         since
     }
 
-    /// It is over, in whatever way.
+    /// Removes an orphan that has ended.
     pub(crate) fn remove(&mut self, since: Since) {
         self.by_age.remove(&since);
     }

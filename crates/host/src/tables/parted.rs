@@ -1,7 +1,7 @@
-//! Connections that NIC stacks run the end of: what is kept of each here.
+//! Connections in teardown by NIC stacks: their records in the host.
 //!
-//! A record is what it takes to hand the frames of a connection on, to part with it once more, and
-//! to take it back. It does not change until it goes: what happens meanwhile is the NIC stack's.
+//! A record suffices to forward a connection's frames, to hand its teardown to a successor, and to
+//! take it back. It does not change until it goes: the NIC stack has the current state.
 
 use std::collections::{VecDeque, hash_map};
 use std::net::{IpAddr, SocketAddr};
@@ -14,11 +14,11 @@ use tcp::Remainder;
 use crate::tables::sparsity::Sparsity;
 use crate::tables::tuple::{Tuple, TupleMap};
 
-/// A connection that has not ended after so long is forgotten, in microseconds: FIN is given up
-/// after a few minutes, and FIN-WAIT-2 and TIME-WAIT take one each.
+/// Lifetime of a record without a reported end, in microseconds: FIN is given up after a few
+/// minutes, and FIN-WAIT-2 and TIME-WAIT take one each.
 const LIFE_US_MAX: u64 = 1_800_000_000;
 
-/// What is kept of a connection.
+/// The record of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     /// The flow under which the NIC stack knows it.
@@ -30,9 +30,9 @@ pub(crate) struct Record {
     ports: [u16; 2],
     /// The NIC worker that has it.
     worker: u16,
-    /// Of the next hop.
+    /// Hardware address of the next hop.
     pub(crate) mac: [u8; 6],
-    /// Of its packets.
+    /// Traffic class of its packets.
     pub(crate) traffic_class: u8,
 }
 
@@ -54,7 +54,7 @@ impl Record {
             local: tuple.local.ip(),
             remote: tuple.remote.ip(),
             ports: [tuple.local.port(), tuple.remote.port()],
-            // No host drives so many: each NIC stack has few, and there are few NIC stacks.
+            // The number fits: each NIC stack has few workers, and there are few NIC stacks.
             worker: worker as u16,
             mac,
             traffic_class: 0,
@@ -73,7 +73,7 @@ impl Record {
     }
 }
 
-/// All of them.
+/// All records.
 #[derive(Debug)]
 pub(crate) struct Parted {
     records: Slab<Record>,
@@ -103,7 +103,7 @@ impl Parted {
         self.len() > 0 && self.by_tuple.get(tuple).is_some()
     }
 
-    /// All of them.
+    /// Returns the tuples of all records.
     pub(crate) fn tuples(&self) -> impl Iterator<Item = Tuple> {
         self.records.iter().map(|(_, record)| record.tuple())
     }
@@ -118,7 +118,7 @@ impl Parted {
         self.records.get(*self.by_flow.get(&flow)?)
     }
 
-    /// Adds one whose flow and tuple no other has.
+    /// Adds a record with a new flow and tuple.
     pub(crate) fn insert(&mut self, record: Record) {
         let place = self.records.insert(record);
         self.by_flow.insert(record.flow, place);
@@ -186,7 +186,7 @@ impl Parted {
         }
     }
 
-    /// Takes out one of which nothing was heard for too long.
+    /// Takes out a record whose end was not reported in time.
     pub(crate) fn take_overdue(&mut self, now_us: u64) -> Option<Record> {
         while let Some(&(since_us, flow)) = self.by_age.front()
             && now_us.saturating_sub(since_us) >= LIFE_US_MAX

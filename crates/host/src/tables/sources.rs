@@ -7,13 +7,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::tables::keyed_hash::KeyedHash;
 
-/// The source of all connections that have both ends here, so that they take no other source's
-/// share. No peer on a wire has this address. What bounds their number is the sockets that a
-/// program may have: they are not limited as a source.
+/// The source of all connections that have both ends here, so that they use no other source's
+/// share. No peer on a wire has this address. Their number is bounded by the sockets that a program
+/// may have; they are not limited as a source.
 pub(crate) const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Who counts as one: an IPv4 address, also an IPv4-mapped one (RFC 4291 §2.5.5.2), or an IPv6
-/// network of 64 bits, of which a single machine can use every address (RFC 6177).
+/// A source of connections: an IPv4 address, also an IPv4-mapped one (RFC 4291 §2.5.5.2), or an
+/// IPv6 /64, since a single machine can use every address in one (RFC 6177).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// The address.
@@ -67,8 +67,8 @@ impl Sources {
         }
     }
 
-    /// Allows so many connections of each source from now on. `remotes` are the peers of all
-    /// connections that there are: without a limit, they were not counted.
+    /// Sets the maximum of connections per source. `remotes` are the peers of all existing
+    /// connections: without a limit, they were not counted.
     pub(crate) fn set_limit(&mut self, limit: Option<u32>, remotes: impl Iterator<Item = IpAddr>) {
         let was_counted = std::mem::replace(&mut self.limit, limit).is_some();
         match limit {
@@ -78,7 +78,7 @@ impl Sources {
         }
     }
 
-    /// True if a source has all the connections that it may have.
+    /// True if a source is at its limit.
     pub(crate) fn is_exhausted(&self, ip: IpAddr) -> bool {
         self.limit.is_some_and(|limit| {
             let connections = self.connections.get(&Source::from(ip));

@@ -3,16 +3,16 @@
 /// Places that a table keeps when they are vacant.
 const PLACES_KEPT_MAX: usize = 1024;
 
-/// What has been removed from a table since it gave memory back.
+/// Number of entries removed from a table since it last shrank.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sparsity {
     removed: usize,
 }
 
 impl Sparsity {
-    /// An entry was removed: so many are left, in so many places. True if the table is to give
-    /// memory back, which may go through all of it: when a crowd has gone, and each time that half
-    /// of the rest has gone as well.
+    /// An entry was removed: `len` are left, in `places`. Returns true if the table should shrink,
+    /// which may go through all entries: when a crowd has gone, and each time that half of the rest
+    /// has gone as well.
     #[inline]
     pub(crate) fn on_removed(&mut self, len: usize, places: usize) -> bool {
         self.removed += 1;

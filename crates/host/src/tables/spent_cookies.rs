@@ -1,9 +1,8 @@
 //! Cookies of connections that were broken off.
 //!
-//! Nothing is kept of a cookie, so an ACK that brings it back once more would open the same
-//! connection again, with the same sequence numbers. A peer that has missed the reset, and holds
-//! later bytes of the first one, would put bytes of two responses together: those of a file that
-//! has changed, and of what it is now.
+//! No state is kept for a cookie, so a replayed ACK with the cookie would open the same connection
+//! again, with the same sequence numbers. A peer that has missed the reset, and holds later bytes
+//! of the first connection, would join bytes of two responses: of two versions of a file.
 
 use std::collections::VecDeque;
 
@@ -14,7 +13,7 @@ use crate::tables::tuple::{Tuple, TupleMap};
 /// Most that are remembered: beyond, those that will expire first are forgotten.
 const SPENT_MAX: usize = 4096;
 
-/// What must not open a connection again, as long as it could.
+/// Cookies that must not open a connection again, until they expire.
 #[derive(Debug)]
 pub(crate) struct SpentCookies {
     /// The last one of each peer.

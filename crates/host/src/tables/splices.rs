@@ -23,9 +23,9 @@ pub(crate) struct Place(usize);
 pub(crate) enum Stage {
     /// The connections become quiet.
     Joining,
-    /// A NIC worker has them.
+    /// A NIC worker has the connections.
     Joined,
-    /// It has to give them back.
+    /// The NIC worker has to return the connections.
     Returning,
 }
 
@@ -34,17 +34,17 @@ pub(crate) enum Stage {
 pub(crate) struct Leg {
     pub(crate) stream: StreamId,
     pub(crate) tuple: Tuple,
-    /// Of the next hop.
+    /// Hardware address of the next hop.
     pub(crate) mac: [u8; 6],
-    /// Of its packets.
+    /// Traffic class of its packets.
     pub(crate) traffic_class: u8,
-    /// Where it was at the join.
+    /// Its sequence numbers at the join.
     pub(crate) numbers: Option<JoinNumbers>,
     /// Sequence number behind a FIN of the peer that went to the NIC worker.
     pub(crate) fin_end: Option<u32>,
-    /// The application's timer, before.
+    /// The application's timer before the join.
     pub(crate) app_deadline_us: Option<u64>,
-    /// The application has closed it, and hears no more.
+    /// The application has released it, and gets no more events.
     pub(crate) is_let_go: bool,
 }
 
@@ -56,15 +56,15 @@ pub(crate) struct Splice {
     /// The NIC worker that has it.
     pub(crate) worker: usize,
     pub(crate) limits: SpliceLimits,
-    /// Frames that bring more while it is joined, by leg.
+    /// Frames with new bytes or flags that arrived during the join, by leg.
     pub(crate) held: Vec<(Side, Box<[u8]>)>,
-    /// Bytes of them.
+    /// Bytes of `held`.
     pub(crate) held_bytes: usize,
     /// Bytes of each leg that the host has moved to the other one.
     pub(crate) moved_bytes: [u64; 2],
-    /// The same of the NIC stack, as far as is known.
+    /// Bytes that the NIC stack has forwarded, per leg, in its last report.
     pub(crate) passed_bytes: [u64; 2],
-    /// A further NIC worker was given it: more may have passed than is known.
+    /// It was handed to a further NIC worker: more bytes may have passed than were reported.
     pub(crate) is_again: bool,
 }
 
@@ -80,7 +80,7 @@ impl Splice {
     }
 }
 
-/// All of them.
+/// All splices of a shard.
 #[derive(Debug)]
 pub(crate) struct Splices {
     splices: Slab<Box<Splice>>,
@@ -91,10 +91,10 @@ pub(crate) struct Splices {
     sparsity: Sparsity,
 }
 
-/// Most bytes of frames that a splice holds: what a peer sends within a round trip.
+/// Most bytes of frames that a splice holds: about a peer's burst within a round trip.
 const HELD_BYTES_MAX: usize = 256 << 10;
 
-/// Most bytes of frames that all hold.
+/// Most bytes of frames that all splices hold.
 const ALL_HELD_BYTES_MAX: usize = 16 << 20;
 
 impl Splices {

@@ -82,9 +82,9 @@ impl SynQueue {
         }
     }
 
-    /// Removes the oldest of those whose SYN,ACK was repeated; false if there is none. A peer that
-    /// is there answers within a round trip, before the first repetition: what is left is a
-    /// flood's, or of a path that loses packets.
+    /// Removes the oldest entry whose SYN,ACK was repeated; false if there is none. A live peer
+    /// answers within a round trip, before the first repetition: the other entries belong to a
+    /// flood, or to a path that loses packets.
     pub(crate) fn evict_repeated(&mut self) -> bool {
         let oldest = self.repeated.first_key_value();
         let Some(tuple) = oldest.and_then(|(_, &index)| Some(self.entries.get(index)?.tuple))
@@ -99,7 +99,7 @@ impl SynQueue {
         self.by_tuple.get(tuple).is_some()
     }
 
-    /// The half-open connection of these addresses and ports. A segment does not move its timeout.
+    /// Returns the half-open connection of a tuple. A segment does not move its timeout.
     pub(crate) fn get_mut(&mut self, tuple: &Tuple) -> Option<&mut HalfOpen> {
         let &index = self.by_tuple.get(tuple)?;
         self.entries

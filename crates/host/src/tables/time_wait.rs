@@ -10,9 +10,9 @@ use crate::tables::keyed_hash::KeyedHash;
 use crate::tables::sparsity::Sparsity;
 use crate::tables::tuple::Tuple;
 
-/// Most of them at once, of one address family: what a hash table of 2¹⁷ places holds. When there
-/// are more, the oldest ends early: that only weakens the protection against old duplicates, which
-/// timestamps and random sequence numbers give as well.
+/// Most entries of one address family: the capacity of a hash table with 2¹⁷ places. Beyond, the
+/// oldest ends early: that only weakens the protection against old duplicates, which timestamps and
+/// random sequence numbers give as well.
 const ENTRIES_MAX: usize = 7 << 14;
 
 const _: () = assert!(
@@ -75,7 +75,7 @@ impl From<&Tuple> for Key {
     }
 }
 
-/// What a key was joined of: addresses, and ports.
+/// Splits a key into addresses and ports.
 fn split<const A: usize, const N: usize>(key: &[u8; N]) -> ([u8; A], [u8; A], [u16; 2]) {
     const { assert!(N == 2 * A + 4) };
     let address = |at: usize| {
@@ -94,14 +94,14 @@ fn tuple(local: IpAddr, remote: IpAddr, ports: [u16; 2]) -> Tuple {
     }
 }
 
-/// What a segment for a connection in TIME-WAIT makes the stack do.
+/// Reaction to a segment for a connection in TIME-WAIT.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// There is no such connection.
     Unknown,
     /// A SYN may take its place (RFC 9293 §3.10.7.4, RFC 6191); it is gone.
     Replaced(TimeWait),
-    /// It has dealt with it; this is to be sent, if anything.
+    /// It has handled the segment; the header is to be sent, if any.
     Handled(Option<Header>),
 }
 
@@ -124,7 +124,7 @@ impl TimeWaits {
         }
     }
 
-    /// True if this side may open a connection of these addresses and ports.
+    /// True if this side may open a connection with this tuple.
     pub(crate) fn may_be_reused(&self, now: Instant, tuple: &Tuple) -> bool {
         let found = match Key::from(tuple) {
             Key::V4(key) => self.v4.by_key.get(&key),
@@ -133,7 +133,7 @@ impl TimeWaits {
         found.is_none_or(|time_wait| time_wait.may_be_reused(now))
     }
 
-    /// All of them.
+    /// Returns the tuples of all connections in TIME-WAIT.
     pub(crate) fn tuples(&self) -> impl Iterator<Item = Tuple> {
         let v4 = self.v4.by_key.keys().map(|key| {
             let (local, remote, ports) = split::<4, 12>(key);
@@ -146,7 +146,7 @@ impl TimeWaits {
         v4.chain(v6)
     }
 
-    /// Takes out what another connection takes the place of.
+    /// Removes the entry that another connection replaces.
     pub(crate) fn take(&mut self, tuple: &Tuple) -> Option<TimeWait> {
         match Key::from(tuple) {
             Key::V4(key) => self.v4.by_key.remove(&key),
@@ -166,7 +166,7 @@ impl TimeWaits {
         }
     }
 
-    /// Forgets those that have expired.
+    /// Removes the entries that have expired.
     pub(crate) fn expire(&mut self, now: Instant) {
         self.v4.expire(now);
         self.v6.expire(now);
@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    /// What a peer with initial sequence number [`ISN`] leaves behind.
+    /// Returns the TIME-WAIT state of a connection whose peer has initial sequence number [`ISN`].
     fn time_wait(now: Instant) -> TimeWait {
         let limits = Limits {
             bytes_max: 1000,

@@ -1,4 +1,4 @@
-//! What names a connection on the wire, and a table that finds things by it.
+//! The tuple that identifies a connection on the wire, and a table with tuples as keys.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -104,7 +104,7 @@ impl<T> TupleMap<T> {
         }
     }
 
-    /// Gives back the memory of those that were removed.
+    /// Shrinks the table to its entries.
     pub(crate) fn shrink(&mut self) {
         self.v4.shrink_to_fit();
         self.v6.shrink_to_fit();
@@ -124,9 +124,9 @@ impl<T> TupleMap<T> {
     }
 }
 
-/// A hash of `N` words under a secret key. Peers choose addresses and ports, so the table must not
-/// be theirs to unbalance; it is searched for every packet, so the hash must not cost what a
-/// cryptographic function does.
+/// A hash of `N` words under a secret key. Peers choose addresses and ports, so they must not be
+/// able to unbalance the table; it is searched for every packet, so the hash must not cost as much
+/// as a cryptographic function.
 ///
 /// This is the multiply-shift scheme for vectors (Thorup, "High Speed Hashing for Integers and
 /// Strings", §3.3): `(a₀ + a₁x₁ + a₂x₂ + …) mod 2¹²⁸ >> 64`, with 128-bit keys and 64-bit words. It
@@ -188,8 +188,8 @@ impl<const N: usize> Hasher for Sum<N> {
     #[inline]
     fn finish(&self) -> u64 {
         let hash = (self.sum >> 64) as u64;
-        // A bijection, so that what is uniform stays so. Without it, ports in a row are hashed to
-        // points in a row, which under a few of the secrets lie all together.
+        // A bijection, so that uniform hashes stay uniform. Without it, consecutive ports are
+        // hashed to consecutive points, which under a few of the secrets lie all together.
         let hash = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         hash ^ hash >> 29
     }

@@ -17,8 +17,8 @@ pub(crate) struct Candidate {
     pub(crate) since: u64,
 }
 
-/// At most `count` of these, the first to go last, each with the number of candidates that its
-/// source has until it goes: of the source with most the oldest, and so on with what is left.
+/// Returns at most `count` of the candidates, the first to go last, each with the number of
+/// candidates that its source has until then: each time the oldest of the source with most.
 pub(crate) fn choose(mut candidates: Vec<Candidate>, count: usize) -> Vec<(usize, StreamId)> {
     candidates.sort_unstable_by_key(|candidate| Reverse((candidate.since, candidate.stream)));
     // A candidate goes when all older ones of its source have gone.
@@ -50,9 +50,9 @@ pub(crate) struct Holder<T> {
     pub(crate) since: u64,
 }
 
-/// Holders that go to free so many bytes, at most `count`, in their order, each with the bytes that
-/// its source has until it goes: of the source with most the largest, of equals the oldest; and so
-/// on with what is left.
+/// Returns the holders that go to free `excess_bytes`, at most `count`, in their order, each with
+/// the bytes that its source has until then: each time the largest of the source with most, of
+/// equals the oldest.
 pub(crate) fn choose_largest<T>(
     holders: Vec<Holder<T>>,
     excess_bytes: usize,

@@ -1,11 +1,11 @@
-//! Connections that wait for the same thing: who has waited longest comes first.
+//! Connections that wait for the same thing, in the order in which they began to wait.
 
 use std::collections::VecDeque;
 
 use crate::tables::connections::ConnectionHandle;
 
-/// Places in the table of connections, each at most once: however often one asks, and however long
-/// it takes, there are no more of them than the table has places.
+/// Places in the table of connections, each at most once: the queue never has more entries than the
+/// table has places.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     queue: VecDeque<ConnectionHandle>,
@@ -35,7 +35,7 @@ impl Waiting {
         self.queue.len()
     }
 
-    /// Who has waited longest, and does no more.
+    /// Removes and returns the connection that has waited longest.
     pub(crate) fn take(&mut self) -> Option<ConnectionHandle> {
         let connection = self.queue.pop_front()?;
         self.queued[connection.place()] = false;

@@ -1,9 +1,9 @@
-//! Watching what ports send and receive, from beside them.
+//! Observation of frames that ports send and receive, from beside the ports.
 //!
 //! A process with the privilege opens a [`Tap`] for each kind of frames; another, which needs none,
-//! reads what it brings ([`TapReader`]). The kernel keeps the filter: a reader cannot see more than
-//! what the tap was opened for. A [mark](super::PacketPort::set_mark) tells a port from others on
-//! the same interface.
+//! reads the frames ([`TapReader`]). The kernel keeps the filter: a reader cannot see more frames
+//! than the tap was opened for. A [mark](super::PacketPort::set_mark) distinguishes a port from
+//! others on the same interface.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,11 +18,11 @@ use super::{filter, segmentation, socket};
 /// Memory for frames that wait to be read, in bytes: for some thousand beginnings of frames.
 const RING_BYTES: usize = 16 << 20;
 
-/// The same for whole superpackets, which take more than so much each.
+/// Memory for whole superpackets, with slots larger than [`LARGE_SLOT_BYTES`], in bytes.
 const LARGE_RING_BYTES: usize = 32 << 20;
 const LARGE_SLOT_BYTES: usize = 64 << 10;
 
-/// The longest beginning of a frame that can be asked for, in bytes: more than a superpacket has.
+/// Largest snaplen, in bytes: more than a superpacket has.
 pub const SNAPLEN_MAX: u32 = (512 << 10) - SLOT_HEADER_BYTES as u32;
 
 /// A socket that takes in frames for [`TapReader`].
@@ -56,18 +56,18 @@ impl Tap {
         open().map_err(|system| system.on(interface))
     }
 
-    /// True if packets of this process can be marked: a port of one with the same privileges is.
+    /// True if this process can mark packets, and so a port of a process with the same privileges.
     pub fn can_mark() -> bool {
         socket::open().is_ok_and(|socket| socket::set_mark(&socket, 0).is_ok())
     }
 
-    /// The socket, to be passed on.
+    /// Returns the socket, to be passed on.
     pub fn into_socket(self) -> OwnedFd {
         self.socket
     }
 }
 
-/// Reads what a tap takes from now on.
+/// Reads the frames that a tap takes from now on.
 #[derive(Debug)]
 pub struct TapReader {
     // The ring goes before its socket.
@@ -97,8 +97,8 @@ impl TapReader {
         })
     }
 
-    /// Hands up to `budget` frames to `handle`; returns how many. A superpacket of UDP is one of
-    /// them, and handed over as its datagrams, if the kernel says where they end (Linux 6.2).
+    /// Hands up to `budget` frames to `handle`; returns their number. A superpacket of UDP counts
+    /// as one, and is handed over as its datagrams, if the kernel reports their length (Linux 6.2).
     pub fn receive(&mut self, budget: usize, handle: &mut dyn FnMut(Tapped<'_>)) -> usize {
         for taken in 0..budget {
             let Some(slot) = self.ring.next() else {
@@ -119,13 +119,14 @@ impl TapReader {
         budget
     }
 
-    /// Frames that were dropped since the beginning, because they came faster than they were read.
+    /// Returns the number of frames that were dropped since the beginning, because they came faster
+    /// than they were read.
     pub fn dropped(&mut self) -> io::Result<u64> {
         self.dropped += socket::drops(&self.socket)?;
         Ok(self.dropped)
     }
 
-    /// The error that the kernel has noted, if it has, such as that the interface is down.
+    /// Returns the socket's pending error, if there is one, such as that the interface is down.
     pub fn take_error(&self) -> io::Result<()> {
         Ok(rustix::net::sockopt::socket_error(&self.socket)??)
     }

@@ -1,5 +1,5 @@
 //! A port for frames of one EtherType, to and from any machine on the link, or one machine alone:
-//! what two machines of one system say to each other.
+//! for communication between two machines of one system.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,9 +28,9 @@ pub struct ControlPort {
 }
 
 impl ControlPort {
-    /// Opens a port on an interface. Needs `CAP_NET_RAW`. What does not come from `peer`, if there
-    /// is one, is kept out by the kernel: of many ports on one link, each is woken by its own
-    /// machine, and its buffer is filled by none else.
+    /// Opens a port on an interface. Needs `CAP_NET_RAW`. With a `peer`, the kernel drops frames of
+    /// all other senders: of many ports on one link, each is woken, and its buffer is filled, by
+    /// its own machine alone.
     pub fn open(
         interface: &str,
         ether_type: u16,
@@ -47,17 +47,17 @@ impl ControlPort {
         })
     }
 
-    /// The interface's hardware address.
+    /// Returns the interface's hardware address.
     pub fn mac(&self) -> [u8; 6] {
         self.interface.mac
     }
 
-    /// Most bytes of a frame after the Ethernet header.
+    /// Returns the most bytes of a frame after the Ethernet header.
     pub fn mtu(&self) -> usize {
         self.interface.mtu
     }
 
-    /// Sends a frame; `payload` is what follows the Ethernet header.
+    /// Sends a frame; `payload` follows the Ethernet header.
     pub fn send(&self, to: [u8; 6], payload: &[u8]) -> Result<(), SendError> {
         let mut header = [0; ethernet::HEADER_BYTES];
         header[..6].copy_from_slice(&to);
@@ -67,9 +67,9 @@ impl ControlPort {
         send(&self.socket, &iov)
     }
 
-    /// Hands up to `budget` frames to `handle`, each with the address that it comes from and what
-    /// follows the Ethernet header, padding included; returns how many. `NotFound` if the interface
-    /// is gone; one that is down has nothing.
+    /// Hands up to `budget` frames to `handle`, each with its source address and the bytes after
+    /// the Ethernet header, padding included; returns their number. `NotFound` if the interface is
+    /// gone; an interface that is down has no frames.
     pub fn receive(
         &mut self,
         budget: usize,

@@ -1,4 +1,4 @@
-//! Superpackets of datagrams, which the kernel cuts since Linux 6.2, and this port before.
+//! Superpackets of datagrams, which the kernel cuts since Linux 6.2, and this port on older ones.
 
 use std::io;
 
@@ -8,7 +8,8 @@ use super::virtio::VirtioNetHeader;
 use super::{PacketPort, send_one};
 use crate::{Offload, SendError, Superpacket, segment};
 
-/// What every kernel that cuts datagrams takes at once (`UDP_MAX_SEGMENTS`: 128 since Linux 6.10).
+/// Datagrams that every kernel with such a cut takes at once (`UDP_MAX_SEGMENTS`: 128 since Linux
+/// 6.10).
 const KERNEL_DATAGRAMS_MAX: usize = 64;
 
 impl PacketPort {
@@ -27,13 +28,14 @@ impl PacketPort {
         let result = self.send_cut(packet, virtio.gso_size.into());
         let payload: usize = packet.payload.iter().map(|slice| slice.len()).sum();
         let datagrams = payload.div_ceil(virtio.gso_size.max(1).into());
-        // A packet of more may have been refused for their number.
+        // A packet with more may have been refused for their number.
         self.cuts_datagrams |= result.is_ok() && datagrams <= KERNEL_DATAGRAMS_MAX;
         result
     }
 
     /// Sends each datagram as a packet of its own. If the port is busy when some have left, the
-    /// others are dropped, as by a full queue: to offer all of them again would repeat the first.
+    /// others are dropped, as by a full queue: to offer the superpacket again would repeat the
+    /// first.
     fn send_cut(&self, packet: &Superpacket<'_>, payload_bytes: usize) -> Result<(), SendError> {
         let mut sent = 0;
         let mut result = Ok(());
@@ -58,7 +60,7 @@ impl PacketPort {
     }
 }
 
-/// The kernel does not know such packets, or not so many datagrams in one.
+/// True if the kernel does not know such packets, or takes fewer datagrams in one.
 fn is_refusal(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
 }

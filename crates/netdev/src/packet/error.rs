@@ -3,14 +3,14 @@ use std::io;
 
 use rustix::io::Errno;
 
-/// Why a port could not be opened on an interface.
+/// Reasons why a port could not be opened on an interface.
 #[derive(Debug)]
 pub enum OpenError {
     /// There is no interface of this name.
     NoSuchInterface {
         /// The name.
         interface: String,
-        /// Those that exist.
+        /// Interfaces that exist.
         existing: Vec<String>,
     },
     /// The interface has no Ethernet headers: loopback, a tunnel.
@@ -32,18 +32,18 @@ pub enum OpenError {
     Unsupported {
         /// The interface's name.
         interface: String,
-        /// What was tried.
+        /// The operation that failed.
         tried: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// The kernel refused for another reason.
     System {
         /// The interface's name.
         interface: String,
-        /// What was tried.
+        /// The operation that failed.
         tried: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -111,7 +111,7 @@ impl System {
         System { tried, error }
     }
 
-    /// What that means for opening a port on `interface`.
+    /// Returns the resulting error of opening a port on `interface`.
     pub(super) fn on(self, interface: &str) -> OpenError {
         let System { tried, error } = self;
         let interface = interface.to_owned();

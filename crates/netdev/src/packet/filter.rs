@@ -1,4 +1,4 @@
-//! Classic BPF programs that keep other people's frames out of a socket's ring.
+//! Classic BPF programs that keep frames for others out of a socket's ring.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -26,7 +26,7 @@ const IPV6_PAYLOAD: u32 = ethernet::HEADER_BYTES as u32 + 40;
 const IPV4_DESTINATION: u32 = ethernet::HEADER_BYTES as u32 + 16;
 const IPV6_DESTINATION: u32 = ethernet::HEADER_BYTES as u32 + 24;
 
-/// IPv4 packets to one of `own`.
+/// Accepts IPv4 packets to one of `own`.
 pub(super) fn ipv4(own: &[IpAddr]) -> Vec<sock_filter> {
     let mut program = for_this_host();
     accept_ipv4_to(&mut program, own);
@@ -42,7 +42,7 @@ fn accept_ipv4_to(program: &mut Vec<sock_filter>, own: &[IpAddr]) {
     }
 }
 
-/// IPv6 packets to one of `own`, or to a group that it belongs to.
+/// Accepts IPv6 packets to one of `own`, or to its groups.
 pub(super) fn ipv6(own: &[IpAddr]) -> Vec<sock_filter> {
     let mut program = for_this_host();
     accept_ipv6_to(&mut program, own);
@@ -75,19 +75,19 @@ fn accept_sent_from(program: &mut Vec<sock_filter>, own: &[IpAddr], ether_type: 
     }
 }
 
-/// All of ARP: who is where concerns everybody.
+/// Accepts all of ARP: the links of addresses concern every host.
 pub(super) fn arp() -> Vec<sock_filter> {
     sent_here()
 }
 
-/// All that was sent to this host.
+/// Accepts all frames that were sent to this host.
 pub(super) fn sent_here() -> Vec<sock_filter> {
     let mut program = for_this_host();
     program.push(result(ACCEPT));
     program
 }
 
-/// All that this machine has sent to this host.
+/// Accepts all frames that the machine `peer` has sent to this host.
 pub(super) fn sent_here_by(peer: [u8; 6]) -> Vec<sock_filter> {
     let [a, b, c, d, e, f] = peer;
     let mut program = for_this_host();
@@ -102,7 +102,7 @@ pub(super) fn sent_here_by(peer: [u8; 6]) -> Vec<sock_filter> {
     program
 }
 
-/// All that arrives, for any destination, but not what this host sends.
+/// Accepts all arriving frames, for any destination, but not this host's own.
 pub(super) fn passing() -> Vec<sock_filter> {
     let mut program = vec![
         load_metadata(libc::SKF_AD_PKTTYPE),
@@ -114,7 +114,7 @@ pub(super) fn passing() -> Vec<sock_filter> {
     program
 }
 
-/// The first `snaplen` bytes of what a tap takes.
+/// Accepts the first `snaplen` bytes of the frames that a tap takes.
 pub(super) fn tapped(taken: Taken<'_>, only: Only, snaplen: u32) -> Vec<sock_filter> {
     let mut program = match taken {
         Taken::Received(_) => for_this_host(),
@@ -137,7 +137,7 @@ pub(super) fn tapped(taken: Taken<'_>, only: Only, snaplen: u32) -> Vec<sock_fil
             (Taken::SentWithMark(_), _) => section.push(result(ACCEPT)),
         }
         section.push(result(DROP));
-        // A jump may be longer than a condition can say.
+        // A jump may be longer than a conditional jump can express.
         program.extend([
             load_half(ETHER_TYPE),
             instruction(
@@ -167,7 +167,7 @@ pub(super) fn tapped(taken: Taken<'_>, only: Only, snaplen: u32) -> Vec<sock_fil
     program
 }
 
-/// Drops IPv4 packets that are not what is looked for.
+/// Drops IPv4 packets that do not match `only`.
 fn only_ipv4(only: Only) -> Vec<sock_filter> {
     let mut program = Vec::new();
     match only.host {
@@ -201,8 +201,7 @@ fn only_ipv4(only: Only) -> Vec<sock_filter> {
     program
 }
 
-/// Drops IPv6 packets that are not what is looked for. Of those with extension headers, no ports
-/// are known.
+/// Drops IPv6 packets that do not match `only`. Ports behind extension headers are unknown.
 fn only_ipv6(only: Only) -> Vec<sock_filter> {
     let mut program = Vec::new();
     match only.host {
@@ -220,7 +219,7 @@ fn only_ipv6(only: Only) -> Vec<sock_filter> {
     program
 }
 
-/// Drops the frame unless what is loaded equals `value`.
+/// Drops the frame unless the loaded value equals `value`.
 fn must_equal(program: &mut Vec<sock_filter>, load: sock_filter, value: u32) {
     let equal = instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value, 1, 0);
     program.extend([load, equal, result(DROP)]);
@@ -235,7 +234,7 @@ fn must_have_ports(program: &mut Vec<sock_filter>, load: sock_filter) {
     program.extend([load, equal(ip::TCP, 2), equal(ip::UDP, 1), result(DROP)]);
 }
 
-/// Drops the frame unless one of what is loaded equals `value`.
+/// Drops the frame unless one of the two loaded values equals `value`.
 fn must_be_either(
     program: &mut Vec<sock_filter>,
     one: sock_filter,
@@ -266,7 +265,7 @@ fn must_have_either(program: &mut Vec<sock_filter>, one: u32, other: u32, value:
     program.push(result(DROP));
 }
 
-/// Link addresses that the interface must accept for [`ipv6`] to see its groups.
+/// Returns the link addresses that the interface must accept for [`ipv6`] to see its groups.
 pub(super) fn multicast_macs(own: &[IpAddr]) -> Vec<[u8; 6]> {
     let groups = own.iter().filter_map(|address| match address {
         IpAddr::V6(address) => Some(solicited_node(*address)),
@@ -310,19 +309,19 @@ fn load_byte(offset: u32) -> sock_filter {
     instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, offset, 0, 0)
 }
 
-/// What the kernel knows about a frame beside its bytes.
+/// Loads the kernel's metadata of a frame.
 fn load_metadata(field: libc::c_int) -> sock_filter {
     load_word((libc::SKF_AD_OFF + field) as u32)
 }
 
-/// Goes on with the next instruction if the accumulator equals `value`, else skips `skip`
+/// Continues with the next instruction if the accumulator equals `value`, else skips `skip`
 /// instructions.
 fn unless_equal_skip(value: u32, skip: u8) -> sock_filter {
     instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value, 0, skip)
 }
 
-/// Drops what this host sends itself, what an interface in promiscuous mode hears of others, and
-/// what belongs to a VLAN, whose tag the kernel has taken off.
+/// Drops this host's own frames, frames for others that an interface in promiscuous mode receives,
+/// and frames of a VLAN, whose tag the kernel has taken off.
 fn for_this_host() -> Vec<sock_filter> {
     let mut program = vec![
         load_metadata(libc::SKF_AD_PKTTYPE),
@@ -335,7 +334,7 @@ fn for_this_host() -> Vec<sock_filter> {
     program
 }
 
-/// Drops what this host does not send itself.
+/// Drops frames that this host does not send itself.
 fn sent_by_this_host() -> Vec<sock_filter> {
     let mut program = Vec::new();
     must_equal(
@@ -346,7 +345,7 @@ fn sent_by_this_host() -> Vec<sock_filter> {
     program
 }
 
-/// Drops what belongs to a VLAN.
+/// Drops frames of a VLAN.
 fn without_vlan() -> [sock_filter; 3] {
     [
         load_metadata(libc::SKF_AD_VLAN_TAG_PRESENT),
@@ -389,13 +388,13 @@ mod tests {
         mark: 0,
     };
 
-    /// What the kernel does with such programs (its `bpf(2)` predecessor,
-    /// Documentation/networking/filter).
+    /// Runs such a program as the kernel does (Documentation/networking/filter). True if the frame
+    /// is accepted.
     fn accepts(program: &[sock_filter], frame: &[u8], metadata: &Metadata) -> bool {
         accepted(program, frame, metadata) > 0
     }
 
-    /// How much of the frame is accepted.
+    /// Returns the number of bytes that are accepted.
     fn accepted(program: &[sock_filter], frame: &[u8], metadata: &Metadata) -> u32 {
         let (mut accumulator, mut index) = (0, 0);
         let mut at = 0;
@@ -584,7 +583,7 @@ mod tests {
 
     #[test]
     fn a_tap_may_be_for_one_address_and_one_port() {
-        // The ports of these frames are all 1.
+        // The ports of both frames are 1.
         let (v4, v6) = (frame_to(own()[0]), frame_to(own()[2]));
         let marked = |host: Option<&str>, port| {
             let host = host.map(|host| host.parse().unwrap());

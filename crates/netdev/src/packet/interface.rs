@@ -1,5 +1,5 @@
-//! What the kernel tells about a network interface, by rtnetlink: unlike sysfs it speaks of the
-//! network namespace that the process is in.
+//! Attributes of a network interface, by rtnetlink: unlike sysfs it covers the network namespace of
+//! the process.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,14 +24,15 @@ pub(super) struct Interface {
     pub(super) mac: [u8; 6],
     /// Largest IP packet, in bytes.
     pub(super) mtu: usize,
-    /// What the kernel hands to the driver for segmentation is shorter than this, in bytes with the
-    /// Ethernet header. The kernel cuts longer packets itself, which costs several times as much.
+    /// Exclusive limit of the packets that the kernel hands to the driver for segmentation, in
+    /// bytes with the Ethernet header. The kernel cuts longer packets itself, which costs several
+    /// times as much.
     pub(super) gso_max_size: usize,
-    /// The same for IPv4.
+    /// The same limit for IPv4.
     pub(super) gso_ipv4_max_size: usize,
 }
 
-/// All interfaces of this network namespace.
+/// Returns all interfaces of this network namespace.
 pub(super) fn list() -> io::Result<Vec<Interface>> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
@@ -67,7 +68,7 @@ pub(super) fn list() -> io::Result<Vec<Interface>> {
 }
 
 impl Interface {
-    /// The interface of this name, if a port can be opened on it.
+    /// Returns the interface of this name, if a port can be opened on it.
     pub(super) fn find(name: &str) -> Result<Interface, OpenError> {
         let mut interfaces = list()
             .map_err(|error| System::new("listing the network interfaces", error).on(name))?;
@@ -88,7 +89,7 @@ impl Interface {
         }
     }
 
-    /// An error if the interface is gone for good; one that was taken down may come up again.
+    /// Fails if the interface is gone for good; one that was taken down may come up again.
     pub(super) fn still_there(&self, socket: &OwnedFd) -> io::Result<()> {
         match netdevice::index_to_name(socket, self.index) {
             Ok(_) => Ok(()),
@@ -103,7 +104,7 @@ impl Interface {
         let mut interface = Interface {
             index: link.header.index,
             ethernet: link.header.link_layer_type == LinkLayerType::Ether,
-            // `GSO_LEGACY_MAX_SIZE`, also that of kernels which do not tell.
+            // `GSO_LEGACY_MAX_SIZE`, also the limit of kernels that do not report one.
             gso_max_size: 65_536,
             gso_ipv4_max_size: 65_536,
             ..Interface::default()
@@ -112,7 +113,7 @@ impl Interface {
         interface
     }
 
-    /// Takes what a later message says; what it does not mention is as it was.
+    /// Applies a later message; attributes that it does not mention stay.
     pub(super) fn update(&mut self, link: LinkMessage) {
         let flags = link.header.flags;
         self.up = flags.contains(LinkFlags::Up);

@@ -1,4 +1,4 @@
-//! What the kernel still has to do to a packet.
+//! The kernel's remaining work on a packet.
 
 use wire::tcp::Flags;
 
@@ -13,11 +13,11 @@ const TCP_FLAGS_OFFSET: usize = 13;
 /// Offset of the checksum in a TCP header, in bytes.
 const TCP_CHECKSUM_OFFSET: u16 = 16;
 
-/// The same in a UDP header.
+/// Offset of the checksum in a UDP header, in bytes.
 const UDP_CHECKSUM_OFFSET: u16 = 6;
 
 impl VirtioNetHeader {
-    /// What stands before a packet that is handed to the kernel.
+    /// Returns the header that precedes a packet handed to the kernel.
     pub(super) fn of(packet: &Superpacket<'_>) -> VirtioNetHeader {
         let payload: usize = packet.payload.iter().map(|slice| slice.len()).sum();
         let (gso_type, gso_size, csum_start, csum_offset) = match packet.offload {
@@ -57,7 +57,7 @@ impl VirtioNetHeader {
         VirtioNetHeader {
             flags: NEEDS_CSUM,
             gso_type,
-            // What the kernel keeps in front of the pages.
+            // Length that the kernel keeps in front of the pages.
             hdr_len: packet.header.len() as u16,
             gso_size,
             csum_start,

@@ -1,5 +1,5 @@
-//! A port that is not an end of anything: it takes all that arrives on an interface, for any
-//! destination and as unfinished as it comes, and sends frames as they are.
+//! A port that is no end of any connection: it takes all frames that arrive on an interface, for
+//! any destination and with pending offloads, and sends frames as they are.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,9 +26,9 @@ const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
 pub struct Arrival<'a> {
     /// From the Ethernet header on.
     pub bytes: &'a [u8],
-    /// What the sender has left undone.
+    /// Work that the sender has left to the receiver.
     pub unfinished: VirtioNetHeader,
-    /// For how long it has waited to be taken, in nanoseconds.
+    /// Time that it has waited to be taken, in nanoseconds.
     pub waited_ns: u64,
 }
 
@@ -59,14 +59,15 @@ impl PromiscuousPort {
         &self.interface.name
     }
 
-    /// Frames that were dropped since it was opened, because they came faster than they were taken.
+    /// Returns the number of frames that were dropped since it was opened, because they came faster
+    /// than they were taken.
     pub fn dropped(&mut self) -> io::Result<u64> {
         self.dropped += socket::drops(&self.socket)?;
         Ok(self.dropped)
     }
 
-    /// Hands up to `budget` frames to `handle`; returns how many. `NotFound` if the interface is
-    /// gone; one that is down has nothing.
+    /// Hands up to `budget` frames to `handle`; returns their number. `NotFound` if the interface
+    /// is gone; an interface that is down has no frames.
     pub fn receive(
         &mut self,
         budget: usize,
@@ -96,7 +97,7 @@ impl PromiscuousPort {
         Ok(budget)
     }
 
-    /// Sends a frame that consists of these pieces. Nothing is checked but by the kernel.
+    /// Sends a frame that consists of `pieces`. Only the kernel checks it.
     pub fn send(&self, unfinished: VirtioNetHeader, pieces: [&[u8]; 2]) -> Result<(), SendError> {
         let virtio = unfinished.to_bytes();
         let iov = [&virtio[..], pieces[0], pieces[1]].map(IoSlice::new);
@@ -111,7 +112,7 @@ impl AsFd for PromiscuousPort {
     }
 }
 
-/// The clock by which the kernel notes when a frame has come.
+/// Returns the time of the clock by which the kernel stamps arriving frames.
 fn realtime_ns() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

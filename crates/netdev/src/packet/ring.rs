@@ -1,10 +1,11 @@
 //! The reception ring of a packet socket, `TPACKET_V2` (Documentation/networking/packet_mmap.rst).
 //!
 //! The ring is memory that kernel and process share, an array of slots. The status word of a slot
-//! says whose it is: the kernel fills a slot that is its own and hands it over; we read it and hand
-//! it back. A frame that does not fit into a slot is cut off there, and waits whole in the socket's
-//! queue if its status says so (`PACKET_COPY_THRESH`). Of a socket with `PACKET_VNET_HDR`, a
-//! [`VirtioNetHeader`] stands right before each frame, in its slot and in the queue.
+//! names its owner: the kernel fills its own slots and hands them over; the process reads them and
+//! hands them back. A frame that does not fit into a slot is cut off there, and waits whole in the
+//! socket's queue if the slot's status has that bit (`PACKET_COPY_THRESH`). On a socket with
+//! `PACKET_VNET_HDR`, a [`VirtioNetHeader`] stands right before each frame, in its slot and in the
+//! queue.
 
 #![allow(unsafe_code)]
 
@@ -27,7 +28,7 @@ const SLOT_BYTES: usize = 2048;
 /// Memory that the kernel has to find in one piece, unless a slot is larger.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Room for what the kernel puts before a frame in a slot: its header, an address, padding, all
+/// Room for the kernel's data before a frame in a slot: its header, an address, padding, all
 /// aligned.
 pub(super) const SLOT_HEADER_BYTES: usize = 128;
 
@@ -54,8 +55,8 @@ pub(super) struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Gives `socket` a ring of `slots` slots, a multiple of 32. `has_virtio` says that the socket
-    /// has `PACKET_VNET_HDR`.
+    /// Gives `socket` a ring of `slots` slots, a multiple of 32. `has_virtio`: the socket has
+    /// `PACKET_VNET_HDR`.
     pub(super) fn new(socket: &OwnedFd, slots: usize, has_virtio: bool) -> io::Result<Ring> {
         socket::set_integer(socket, libc::PACKET_COPY_THRESH, SLOT_BYTES as libc::c_int)?;
         let mut ring = Ring::map(socket, BLOCK_BYTES, SLOT_BYTES, slots)?;
@@ -63,8 +64,8 @@ impl Ring {
         Ok(ring)
     }
 
-    /// The same of `bytes`, in slots of `slot_bytes`, a power of two that is not larger and no less
-    /// than what the header takes. Frames that do not fit are cut off, and lie nowhere else.
+    /// Gives `socket` a ring of `bytes`, in slots of `slot_bytes`, a power of two between
+    /// [`SLOT_HEADER_BYTES`] and `bytes`. Frames that do not fit are cut off, and lie nowhere else.
     pub(super) fn with_slots_of(
         socket: &OwnedFd,
         bytes: usize,
@@ -117,20 +118,20 @@ impl Ring {
         self.has_virtio
     }
 
-    /// The next frame, if one has arrived.
+    /// Returns the next frame, if one has arrived.
     pub(super) fn next(&mut self) -> Option<Slot<'_>> {
         let at = self.next * self.slot_bytes;
         // SAFETY: `next` is below `slots`, so the slot lies within the mapping.
         let slot = unsafe { self.memory.add(at) };
         // SAFETY: A slot begins with its aligned status word, which both sides access atomically.
-        // Acquire orders what the kernel has written before it handed the slot over.
+        // Acquire orders the kernel's writes before its hand-over of the slot.
         let status = unsafe { status_of(slot) }.load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
             return None;
         }
         self.next = (self.next + 1) % self.slots;
-        // SAFETY: The slot is ours, so the kernel does not write to it; it begins with an aligned
-        // header of plain integers.
+        // SAFETY: The slot belongs to the process, so the kernel does not write to it; it begins
+        // with an aligned header of plain integers.
         let header = unsafe { slot.cast::<tpacket2_hdr>().read() };
         let start = usize::from(header.tp_mac);
         let len = header.tp_snaplen as usize;
@@ -138,8 +139,8 @@ impl Ring {
             .checked_add(len)
             .is_some_and(|end| end <= self.slot_bytes);
         let bytes = match within && start >= size_of::<tpacket2_hdr>() {
-            // SAFETY: The range lies within the slot, behind its header, and the slot stays ours
-            // until `Slot` is dropped.
+            // SAFETY: The range lies within the slot, behind its header, and the slot belongs to
+            // the process until `Slot` is dropped.
             true => unsafe { slice::from_raw_parts(slot.add(start).as_ptr(), len) },
             false => &[],
         };
@@ -147,7 +148,7 @@ impl Ring {
         let segment_bytes = match self.has_virtio && within && start >= virtio_end {
             true => {
                 // SAFETY: The range lies within the slot, behind its header and before the frame;
-                // bytes need no alignment, and the slot is ours.
+                // bytes need no alignment, and the slot belongs to the process.
                 let virtio = unsafe { slot.add(start - VirtioNetHeader::BYTES).cast().read() };
                 VirtioNetHeader::from_bytes(virtio).datagram_bytes()
             }
@@ -166,35 +167,36 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: The mapping is this one's, and no `Slot` borrows it any more. It cannot fail; if
-        // it did, there would be nothing to do.
+        // SAFETY: The mapping belongs to `self`, and no `Slot` borrows it any more. The call cannot
+        // fail; if it did, there would be nothing to do.
         let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.slots * self.slot_bytes) };
     }
 }
 
-/// A slot that is ours. The kernel gets it back when this is dropped.
+/// A slot that belongs to the process. The kernel gets it back when this is dropped.
 #[derive(Debug)]
 pub(super) struct Slot<'a> {
     slot: NonNull<u8>,
     status: u32,
-    /// What [`Frame`](crate::Frame) calls so; `None` if the ring does without virtio headers.
+    /// See [`Frame::segment_bytes`](crate::Frame::segment_bytes); `None` if the ring has no virtio
+    /// headers.
     pub(super) segment_bytes: Option<NonZeroU16>,
     /// Length of the frame, in bytes; more than `bytes` if it does not fit.
     pub(super) len: usize,
-    /// When it was sent or received, in nanoseconds of the realtime clock.
+    /// Time of sending or reception, in nanoseconds of the realtime clock.
     pub(super) time_ns: u64,
     /// The frame, or its beginning.
     pub(super) bytes: &'a [u8],
 }
 
 impl Slot<'_> {
-    /// The whole frame waits in the socket's queue.
+    /// True if the whole frame waits in the socket's queue.
     pub(super) fn is_queued(&self) -> bool {
         self.status & libc::TP_STATUS_COPY != 0
     }
 
-    /// The kernel or the NIC has verified the transport checksum, or it has not been computed yet
-    /// because the sender is on this machine.
+    /// True if the kernel or the NIC has verified the transport checksum, or if it has not been
+    /// computed yet because the sender is on this machine.
     pub(super) fn checksum_valid(&self) -> bool {
         self.status & (libc::TP_STATUS_CSUM_VALID | libc::TP_STATUS_CSUMNOTREADY) != 0
     }
@@ -202,17 +204,19 @@ impl Slot<'_> {
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        // SAFETY: As in `Ring::next`. Release orders our reads before the kernel's next writes.
+        // SAFETY: As in `Ring::next`. Release orders the process's reads before the kernel's next
+        // writes.
         unsafe { status_of(self.slot) }.store(libc::TP_STATUS_KERNEL, Ordering::Release);
     }
 }
 
-/// The status word of a slot.
+/// Returns the status word of a slot.
 ///
 /// # Safety
 /// `slot` must be the start of a slot in a mapped ring.
 unsafe fn status_of<'a>(slot: NonNull<u8>) -> &'a AtomicU32 {
-    // SAFETY: The caller vouches for the pointer; `tp_status` comes first in the header.
+    // SAFETY: `slot` is the start of a slot, by the caller's contract; `tp_status` comes first in
+    // the header.
     unsafe { slot.cast::<AtomicU32>().as_ref() }
 }
 

@@ -1,8 +1,8 @@
-//! Where the datagrams end that the kernel has merged into one frame.
+//! The length of datagrams that the kernel has merged into one frame.
 //!
 //! A UDP socket of this machine that sends with `UDP_SEGMENT` over a veth pair, or GRO where it is
 //! on for datagrams, makes frames with one UDP header and the payloads of many datagrams. Only
-//! `PACKET_VNET_HDR` tells their length.
+//! `PACKET_VNET_HDR` carries their length.
 
 use std::os::fd::OwnedFd;
 
@@ -14,8 +14,8 @@ use super::socket;
 /// a socket that has it, which is worse than to hand them over without a length.
 const KNOWS_DATAGRAMS: (u32, u32) = (6, 2);
 
-/// Has the kernel put a virtio header before each frame that it receives; before the socket has a
-/// ring. False if it cannot.
+/// Has the kernel put a virtio header before each frame that it receives. Must precede the socket's
+/// ring. False if the kernel cannot.
 pub(super) fn ask(socket: &OwnedFd) -> bool {
     let release = uname();
     let release = release.release().to_str();
@@ -23,7 +23,7 @@ pub(super) fn ask(socket: &OwnedFd) -> bool {
         && socket::set_integer(socket, libc::PACKET_VNET_HDR, 1).is_ok()
 }
 
-/// The first two numbers of a kernel release, such as `6.12.48+deb13-amd64`.
+/// Returns the first two numbers of a kernel release, such as `6.12.48+deb13-amd64`.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     let mut number = || numbers.next()?.parse().ok();

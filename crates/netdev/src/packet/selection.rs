@@ -1,19 +1,19 @@
-//! Which frames a tap takes in.
+//! Selection of the frames that a tap takes.
 
 use std::net::IpAddr;
 
-/// Which frames a tap is for.
+/// Direction and ports of the frames that a tap takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken<'a> {
-    /// Those that a port with these addresses receives.
+    /// Frames that a port with these addresses receives.
     Received(&'a [IpAddr]),
-    /// Those that ports with this mark send.
+    /// Frames that ports with this mark send.
     SentWithMark(u32),
-    /// All that this machine sends from these addresses, and ARP.
+    /// All frames that this machine sends from these addresses, and ARP.
     SentFrom(&'a [IpAddr]),
 }
 
-/// Which of them, if not all.
+/// Restriction to some of the frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Only {
     /// IP packets from or to this address.

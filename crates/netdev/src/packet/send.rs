@@ -8,7 +8,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use crate::SendError;
 
-/// Sends what these slices hold as one frame, without waiting for room.
+/// Sends the slices as one frame, without waiting for room.
 pub(super) fn send(socket: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<(), SendError> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     loop {

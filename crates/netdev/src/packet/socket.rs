@@ -57,7 +57,7 @@ pub(super) fn join_multicast(socket: &OwnedFd, index: u32, mac: [u8; 6]) -> io::
         mr_address: [0; 8],
     };
     request.mr_address[..mac.len()].copy_from_slice(&mac);
-    // SAFETY: `packet_mreq` is what this option takes, and it holds no pointers.
+    // SAFETY: this option takes a `packet_mreq`, which holds no pointers.
     unsafe {
         set_option(
             socket,
@@ -76,7 +76,7 @@ pub(super) fn be_promiscuous(socket: &OwnedFd, index: u32) -> io::Result<()> {
         mr_alen: 0,
         mr_address: [0; 8],
     };
-    // SAFETY: `packet_mreq` is what this option takes, and it holds no pointers.
+    // SAFETY: this option takes a `packet_mreq`, which holds no pointers.
     unsafe {
         set_option(
             socket,
@@ -87,10 +87,10 @@ pub(super) fn be_promiscuous(socket: &OwnedFd, index: u32) -> io::Result<()> {
     }
 }
 
-/// Has the kernel note when each frame arrives, for [`receive_stamped`].
+/// Has the kernel stamp each arriving frame, for [`receive_stamped`].
 pub(super) fn stamp_arrivals(socket: &OwnedFd) -> io::Result<()> {
     let on: c_int = 1;
-    // SAFETY: an integer is what this option takes.
+    // SAFETY: this option takes an integer.
     unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &on) }
 }
 
@@ -98,8 +98,8 @@ pub(super) fn stamp_arrivals(socket: &OwnedFd) -> io::Result<()> {
 #[repr(C, align(8))]
 struct StampBuffer([u8; 64]);
 
-/// The next frame, without waiting for one: its length, and when it arrived, in nanoseconds of the
-/// realtime clock. What does not fit into `buffer` is cut off.
+/// Receives the next frame, without waiting for one. Returns its length, and its time of arrival in
+/// nanoseconds of the realtime clock. Bytes beyond the length of `buffer` are cut off.
 pub(super) fn receive_stamped(
     socket: &OwnedFd,
     buffer: &mut [u8],
@@ -146,28 +146,28 @@ pub(super) fn attach_filter(socket: &OwnedFd, program: &mut [libc::sock_filter])
         len,
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: `sock_fprog` is what this option takes; its pointer and length are those of
-    // `program`, which the kernel copies during the call.
+    // SAFETY: this option takes a `sock_fprog`; its pointer and length are those of `program`,
+    // which the kernel copies during the call.
     unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }
 }
 
-/// Has a program of eBPF decide what gets into a socket.
+/// Attaches a program of eBPF: only frames that it accepts are received.
 pub(super) fn attach_program(socket: &OwnedFd, program: &OwnedFd) -> io::Result<()> {
     let program: c_int = program.as_raw_fd();
-    // SAFETY: a descriptor is what this option takes.
+    // SAFETY: this option takes a descriptor.
     unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program) }
 }
 
-/// Has the kernel keep the filter for as long as the socket lives.
+/// Locks the filter for as long as the socket lives.
 pub(super) fn lock_filter(socket: &OwnedFd) -> io::Result<()> {
     let on: c_int = 1;
-    // SAFETY: an integer is what this option takes.
+    // SAFETY: this option takes an integer.
     unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, &on) }
 }
 
-/// Marks what is sent on the socket.
+/// Marks the packets sent on the socket.
 pub(super) fn set_mark(socket: &OwnedFd, mark: u32) -> io::Result<()> {
-    // SAFETY: an integer of 32 bits is what this option takes.
+    // SAFETY: this option takes an integer of 32 bits.
     unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_MARK, &mark) }
 }
 
@@ -184,20 +184,19 @@ pub(super) fn request_ring(
         tp_frame_size: slot_bytes as c_uint,
         tp_frame_nr: slots as c_uint,
     };
-    // SAFETY: `tpacket_req` is what this option takes with versions 1 and 2, and it holds no
-    // pointers.
+    // SAFETY: with versions 1 and 2 this option takes a `tpacket_req`, which holds no pointers.
     unsafe { set_option(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request) }
 }
 
-/// Frames dropped since the last call because the ring was full.
+/// Returns the number of frames dropped since the last call because the ring was full.
 pub(super) fn drops(socket: &OwnedFd) -> io::Result<u64> {
     let mut statistics = libc::tpacket_stats {
         tp_packets: 0,
         tp_drops: 0,
     };
     let mut len = mem::size_of_val(&statistics) as socklen_t;
-    // SAFETY: `tpacket_stats` is what this option gives with versions 1 and 2; `len` is its length,
-    // and both outlive the call.
+    // SAFETY: with versions 1 and 2 this option gives a `tpacket_stats`; `len` is its length, and
+    // both outlive the call.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -214,14 +213,15 @@ pub(super) fn drops(socket: &OwnedFd) -> io::Result<u64> {
 /// Sets a socket option.
 ///
 /// # Safety
-/// `T` must be the type that the option takes, and pointers in `value` must be good for it.
+/// `T` must be the type that the option takes, and pointers in `value` must be valid for the
+/// option.
 unsafe fn set_option<T>(
     socket: &OwnedFd,
     level: c_int,
     option: c_int,
     value: &T,
 ) -> io::Result<()> {
-    // SAFETY: `value` is readable for its size; the caller vouches for its type.
+    // SAFETY: `value` is readable for its size; `T` suits the option, by the caller's contract.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

@@ -1,4 +1,4 @@
-//! Frames that a tap has taken, and the datagrams that one of them may hold.
+//! Frames taken by a tap, and the datagrams that a frame may hold.
 
 use std::num::NonZeroU16;
 
@@ -10,18 +10,18 @@ use crate::segment;
 /// A frame that a tap has taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Tapped<'a> {
-    /// When it was sent or received, in nanoseconds of the realtime clock.
+    /// Time of sending or reception, in nanoseconds of the realtime clock.
     pub time_ns: u64,
     /// Its length, in bytes.
     pub len: usize,
-    /// As much of its beginning as was asked for.
+    /// Its first bytes, as many as were requested.
     pub bytes: &'a [u8],
 }
 
 impl Tapped<'_> {
-    /// Hands over the datagrams of a superpacket of UDP, whose payloads have `payload_bytes` each,
-    /// the last one maybe fewer; their headers are as a network card makes them. Of a datagram that
-    /// was not taken in whole, the checksum is that of the pseudo-header. False if this is no such
+    /// Hands over the datagrams of a superpacket of UDP, each with `payload_bytes` of payload, the
+    /// last one maybe fewer; their headers are as a network card makes them. A datagram that was
+    /// not taken in whole has the checksum of the pseudo-header. False if this is no such
     /// superpacket.
     pub(super) fn cut(
         &self,
@@ -56,8 +56,8 @@ impl Tapped<'_> {
     }
 }
 
-/// Length of Ethernet, IP and UDP header, if there are no options or extensions; `None` if this is
-/// no IP.
+/// Returns the length of Ethernet, IP and UDP header, if there are no options or extensions; `None`
+/// if this is no IP.
 fn header_bytes(frame: &[u8]) -> Option<usize> {
     let (link, _) = ethernet::Header::parse(frame)?;
     let ip = match link.ether_type {
@@ -77,7 +77,7 @@ mod tests {
 
     const PAYLOAD_BYTES: u16 = 1200;
 
-    /// A superpacket of this payload, as a port hands it to the kernel.
+    /// Returns a superpacket of this payload, as a port hands it to the kernel.
     fn superpacket(ends: [&str; 2], payload: &[u8]) -> Vec<u8> {
         let [source, destination] = ends.map(|end| end.parse().unwrap());
         let header = DatagramHeader {
@@ -96,7 +96,7 @@ mod tests {
         frame
     }
 
-    /// The datagrams of the first `taken` bytes: length of the frame, and what there is of it.
+    /// Returns the datagrams of the first `taken` bytes: each frame's length, and its bytes taken.
     fn cut(frame: &[u8], taken: usize) -> Option<Vec<(usize, Vec<u8>)>> {
         let tapped = Tapped {
             time_ns: 7,

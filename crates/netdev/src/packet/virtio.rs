@@ -1,5 +1,5 @@
-//! `struct virtio_net_hdr` (virtio 1.2 §5.1.6): what stands before each frame of a packet socket
-//! with `PACKET_VNET_HDR`, and tells what is still to be done to it.
+//! `struct virtio_net_hdr` (virtio 1.2 §5.1.6): precedes each frame of a packet socket with
+//! `PACKET_VNET_HDR`, and describes the work that remains to be done.
 
 use std::num::NonZeroU16;
 
@@ -27,9 +27,9 @@ pub struct VirtioNetHeader {
     pub hdr_len: u16,
     /// Payload of each packet but the last, in bytes.
     pub gso_size: u16,
-    /// Where the checksum begins, in bytes.
+    /// Start of the bytes that the checksum covers, in bytes.
     pub csum_start: u16,
-    /// Where it is written, in bytes from `csum_start`.
+    /// Place of the checksum, in bytes from `csum_start`.
     pub csum_offset: u16,
 }
 
@@ -37,7 +37,7 @@ impl VirtioNetHeader {
     /// Its length, in bytes.
     pub const BYTES: usize = 10;
 
-    /// The payload of each datagram but the last, if the frame holds several.
+    /// Returns the payload of each datagram but the last, if the frame holds several.
     pub fn datagram_bytes(self) -> Option<NonZeroU16> {
         match self.gso_type & !GSO_ECN {
             GSO_UDP_L4 => NonZeroU16::new(self.gso_size),
@@ -45,7 +45,7 @@ impl VirtioNetHeader {
         }
     }
 
-    /// In native byte order, as the kernel wants it.
+    /// Returns the header in native byte order, as the kernel expects it.
     pub fn to_bytes(self) -> [u8; VirtioNetHeader::BYTES] {
         let [h0, h1] = self.hdr_len.to_ne_bytes();
         let [g0, g1] = self.gso_size.to_ne_bytes();

@@ -1,4 +1,4 @@
-//! Changes of a network interface, which the kernel notifies of by rtnetlink (`rtnetlink(7)`).
+//! Changes of a network interface, notified by rtnetlink (`rtnetlink(7)`).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,18 +22,18 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Needs no privilege. What changes from now on is seen.
+    /// Opens a socket, which needs no privilege. Later changes are seen.
     pub(super) fn open() -> io::Result<Watch> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
-        // From the kernel alone.
+        // Only messages of the kernel.
         socket.connect(&SocketAddr::new(0, 0))?;
         socket.add_membership(libc::RTNLGRP_LINK)?;
         socket.set_non_blocking(true)?;
         Ok(Watch { socket })
     }
 
-    /// Readable after a change of any interface.
+    /// Returns a descriptor that is readable after a change of any interface.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -46,7 +46,7 @@ impl Watch {
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => return Ok(()),
                     Some(libc::EINTR) => {}
-                    // Notifications were lost. The answers look like them.
+                    // Notifications were lost. The answers have the same form.
                     Some(libc::ENOBUFS) => self.ask()?,
                     _ => return Err(error),
                 },
@@ -54,7 +54,7 @@ impl Watch {
         }
     }
 
-    /// Asks for the present state of all interfaces.
+    /// Requests the present state of all interfaces.
     fn ask(&self) -> io::Result<()> {
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
         let mut request = NetlinkMessage::from(request);
@@ -71,16 +71,16 @@ impl Watch {
     }
 }
 
-/// Takes what the messages of a datagram say about `interface`.
+/// Applies the messages of a datagram that concern `interface`.
 fn read(mut datagram: &[u8], interface: &mut Interface) {
     while let Some(length) = datagram.first_chunk().map(|it| u32::from_ne_bytes(*it)) {
         let length = (length as usize).max(16);
         let message = datagram.get(..length).unwrap_or(datagram);
-        // What the decoder does not know is passed over: a newer kernel may say more.
+        // Messages that the decoder does not know are skipped: a newer kernel may send more.
         if let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message)
             && let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) =
                 message.payload
-            // Bridges say less about their ports, in a family of their own.
+            // Bridges report fewer attributes of their ports, in a family of their own.
             && link.header.interface_family == AddressFamily::Unspec
             && link.header.index == interface.index
         {

@@ -27,7 +27,7 @@ pub(super) const R8: Register = Register(8);
 pub(super) const R9: Register = Register(9);
 pub(super) const FRAME: Register = Register(10);
 
-/// How much is loaded.
+/// Width of a load.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Width {
     Byte = 0x10,
@@ -57,17 +57,17 @@ pub(super) enum Op64 {
     Xor = 0xa0,
 }
 
-/// A place that is jumped to.
+/// Target of a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label(usize);
 
-/// A program in the making.
+/// A program being assembled.
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     code: Vec<Instruction>,
-    /// Where labels are.
+    /// Positions of the labels.
     labels: Vec<Option<usize>>,
-    /// Jumps, and what they go to.
+    /// Positions of the jumps, and their labels.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -89,18 +89,18 @@ impl Assembler {
         });
     }
 
-    /// A label, to be placed once.
+    /// Returns a label, to be placed once.
     pub(super) fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// The next instruction is where the label is.
+    /// Places the label at the next instruction.
     pub(super) fn place(&mut self, label: Label) {
         self.labels[label.0] = Some(self.code.len());
     }
 
-    /// `to = from`, all of it.
+    /// `to = from`, all 64 bits.
     pub(super) fn copy(&mut self, to: Register, from: Register) {
         self.push(0xbf, to, from, 0, 0);
     }
@@ -145,7 +145,7 @@ impl Assembler {
         self.push(0x04 | SOURCE_IS_REGISTER | op as u8, to, from, 0, 0);
     }
 
-    /// `to = value`, all of it.
+    /// `to = value`, all 64 bits.
     pub(super) fn set_double(&mut self, to: Register, value: u64) {
         self.push(0x18, to, R0, 0, value as i32);
         self.push(0, R0, R0, 0, (value >> 32) as i32);
@@ -161,7 +161,7 @@ impl Assembler {
         self.push(0x07 | SOURCE_IS_REGISTER | op as u8, to, from, 0, 0);
     }
 
-    /// `register = register <<< bits`, all of it; `scratch` changes.
+    /// `register = register <<< bits`, all 64 bits; `scratch` changes.
     pub(super) fn rotate_left(&mut self, register: Register, bits: i32, scratch: Register) {
         self.copy(scratch, register);
         self.with_64(Op64::Lsh, register, bits);
@@ -169,7 +169,7 @@ impl Assembler {
         self.with_register_64(Op64::Or, register, scratch);
     }
 
-    /// What was loaded from a packet, in the order of this machine: 16 bits.
+    /// Converts 16 bits loaded from a packet to this machine's byte order.
     pub(super) fn in_host_order(&mut self, of: Register) {
         self.push(0xdc, of, R0, 0, 16);
     }
@@ -186,7 +186,7 @@ impl Assembler {
         self.push(0x85, R0, R0, 0, helper);
     }
 
-    /// Ends the program with what is in `R0`.
+    /// Ends the program with `R0` as its result.
     pub(super) fn exit(&mut self) {
         self.push(0x95, R0, R0, 0, 0);
     }
@@ -196,32 +196,32 @@ impl Assembler {
         self.push(code, to, from, 0, immediate);
     }
 
-    /// Goes on at the label.
+    /// Jumps to the label.
     pub(super) fn jump(&mut self, label: Label) {
         self.jump_to(label, JUMP, R0, R0, 0);
     }
 
-    /// The same if the lower half of a register equals `value`.
+    /// Jumps if the lower half of a register equals `value`.
     pub(super) fn jump_if(&mut self, register: Register, value: u32, label: Label) {
         self.jump_to(label, JUMP_32 | EQUAL, register, R0, value as i32);
     }
 
-    /// ... if it does not.
+    /// Jumps if the lower half of a register differs from `value`.
     pub(super) fn jump_unless(&mut self, register: Register, value: u32, label: Label) {
         self.jump_to(label, JUMP_32 | NOT_EQUAL, register, R0, value as i32);
     }
 
-    /// ... if a pointer is null.
+    /// Jumps if a pointer is null.
     pub(super) fn jump_if_null(&mut self, register: Register, label: Label) {
         self.jump_to(label, JUMP | EQUAL, register, R0, 0);
     }
 
-    /// ... if a helper has failed.
+    /// Jumps if a helper has failed.
     pub(super) fn jump_if_negative(&mut self, register: Register, label: Label) {
         self.jump_to(label, JUMP | LESS_SIGNED, register, R0, 0);
     }
 
-    /// The program.
+    /// Returns the program.
     ///
     /// # Panics
     /// If a label was not placed.

@@ -20,7 +20,7 @@ const MAP_TYPE_ARRAY: u32 = 2;
 const MMAPABLE: u32 = 1 << 10;
 const PROG_TYPE_SOCKET_FILTER: u32 = 1;
 
-/// What `BPF_MAP_CREATE` takes, as far as it is needed here.
+/// Attributes of `BPF_MAP_CREATE`, as far as they are needed here.
 #[repr(C)]
 struct MapCreate {
     map_type: u32,
@@ -30,7 +30,7 @@ struct MapCreate {
     flags: u32,
 }
 
-/// What `BPF_PROG_LOAD` takes, as far as it is needed here.
+/// Attributes of `BPF_PROG_LOAD`, as far as they are needed here.
 #[repr(C)]
 struct ProgLoad {
     prog_type: u32,
@@ -42,7 +42,7 @@ struct ProgLoad {
     log: u64,
 }
 
-/// Creates an array of so many elements, which can be mapped.
+/// Creates an array of `elements` elements, which can be mapped.
 pub(super) fn create_array(elements: u32, element_bytes: u32) -> io::Result<OwnedFd> {
     let attributes = MapCreate {
         map_type: MAP_TYPE_ARRAY,
@@ -51,8 +51,8 @@ pub(super) fn create_array(elements: u32, element_bytes: u32) -> io::Result<Owne
         entries_max: elements,
         flags: MMAPABLE,
     };
-    // SAFETY: `MapCreate` is how the attributes of this command begin, what follows is zero, and it
-    // holds no pointers.
+    // SAFETY: `MapCreate` is a prefix of this command's attributes, the rest is zero, and it holds
+    // no pointers.
     unsafe { bpf(MAP_CREATE, &attributes) }
 }
 
@@ -62,24 +62,26 @@ pub(super) fn load_filter(program: &[Instruction]) -> io::Result<OwnedFd> {
         prog_type: PROG_TYPE_SOCKET_FILTER,
         instructions: program.len() as u32,
         code: program.as_ptr() as u64,
-        // It calls no helper that asks for another one.
+        // The program calls no helper that requires another license.
         license: c"Apache-2.0".as_ptr() as u64,
         log_level: 0,
         log_bytes: 0,
         log: 0,
     };
-    // SAFETY: `ProgLoad` is how the attributes of this command begin, what follows is zero, and its
-    // pointers are those of `program`, with its length, and of a string that ends with zero; the
-    // kernel copies both during the call.
+    // SAFETY: `ProgLoad` is a prefix of this command's attributes, the rest is zero, and its
+    // pointers are to `program`, with its length, and to a string that ends with zero; the kernel
+    // copies both during the call.
     unsafe { bpf(PROG_LOAD, &attributes) }
 }
 
 /// Calls `bpf(2)` for a new descriptor.
 ///
 /// # Safety
-/// `T` must be how the attributes of the command begin, and pointers in it must be good for it.
+/// `T` must be a prefix of the command's attributes, and pointers in it must be valid for the
+/// command.
 unsafe fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: `attributes` is readable for its size; the caller vouches for its type.
+    // SAFETY: `attributes` is readable for its size; `T` suits the command, by the caller's
+    // contract.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -91,7 +93,7 @@ unsafe fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the commands that come here return a new descriptor, which nothing else has.
+    // SAFETY: the commands of all callers return a new descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
@@ -104,11 +106,11 @@ pub(super) struct Mapping {
 
 // SAFETY: The mapping belongs to the process, not to a thread.
 unsafe impl Send for Mapping {}
-// SAFETY: What it gives out are atomics.
+// SAFETY: It gives out only atomics.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps so many words of a map, which must have as many.
+    /// Maps `words` words of a map, which must have as many.
     pub(super) fn new(map: BorrowedFd<'_>, words: usize) -> io::Result<Mapping> {
         // SAFETY: A fresh shared mapping at an address of the kernel's choice touches no memory in
         // use.
@@ -122,7 +124,7 @@ impl Mapping {
                 0,
             )?
         };
-        // The kernel refuses to map more than there is.
+        // The kernel refuses to map more than the map has.
         Ok(Mapping {
             start: NonNull::new(start.cast()).expect("mmap has not failed"),
             words,
@@ -130,8 +132,8 @@ impl Mapping {
     }
 
     pub(super) fn words(&self) -> &[AtomicU32] {
-        // SAFETY: the mapping has so many words, aligned to a page, and lives as long as `self`;
-        // others access them atomically as well.
+        // SAFETY: the mapping has `words` words, aligned to a page, and lives as long as `self`;
+        // all other users access them atomically as well.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 }
@@ -139,8 +141,8 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         let bytes = self.words * size_of::<u32>();
-        // SAFETY: The mapping is this one's, and nothing borrows it any more. It cannot fail; if it
-        // did, there would be nothing to do.
+        // SAFETY: The mapping belongs to `self`, and nothing borrows it any more. The call cannot
+        // fail; if it did, there would be nothing to do.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), bytes) };
     }
 }
@@ -166,8 +168,8 @@ pub(super) mod tests {
         duration_ns: u32,
     }
 
-    /// What a program returns for a frame that has reached the loopback device, whose hardware
-    /// address is zero.
+    /// Returns the result of a program for a frame that has reached the loopback device, whose
+    /// hardware address is zero.
     pub(in super::super) fn run(program: &OwnedFd, frame: &[u8]) -> u32 {
         let mut attributes = TestRun {
             program: program.as_raw_fd() as u32,
@@ -179,7 +181,7 @@ pub(super) mod tests {
             repeat: 0,
             duration_ns: 0,
         };
-        // SAFETY: `TestRun` is how the attributes of this command begin; its pointer is that of
+        // SAFETY: `TestRun` is a prefix of this command's attributes; its pointer is that of
         // `frame`, with its length.
         let result = unsafe {
             libc::syscall(

@@ -1,4 +1,4 @@
-//! The decision in Rust. The programs of eBPF are held against it.
+//! The decision in Rust, the reference for the programs of eBPF.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,7 +9,7 @@ use wire::tcp::Flags;
 use super::map::{Protocol, SteeringMap, Target};
 use crate::packet::ALL_NODES;
 
-/// To whom a frame was sent on its link, as the kernel sees it.
+/// Recipient of a frame on its link, as the kernel classifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketType {
     /// To this machine alone.
@@ -27,33 +27,33 @@ pub enum PacketType {
 pub struct Arrived<'a> {
     /// From the Ethernet header on.
     pub bytes: &'a [u8],
-    /// To whom it was sent.
+    /// Its recipient.
     pub packet_type: PacketType,
     /// It had a VLAN tag.
     pub has_vlan: bool,
 }
 
-/// Which port takes a frame.
+/// The port that takes a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// None does.
+    /// No port.
     Drop,
-    /// The host's.
+    /// The host's port.
     Host,
-    /// That of a NIC worker.
+    /// The port of a NIC worker.
     Worker(Target),
 }
 
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
-/// Of a TCP header, up to its flags, and as much of a datagram.
+/// Bytes of a TCP header up to its flags, and as many of a datagram.
 const TCP_BYTES: usize = 14;
 
-/// Flags that tell a plain SYN, and its own.
+/// Flags by which a plain SYN is recognized: only SYN is set among them.
 pub(super) const SYN_MASK: u8 = Flags::FIN.0 | Flags::SYN.0 | Flags::RST.0 | Flags::ACK.0;
 
 impl SteeringMap {
-    /// Which port takes an IP packet; the stack has the addresses `own`.
+    /// Returns the port that takes an IP packet; the stack has the addresses `own`.
     pub fn decide(&self, own: &[IpAddr], frame: &Arrived<'_>) -> Decision {
         if frame.has_vlan
             || matches!(
@@ -80,7 +80,7 @@ impl SteeringMap {
         worker.map_or(Decision::Host, Decision::Worker)
     }
 
-    /// The worker that a TCP segment or a datagram goes to.
+    /// Returns the worker that a TCP segment or a datagram goes to.
     fn worker(&self, own: &[IpAddr], found: Found<'_>) -> Option<Target> {
         let Found {
             protocol,
@@ -106,7 +106,7 @@ impl SteeringMap {
     }
 }
 
-/// What may be steered.
+/// A packet that may be steered.
 struct Found<'a> {
     protocol: Protocol,
     source: IpAddr,
@@ -115,7 +115,7 @@ struct Found<'a> {
     payload: &'a [u8],
 }
 
-/// None: it is not for this stack. `Some(None)`: it is, and could be nothing that is steered.
+/// Returns `None` if the packet is not for this stack, `Some(None)` if it is but cannot be steered.
 fn ipv4<'a>(packet: &'a [u8], own: &[IpAddr]) -> Option<Option<Found<'a>>> {
     let header = packet.first_chunk::<IPV4_BYTES>()?;
     let address = |at: usize| {

@@ -10,19 +10,19 @@
 //! ```
 //!
 //! A flow is one connection whose frames a NIC worker gets. Its bucket follows from its hash, and
-//! its tag is the hash itself; no two flows of a bucket have the same tag, so that a tag that
-//! matches leads to the only flow that may be meant. Whether it is, its addresses and ports say:
+//! its tag is the hash itself; no two flows of a bucket have the same tag, so that a matching tag
+//! leads to the only candidate. Its addresses and ports decide:
 //!
 //! ```text
 //! 0  protocol, family and worker   1  ports, as in a header   2 –  addresses: remote, local
 //! ```
 //!
-//! The hash is SipHash-1-3, under a secret key, of remote and local address and of the ports, as
-//! they lie in a packet: a peer that chooses them cannot choose which of them collide. Half of its
-//! 64 bits are used.
+//! The hash is SipHash-1-3, under a secret key, of remote and local address and of the ports, in
+//! packet order: a peer that chooses them cannot choose which ones collide. Half of its 64 bits are
+//! used.
 //!
-//! The tag is written last and cleared first. A frame that arrives while one flow takes the place
-//! of another may still meet both; the worker hands up what it has no flow for.
+//! The tag is written last and cleared first. A frame that arrives while one flow replaces another
+//! may still match both; the worker hands up frames of flows that it does not have.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -37,7 +37,7 @@ use siphasher::sip::SipHasher13;
 
 use super::bpf::{self, Mapping};
 
-/// What a flow consists of.
+/// Protocol of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// TCP segments.
@@ -47,7 +47,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The number in an IP header.
+    /// Returns the number in an IP header.
     pub(super) fn number(self) -> u8 {
         match self {
             Protocol::Tcp => wire::ip::TCP,
@@ -55,14 +55,14 @@ impl Protocol {
         }
     }
 
-    /// What has this number, if any flow does.
+    /// Returns the protocol of this number, if flows may have it.
     pub(super) fn of_number(number: u8) -> Option<Protocol> {
         let all = [Protocol::Tcp, Protocol::Udp];
         all.into_iter().find(|it| it.number() == number)
     }
 }
 
-/// What the map calls the port of a NIC worker.
+/// Name of a NIC worker's port in the map.
 pub type Target = NonZeroU32;
 
 /// Words of an element.
@@ -70,9 +70,9 @@ pub(super) const ELEMENT_WORDS: usize = 16;
 /// Bits of an element, as a power of two.
 pub(super) const ELEMENT_BITS_LOG2: u32 = 9;
 
-/// Workers that get SYNs.
+/// Most workers that get SYNs.
 pub(super) const TARGETS: usize = 8;
-/// Where they stand in the first element, in words.
+/// Place of their names in the first element, in words.
 pub(super) const TARGETS_WORD: usize = 8;
 
 pub(super) const PORTS_ELEMENT: u32 = 1;
@@ -118,8 +118,8 @@ pub(super) const FLOW_TAG_BIT: u32 = 1;
 pub(super) const FLOW_OWNER_WORD: usize = 0;
 pub(super) const FLOW_PORTS_WORD: usize = 1;
 pub(super) const FLOW_ADDRESSES_WORD: usize = 2;
-/// A flow's owner is its worker, in so many bits, above them its family, in as many, and above
-/// those its protocol.
+/// Bits of the worker in a flow's owner. The family is above the worker, and the protocol above the
+/// family.
 pub(super) const OWNER_WORKER_BITS: u32 = 4;
 pub(super) const OWNER_FAMILY_BITS: u32 = 4;
 pub(super) const OWNER_V4: u32 = 4;
@@ -146,7 +146,7 @@ pub fn create_map() -> io::Result<OwnedFd> {
     bpf::create_array(ELEMENTS, (ELEMENT_WORDS * size_of::<u32>()) as u32)
 }
 
-/// A steering map, shared by all that have a clone of it.
+/// A steering map, shared by all clones.
 #[derive(Clone)]
 pub struct SteeringMap(Arc<Memory>);
 
@@ -156,9 +156,9 @@ enum Memory {
 }
 
 impl SteeringMap {
-    /// So many connections may be noted before most of what is noted of ended ones should be
-    /// forgotten, by [`SteeringMap::note_only`]: with them, one SYN in sixteen of a port that is
-    /// steered is the host's for nothing.
+    /// Connections that may be noted before notes of ended ones should be forgotten, by
+    /// [`SteeringMap::note_only`]: with so full a map, one SYN in sixteen to a steered port goes to
+    /// the host needlessly.
     pub const NOTES_MAX: usize = 1 << (KNOWN_BITS_LOG2 - 4);
 
     /// Most flows that [`SteeringMap::list_flow`] takes. Fewer fit as a rule: a bucket is full
@@ -168,13 +168,13 @@ impl SteeringMap {
     /// Workers that may have flows: those with lower numbers.
     pub const FLOW_WORKERS: usize = 1 << OWNER_WORKER_BITS;
 
-    /// A map that no packet filter reads, for a simulation.
+    /// Returns a map that no packet filter reads, for a simulation.
     pub fn in_memory(key: [u8; KEY_BYTES]) -> SteeringMap {
         let words = (0..WORDS).map(|_| AtomicU32::new(0)).collect();
         SteeringMap::keyed(Memory::Heap(words), key)
     }
 
-    /// Maps what [`create_map`] has created. `key` must be random and secret, so that no peer knows
+    /// Maps the result of [`create_map`]. `key` must be random and secret, so that no peer knows
     /// which connections have the same hash.
     pub fn open(map: BorrowedFd<'_>, key: [u8; KEY_BYTES]) -> io::Result<SteeringMap> {
         let mapping = Mapping::new(map, WORDS)?;
@@ -214,8 +214,8 @@ impl SteeringMap {
         &self.words()[element as usize * ELEMENT_WORDS..][..ELEMENT_WORDS]
     }
 
-    /// SYNs go to these ports from now on, some to each; without any, to the host. Of more than
-    /// eight, the others get none.
+    /// Distributes SYNs among these ports from now on; without any, they go to the host. At most
+    /// eight ports get SYNs.
     pub fn set_targets(&self, targets: &[Target]) {
         for (i, word) in self.element(0)[TARGETS_WORD..].iter().enumerate() {
             let count = targets.len().clamp(1, TARGETS);
@@ -224,7 +224,7 @@ impl SteeringMap {
         }
     }
 
-    /// SYNs to these TCP ports are steered from now on, and to no others.
+    /// Steers SYNs to these TCP ports from now on, and to no others.
     pub fn set_ports(&self, ports: impl IntoIterator<Item = u16>) {
         let mut words = [0u32; 1 << 11];
         for port in ports {
@@ -233,14 +233,15 @@ impl SteeringMap {
         self.replace(PORTS_ELEMENT, &words);
     }
 
-    /// The host knows this connection: its SYNs are the host's.
+    /// Notes that the host knows this connection: its SYNs are the host's.
     pub fn note(&self, local: SocketAddr, remote: SocketAddr) {
         let bit = known_bit(self.hash(local, remote));
         let word = &self.words()[KNOWN_ELEMENT as usize * ELEMENT_WORDS + (bit >> 5) as usize];
         word.fetch_or(1 << (bit & 31), Ordering::Release);
     }
 
-    /// The host knows these connections (each by its local and its remote end) and no others.
+    /// Notes that the host knows these connections (each by its local and its remote end) and no
+    /// others.
     pub fn note_only(&self, known: impl Iterator<Item = (SocketAddr, SocketAddr)>) {
         let mut words = vec![0u32; 1 << (KNOWN_BITS_LOG2 - 5)];
         for (local, remote) in known {
@@ -250,17 +251,17 @@ impl SteeringMap {
         self.replace(KNOWN_ELEMENT, &words);
     }
 
-    /// Flows of this worker go to `target` from now on; without one, to the host, whatever is
-    /// listed. Of workers beyond [`SteeringMap::FLOW_WORKERS`], nothing is steered.
+    /// Directs flows of this worker to `target` from now on; without a target, to the host, even if
+    /// they are listed. Flows of workers beyond [`SteeringMap::FLOW_WORKERS`] are never steered.
     pub fn set_flow_target(&self, worker: usize, target: Option<Target>) {
         if let Some(word) = self.element(FLOW_TARGETS_ELEMENT).get(worker) {
             word.store(target.map_or(0, Target::get), Ordering::Release);
         }
     }
 
-    /// All frames of this connection are the worker's from now on. False if there is no room for
-    /// it: they stay the host's. There is none for a flow of UDP beside one of TCP that has the
-    /// same ends.
+    /// Gives all frames of this connection to the worker from now on. False if there is no room:
+    /// they stay the host's. There is no room for a flow of UDP beside one of TCP with the same
+    /// ends.
     pub fn list_flow(
         &self,
         protocol: Protocol,
@@ -290,7 +291,7 @@ impl SteeringMap {
         true
     }
 
-    /// Frames of this connection are the host's from now on. True if it was listed.
+    /// Gives frames of this connection to the host from now on. True if it was listed.
     pub fn clear_flow(&self, protocol: Protocol, local: SocketAddr, remote: SocketAddr) -> bool {
         let hash = self.hash(local, remote);
         let Some((place, _)) = self.find_flow(hash, protocol, local, remote) else {
@@ -301,12 +302,12 @@ impl SteeringMap {
         true
     }
 
-    /// Flows listed.
+    /// Returns the number of flows listed.
     pub fn flows(&self) -> usize {
         self.words()[FLOWS_WORD].load(Ordering::Relaxed) as usize
     }
 
-    /// The worker that a connection is listed for.
+    /// Returns the worker that a connection is listed for.
     pub(super) fn flow_worker(
         &self,
         hash: u32,
@@ -318,13 +319,13 @@ impl SteeringMap {
         Some((owner & ((1 << OWNER_WORKER_BITS) - 1)) as usize)
     }
 
-    /// Where flows of this worker go.
+    /// Returns the port that flows of this worker go to.
     pub(super) fn flow_target(&self, worker: usize) -> Option<Target> {
         let word = self.element(FLOW_TARGETS_ELEMENT).get(worker)?;
         Target::new(word.load(Ordering::Acquire))
     }
 
-    /// The place of a flow in its bucket, and its owner.
+    /// Returns the place of a flow in its bucket, and its owner.
     fn find_flow(
         &self,
         hash: u32,
@@ -344,7 +345,7 @@ impl SteeringMap {
         is_same.then_some((place, owner))
     }
 
-    /// The tags of a flow's bucket.
+    /// Returns the tags of a flow's bucket.
     fn tags(&self, hash: u32) -> &[AtomicU32] {
         self.element(TAGS_ELEMENT + bucket(hash))
     }
@@ -358,7 +359,7 @@ impl SteeringMap {
         }
     }
 
-    /// Where a SYN goes that belongs to no known connection.
+    /// Returns the port for a SYN that belongs to no known connection.
     pub(super) fn target(&self, hash: u32) -> Option<Target> {
         let words = &self.element(0)[TARGETS_WORD..];
         Target::new(words[hash as usize % TARGETS].load(Ordering::Acquire))
@@ -377,7 +378,7 @@ impl SteeringMap {
         self.words()[word].load(Ordering::Acquire) >> (bit & 31) & 1 == 1
     }
 
-    /// The hash of a connection.
+    /// Returns the hash of a connection.
     pub(super) fn hash(&self, local: SocketAddr, remote: SocketAddr) -> u32 {
         let mut hasher = SipHasher13::new_with_key(&self.key());
         for ip in [remote.ip(), local.ip()] {
@@ -400,7 +401,7 @@ impl fmt::Debug for SteeringMap {
     }
 }
 
-/// Ports and addresses of a flow, as words of a packet that arrives.
+/// Ports and addresses of a flow, as words of an arriving packet.
 struct FlowKey {
     /// Protocol and family.
     kind: u32,
@@ -441,14 +442,14 @@ impl FlowKey {
     }
 }
 
-/// The ports of a packet that arrives.
+/// Returns the ports, as in an arriving packet.
 fn ports_word(local: SocketAddr, remote: SocketAddr) -> u32 {
     let [a, b] = remote.port().to_be_bytes();
     let [c, d] = local.port().to_be_bytes();
     u32::from_ne_bytes([a, b, c, d])
 }
 
-/// The tag of a flow: zero is none.
+/// Returns the tag of a flow, which is never zero.
 fn tag(hash: u32) -> u32 {
     hash | FLOW_TAG_BIT
 }
@@ -461,7 +462,8 @@ fn flow_element(hash: u32, place: usize) -> u32 {
     FLOWS_ELEMENT + (bucket(hash) << BUCKET_FLOWS_LOG2) + place as u32
 }
 
-/// The bit of a known connection: not those bits of its hash that choose a target.
+/// Returns the bit of a known connection, from other bits of the hash than those that choose a
+/// target.
 fn known_bit(hash: u32) -> u32 {
     hash >> (32 - KNOWN_BITS_LOG2)
 }

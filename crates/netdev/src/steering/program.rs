@@ -1,5 +1,5 @@
-//! Programs for packet sockets: each takes what [`SteeringMap::decide`](super::SteeringMap::decide)
-//! gives its port.
+//! Programs for packet sockets: each takes the frames that
+//! [`SteeringMap::decide`](super::SteeringMap::decide) gives to its port.
 //!
 //! | Register | Holds |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | 8 | the hash of addresses and ports |
 //! | 9 | the first element of the map, later the port |
 //!
-//! On the stack: the IP header, what is needed of the TCP or UDP header, and a key of the map.
+//! The stack holds the IP header, the needed part of the TCP or UDP header, and a key of the map.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -31,14 +31,14 @@ use super::map::{
 use super::siphash;
 use crate::packet::ALL_NODES;
 
-/// What a socket is bound to.
+/// IP version that a socket is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     V4,
     V6,
 }
 
-/// A filter for the sockets of a port: of the host without `target`, of a NIC worker with its own.
+/// Loads a filter for the sockets of a port: the host's without `target`, else a NIC worker's.
 pub(crate) fn load(
     map: BorrowedFd<'_>,
     family: Family,
@@ -63,7 +63,7 @@ const KEY: i16 = -8;
 const TCP_HEADER: i16 = -40;
 const IP_HEADER: i16 = -80;
 
-/// Of a TCP header, up to its flags, and as much of a datagram.
+/// Bytes of a TCP header up to its flags, and as many of a datagram.
 const TCP_BYTES: u32 = 14;
 
 impl Family {
@@ -74,7 +74,7 @@ impl Family {
         }
     }
 
-    /// Where source and destination are in the IP header, in bytes.
+    /// Returns the offsets of source and destination in the IP header, in bytes.
     fn addresses(self) -> [i16; 2] {
         match self {
             Family::V4 => [12, 16],
@@ -82,7 +82,7 @@ impl Family {
         }
     }
 
-    /// Where the protocol of what follows is in the IP header, in bytes.
+    /// Returns the offset of the next protocol's number in the IP header, in bytes.
     fn protocol(self) -> i16 {
         match self {
             Family::V4 => 9,
@@ -90,7 +90,7 @@ impl Family {
         }
     }
 
-    /// An address of this family, as words of a packet.
+    /// Returns an address of this family as words of a packet.
     fn words(self, address: IpAddr) -> Option<Vec<u32>> {
         match (self, address) {
             (Family::V4, IpAddr::V4(ip)) => Some(vec![u32::from_ne_bytes(ip.octets())]),
@@ -99,7 +99,7 @@ impl Family {
         }
     }
 
-    /// What stands for it in the owner of a flow.
+    /// Returns its value in the owner of a flow.
     fn of_owner(self) -> u32 {
         match self {
             Family::V4 => OWNER_V4,
@@ -121,11 +121,11 @@ fn words_v6(ip: Ipv6Addr) -> Vec<u32> {
     words.iter().map(|word| u32::from_ne_bytes(*word)).collect()
 }
 
-/// Where a decision leads.
+/// Labels of the decisions.
 struct Ways {
     /// No port takes the frame.
     drop: Label,
-    /// The host does.
+    /// The host takes the frame.
     host: Label,
 }
 
@@ -149,14 +149,14 @@ fn program(
     look_for_flow(&mut code, map, family, worker, &ways);
     look_for_syn(&mut code, family, own, &ways);
     look_up_target(&mut code, map, &ways);
-    // It is a worker's.
+    // A worker's frame.
     code.place(worker);
     match target {
         Some(target) => code.jump_if(R7, target.get(), take),
         None => code.jump(ways.drop),
     }
     if target.is_some() {
-        // Of another worker, or of the host.
+        // A worker's program drops the host's frames.
         code.place(ways.host);
     }
     code.place(ways.drop);
@@ -171,7 +171,7 @@ fn program(
     code.finish()
 }
 
-/// Goes on with what is sent to an own address.
+/// Continues with a frame to an own address.
 fn look_at_addresses(code: &mut Assembler, family: Family, own: &[IpAddr], ways: &Ways) {
     code.copy(R6, R1);
     code.load(Width::Word, R7, R6, PACKET_TYPE);
@@ -199,7 +199,7 @@ fn look_at_addresses(code: &mut Assembler, family: Family, own: &[IpAddr], ways:
     code.place(is_own);
 }
 
-/// Goes on with a TCP segment or a datagram that was sent to this machine alone.
+/// Continues with a TCP segment or a datagram that was sent to this machine alone.
 fn look_for_segment(code: &mut Assembler, family: Family, ways: &Ways) {
     code.jump_unless(R7, u32::from(libc::PACKET_HOST), ways.host);
     match family {
@@ -229,14 +229,14 @@ fn look_for_segment(code: &mut Assembler, family: Family, ways: &Ways) {
     );
 }
 
-/// Register 9 becomes the first element of the map.
+/// Loads the first element of the map into register 9.
 fn load_first_element(code: &mut Assembler, map: BorrowedFd<'_>, ways: &Ways) {
     code.set(R1, 0);
     look_up_element(code, map, ways.host);
     code.copy(R9, R0);
 }
 
-/// Goes on if there are flows, or with what may be a SYN: else nothing needs the hash.
+/// Continues if there are flows, or if the frame may be a SYN: else the hash is not needed.
 fn look_whether_to_hash(code: &mut Assembler, family: Family, ways: &Ways) {
     let needs_hash = code.label();
     code.load(Width::Word, R1, R9, 4 * FLOWS_WORD as i16);
@@ -245,7 +245,7 @@ fn look_whether_to_hash(code: &mut Assembler, family: Family, ways: &Ways) {
     code.place(needs_hash);
 }
 
-/// The places on the stack of what is hashed: addresses and ports, in words.
+/// Returns the places on the stack of the hashed words: addresses and ports.
 fn tuple_words(family: Family) -> Vec<i16> {
     let [source, _] = family.addresses();
     // Source and destination stand side by side.
@@ -253,7 +253,7 @@ fn tuple_words(family: Family) -> Vec<i16> {
     addresses.chain([TCP_HEADER]).collect()
 }
 
-/// Goes to `worker` with what is of a flow; the target is in register 7.
+/// Jumps to `worker` with a frame of a flow; the target is in register 7.
 fn look_for_flow(
     code: &mut Assembler,
     map: BorrowedFd<'_>,
@@ -312,7 +312,7 @@ fn look_for_flow(
     code.place(none);
 }
 
-/// Goes on at the label unless a word of the element in register 0 is one of the stack.
+/// Jumps unless a word of the element in register 0 equals one on the stack.
 fn jump_unless_same(code: &mut Assembler, word: usize, at: i16, otherwise: Label) {
     code.load(Width::Word, R1, R0, 4 * word as i16);
     code.load(Width::Word, R2, FRAME, at);
@@ -320,7 +320,7 @@ fn jump_unless_same(code: &mut Assembler, word: usize, at: i16, otherwise: Label
     code.jump_unless(R1, 0, otherwise);
 }
 
-/// Goes on with a SYN that another machine has sent.
+/// Continues with a SYN from another machine.
 fn look_for_syn(code: &mut Assembler, family: Family, own: &[IpAddr], ways: &Ways) {
     jump_unless_syn(code, family, ways.host);
     let [source, _] = family.addresses();
@@ -329,7 +329,7 @@ fn look_for_syn(code: &mut Assembler, family: Family, own: &[IpAddr], ways: &Way
     }
 }
 
-/// Goes on at the label unless it is a plain SYN of TCP.
+/// Jumps unless it is a plain SYN of TCP.
 fn jump_unless_syn(code: &mut Assembler, family: Family, otherwise: Label) {
     code.load(Width::Byte, R0, FRAME, IP_HEADER + family.protocol());
     code.jump_unless(R0, Protocol::Tcp.number().into(), otherwise);
@@ -338,7 +338,7 @@ fn jump_unless_syn(code: &mut Assembler, family: Family, otherwise: Label) {
     code.jump_unless(R0, Flags::SYN.0.into(), otherwise);
 }
 
-/// Goes on with a SYN of no known connection, for a port of the map; the target is in register 7.
+/// Continues with a SYN of no known connection, to a port of the map; the target is in register 7.
 fn look_up_target(code: &mut Assembler, map: BorrowedFd<'_>, ways: &Ways) {
     const _: () = assert!(TARGETS.is_power_of_two() && ELEMENT_WORDS.is_power_of_two());
     code.copy_word(R1, R8);
@@ -359,7 +359,7 @@ fn look_up_target(code: &mut Assembler, map: BorrowedFd<'_>, ways: &Ways) {
     code.jump_unless(R1, 0, ways.host);
 }
 
-/// Register 1 becomes the bit, 0 or 1, of which register 9 has the number, counted from an element.
+/// Loads a bit, 0 or 1, into register 1; register 9 has its number, counted from an element.
 fn look_up_bit(code: &mut Assembler, map: BorrowedFd<'_>, element: u32, ways: &Ways) {
     code.copy_word(R1, R9);
     code.with(Op::Rsh, R1, ELEMENT_BITS_LOG2);
@@ -377,7 +377,7 @@ fn look_up_bit(code: &mut Assembler, map: BorrowedFd<'_>, element: u32, ways: &W
     code.with(Op::And, R1, 1);
 }
 
-/// Register 0 becomes the element of which register 1 has the number.
+/// Loads the element whose number is in register 1 into register 0.
 fn look_up_element(code: &mut Assembler, map: BorrowedFd<'_>, otherwise: Label) {
     code.store(FRAME, KEY, R1);
     code.load_map(R1, map.as_raw_fd());
@@ -399,7 +399,7 @@ fn load_bytes(code: &mut Assembler, from: u32, to: i16, count: u32, otherwise: L
     code.jump_if_negative(R0, otherwise);
 }
 
-/// Goes on at the label if these words are on the stack.
+/// Jumps if these words are on the stack.
 fn jump_if_words(code: &mut Assembler, at: i16, words: &[u32], label: Label) {
     let other = code.label();
     for (i, word) in (0i16..).zip(words) {
@@ -493,7 +493,7 @@ mod tests {
         random.pick(from).parse().unwrap()
     }
 
-    /// The ends of a flow, or what differs from them in something.
+    /// Returns the ends of a flow, possibly changed in one part.
     fn near_miss(random: &mut Random, [local, remote]: [SocketAddr; 2]) -> [SocketAddr; 2] {
         let ipv6 = local.is_ipv6();
         let (mut local, mut remote) = (local, remote);
@@ -508,7 +508,7 @@ mod tests {
         [local, remote]
     }
 
-    /// Ends of a connection that there may be: local and remote.
+    /// Returns the ends of a possible connection: local and remote.
     fn ends(random: &mut Random, ipv6: bool) -> [SocketAddr; 2] {
         let local = match (random.below(4), ipv6) {
             (0, _) => address(random, ipv6),
@@ -522,7 +522,7 @@ mod tests {
         ]
     }
 
-    /// A frame that is nearly one which is steered, and what it was sent to.
+    /// Returns a frame that is steered or nearly so, and its packet type.
     fn frame(random: &mut Random, flows: &[(Protocol, [SocketAddr; 2])]) -> (Vec<u8>, PacketType) {
         let ipv6 = random.happens_once_in(2);
         let (mac, packet_type) = match random.below(8) {
@@ -570,7 +570,7 @@ mod tests {
         };
         for _ in 0..random.below(3) {
             if random.happens_once_in(3) {
-                // Not what it was sent to, which is decided.
+                // Keeps the link address, which decides the packet type.
                 let at = 12 + random.below(bytes.len() as u64 - 12) as usize;
                 bytes[at] ^= 1 << random.below(8);
             }
@@ -583,7 +583,7 @@ mod tests {
         (bytes, packet_type)
     }
 
-    /// Programs of the host and of two workers, for each family.
+    /// Returns programs of the host and of two workers, for each family.
     fn programs(map: BorrowedFd<'_>) -> Vec<(Family, Option<Target>, OwnedFd)> {
         let targets = [None, Target::new(7), Target::new(0x8000_0009)];
         let all = targets.iter().flat_map(|target| {
@@ -595,7 +595,8 @@ mod tests {
         all.collect()
     }
 
-    /// A map, unless `bpf(2)` is forbidden here: then nothing steers, and nothing is to be tested.
+    /// Returns a map, unless `bpf(2)` is forbidden here: then nothing is steered, and there is no
+    /// test.
     fn map() -> Option<(OwnedFd, SteeringMap)> {
         match create_map() {
             Ok(fd) => {
@@ -610,7 +611,7 @@ mod tests {
         }
     }
 
-    /// What the map says is another from now on, and so are its flows.
+    /// Changes the content of the map, and its flows.
     fn change(
         random: &mut Random,
         map: &SteeringMap,
@@ -715,8 +716,7 @@ mod tests {
         assert!(of_flows.iter().all(|count| *count > 100), "{of_flows:?}");
     }
 
-    /// As many as there may be connections of which a NIC worker gets the frames: nearly all of
-    /// them are listed, and no other connection is.
+    /// With as many flows as a map can hold, nearly all are listed, and no other connection is.
     #[test]
     fn a_full_map_refuses_flows_and_mistakes_none() {
         let map = SteeringMap::in_memory(key_of(seed()));
@@ -804,7 +804,7 @@ mod tests {
         TcpTemplate::new([2; 6], [0; 6], from, to).to_frame(&header, b"")
     }
 
-    /// A program that returns the hash of a segment.
+    /// Returns a program that returns the hash of a segment.
     fn hash_program(map: BorrowedFd<'_>, family: Family) -> OwnedFd {
         let mut code = Assembler::default();
         let ways = Ways {
@@ -858,8 +858,8 @@ mod tests {
         }
     }
 
-    /// Of a hash that multiplies and shifts, whatever its seed: these bits of one word change one
-    /// bit of the state, and these of the next word change it back.
+    /// Differences that collide under a hash that multiplies and shifts, with any seed: these bits
+    /// of one word change one bit of the state, and these of the next word change it back.
     #[test]
     fn no_difference_of_addresses_collides_under_every_key() {
         let local: SocketAddr = "[fd77::12:3456]:80".parse().unwrap();
@@ -878,7 +878,7 @@ mod tests {
         }
     }
 
-    /// The addresses that differ so fell into one bucket, which has room for sixteen.
+    /// Addresses with these differences once fell into one bucket, which has room for sixteen.
     #[test]
     fn flows_with_chosen_addresses_leave_room_for_others() {
         let map = SteeringMap::in_memory(key_of(seed()));
@@ -929,7 +929,7 @@ mod tests {
         assert_eq!(map.decide(&own(), &arrived), Decision::Drop);
     }
 
-    /// As many as a full host has, and the targets share what is left.
+    /// With as many known connections as a full host has, the targets share nearly all other SYNs.
     #[test]
     fn few_syns_are_the_hosts_for_nothing() {
         let map = SteeringMap::in_memory(key_of(seed()));

@@ -14,7 +14,7 @@ const STATE: [Register; 4] = [R0, R1, R2, R3];
 const SCRATCH: Register = R4;
 const MESSAGE: Register = R5;
 
-/// What the key is combined with: "somepseudorandomlygeneratedbytes".
+/// Constants that are combined with the key: "somepseudorandomlygeneratedbytes".
 const INITIAL: [u64; 4] = [
     0x736f_6d65_7073_6575,
     0x646f_7261_6e64_6f6d,
@@ -22,7 +22,7 @@ const INITIAL: [u64; 4] = [
     0x7465_6462_7974_6573,
 ];
 
-/// Register 8 becomes the lower half of the hash of `words`: their places on the stack, an odd
+/// Loads the lower half of the hash of `words` into register 8: their places on the stack, an odd
 /// number. Register 9 holds the first element of the map, with the key. Registers 0 to 5 change.
 pub(super) fn hash(code: &mut Assembler, words: &[i16]) {
     let [v0, v1, v2, v3] = STATE;
@@ -62,7 +62,7 @@ pub(super) fn hash(code: &mut Assembler, words: &[i16]) {
     code.copy_word(R8, v0);
 }
 
-/// Takes in 64 bits of the message.
+/// Mixes 64 bits of the message into the state.
 fn compress(code: &mut Assembler) {
     let [v0, _, _, v3] = STATE;
     code.with_register_64(Op64::Xor, v3, MESSAGE);

@@ -14,14 +14,14 @@ fn conditions(text: &str) -> Conditions {
     changes.conditions().unwrap()
 }
 
-/// A packet of this many bytes that says which it is.
+/// Returns a packet of `bytes` bytes that contains its number.
 fn packet(number: usize, bytes: usize) -> Frame {
     let mut frame = vec![0; bytes];
     frame[..8].copy_from_slice(&number.to_be_bytes());
     Frame::new(&frame, VirtioNetHeader::default())
 }
 
-/// Which packets leave, and when.
+/// Returns the packets that leave, and their times.
 fn departures(direction: &mut Direction) -> Vec<(u64, usize)> {
     let mut left = Vec::new();
     while let Some(at) = direction.next_departure_ns() {
@@ -35,7 +35,7 @@ fn departures(direction: &mut Direction) -> Vec<(u64, usize)> {
     left
 }
 
-/// What becomes of packets of 1,000 bytes, one each millisecond.
+/// Returns the departures of packets of 1,000 bytes, one each millisecond.
 fn one_a_millisecond(direction: &mut Direction, count: usize) -> Vec<(u64, usize)> {
     for number in 0..count {
         direction.arrive(number as u64 * MS, packet(number, 1000));
@@ -183,7 +183,7 @@ fn what_is_lost_depends_on_the_seed_and_the_number_alone() {
 
 const PAYLOAD_AT: usize = 54;
 
-/// A superpacket of TCP over IPv4, its payload counting up.
+/// Returns a superpacket of TCP over IPv4, its payload counting up.
 fn superpacket(payload: usize, mss: u16, flags: Flags) -> Frame {
     let ends = [1, 2].map(|host| SocketAddr::from(([10, 0, 0, host], 80)));
     let mut frame = vec![0; HEADER_BYTES_MAX];
@@ -204,7 +204,7 @@ fn superpacket(payload: usize, mss: u16, flags: Flags) -> Frame {
         flags: NEEDS_CSUM,
         gso_type: GSO_TCPV4,
         gso_size: mss,
-        // The kernel says how much lies in front of the pages, which may be a part of the payload.
+        // The kernel sets the length before the pages, which may include a part of the payload.
         hdr_len: (PAYLOAD_AT + payload.min(3000)) as u16,
         csum_start: 34,
         csum_offset: 16,
@@ -214,7 +214,7 @@ fn superpacket(payload: usize, mss: u16, flags: Flags) -> Frame {
 
 const DATAGRAM_PAYLOAD_AT: usize = 42;
 
-/// A superpacket of UDP over IPv4, its payload counting up.
+/// Returns a superpacket of UDP over IPv4, its payload counting up.
 fn superpacket_of_datagrams(payload_bytes: usize, datagram_bytes: u16) -> Frame {
     let [source, destination] = [1, 2].map(|host| SocketAddr::from(([10, 0, 0, host], 443)));
     let header = DatagramHeader {

@@ -1,12 +1,12 @@
-//! What arrives at a worker: by FRAME, or at its own port, where a packet filter gives it SYNs and
-//! the frames of its flows.
+//! Frames that arrive at a worker: by FRAME, or at its own port, where a packet filter gives it
+//! SYNs and the frames of its flows.
 //!
 //! Either way a frame goes to the connection that has its addresses and ports, is a SYN to be
-//! answered, or holds datagrams, which `quic/receive` opens. What arrives at the port for no
-//! connection is the host's, and goes up: its connection has ended, or was returned, which the host
-//! hears before, and it answers as it does whatever comes late. That costs no timeout of a peer,
-//! where a frame that is dropped would. It is bounded, in frames of TCP per second, and a long
-//! frame is cut as if the rest had been lost.
+//! answered, or holds datagrams, which `quic/receive` opens. A frame at the port for no connection
+//! is handed to the host: its connection has ended, or was returned, which is reported to the host
+//! first, and the host answers it like any late frame. That costs no timeout of a peer, where a
+//! dropped frame would. The number of such TCP frames per second is bounded, and a long frame is
+//! cut as if the rest had been lost.
 
 mod run;
 
@@ -14,23 +14,24 @@ use contract::FlowId;
 
 use crate::per_second::PerSecond;
 
-/// What a worker knows of frames that arrive.
+/// State of a worker for arriving frames.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
-    /// The last frame that was taken from the port.
+    /// The last frame taken from the port.
     buffer: Vec<u8>,
-    /// Flows that the worker has now, and the host is not told yet.
+    /// Flows of the worker that have not been reported to the host yet.
     taken: Vec<FlowId>,
     handed_up: PerSecond,
 }
 
 impl Arrivals {
-    /// True if the host has still to be told something.
+    /// True if reports to the host are pending.
     pub(crate) fn has_taken(&self) -> bool {
         !self.taken.is_empty()
     }
 
-    /// The worker no longer has a flow: a packet filter must not begin to give it its frames.
+    /// Records that the worker no longer has a flow: a packet filter must not begin to steer its
+    /// frames here.
     pub(crate) fn give_up(&mut self, flow: FlowId) {
         self.taken.retain(|taken| *taken != flow);
     }

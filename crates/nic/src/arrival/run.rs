@@ -1,4 +1,4 @@
-//! What a worker does with frames that arrive.
+//! The worker's handling of arriving frames.
 
 use contract::limits::{FLOWS_TAKEN_MAX, FRAME_BYTES_MAX};
 use contract::{Event, FlowId};
@@ -9,15 +9,15 @@ use crate::addresses::Addresses;
 use crate::engine::{Clock, EVENTS_WAITING_MAX, Engine};
 use crate::setup;
 
-/// Frames taken from the port in one turn: little beside what departs in one.
+/// Frames taken from the port in one turn: few beside the packets that depart in one.
 const FRAMES_MAX: usize = 64;
 
 /// Most frames of no connection handed up in a second.
 const FRAMES_UP_MAX: u32 = 1_000;
 
 impl<P: Port> Engine<P> {
-    /// Frames are taken from the port. Not while packets of splices wait for it: they are best
-    /// kept where they are, since each makes another one that waits.
+    /// True if frames are taken from the port: not while packets of splices wait for it, since each
+    /// frame could add another waiting packet.
     pub(crate) fn receives(&self) -> bool {
         self.port.target().is_some() && !self.spliced.waits_for_port()
     }
@@ -58,8 +58,8 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// FRAME. One that belongs to no connection and is no SYN to be answered is dropped: the
-    /// connection has ended meanwhile, and the host, told so, answers what comes next.
+    /// Carries out FRAME. A frame of no connection that is no SYN to be answered is dropped: the
+    /// connection has ended meanwhile, and the host, which gets the report, answers later frames.
     pub(crate) fn frame(&mut self, bytes: &[u8], clock: Clock<'_>) {
         self.counters.frames_taken += 1;
         let checksum_valid = true;
@@ -70,7 +70,7 @@ impl<P: Port> Engine<P> {
         self.counters.frames_unknown += u64::from(!belongs);
     }
 
-    /// Gives a segment to its connection, or answers a SYN. False if it is neither's.
+    /// Gives a segment to its connection, or answers a SYN. False if neither applies.
     fn dispatch(&mut self, packet: &TcpPacket<'_>, bytes: &[u8], clock: Clock<'_>) -> bool {
         let addresses = Addresses::of_arriving(packet);
         if let Some(leg) = self.spliced.leg_of(&addresses) {
@@ -83,15 +83,15 @@ impl<P: Port> Engine<P> {
         true
     }
 
-    /// The worker has a flow from now on: its frames may come to the port, if there is one.
+    /// Records that the worker has a flow: its frames may come to the port, if there is one.
     pub(crate) fn take_flow(&mut self, flow: FlowId) {
         if self.port.target().is_some() {
             self.arrivals.taken.push(flow);
         }
     }
 
-    /// Tells the host which flows the worker has, as far as it takes events. True if anything was
-    /// told.
+    /// Reports the worker's new flows to the host, as far as it takes events. True if any was
+    /// reported.
     pub(crate) fn report_taken(&mut self) -> bool {
         let mut worked = false;
         while self.arrivals.has_taken() && self.events.len() < EVENTS_WAITING_MAX {
@@ -103,7 +103,7 @@ impl<P: Port> Engine<P> {
         worked
     }
 
-    /// Gives a frame to the host, whose it is, unless there were too many of late. True if so.
+    /// Hands a frame to the host, unless there were too many lately. True if so.
     pub(crate) fn hand_up_some(&mut self, bytes: &[u8], now_us: u64) -> bool {
         if !self.arrivals.handed_up.allows(now_us, FRAMES_UP_MAX) {
             self.counters.frames_dropped += 1;
@@ -112,9 +112,9 @@ impl<P: Port> Engine<P> {
         self.hand_up(bytes)
     }
 
-    /// Gives a frame to the host, whose it is. True unless it has no room.
+    /// Hands a frame to the host. True unless the host has no room.
     pub(crate) fn hand_up(&mut self, bytes: &[u8]) -> bool {
-        // The host hears before what has become of connections.
+        // Reports about connections must precede the frame.
         self.report_taken();
         self.report_ends();
         self.report_splices();
@@ -135,12 +135,12 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// True if the host has still to be told something of connections.
+    /// True if reports about connections are pending.
     pub(crate) fn has_reports(&self) -> bool {
         self.arrivals.has_taken() || self.parted.has_ends() || self.spliced.has_reports()
     }
 
-    /// The same of packets of QUIC, too.
+    /// True if such reports, or packets of QUIC, are pending.
     pub(crate) fn has_reports_or_packets(&self) -> bool {
         self.has_reports() || self.receiving.has_ready()
     }

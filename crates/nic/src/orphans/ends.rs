@@ -13,7 +13,7 @@ use crate::slab::Key;
 pub(super) enum Orphan {
     /// A flow with something queued or pinned, or with keys.
     Flow(Key),
-    /// A flow without.
+    /// A flow without any.
     Idle(FlowId),
     /// A connection that the host has parted with.
     Parted(Key),

@@ -30,18 +30,19 @@ pub(crate) struct Idle {
     pub(crate) acked_offset: u64,
 }
 
-/// What ends connections when the host process has died.
+/// Ends the connections when the host process has died.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     /// Flows that have nothing queued or pinned, and are not over.
     idle: HashMap<FlowId, Idle>,
     /// Connections to end.
     waiting: VecDeque<Orphan>,
-    /// For the port, as soon as it takes them.
+    /// Packets for the port, as soon as it takes them.
     packets: VecDeque<OrphanPacket>,
-    /// Sent, and repeated later: the network, or a full socket of the peer, may lose a packet.
+    /// Packets sent, and repeated later: the network, or a full socket of the peer, may lose a
+    /// packet.
     sent: Vec<OrphanPacket>,
-    /// To be sent once more.
+    /// Packets to be sent once more.
     repeats: VecDeque<OrphanPacket>,
 }
 
@@ -49,25 +50,25 @@ pub(crate) struct Orphans {
 const REPEATED_MAX: usize = 16_384;
 
 impl Orphans {
-    /// Packets of TCP wait for the port.
+    /// Queues packets of TCP for the port.
     fn push(&mut self, packets: impl IntoIterator<Item = PacketHeader>) {
         let packets = packets.into_iter().map(OrphanPacket::Tcp);
         self.packets.extend(packets);
     }
 
-    /// A packet has gone to the port.
+    /// Keeps a packet that has been sent, for the repetition.
     fn on_sent(&mut self, packet: OrphanPacket) {
         if self.sent.len() < REPEATED_MAX {
             self.sent.push(packet);
         }
     }
 
-    /// The packets that were kept go once more.
+    /// Queues the kept packets once more.
     fn repeat(&mut self) {
         self.repeats.extend(self.sent.drain(..));
     }
 
-    /// Idle flows.
+    /// Returns the number of idle flows.
     pub(crate) fn idle(&self) -> usize {
         self.idle.len()
     }
@@ -86,7 +87,7 @@ impl Orphans {
         }
     }
 
-    /// The flow sends again, or is over.
+    /// Removes a flow that sends again, or is over.
     pub(crate) fn take(&mut self, flow: FlowId) -> Option<Idle> {
         if self.idle.is_empty() {
             return None;
@@ -94,7 +95,7 @@ impl Orphans {
         shrink::remove(&mut self.idle, &flow)
     }
 
-    /// More of an idle flow has been acknowledged.
+    /// Records an acknowledgment of an idle flow.
     pub(crate) fn acknowledge(&mut self, flow: FlowId, stream_offset: u64) {
         if let Some(idle) = self.idle.get_mut(&flow) {
             idle.acked_offset = idle.acked_offset.max(stream_offset);

@@ -1,4 +1,4 @@
-//! What a worker does when the host process has died.
+//! The worker's end of connections when the host process has died.
 
 use contract::Command;
 use contract::channel::NicChannel;
@@ -10,8 +10,8 @@ use crate::packet;
 use crate::slab::Key;
 
 impl<P: Port> Engine<P> {
-    /// The host process has died: all connections are to be ended. Of the commands in the ring,
-    /// only those that end flows are executed. Returns the number of connections.
+    /// Prepares the end of all connections after the host process has died. Of the commands in the
+    /// ring, only those that end flows are executed. Returns the number of connections.
     #[cold]
     #[inline(never)]
     pub(crate) fn orphan_all(&mut self, channel: &mut NicChannel, clock: Clock<'_>) -> usize {
@@ -34,8 +34,8 @@ impl<P: Port> Engine<P> {
         self.orphans.waiting.len()
     }
 
-    /// Ends at most so many connections, or repeats as many packets, until the port is busy. True
-    /// if some are left.
+    /// Ends at most `count_max` connections, or repeats as many packets, until the port is busy.
+    /// True if some are left.
     #[cold]
     #[inline(never)]
     pub(crate) fn end_orphans(&mut self, count_max: usize, clock: Clock<'_>) -> bool {

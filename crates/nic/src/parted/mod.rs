@@ -1,25 +1,26 @@
 //! Connections that the host stack has parted with: FIN and its retransmission, answers, TIME-WAIT.
 //!
-//! What a connection does is decided by `tcp`, the same code that runs above the split, made of the
-//! few numbers that PART brings ([`tcp::Remainder`]). Here is what surrounds it: the table and its
-//! bounds, timers, packets for the port, and the reports.
+//! `tcp`, the same code that runs above the split, decides each connection's behaviour, from the
+//! few numbers that PART brings ([`tcp::Remainder`]). This module adds the surroundings: the table
+//! and its bounds, timers, packets for the port, and the reports.
 //!
-//! | File | What it adds |
+//! | File | Contents |
 //! |---|---|
-//! | `table` | who is found how, and when something is due |
-//! | `part` | what PART says, as `tcp` has it |
+//! | `table` | lookup by flow and by addresses; due times |
+//! | `part` | translation of PART for `tcp` |
 //! | `run` | commands, time, packets and reports |
 //!
-//! Nothing here outlives the process, as nothing of a NIC stack does. A successor gets PART once
-//! more from the host, which may be older than what has happened since:
+//! Nothing here outlives the process, like all state of a NIC stack. A successor gets PART once
+//! more from the host, in a state that may be older than the connection:
 //!
-//! * Our FIN goes once more. A peer that has acknowledged it answers as it would a retransmission.
+//! * The local FIN is sent once more. A peer that has acknowledged it answers as to a
+//!   retransmission.
 //! * A peer that has finished with the connection answers FIN with RST, at the sequence number that
 //!   ends it.
-//! * TIME-WAIT, of which the host does not know, is a FIN that is due or a FIN-WAIT-2 without an
-//!   answer: the addresses and ports stay taken for as long or longer, and what TIME-WAIT is for
-//!   (RFC 9293 §3.6.1) holds: an old segment is answered, and reaches no new connection; the peer's
-//!   FIN, if its acknowledgment was lost, comes again and is acknowledged.
+//! * TIME-WAIT is not known to the host: it is a FIN that is due, or a FIN-WAIT-2 without an
+//!   answer. The addresses and ports stay taken for as long or longer, and the guarantees of
+//!   TIME-WAIT (RFC 9293 §3.6.1) hold: an old segment is answered, and reaches no new connection;
+//!   the peer's FIN, if its acknowledgment was lost, is repeated and acknowledged.
 
 mod part;
 mod run;
@@ -35,13 +36,13 @@ use crate::config::Config;
 use crate::packet::PacketHeader;
 use crate::slab::Key;
 
-/// What a worker knows of connections that were parted with.
+/// Connections of a worker that the host has parted with.
 #[derive(Debug)]
 pub(crate) struct Parted {
     table: Table,
-    /// Have ended, and the host is not told yet.
+    /// Ends that have not been reported to the host yet.
     ends: Vec<PartEnd>,
-    /// For the port, as soon as it takes them.
+    /// Packets for the port, as soon as it takes them.
     packets: VecDeque<PacketHeader>,
 }
 
@@ -59,17 +60,17 @@ impl Parted {
         self.table.len()
     }
 
-    /// Of these, connections in TIME-WAIT.
+    /// Returns the number of connections in TIME-WAIT.
     pub(crate) fn time_waits(&self) -> usize {
         self.table.time_waits()
     }
 
-    /// All of them.
+    /// Returns the keys of all connections.
     pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
         self.table.keys()
     }
 
-    /// The connection that has these addresses and ports.
+    /// Returns the connection that has these addresses and ports.
     pub(crate) fn key_of(&self, addresses: &Addresses) -> Option<Key> {
         self.table.by_addresses(addresses)
     }
@@ -79,7 +80,7 @@ impl Parted {
         self.key_of(addresses).is_some()
     }
 
-    /// When something is due, in microseconds.
+    /// Returns when a connection is due next, in microseconds.
     pub(crate) fn next_us(&self) -> Option<u64> {
         self.table.next_us()
     }
@@ -89,7 +90,7 @@ impl Parted {
         !self.packets.is_empty()
     }
 
-    /// True if the host has still to be told something.
+    /// True if reports to the host are pending.
     pub(crate) fn has_ends(&self) -> bool {
         !self.ends.is_empty()
     }

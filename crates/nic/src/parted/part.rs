@@ -1,4 +1,4 @@
-//! What PART says, as `tcp` has it.
+//! Translates PART for `tcp`.
 
 use std::time::Duration;
 
@@ -6,11 +6,10 @@ use contract::parting::{Part, PartStage};
 use tcp::{Config, CongestionAlgorithm, Connection, Instant, Remainder, Stage};
 use wire::frame::TcpTemplate;
 
-/// Nothing is received that anyone keeps: the window that the host has offered stays, and grows no
-/// more.
+/// No data is received and kept: the window that the host has offered stays, and does not grow.
 const RECEIVE_BUFFER_BYTES: usize = 4096;
 
-/// The connection that goes on where the host has parted with one.
+/// Returns the connection that continues the parted one.
 pub(super) fn connection(part: &Part<'_>, template: &TcpTemplate, now: Instant) -> Connection {
     let (local_port, remote_port) = (template.source.port(), template.destination.port());
     let config = config(part, template.source.is_ipv6());
@@ -34,7 +33,7 @@ fn config(part: &Part<'_>, ipv6: bool) -> Config {
         fin_wait_2: (limits.fin_wait_2_ms > 0).then(|| ms(limits.fin_wait_2_ms)),
         challenge_acks_max: limits.challenge_acks_max,
         challenge_acks_interval: ms(limits.challenge_acks_interval_ms),
-        // Nothing goes that a window would bound.
+        // No data is sent that a congestion window would bound.
         congestion: CongestionAlgorithm::NewReno,
         pace: false,
         ..Config::default()
@@ -42,7 +41,7 @@ fn config(part: &Part<'_>, ipv6: bool) -> Config {
 }
 
 fn remainder(part: &Part<'_>) -> Remainder {
-    // TSval counts the milliseconds of a clock: this one's, from now on. Its first value is no less
+    // TSval counts the milliseconds of this worker's clock from now on. Its first value is no less
     // than the host's last.
     let issued_ms = (part.issued_us / 1000) as u32;
     let timestamps = part.timestamps;

@@ -1,4 +1,4 @@
-//! What a worker does with connections that were parted with.
+//! The worker's handling of parted connections: commands, frames, time and reports.
 
 use contract::limits::PART_ENDS_MAX;
 use contract::parting::{Part, PartEnd, PartEndReason, PartRefusal};
@@ -15,7 +15,7 @@ use crate::engine::{Clock, EVENTS_WAITING_MAX, Engine};
 use crate::packet::{self, PACKETS_MAX, PacketHeader};
 use crate::slab::Key;
 
-/// Connections of which something is due that are looked at in one turn.
+/// Due connections handled in one turn.
 const DUE_MAX: usize = 64;
 
 /// FIN, RST and acknowledgments have no payload.
@@ -27,11 +27,11 @@ const LIMITS: Limits = Limits {
 };
 
 impl<P: Port> Engine<P> {
-    /// PART.
+    /// Carries out PART.
     pub(crate) fn part(&mut self, part: &Part<'_>, clock: Clock<'_>) {
         self.counters.parts += 1;
         if self.parted.table.by_flow(part.flow).is_some() {
-            // What is known of it is newer.
+            // The worker's state of the connection is newer.
             return;
         }
         if let Err(reason) = self.try_part(part, clock()) {
@@ -62,14 +62,14 @@ impl<P: Port> Engine<P> {
         Ok(())
     }
 
-    /// PARTGONE.
+    /// Carries out PARTGONE.
     pub(crate) fn part_gone(&mut self, flow: FlowId) {
         if let Some(key) = self.parted.table.by_flow(flow) {
             self.parted.table.remove(key);
         }
     }
 
-    /// A frame of a connection that was parted with.
+    /// Handles a frame of a parted connection.
     pub(crate) fn on_parted_frame(
         &mut self,
         key: Key,
@@ -102,7 +102,7 @@ impl<P: Port> Engine<P> {
         self.arm(key);
     }
 
-    /// Does what is due. True if anything was.
+    /// Handles due connections. True if there were any.
     pub(crate) fn on_parted_time(&mut self, clock: Clock<'_>) -> bool {
         if self.parted.next_us().is_none() {
             return false;
@@ -126,15 +126,15 @@ impl<P: Port> Engine<P> {
                 Rest::TimeWait(time_wait) if time_wait.expires() <= now => {
                     self.end(key, PartEndReason::Finished);
                 }
-                // It was prolonged.
+                // TIME-WAIT was prolonged.
                 Rest::TimeWait(_) => self.arm(key),
             }
         }
         worked
     }
 
-    /// The host process has died: the last packets of a connection. A FIN goes once more if the
-    /// peer has not acknowledged it. A peer that has, and has not closed, is reset.
+    /// Returns the last packets of a connection whose host process has died: once more the FIN, if
+    /// the peer has not acknowledged it. A peer that has, and has not closed, is reset.
     pub(crate) fn end_parted(&mut self, key: Key, now_us: u64) -> Vec<PacketHeader> {
         let Some(mut entry) = self.parted.table.remove(key) else {
             return Vec::new();
@@ -159,7 +159,7 @@ impl<P: Port> Engine<P> {
         packets
     }
 
-    /// Sends what a connection wants to send, and notes what has become of it.
+    /// Queues the packets that a connection has ready, and records its new state.
     fn drive(&mut self, key: Key, now_us: u64) {
         let now = Instant::from_us(now_us);
         loop {
@@ -197,7 +197,7 @@ impl<P: Port> Engine<P> {
         self.parted.table.arm(key);
     }
 
-    /// A connection is over.
+    /// Ends a connection.
     fn end(&mut self, key: Key, reason: PartEndReason) {
         if let Some(entry) = self.parted.table.remove(key) {
             self.counters.parted_ended += 1;
@@ -206,7 +206,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Tells the host what has ended, as far as it takes events. True if anything was told.
+    /// Reports ended connections to the host, as far as it takes events. True if any was reported.
     pub(crate) fn report_ends(&mut self) -> bool {
         let mut worked = false;
         while self.parted.has_ends() && self.events.len() < EVENTS_WAITING_MAX {
@@ -245,7 +245,7 @@ impl<P: Port> Engine<P> {
     }
 }
 
-/// How a closed connection has ended.
+/// Returns how a closed connection has ended.
 fn end_reason(connection: &mut Connection) -> PartEndReason {
     let mut ended = PartEndReason::Finished;
     while let Some(event) = connection.poll_event() {

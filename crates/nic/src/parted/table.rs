@@ -1,4 +1,4 @@
-//! The table: connections by flow, and by addresses and ports; and when something is due.
+//! The table: connections by flow, and by addresses and ports; and their due times.
 
 use std::collections::HashMap;
 
@@ -16,21 +16,21 @@ use crate::timers::{NEVER_US, Timers};
 pub(crate) struct Entry {
     pub(crate) flow: FlowId,
     pub(crate) template: TcpTemplate,
-    /// For when it is among the timers, in microseconds; [`NEVER_US`] if it is not.
+    /// Time of its timer, in microseconds; [`NEVER_US`] if it has none.
     pub(crate) due_us: u64,
     pub(crate) rest: Rest,
 }
 
-/// What is left of it.
+/// Remaining state of a connection.
 #[derive(Debug)]
 pub(crate) enum Rest {
-    /// One side has not closed, or not acknowledged that the other has.
+    /// One side has not closed, or has not acknowledged the other's FIN.
     Open(Box<Connection>),
     /// Old segments die out.
     TimeWait(TimeWait),
 }
 
-/// All of them.
+/// All parted connections of a worker.
 #[derive(Debug)]
 pub(crate) struct Table {
     entries: Slab<Entry>,
@@ -63,7 +63,7 @@ impl Table {
         self.time_waits
     }
 
-    /// True if there is no room for one that is not in TIME-WAIT.
+    /// True if there is no room for a connection that is not in TIME-WAIT.
     pub(crate) fn is_full(&self) -> bool {
         self.len() >= self.max || self.len() - self.time_waits >= self.open_max
     }
@@ -84,7 +84,7 @@ impl Table {
         self.entries.get_mut(key)
     }
 
-    /// Adds one whose flow and addresses no other has.
+    /// Adds an entry whose flow and addresses no other entry has.
     pub(crate) fn insert(&mut self, entry: Entry) -> Key {
         let (flow, addresses) = (entry.flow, Addresses::of(&entry.template));
         let key = self.entries.insert(entry);
@@ -104,7 +104,7 @@ impl Table {
         Some(entry)
     }
 
-    /// One is in TIME-WAIT from now on.
+    /// Moves a connection to TIME-WAIT.
     pub(crate) fn begin_time_wait(&mut self, key: Key, time_wait: TimeWait) {
         if let Some(entry) = self.entries.get_mut(key) {
             let before = std::mem::replace(&mut entry.rest, Rest::TimeWait(time_wait));
@@ -112,7 +112,7 @@ impl Table {
         }
     }
 
-    /// Brings the timer of one up to date.
+    /// Brings the timer of a connection up to date.
     pub(crate) fn arm(&mut self, key: Key) {
         let Some(entry) = self.entries.get_mut(key) else {
             return;
@@ -130,7 +130,7 @@ impl Table {
         self.timers.next_us()
     }
 
-    /// One for which something is due; its timer is no more.
+    /// Takes a connection that is due; its timer is removed.
     pub(crate) fn take_due(&mut self, now_us: u64) -> Option<Key> {
         let key = self.timers.take_due(now_us)?;
         if let Some(entry) = self.entries.get_mut(key) {

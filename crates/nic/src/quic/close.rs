@@ -9,11 +9,11 @@ use crate::job::{Job, JobSegment};
 /// Bytes of the packet number.
 const NUMBER_BYTES: usize = 4;
 
-/// So far above the last packet number accepted stands the one that closes the connection. Another
-/// worker may have the key already, if this one has not yet read that it is to forget the flow, and
-/// goes on from the next number. It cannot get that far while this one reads nothing: a worker that
-/// does not move for seconds is replaced, and 2³⁰ packets take a minute at 200 Gbit/s. A receiver
-/// finds a number that is less than 2³¹ ahead (RFC 9000 §A.3).
+/// Distance from the last packet number accepted to the number of the closing packet. Another
+/// worker may have the key already, if this one has not yet read the command to forget the flow,
+/// and continues from the next number. It cannot get that far while this one reads no commands: a
+/// worker that does not move for seconds is replaced, and 2³⁰ packets take a minute at 200 Gbit/s.
+/// A receiver decodes a number that is less than 2³¹ ahead (RFC 9000 §A.3).
 const NUMBERS_AHEAD: u64 = 1 << 30;
 
 /// Behind all packet numbers (RFC 9000 §12.3).
@@ -23,7 +23,7 @@ const NUMBERS_END: u64 = 1 << 62;
 /// §20.1).
 const FRAME: [u8; 4] = [0x1c, 0x01, 0x00, 0x00];
 
-/// Where the last datagram of a flow has gone.
+/// Destination of the last datagram of a flow.
 #[derive(Debug)]
 pub(crate) struct LastDatagram {
     header: [u8; HEADER_BYTES_MAX],
@@ -31,7 +31,7 @@ pub(crate) struct LastDatagram {
     /// The connection ID of the peer.
     id: [u8; QUIC_CONNECTION_ID_BYTES_MAX],
     id_bytes: u8,
-    /// Of the key that has sealed it.
+    /// Generation of the key that has sealed it.
     generation: u32,
 }
 
@@ -42,14 +42,14 @@ pub(crate) struct Close {
     pub(crate) generation: u32,
     /// Its number.
     pub(crate) number: u64,
-    /// Of its header, with the packet number.
+    /// Bytes of its header, with the packet number.
     pub(crate) header_bytes: usize,
     /// Header, plaintext, and room for the tag.
     pub(crate) packet: Vec<u8>,
 }
 
 impl LastDatagram {
-    /// That of a QSEND. `None` if it has none.
+    /// Returns the last datagram of a QSEND. `None` if it has none.
     pub(crate) fn of(job: &Job) -> Option<LastDatagram> {
         let packet = job.packets.last()?;
         let Some(&JobSegment::Inline { start, .. }) = job.segments.get(packet.segments.start)
@@ -72,8 +72,8 @@ impl LastDatagram {
         })
     }
 
-    /// The packet that closes the connection. All numbers before `next_number` may have been
-    /// sealed.
+    /// Returns the packet that closes the connection. All numbers before `next_number` may have
+    /// been sealed.
     pub(crate) fn close(&self, next_number: u64) -> Option<Close> {
         let number = next_number.checked_add(NUMBERS_AHEAD)?;
         if number >= NUMBERS_END {
@@ -96,7 +96,7 @@ impl LastDatagram {
         })
     }
 
-    /// Ethernet, IP and UDP header of a datagram of this length, and where UDP begins in it.
+    /// Returns Ethernet, IP and UDP header of a datagram of this length, and the offset of UDP.
     pub(crate) fn header(&self, payload_bytes: usize) -> Option<(Vec<u8>, usize, bool)> {
         let mut bytes = self.header[..usize::from(self.header_bytes)].to_vec();
         let mut header = UdpHeaderMut::parse(&mut bytes).ok()?;

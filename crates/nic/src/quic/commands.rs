@@ -107,7 +107,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Removes the keys of a flow, and unpins what it retains.
+    /// Removes the keys of a flow, and unpins its retained blocks.
     pub(crate) fn empty_quic(&mut self, key: Key) {
         self.stop_receiving(key);
         let flow = self.flows.get_mut(key);

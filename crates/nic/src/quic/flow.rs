@@ -19,7 +19,7 @@ pub(crate) struct QuicFlow {
     next_number: u64,
     /// All lower packet numbers are sealed or skipped.
     next_sealed: u64,
-    /// Where the last datagram has gone.
+    /// Destination of the last datagram.
     last: Option<Box<LastDatagram>>,
     /// Blocks prepared or sent, and not released.
     pub(super) retained: Retained,

@@ -75,7 +75,7 @@ impl Job {
                 Segment::Sealed { .. } => return Err(RejectReason::Malformed),
             }
         }
-        // All of them must be in memory at once.
+        // All blocks must be in memory at once.
         if blocks > blocks_max {
             return Err(RejectReason::Malformed);
         }

@@ -16,9 +16,9 @@
 //!
 //! A QSEND is planned like a SEND, in superpackets of whole datagrams, but its needs are listed as
 //! ranges of blocks, which span many packets if each continues the one before. Its departure also
-//! differs. The worker seals the packets when the first of them can leave, from blocks to packet
-//! memory without an intermediate copy if the cipher can. It offers the sealed bytes to the port
-//! until the port takes them: each number is sealed at most once, whatever the port answers.
+//! differs. The worker seals the packets when the first can leave, from blocks to packet memory
+//! without an intermediate copy if the cipher can. It offers the sealed bytes to the port until the
+//! port takes them: each number is sealed at most once, regardless of the port's results.
 
 mod close;
 mod commands;

@@ -40,7 +40,7 @@ struct Entry {
 }
 
 impl Retained {
-    /// Pins a block in use for these parts of it.
+    /// Pins a block in use, of which the flow needs `parts`.
     pub(super) fn keep(
         &mut self,
         file: FileId,

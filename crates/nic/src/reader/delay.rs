@@ -18,12 +18,12 @@ pub struct ReadDelay {
     pub seed: u64,
 }
 
-/// A reader whose reads are done by another one and reported some time later. Opens and listings
+/// A reader that leaves reads to another one and reports them some time later. Opens and listings
 /// are not delayed.
 pub struct DelayReader {
     inner: Box<dyn Reader>,
     delay: ReadDelay,
-    /// Tells the time, in microseconds.
+    /// Returns the time, in microseconds.
     clock: Box<dyn Fn() -> u64>,
     state: u64,
     /// Finished reads, by the time at which they are to be reported and their number.
@@ -32,7 +32,7 @@ pub struct DelayReader {
 }
 
 impl DelayReader {
-    /// Delays what `inner` reads, by the clock of the worker.
+    /// Delays the reads of `inner`, by the clock of the worker.
     pub fn new(
         inner: Box<dyn Reader>,
         delay: ReadDelay,

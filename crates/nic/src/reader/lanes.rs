@@ -1,12 +1,13 @@
-//! Tasks for threads, in a lane for each mount: one that hangs delays its own tasks and no others.
+//! Tasks for threads, in a lane for each mount: a mount that hangs delays its own tasks and no
+//! others.
 
 use std::collections::{HashMap, VecDeque};
 
-/// Tasks that wait, by the id of the mount that they concern.
+/// Waiting tasks, by the id of their mount.
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
     lanes: HashMap<u64, Lane<T>>,
-    /// Lanes of which a task may start, in turn.
+    /// Lanes with a startable task, in turn.
     ready: VecDeque<u64>,
     /// Most threads in one lane.
     threads_max: usize,
@@ -15,7 +16,7 @@ pub(super) struct Lanes<T> {
 #[derive(Debug)]
 struct Lane<T> {
     tasks: VecDeque<T>,
-    /// Tasks of which one at a time is carried out, so that threads are left for the others.
+    /// Tasks carried out one at a time, so that threads are left for the others.
     single: VecDeque<T>,
     single_runs: bool,
     running: usize,
@@ -39,7 +40,7 @@ impl<T> Lane<T> {
         self.tasks.len() + self.single.len()
     }
 
-    /// How many tasks may start now.
+    /// Returns the number of tasks that may start now.
     fn startable(&self, threads_max: usize) -> usize {
         let has_single = !self.single_runs && !self.single.is_empty();
         let waiting = self.tasks.len() + usize::from(has_single);
@@ -47,7 +48,7 @@ impl<T> Lane<T> {
     }
 }
 
-/// What a thread has taken; to be given back by [`Lanes::done`].
+/// Identifies a task taken by a thread, for [`Lanes::done`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     mount: u64,
@@ -74,18 +75,18 @@ impl<T> Lanes<T> {
         self.look_at(mount);
     }
 
-    /// Tasks that wait in the lane of a mount.
+    /// Returns the number of tasks waiting in the lane of a mount.
     pub(super) fn waiting(&self, mount: u64) -> usize {
         self.lanes.get(&mount).map_or(0, Lane::len)
     }
 
-    /// How many tasks may start now: so many threads have something to do.
+    /// Returns the number of tasks that may start now, each in a thread of its own.
     pub(super) fn startable(&self) -> usize {
         let ready = self.ready.iter().filter_map(|mount| self.lanes.get(mount));
         ready.map(|lane| lane.startable(self.threads_max)).sum()
     }
 
-    /// The next task to carry out.
+    /// Takes the next task to carry out.
     pub(super) fn take(&mut self) -> Option<(Taken, T)> {
         let mount = self.ready.pop_front()?;
         let lane = self.lanes.get_mut(&mount)?;
@@ -103,7 +104,7 @@ impl<T> Lanes<T> {
         Some((Taken { mount, is_single }, task))
     }
 
-    /// A task has been carried out.
+    /// Records that a task has been carried out.
     pub(super) fn done(&mut self, taken: Taken) {
         if let Some(lane) = self.lanes.get_mut(&taken.mount) {
             lane.running -= 1;
@@ -115,7 +116,7 @@ impl<T> Lanes<T> {
         self.look_at(taken.mount);
     }
 
-    /// All tasks that wait.
+    /// Takes all waiting tasks.
     pub(super) fn drain(&mut self) -> Vec<T> {
         self.ready.clear();
         let mut tasks = Vec::new();

@@ -34,11 +34,11 @@ struct Stored {
     content: Vec<u8>,
     meta: FileMeta,
     settled: bool,
-    /// Reading this byte fails so.
+    /// Position of the byte that cannot be read, and its `errno`.
     bad: Option<(u64, u16)>,
 }
 
-/// A read that the disk has been asked for.
+/// A read requested from the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadSeen {
     /// The file.
@@ -78,7 +78,7 @@ impl Request {
 }
 
 impl MemoryDisk {
-    /// An empty disk.
+    /// Returns an empty disk.
     pub fn new() -> MemoryDisk {
         MemoryDisk::default()
     }
@@ -112,28 +112,28 @@ impl MemoryDisk {
         state.files.insert(path.into(), stored);
     }
 
-    /// Changes content, and nothing that metadata would show to those who have the file open.
+    /// Changes content without any change of metadata.
     pub fn overwrite(&self, path: &[u8], content: Vec<u8>) {
         if let Some(file) = self.lock().files.get_mut(path) {
             file.content = content;
         }
     }
 
-    /// The file was changed so recently that its timestamps do not name a version.
+    /// Marks a file as changed so recently that its timestamps do not identify a version.
     pub fn unsettle(&self, path: &[u8]) {
         if let Some(file) = self.lock().files.get_mut(path) {
             file.settled = false;
         }
     }
 
-    /// Reading the byte at `offset` fails with `errno`; what lies before can be read.
+    /// Makes reads of the byte at `offset` fail with `errno`; the bytes before it can be read.
     pub fn spoil(&self, path: &[u8], offset: u64, errno: u16) {
         if let Some(file) = self.lock().files.get_mut(path) {
             file.bad = Some((offset, errno));
         }
     }
 
-    /// Nothing completes for this path until [`MemoryDisk::release`].
+    /// Lets no operation complete for this path until [`MemoryDisk::release`].
     pub fn hold(&self, path: &[u8]) {
         self.lock().held.insert(path.into());
     }
@@ -143,22 +143,22 @@ impl MemoryDisk {
         self.lock().held.remove(path);
     }
 
-    /// Whether no read can be started for now.
+    /// Sets whether the start of reads fails for now.
     pub fn refuse(&self, refuses: bool) {
         self.lock().refuses = refuses;
     }
 
-    /// All reads so far.
+    /// Returns all reads so far.
     pub fn reads(&self) -> Vec<ReadSeen> {
         self.lock().reads.clone()
     }
 
-    /// Passes a descriptor of a file: from then on this number names it.
+    /// Passes a descriptor of a file, under this number from then on.
     pub fn pass(&self, passed: PassedId, path: &[u8]) {
         self.lock().passed.insert(passed, path.into());
     }
 
-    /// Files that a worker has open.
+    /// Returns the number of files that a worker has open.
     pub fn open_files(&self) -> usize {
         self.lock().open.len()
     }

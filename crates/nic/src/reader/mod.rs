@@ -3,8 +3,8 @@
 //! | Reader | Where |
 //! |---|---|
 //! | `uring` | io_uring: one system call for a batch of reads |
-//! | `pool`, `lanes` | threads, where io_uring is forbidden, or the file system may make its reader wait |
-//! | [`delay`] | a slow disk, in front of any of these: for measurements and tests |
+//! | `pool`, `lanes` | threads, without io_uring or if the file system may make readers wait |
+//! | [`delay`] | a slow disk, in front of any other: for measurements and tests |
 //! | [`memory`] | files in memory with scripted delays and errors, for tests and simulation |
 
 use std::os::fd::BorrowedFd;
@@ -24,45 +24,45 @@ mod tests;
 mod transfer;
 pub(crate) mod uring;
 
-/// A file, as worker and reader call it. Chosen by the worker.
+/// Identifies a file between worker and reader. Chosen by the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileToken(pub u64);
 
-/// A read, as worker and reader call it. Chosen by the worker.
+/// Identifies a read between worker and reader. Chosen by the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReadToken(pub u32);
 
-/// A read to be done.
+/// A read request.
 #[derive(Debug)]
 pub struct Read {
-    /// Comes back in the completion.
+    /// Identifies the read in its completion.
     pub token: ReadToken,
     /// An open file.
     pub file: FileToken,
     /// Where to start, in bytes from the start of the file; a multiple of
     /// [`PAGE_BYTES`](crate::buffer::PAGE_BYTES).
     pub offset: u64,
-    /// How many bytes are wanted; at most [`BLOCK_BYTES`](crate::buffer::BLOCK_BYTES).
+    /// Number of bytes wanted; at most [`BLOCK_BYTES`](crate::buffer::BLOCK_BYTES).
     pub len: usize,
-    /// Where to. Comes back in the completion.
+    /// Destination. The completion returns it.
     pub buffer: Buffer,
 }
 
-/// What a reader has finished.
+/// Completed operation of a reader.
 #[derive(Debug)]
 pub enum Completion {
     /// An open.
     Opened {
         /// The file.
         file: FileToken,
-        /// What it is, or an `errno` of Linux.
+        /// Its metadata and mount, or an `errno` of Linux.
         result: Result<Opened, u16>,
     },
     /// A listing.
     Listed {
-        /// The directory, of which nothing is kept.
+        /// The directory, which is not kept open.
         file: FileToken,
-        /// Some of what is in it, or an `errno` of Linux.
+        /// Some of its entries, or an `errno` of Linux.
         result: Result<Box<Part>, u16>,
     },
     /// A read.
@@ -71,11 +71,11 @@ pub enum Completion {
         token: ReadToken,
         /// The buffer of the read.
         buffer: Buffer,
-        /// How many bytes from the buffer's start are the file's.
+        /// Number of bytes from the buffer's start that hold file content.
         valid: usize,
-        /// Why `valid` is less than what was wanted: an `errno` of Linux, `ENODATA` for the end of
-        /// the file, `ESTALE` if the file has changed since it was opened (then `valid` is zero).
-        /// `None` if it is not less.
+        /// Reason why `valid` is less than the requested length: an `errno` of Linux, `ENODATA` for
+        /// the end of the file, `ESTALE` if the file has changed since it was opened (then `valid`
+        /// is zero). `None` if it is not less.
         failure: Option<u16>,
     },
 }
@@ -85,18 +85,20 @@ pub enum Completion {
 pub struct Opened {
     /// Its metadata.
     pub meta: FileMeta,
-    /// The mount that it was found in. Another file system in the same place may have the same
+    /// The mount in which it was found. Another file system in the same place may have the same
     /// device and inode numbers.
     pub mount: u64,
-    /// The timestamps are old enough to tell versions of the file apart: a later change would show.
+    /// The timestamps are old enough to distinguish versions of the file: a later change would
+    /// show.
+    /// show.
     pub settled: bool,
-    /// What becomes of reads from a file that has grown.
+    /// Whether reads succeed after the file has grown.
     pub growth: Growth,
 }
 
 #[cfg(test)]
 impl Opened {
-    /// A file as tests of what lies above the readers need it.
+    /// Returns a file for tests of the layers above the readers.
     pub(crate) fn stub(meta: FileMeta, mount: u64, settled: bool) -> Opened {
         Opened {
             meta,
@@ -109,19 +111,19 @@ impl Opened {
 
 /// Opens files, reads blocks and lists directories. Nothing here waits for a disk.
 pub trait Reader {
-    /// Tells where the buffers of later reads lie: in this region, and seldom elsewhere. Called
-    /// once, before anything else; what can be prepared for them is prepared.
+    /// Announces the region in which nearly all buffers of later reads lie. Called once, before
+    /// anything else, so that the reader can prepare the memory.
     fn prepare(&mut self, region: &Region) {
         let _ = region;
     }
-    /// Starts opening a file below the root. One completion follows. `growth` says what becomes of
-    /// reads when the file is longer then than now.
+    /// Starts opening a file below the root. One completion follows. `growth` decides whether reads
+    /// succeed when the file has become longer.
     fn open(&mut self, file: FileToken, path: &[u8], growth: Growth);
     /// Starts opening a file of which a descriptor was passed. One completion follows.
     fn open_passed(&mut self, file: FileToken, passed: PassedId);
     /// Starts listing a directory below the root, or the root itself for an empty path, from a
-    /// place on: zero, or where a part before has ended. One completion follows, and nothing is to
-    /// be closed then.
+    /// position: zero, or the end of an earlier part. One completion follows, and the directory
+    /// needs no [`Reader::close`].
     fn list(&mut self, file: FileToken, path: &[u8], from: u64);
     /// Forgets a file whose open has completed. Reads under way still complete.
     fn close(&mut self, file: FileToken);
@@ -130,22 +132,22 @@ pub trait Reader {
     fn read(&mut self, read: Read);
     /// Starts the reads taken. Where that fails, [`Reader::next`] tries again.
     fn submit(&mut self);
-    /// True if reads taken have not been started. No descriptor wakes for their sake.
+    /// True if reads taken have not been started. No descriptor becomes readable for them.
     fn has_unsubmitted(&mut self) -> bool {
         false
     }
-    /// The next completion, if there is one.
+    /// Returns the next completion, if there is one.
     fn next(&mut self) -> Option<Completion>;
-    /// When there will be a completion that no descriptor wakes for, in microseconds of the
-    /// worker's clock.
+    /// Returns when there will be a completion without a readable descriptor, in microseconds of
+    /// the worker's clock.
     fn next_timeout_us(&self) -> Option<u64> {
         None
     }
-    /// Descriptors that are readable while there is a completion.
+    /// Returns descriptors that are readable while there is a completion.
     fn wake_fds(&self) -> [Option<BorrowedFd<'_>>; 2];
 }
 
-/// A read that cannot be done.
+/// Returns the completion of a read that cannot be done.
 fn failed(read: Read, errno: Errno) -> Completion {
     Completion::Read {
         token: read.token,

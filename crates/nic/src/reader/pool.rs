@@ -1,7 +1,7 @@
 //! A reader of threads: for where io_uring is forbidden, for paths that the kernel does not have in
 //! memory, for directories, and for file systems that may make their reader wait.
 //!
-//! Even to close a file of these waits (FUSE sends FLUSH), so that threads do that as well.
+//! On such a file system even a close waits (FUSE sends FLUSH), so threads do that as well.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -22,10 +22,10 @@ use crate::buffer::{BLOCK_BYTES, Region};
 use crate::passed::PassedFiles;
 use crate::root::{Identity, Lookup, OpenFile, RootDir, mount_of};
 
-/// Opens and reads in threads. They start when there is work for them.
+/// Opens and reads in threads, which start when there is work for them.
 pub(crate) struct PoolReader {
     files: HashMap<FileToken, Arc<OpenFile>>,
-    /// The same, each once, with the number of tokens that name it.
+    /// The open files, each once, with the number of tokens that name it.
     by_identity: HashMap<Identity, (Arc<OpenFile>, usize)>,
     opener: Opener,
     shared: Arc<Shared>,
@@ -38,11 +38,10 @@ pub(crate) struct PoolReader {
 /// Most threads of a reader: for several mounts that hang.
 const THREADS_MAX: usize = 128;
 
-/// Reads that wait for one mount that may hang have at most one part in so many of the memory for
-/// content.
+/// Divisor of the memory for content that bounds the reads waiting for one mount that may hang.
 const WAITING_PART: usize = 2;
 
-/// What it takes to open a file.
+/// Everything needed to open a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Opener {
     pub(crate) root: Arc<RootDir>,
@@ -52,7 +51,7 @@ pub(crate) struct Opener {
 }
 
 impl Opener {
-    /// Opens without waiting; `EAGAIN` if that cannot be.
+    /// Opens without waiting; `EAGAIN` if that is impossible.
     fn open_cached(&self, path: &[u8], growth: Growth) -> Result<OpenFile, Errno> {
         self.root
             .open_file(path, Lookup::Cached, self.direct, growth)
@@ -63,7 +62,7 @@ impl Opener {
             .open_file(path, Lookup::Complete, self.direct, growth)
     }
 
-    /// Does a task to its end, however long it takes.
+    /// Performs a task to its end, however long it takes.
     fn perform(&self, task: Task) -> Done {
         match task {
             Task::Open { file, path, growth } => Done::Opened {
@@ -87,7 +86,7 @@ impl Opener {
     }
 }
 
-/// What a thread does.
+/// A task for a thread.
 enum Task {
     Open {
         file: FileToken,
@@ -111,7 +110,7 @@ struct Listing {
     from: u64,
 }
 
-/// What a thread has done.
+/// Result of a task.
 enum Done {
     Opened {
         file: FileToken,
@@ -127,7 +126,7 @@ enum Done {
 
 struct Shared {
     state: Mutex<State>,
-    /// There is a task, or no reader any more.
+    /// Signals a task, or the end of the reader.
     work: Condvar,
     /// Readable while `State::done` is not empty.
     wake: OwnedFd,
@@ -145,7 +144,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread's life.
+    /// Runs a thread.
     fn work(&self, opener: &Opener) {
         let mut state = self.lock();
         loop {
@@ -177,7 +176,7 @@ impl Shared {
     }
 }
 
-/// Reads to the end.
+/// Reads until the transfer is complete.
 fn run(mut transfer: Transfer) -> Transfer {
     loop {
         let asked = transfer.asked();
@@ -218,15 +217,15 @@ impl PoolReader {
         self.files.get(&file)
     }
 
-    /// Hands a task to a thread; starts one if all are busy. If there can be none at all, does it
-    /// here: slow is better than never.
+    /// Hands a task to a thread; starts one if all are busy. If no thread can be started, performs
+    /// the task here: slow is better than never.
     fn hand_over(&mut self, mount: u64, task: Task) {
         let mut state = self.shared.lock();
         match task {
             Task::List(_) => state.tasks.push_single(mount, task),
             task => state.tasks.push(mount, task),
         }
-        // One that is idle takes one task, and may hang in it.
+        // An idle thread takes one task, and may hang in it.
         let start = state.tasks.startable() > state.idle && self.threads < THREADS_MAX;
         drop(state);
         if start {
@@ -280,7 +279,7 @@ impl PoolReader {
     }
 
     /// Gives up a reference to a file. If it is the last one, the file is closed, in a thread where
-    /// that may wait. (What threads have of others comes back here.)
+    /// that may wait. (References of threads come back here.)
     fn let_go(&mut self, file: Arc<OpenFile>) {
         if !file.system.is_local() && Arc::strong_count(&file) == 1 {
             self.hand_over(file.mount.id, Task::Close(file));
@@ -296,7 +295,7 @@ impl PoolReader {
             growth: file.growth,
         };
         let file = Arc::new(file);
-        // One descriptor for all that send the same version.
+        // One descriptor serves all senders of the same version.
         let entry = self.by_identity.entry(file.identity());
         let (shared, tokens) = entry.or_insert_with(|| (Arc::clone(&file), 0));
         *tokens += 1;
@@ -337,7 +336,8 @@ impl Reader for PoolReader {
         }
     }
 
-    /// Directories are never read in the worker: nothing says beforehand whether that would wait.
+    /// Directories are never read in the worker: whether that would wait cannot be known
+    /// beforehand.
     fn list(&mut self, file: FileToken, path: &[u8], from: u64) {
         let mount = self.opener.root.mount_towards(path);
         let path = path.into();
@@ -397,8 +397,8 @@ impl Reader for PoolReader {
 }
 
 impl Drop for PoolReader {
-    /// Threads are not waited for: one may hang in a read from a server that is gone. They own what
-    /// they use.
+    /// Does not wait for threads: one may hang in a read from a server that is gone. They own all
+    /// memory that they use.
     fn drop(&mut self) {
         self.shared.lock().closed = true;
         self.shared.work.notify_all();

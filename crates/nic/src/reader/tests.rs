@@ -1,5 +1,5 @@
-//! What every reader of real files owes the worker. Each test runs on threads and on io_uring
-//! (where it is allowed), directly and through the page cache.
+//! Requirements on every reader of real files. Each test runs on threads and on io_uring (where it
+//! is allowed), directly and through the page cache.
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -473,14 +473,15 @@ fn nothing_is_given_of_a_file_that_has_changed_since_its_open() {
                 (vec![], Some(errno(Errno::STALE))),
                 "{which}, {change}"
             );
-            // Who opens it now sees one version again.
+            // A new open sees one version again.
             open(reader, 1, b"f").unwrap();
             assert_eq!(read(reader, 0, 5000).1, None, "{which}, {change}");
         });
     }
 }
 
-/// Only the change time tells these from a rewrite that sets the modification time back.
+/// These changes show only in the change time, as does a rewrite that sets the modification time
+/// back.
 #[test]
 fn nothing_is_given_of_a_file_either_that_has_only_another_name_or_other_attributes() {
     let root = TempDir::new().unwrap();
@@ -510,7 +511,7 @@ fn nothing_is_given_of_a_file_either_that_has_only_another_name_or_other_attribu
                 (vec![], Some(errno(Errno::STALE))),
                 "{which}, {change}"
             );
-            // Who opens it now gets it.
+            // A new open can read it.
             open(reader, 1, b"f").unwrap();
             assert_eq!(
                 read(reader, 0, BLOCK_BYTES),

@@ -1,4 +1,4 @@
-//! One read on its way: what to ask the kernel for next, and when it is done.
+//! One read under way: the next request to the kernel, and its completion.
 
 use std::sync::Arc;
 
@@ -8,26 +8,26 @@ use super::{Completion, Read, ReadToken};
 use crate::buffer::{Buffer, PAGE_BYTES};
 use crate::root::OpenFile;
 
-/// Interrupted reads are repeated this often.
+/// Most repetitions of an interrupted read.
 const ATTEMPTS_MAX: u8 = 16;
 
-/// A read on its way.
+/// A read under way.
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub(super) token: ReadToken,
     pub(super) file: Arc<OpenFile>,
-    /// In the file.
+    /// Offset in the file.
     start: u64,
     wanted: usize,
     filled: usize,
     pub(super) buffer: Buffer,
-    /// What was asked for last.
+    /// The last request.
     asked: ReadRequest,
     attempts: u8,
     failure: Option<u16>,
 }
 
-/// A piece to ask the kernel for.
+/// A request to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReadRequest {
     /// Offset in the file.
@@ -60,17 +60,17 @@ impl Transfer {
         transfer
     }
 
-    /// What to ask the kernel for now.
+    /// Returns the current request to the kernel.
     pub(super) fn asked(&self) -> ReadRequest {
         self.asked
     }
 
-    /// Takes the kernel's answer. True if the transfer is over, else [`Transfer::asked`] has
+    /// Takes the kernel's result. True if the transfer is over, else [`Transfer::asked`] has
     /// changed.
     pub(super) fn advance(&mut self, answer: Result<usize, Errno>) -> bool {
         let over = self.take(answer);
         if over && let Err(errno) = self.file.check_version() {
-            // Nothing tells which of the bytes are of which version.
+            // The version of each byte is unknown.
             self.filled = 0;
             self.failure = Some(errno.raw_os_error() as u16);
         }

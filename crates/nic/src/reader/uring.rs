@@ -21,7 +21,7 @@ const DEPTH: u32 = 128;
 /// How long the end of a session waits for reads under way, in seconds.
 const DROP_SECONDS_MAX: u64 = 2;
 
-/// Of `linux/io_uring.h`: making place for registered memory, and filling it.
+/// Constants of `linux/io_uring.h`: making place for registered memory, and filling it.
 const IORING_REGISTER_BUFFERS2: u8 = 15;
 const IORING_REGISTER_BUFFERS_UPDATE: u8 = 16;
 
@@ -33,7 +33,7 @@ const MOUNT_THREADS: usize = 16;
 pub(crate) struct UringReader {
     ring: IoUring,
     files: PoolReader,
-    /// Transfers that the kernel has, by the number in the submission.
+    /// Transfers under way in the kernel, by the number in the submission.
     under_way: Vec<Option<Transfer>>,
     /// Free places of `under_way`.
     vacant: Vec<u32>,
@@ -43,24 +43,24 @@ pub(crate) struct UringReader {
     registered: Option<Registered>,
 }
 
-/// Memory that the kernel keeps mapped, which saves looking its pages up for each read: a region in
-/// pieces of [`HUGE_PAGE_BYTES`], each registered when it is first read into, since what is
-/// registered is taken at once.
+/// Memory that the kernel keeps mapped, which saves looking up its pages for each read: a region in
+/// pieces of [`HUGE_PAGE_BYTES`], each registered when it is first read into, since registered
+/// memory is allocated at once.
 #[derive(Debug)]
 struct Registered {
     region: Region,
-    /// Which pieces are registered.
+    /// Whether each piece is registered.
     pieces: Vec<bool>,
 }
 
-/// Most pieces that the kernel lets itself be told of.
+/// Most pieces that the kernel accepts.
 const PIECES_MAX: usize = 1 << 14;
 
 impl UringReader {
     /// Fails where the kernel has no io_uring or forbids it (`ENOSYS`, `EPERM`).
     pub(crate) fn new(opener: Opener) -> io::Result<UringReader> {
-        // Completions then interrupt nothing; they are collected with the next system call (Linux
-        // 5.19).
+        // With these flags, completions interrupt nothing; they are collected with the next system
+        // call (Linux 5.19).
         let ring = IoUring::builder()
             .setup_r_disabled()
             .setup_coop_taskrun()
@@ -72,7 +72,7 @@ impl UringReader {
                 }
                 _ => Err(error),
             })?;
-        // A system call filter does not see what is asked for through a ring.
+        // A system call filter does not see operations requested through a ring.
         let mut allowed = [
             Restriction::sqe_op(opcode::Read::CODE),
             Restriction::sqe_op(opcode::ReadFixed::CODE),
@@ -140,9 +140,8 @@ impl UringReader {
         debug_assert!(pushed.is_ok(), "one submission entry for each transfer");
     }
 
-    /// Gives the kernel what is in the submission queue, and the kernel a chance to post
-    /// completions. What the kernel does not take stays in the queue, whose length is the only
-    /// record of it.
+    /// Submits the queue, and lets the kernel post completions. Entries that the kernel does not
+    /// take stay in the queue, whose length is the only record of untaken entries.
     fn enter(&mut self) {
         if let Err(error) = self.ring.submit() {
             // Short of memory, or interrupted.
@@ -150,10 +149,10 @@ impl UringReader {
         }
     }
 
-    /// Collects what the kernel has completed.
+    /// Collects the kernel's completions.
     fn reap(&mut self) {
         if self.ring.submission().taskrun() {
-            // Any system call does: the kernel posts completions on its way back.
+            // Any system call suffices: the kernel posts completions on its way back.
             self.enter();
         }
         loop {
@@ -202,7 +201,8 @@ impl Registered {
         }
     }
 
-    /// The registered piece that a buffer lies in. Buffers of the region do not cross pieces.
+    /// Returns the registered piece that a buffer lies in. Buffers of the region do not cross
+    /// pieces.
     fn piece(&mut self, submitter: &Submitter<'_>, into: *mut u8) -> Option<u16> {
         let offset = into.addr().checked_sub(self.region.base().addr())?;
         let number = offset / HUGE_PAGE_BYTES;
@@ -258,7 +258,7 @@ impl Reader for UringReader {
 
     fn read(&mut self, read: Read) {
         match self.files.file(read.file) {
-            // Others read at once, in the system call that submits, however long they take.
+            // Reads from other file systems block in the submitting system call.
             Some(file) if file.system.is_local() => {
                 let transfer = Transfer::new(read, Arc::clone(file));
                 self.start(transfer);
@@ -283,8 +283,8 @@ impl Reader for UringReader {
         }
         let completion = self.completions.pop_front().or_else(|| self.files.next());
         if completion.is_none() {
-            // Reads that were cut short, those that had to wait for a place, and those that the
-            // kernel has refused so far.
+            // Submits the rest of short reads, reads that had to wait for a place, and reads that
+            // the kernel has refused so far.
             self.submit();
         }
         completion
@@ -310,8 +310,7 @@ impl Drop for UringReader {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => {
-                    // The kernel may write to these later: the memory is never used for anything
-                    // else.
+                    // The kernel may write to these buffers later: their memory is never reused.
                     self.under_way.drain(..).for_each(std::mem::forget);
                     return;
                 }

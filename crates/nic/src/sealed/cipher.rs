@@ -1,7 +1,7 @@
 //! The ciphers, by the library that is fastest on this CPU.
 //!
-//! That is aws-lc, but for AES-GCM on a CPU that has wide AES instructions (VAES) and no AVX-512,
-//! as AMD's Zen 3 has: aws-lc leaves them unused then, and ring does not.
+//! That is aws-lc, but for AES-GCM on a CPU with wide AES instructions (VAES) and without AVX-512,
+//! such as AMD's Zen 3: there only ring uses the wide instructions.
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use contract::tls::{Cipher, TAG_BYTES};
@@ -19,7 +19,7 @@ enum Library {
 }
 
 impl CipherKey {
-    /// `None` if the key has not the length that the cipher wants.
+    /// `None` if the key does not have the cipher's length.
     pub(crate) fn new(cipher: Cipher, key: &[u8]) -> Option<CipherKey> {
         #[cfg(target_arch = "x86_64")]
         if let Some(key) = VaesKey::new(cipher, key) {
@@ -38,12 +38,12 @@ impl CipherKey {
         Some(CipherKey(Library::AwsLc(LessSafeKey::new(key))))
     }
 
-    /// Seals `out` where it is: plaintext, and room for `tail`, with which the plaintext ends, and
-    /// for the tag.
+    /// Seals `out` in place: plaintext, and room for `tail`, the end of the plaintext, and for the
+    /// tag.
     ///
     /// # Panics
-    /// If that is not as long as `tail` and a tag, or longer than the cipher allows, which is far
-    /// longer than any packet.
+    /// If the room is not as long as `tail` and a tag, or `out` is longer than the cipher allows,
+    /// which is far longer than any packet.
     pub(crate) fn seal_with_tail(
         &self,
         nonce: [u8; 12],
@@ -69,7 +69,7 @@ impl CipherKey {
         }
     }
 
-    /// Seals `text` where it is. Returns the tag.
+    /// Seals `text` in place. Returns the tag.
     fn seal_in_place(
         &self,
         nonce: [u8; 12],
@@ -89,8 +89,8 @@ impl CipherKey {
         }
     }
 
-    /// Opens `sealed`, which ends with its tag, where it is: its plaintext. `None` if it is not
-    /// authentic; then it is spoilt.
+    /// Opens `sealed`, which ends with its tag, in place, and returns the plaintext. `None` if it
+    /// is not authentic; its content is then undefined.
     pub(crate) fn open_in_place<'a>(
         &self,
         nonce: [u8; 12],
@@ -108,10 +108,10 @@ impl CipherKey {
         }
     }
 
-    /// Writes to `out` what `plaintext` and `inner_type` are sealed to, and the tag.
+    /// Writes the sealed `plaintext` and `inner_type` to `out`, followed by the tag.
     ///
     /// # Panics
-    /// If `out` is not as long as these together.
+    /// If `out` is not as long as `plaintext`, `inner_type` and the tag together.
     pub(super) fn seal(
         &self,
         nonce: [u8; 12],
@@ -161,7 +161,7 @@ mod tests {
         (0..len).map(|_| random(256) as u8).collect()
     }
 
-    /// A key of each library that has the cipher.
+    /// Returns a key of each library that has the cipher.
     fn keys(cipher: Cipher, key: &[u8]) -> Vec<CipherKey> {
         let aws_lc = CipherKey::of_aws_lc(cipher, key);
         #[cfg(target_arch = "x86_64")]
@@ -191,7 +191,7 @@ mod tests {
             let tag = reference.seal_in_place(nonce, &header, &mut wanted);
             wanted.extend_from_slice(&tag);
             for key in keys(cipher, &key) {
-                // What the room holds does not matter.
+                // The initial bytes in the room for the tail and the tag do not matter.
                 let mut sealed = text.clone();
                 sealed.extend(random_bytes(tail_bytes + TAG_BYTES as u64, random));
                 key.seal_with_tail(nonce, &header, &mut sealed, &tail);

@@ -1,4 +1,4 @@
-//! KEY, KEYGONE and RECORDS.
+//! Execution of KEY, KEYGONE and RECORDS.
 
 use contract::limits::FLOW_RECORDS_MAX;
 use contract::tls::{Key as TlsKey, Records};
@@ -132,7 +132,7 @@ impl<P: Port> Engine<P> {
         Ok(())
     }
 
-    /// Drops the runs of a flow that are not needed any more.
+    /// Drops the runs of a flow that are no longer needed.
     pub(crate) fn drop_acknowledged(&mut self, key: Key) {
         while let Some(flow) = self.flows.get_mut(key)
             && let Some(stream) = &mut flow.sealed
@@ -171,7 +171,7 @@ impl<P: Port> Engine<P> {
 }
 
 impl SealedStream {
-    /// The run that defines the same, if it is still held.
+    /// Returns the run with the same definition, if it is still held.
     fn same(&mut self, run: &Run) -> Option<&mut Run> {
         let index = self.index_at(run.stream_offset)?;
         self.runs.get_mut(index).filter(|known| known.is_same(run))

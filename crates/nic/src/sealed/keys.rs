@@ -9,12 +9,11 @@ use zeroize::Zeroizing;
 
 use super::cipher::CipherKey;
 
-/// What a key counts as memory, in bytes: the cipher's, its place here, and a part of what a flow
-/// keeps of its stream.
+/// Memory counted for a key, in bytes: the cipher's, its place here, and a part of a flow's stream
+/// state.
 pub(crate) const KEY_BYTES: usize = 1024;
 
-/// A key that seals. The memory of the cipher and of the IV is overwritten when it
-/// is dropped.
+/// A key that seals. The memory of the cipher and of the IV is overwritten when it is dropped.
 pub(crate) struct SealingKey {
     pub(crate) epoch: u16,
     pub(crate) suite: Suite,
@@ -24,7 +23,7 @@ pub(crate) struct SealingKey {
     pub(super) next_number: u64,
     /// Runs that are defined and not acknowledged.
     runs: usize,
-    /// KEYGONE: none will be added.
+    /// KEYGONE was received: no run will be added.
     going: bool,
 }
 
@@ -37,7 +36,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// KEY.
+    /// Carries out KEY.
     pub(super) fn install(&mut self, key: &Key<'_>) -> Result<(), RejectReason> {
         if self.last_epoch.is_some_and(|last| key.epoch <= last) {
             return Err(RejectReason::KeyConflict);
@@ -48,7 +47,7 @@ impl Keys {
         let cipher_key =
             CipherKey::new(key.suite.cipher, key.key).ok_or(RejectReason::Malformed)?;
         self.last_epoch = Some(key.epoch);
-        // Most flows never have a second one.
+        // Most flows never have a second key.
         self.keys.reserve_exact(1);
         self.keys.push(SealingKey {
             epoch: key.epoch,
@@ -62,7 +61,7 @@ impl Keys {
         Ok(())
     }
 
-    /// KEYGONE. False if there is no such key.
+    /// Carries out KEYGONE. False if there is no such key.
     pub(super) fn let_go(&mut self, epoch: u16) -> bool {
         let Some(key) = self.get_mut(epoch) else {
             return false;
@@ -80,12 +79,12 @@ impl Keys {
         self.keys.iter_mut().find(|key| key.epoch == epoch)
     }
 
-    /// A key that records may be defined under.
+    /// Returns a key that records may be defined under.
     pub(super) fn usable(&self, epoch: u16) -> Option<&SealingKey> {
         self.get(epoch).filter(|key| !key.going)
     }
 
-    /// A run has been defined, whose last record comes before `next_number`.
+    /// Counts a run that has been defined and whose last record comes before `next_number`.
     pub(super) fn acquire(&mut self, epoch: u16, next_number: u64) {
         if let Some(key) = self.get_mut(epoch) {
             key.runs += 1;
@@ -93,7 +92,7 @@ impl Keys {
         }
     }
 
-    /// A run has been acknowledged.
+    /// Counts down the runs of a key, one of which has been acknowledged.
     pub(super) fn release(&mut self, epoch: u16) {
         if let Some(key) = self.get_mut(epoch) {
             key.runs -= 1;
@@ -114,7 +113,7 @@ impl Keys {
     }
 }
 
-/// Without the key and the IV.
+/// Omits the key and the IV.
 impl fmt::Debug for SealingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SealingKey")

@@ -1,14 +1,14 @@
-//! Sealed stream: the TLS records of a flow, made here ([`contract::tls`]).
+//! Sealed stream: the TLS records of a flow, sealed by the worker ([`contract::tls`]).
 //!
-//! | File | What it holds |
+//! | File | Contents |
 //! |---|---|
 //! | `keys` | the keys of a flow, by epoch |
 //! | `runs` | records that are defined and not acknowledged, and their tags |
-//! | `seal` | one record is sealed |
-//! | `cipher` | by which library, on this CPU |
-//! | `vaes` | keys of the one that does not overwrite them itself |
+//! | `seal` | sealing of one record |
+//! | `cipher` | the library for this CPU |
+//! | `vaes` | keys of the library that does not overwrite them itself |
 //! | `tails` | sealed records of which only a part has left |
-//! | `output` | what a superpacket needs of the sealed stream, from blocks to packet memory |
+//! | `output` | a superpacket's sealed bytes, from blocks to packet memory |
 //! | `define` | KEY, KEYGONE and RECORDS are checked and carried out |
 
 mod cipher;
@@ -39,23 +39,23 @@ const IDLE_RUNS_MAX: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct SealedStream {
     keys: Keys,
-    /// In the order of the stream; there may be something else between them.
+    /// In the order of the stream; there may be other bytes between them.
     runs: VecDeque<Run>,
     /// Records in all runs.
     records: usize,
-    /// Where the last run that was defined ends in the stream.
+    /// End in the stream of the last run that was defined.
     defined_end: u64,
-    /// How far it has been acknowledged.
+    /// Acknowledged up to this stream offset.
     acked_offset: u64,
-    /// How far superpackets have been planned.
+    /// Stream offset up to which superpackets have been planned.
     planned_end: u64,
-    /// Where the record is of which the beginning was sent last, and where it begins in the stream.
+    /// Place of the record whose beginning was sent last, and its offset in the stream.
     tail: Option<TailSlot>,
     tail_offset: u64,
 }
 
 impl SealedStream {
-    /// The run in which this byte of the stream lies.
+    /// Returns the run in which this byte of the stream lies.
     pub(crate) fn run_at(&self, stream_offset: u64) -> Option<&Run> {
         self.runs.get(self.index_at(stream_offset)?)
     }
@@ -80,7 +80,7 @@ impl SealedStream {
         true
     }
 
-    /// A SEND needs this range: its runs stay until [`SealedStream::release`].
+    /// Keeps the runs of a range, which a SEND needs, until [`SealedStream::release`].
     pub(crate) fn acquire(&mut self, start: u64, len: usize) {
         for run in self.runs_of(start, len) {
             run.users += 1;
@@ -102,13 +102,13 @@ impl SealedStream {
             .take_while(move |run| run.stream_offset < end)
     }
 
-    /// All bytes before `stream_offset` have been acknowledged.
+    /// Records that all bytes before `stream_offset` have been acknowledged.
     pub(crate) fn acknowledge(&mut self, stream_offset: u64) {
         self.acked_offset = self.acked_offset.max(stream_offset);
     }
 
-    /// Takes out the first run if it is not needed any more; keys that are not needed either are
-    /// removed.
+    /// Takes out the first run if it is no longer needed, and removes keys that are no longer
+    /// needed.
     pub(crate) fn take_acknowledged(&mut self) -> Option<Run> {
         let first = self.runs.front()?;
         if first.users > 0 || first.stream_end() > self.acked_offset {
@@ -130,8 +130,8 @@ impl SealedStream {
         std::mem::take(&mut self.runs)
     }
 
-    /// A superpacket has been planned that ends here: what follows in the same file, if this has
-    /// not been sent before.
+    /// Returns the continuation, in the same file, of a superpacket that has been planned and ends
+    /// here, unless it is a retransmission.
     pub(crate) fn follow(&mut self, stream_end: u64) -> Option<Follow> {
         if stream_end <= self.planned_end {
             return None;
@@ -140,12 +140,12 @@ impl SealedStream {
         self.run_at(stream_end - 1)?.follow(stream_end)
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub(crate) fn keys(&self) -> usize {
         self.keys.len()
     }
 
-    /// Keys, runs and records that are held.
+    /// Returns the numbers of keys, runs and records held.
     pub(crate) fn held(&self) -> (usize, usize, usize) {
         (self.keys.len(), self.runs.len(), self.records)
     }

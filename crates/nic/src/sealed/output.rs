@@ -1,8 +1,8 @@
 //! A superpacket's part of the sealed stream: from blocks to packet memory.
 //!
-//! Records are sealed whole, however little of them is to leave, each into its place in the output,
-//! from where it leaves without being copied again. The record in which a superpacket ends goes to
-//! a place of its own (`tails`), so that the next one can go on with it.
+//! Records are sealed whole, even if only a part leaves, each into its place in the output, from
+//! where it leaves without being copied again. The record in which a superpacket ends goes to a
+//! place of its own (`tails`), so that the next superpacket can continue it.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -31,17 +31,17 @@ pub(crate) const OUTPUT_BYTES_MAX: usize = SUPERPACKET_BYTES_MAX + 2 * Suite::RE
 pub(crate) struct Sealer {
     /// Records one after the other. Empty until first used.
     output: Vec<u8>,
-    /// Plaintext of a record that does not lie in one place.
+    /// Plaintext of a record whose pieces are not contiguous.
     gathered: Vec<u8>,
-    /// Of the run that is being sealed: which of its records, and their tags.
+    /// Indices and tags of the records sealed in the current run.
     tags: Vec<(usize, Tag)>,
     tails: Tails,
-    /// Which superpacket `slices` are of.
+    /// The superpacket that `slices` belong to.
     made: Option<Made>,
     slices: Vec<Slice>,
 }
 
-/// Names a superpacket: its flow, its SEND, and how many payload bytes of that come before it.
+/// Identifies a superpacket: its flow, its SEND, and the SEND's payload bytes before it.
 type Made = (Key, SendId, usize);
 
 /// A piece of a superpacket's payload.
@@ -53,7 +53,7 @@ enum Slice {
     Tail(TailSlot, Range<usize>),
 }
 
-/// A record would be sealed otherwise than the first time: its key and number.
+/// A record would be sealed differently from the first time: its key and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SealMismatch {
     pub(crate) epoch: u16,
@@ -72,7 +72,7 @@ impl Sealer {
         }
     }
 
-    /// Seals what the first superpacket of a flow needs, unless that has been done.
+    /// Seals the records of a flow's first superpacket, unless that has been done.
     pub(crate) fn make(
         &mut self,
         key: Key,
@@ -129,9 +129,8 @@ impl Sealer {
         Ok(())
     }
 
-    /// Reports the records of the first superpacket of a flow that have been sealed for the first
-    /// time, so that the host can see it. False if the ring has no room for all: then the
-    /// superpacket has to wait.
+    /// Reports the first superpacket's records that were sealed for the first time, so that the
+    /// host can see them. False if the ring has no room for all: then the superpacket has to wait.
     pub(crate) fn report(flow: &mut Flow, channel: &mut NicChannel) -> bool {
         let (Some(planned), Some(stream)) = (flow.planned.front(), &mut flow.sealed) else {
             return true;
@@ -173,8 +172,8 @@ impl Sealer {
         is_complete
     }
 
-    /// The payload of the superpacket that was made last: writes its slices, and returns how many.
-    /// `inline` is the SEND's own bytes.
+    /// Writes the slices of the last superpacket's payload, and returns their number. `inline`
+    /// holds the SEND's own bytes.
     pub(crate) fn payload<'a>(
         &'a self,
         inline: &'a [u8],
@@ -192,12 +191,12 @@ impl Sealer {
         self.slices.len().min(slices.len())
     }
 
-    /// The superpacket that was made has left: a SEND of the same id is another one.
+    /// Records that the superpacket has left: a SEND of the same id is another one.
     pub(crate) fn on_departed(&mut self) {
         self.made = None;
     }
 
-    /// A flow is over.
+    /// Ends a flow.
     pub(super) fn forget(&mut self, key: Key, stream: &mut SealedStream) {
         if let Some(slot) = stream.tail.take() {
             self.tails.release(slot, key);
@@ -214,15 +213,16 @@ struct Superpacket<'a> {
     key: Key,
     /// Bytes of the output in use.
     filled: usize,
-    /// The record in which the one before it ended.
+    /// The record in which the previous superpacket ended.
     old_tail: Option<TailSlot>,
-    /// Where the record has gone in which it ends itself.
+    /// The place of the record in which this superpacket ends.
     new_tail: Option<TailSlot>,
     counters: &'a mut Counters,
 }
 
 impl Superpacket<'_> {
-    /// Appends a range of a run, whose plaintext these pieces are: that of all records it lies in.
+    /// Appends a range of a run. `plaintext` holds the plaintext of all records that the range
+    /// touches.
     fn seal<'p>(
         &mut self,
         stream: &mut SealedStream,
@@ -262,7 +262,7 @@ impl Superpacket<'_> {
                 self.counters.records_from_tail += 1;
                 self.push(Slice::Tail(slot, from..to));
             } else {
-                // A retransmission leaves the tail of what was sent last alone.
+                // A retransmission leaves the tail of the last new superpacket alone.
                 let is_tail = to < record.len
                     && self.new_tail.is_none()
                     && record.stream_offset >= stream.tail_offset;
@@ -302,7 +302,7 @@ impl Superpacket<'_> {
         Ok(())
     }
 
-    /// What of the sealed stream is in the superpacket goes up to `end`.
+    /// Updates the stream's tail, for a superpacket whose sealed bytes end at `end`.
     fn move_tail(&mut self, stream: &mut SealedStream, end: u64) {
         let Some(run) = stream.run_at(end - 1) else {
             return;
@@ -313,8 +313,8 @@ impl Superpacket<'_> {
         if last.stream_offset < stream.tail_offset || (!is_whole && slot.is_none()) {
             return;
         }
-        // What is in the old one may be part of this superpacket, and stays there until another is
-        // made.
+        // The old tail may be part of this superpacket, and keeps its content until another
+        // superpacket is made.
         if let Some(old) = stream.tail.take().filter(|old| Some(*old) != slot) {
             self.sealer.tails.release(old, self.key);
         }
@@ -333,17 +333,17 @@ impl Superpacket<'_> {
     }
 }
 
-/// The plaintext of records that follow each other.
+/// Plaintext of successive records.
 struct Plaintext<'a, I> {
     pieces: I,
-    /// Of the last piece, what has not been used.
+    /// Unused rest of the last piece.
     rest: &'a [u8],
     run: &'a Run,
     blocks: &'a Blocks,
 }
 
 impl<'a, 'p, I: Iterator<Item = &'p Piece>> Plaintext<'a, I> {
-    /// The next `len` bytes: where they are, or copied together.
+    /// Returns the next `len` bytes: in place, or copied together.
     fn next<'o>(&mut self, len: usize, gathered: &'o mut Vec<u8>) -> &'o [u8]
     where
         'a: 'o,

@@ -1,4 +1,4 @@
-//! A run: records that one RECORDS has defined.
+//! A run: the records that one RECORDS has defined.
 
 use contract::limits::RECORDS_MAX;
 use contract::tls::{ContentType, Records, Suite, Tag};
@@ -7,28 +7,28 @@ use contract::{FileId, Segment};
 use crate::follow::Follow;
 use crate::slab::Key;
 
-/// Records that follow each other in number and in the stream, each with as much plaintext but the
-/// last.
+/// Records that are consecutive in number and in the stream, all but the last with the same length
+/// of plaintext.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) epoch: u16,
     pub(crate) suite: Suite,
-    /// Of the first record.
+    /// Number of the first record.
     pub(crate) number: u64,
     pub(crate) stream_offset: u64,
     pub(crate) content_type: ContentType,
-    /// SENDs that need it.
+    /// SENDs that need the run.
     pub(super) users: u32,
     record_plaintext: usize,
     plaintext_len: usize,
     follow_bytes: u32,
     pub(crate) sources: Box<[Source]>,
     pub(super) inline: Box<[u8]>,
-    /// Of each record; means nothing unless `known` has its bit.
+    /// Tag of each record; meaningless unless `known` has its bit.
     tags: Box<[Tag]>,
     /// Records that have been sealed, by this NIC stack or one before it.
     known: Records64,
-    /// Of these, records whose tag the host does not know.
+    /// Known records whose tag the host does not know.
     unreported: Records64,
 }
 
@@ -57,13 +57,13 @@ pub(crate) enum Source {
 /// A record's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Which of the run's records it is.
+    /// Index among the run's records.
     pub(crate) index: usize,
     /// Where it begins in the stream.
     pub(crate) stream_offset: u64,
     /// Its length in the stream.
     pub(crate) len: usize,
-    /// Where its plaintext begins in the run's.
+    /// Start of its plaintext in the run's plaintext.
     pub(crate) plaintext_start: usize,
     /// Length of its plaintext.
     pub(crate) plaintext_len: usize,
@@ -77,12 +77,12 @@ impl Source {
     }
 }
 
-/// A record would be sealed otherwise than the first time.
+/// A record would be sealed differently from the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mismatch;
 
 impl Run {
-    /// The run that RECORDS defines, whose checks it has passed.
+    /// Returns the run that RECORDS defines, which has passed its checks.
     pub(super) fn new(records: &Records<'_>, suite: Suite, sources: Box<[Source]>) -> Run {
         let count = records.count() as usize;
         let mut tags = vec![Tag::default(); count].into_boxed_slice();
@@ -109,7 +109,7 @@ impl Run {
         }
     }
 
-    /// True if both define the same.
+    /// True if both define the same records.
     pub(super) fn is_same(&self, other: &Run) -> bool {
         let source = |source: &Source| match *source {
             Source::Inline { len, .. } => (None, 0, len),
@@ -130,7 +130,8 @@ impl Run {
                 .eq(other.sources.iter().map(source))
     }
 
-    /// Takes over what the same run says of its tags. Nothing, if they contradict each other.
+    /// Adds the tags of another definition of the same run. Adds none if two tags contradict each
+    /// other.
     pub(super) fn merge(&mut self, other: &Run) -> Result<(), Mismatch> {
         let both = self.known & other.known;
         let tags = || self.tags.iter().zip(&other.tags);
@@ -150,18 +151,18 @@ impl Run {
         Ok(())
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub(crate) fn count(&self) -> usize {
         self.tags.len()
     }
 
-    /// Where it ends in the stream.
+    /// Returns its end in the stream.
     pub(crate) fn stream_end(&self) -> u64 {
         let bytes = self.plaintext_len + self.count() * self.suite.overhead_bytes();
         self.stream_offset + bytes as u64
     }
 
-    /// Memory that it takes, in bytes.
+    /// Returns the memory that it takes, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Run>()
             + size_of_val(&*self.sources)
@@ -169,7 +170,7 @@ impl Run {
             + size_of_val(&*self.tags)
     }
 
-    /// The record of this index, which is below [`Run::count`].
+    /// Returns the record of this index, which is below [`Run::count`].
     pub(crate) fn record(&self, index: usize) -> Record {
         let overhead = self.suite.overhead_bytes();
         let plaintext_start = index * self.record_plaintext;
@@ -185,21 +186,22 @@ impl Run {
         }
     }
 
-    /// The index of the record in which this byte of the stream lies.
+    /// Returns the index of the record in which this byte of the stream lies.
     pub(crate) fn index_at(&self, stream_offset: u64) -> usize {
         let each = self.record_plaintext + self.suite.overhead_bytes();
         (stream_offset - self.stream_offset) as usize / each
     }
 
-    /// The records in which this range of the stream lies, which is not empty and within the run.
+    /// Returns the records in which this range of the stream lies, which is not empty and within
+    /// the run.
     pub(crate) fn records(&self, start: u64, len: usize) -> impl Iterator<Item = Record> {
         let first = self.index_at(start);
         let last = self.index_at(start + len as u64 - 1);
         (first..=last).map(|index| self.record(index))
     }
 
-    /// Calls with each piece of a range of the plaintext: the source, where in it, and how many
-    /// bytes.
+    /// Returns each piece of a range of the plaintext: the source, the offset in the source, and
+    /// the length.
     pub(crate) fn pieces(
         &self,
         start: usize,
@@ -216,7 +218,7 @@ impl Run {
         })
     }
 
-    /// A record has been sealed, with this tag. True if it is the first time.
+    /// Records the tag of a sealed record. True the first time.
     pub(super) fn on_sealed(&mut self, index: usize, tag: Tag) -> Result<bool, Mismatch> {
         let first = self.known & bit(index) == 0;
         if first {
@@ -229,8 +231,8 @@ impl Run {
         Ok(first)
     }
 
-    /// The first records among `len` from `first` on whose tags are to be reported: their index,
-    /// and the tags of as many as follow each other, at most `max`.
+    /// Returns the first unreported records among `len` from `first` on: their index, and the tags
+    /// of as many as are consecutive, at most `max`.
     pub(super) fn unreported(
         &self,
         first: usize,
@@ -246,12 +248,13 @@ impl Run {
         Some((index, &self.tags[index..index + count.min(max)]))
     }
 
-    /// These tags have been reported.
+    /// Records that these tags have been reported.
     pub(super) fn on_reported(&mut self, first: usize, len: usize) {
         self.unreported &= !set(first, len);
     }
 
-    /// What the file goes on with behind the record in which the byte before `stream_end` lies.
+    /// Returns the continuation, in the same file, of the record that holds the byte before
+    /// `stream_end`.
     pub(super) fn follow(&self, stream_end: u64) -> Option<Follow> {
         let record = self.record(self.index_at(stream_end - 1));
         let end = record.plaintext_start + record.plaintext_len;
@@ -283,7 +286,7 @@ fn bit(index: usize) -> Records64 {
     1 << index
 }
 
-/// `len` records from `first` on.
+/// Returns the set of `len` records from `first` on.
 fn set(first: usize, len: usize) -> Records64 {
     let len = len as u32;
     match len {

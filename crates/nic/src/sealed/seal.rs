@@ -4,7 +4,7 @@ use contract::tls::{ContentType, RECORD_HEADER_BYTES, TAG_BYTES, Tag, Version};
 
 use super::keys::SealingKey;
 
-/// Writes the record of this number to `out`, which is as long as it. Returns its tag.
+/// Writes the record of this number to `out`, which has the record's length. Returns the tag.
 ///
 /// # Panics
 /// If `out` is not as long as the record, or the plaintext longer than a record's.

@@ -1,7 +1,7 @@
-//! Sealed records of which only the beginning has left: what follows need not be sealed again.
+//! Sealed records of which only the beginning has left: the rest need not be sealed again.
 //!
-//! The window of a flow seldom ends where a record does. There are fewer places than flows; who has
-//! used his longest ago loses it (second chance), and seals once more.
+//! The window of a flow seldom ends where a record does. There are fewer places than flows; the
+//! flow whose place has been unused longest loses it (second chance), and seals once more.
 
 use contract::tls::Suite;
 
@@ -10,13 +10,13 @@ use crate::slab::Key;
 /// Most places of a worker, which are taken as they are needed: 67 MB.
 const SLOTS: usize = 4096;
 
-/// Names a place.
+/// Identifies a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TailSlot(usize);
 
 #[derive(Debug)]
 struct Tail {
-    /// The flow, and where the record begins in its stream.
+    /// The flow, and the record's offset in its stream.
     of: Option<(Key, u64)>,
     /// It has been used since the hand last came by.
     used: bool,
@@ -27,7 +27,7 @@ struct Tail {
 #[derive(Debug)]
 pub(crate) struct Tails {
     tails: Vec<Tail>,
-    /// Those that hold nothing.
+    /// Places that hold nothing.
     vacant: Vec<TailSlot>,
     hand: usize,
 }
@@ -41,7 +41,7 @@ impl Tails {
         }
     }
 
-    /// The place still holds this record.
+    /// True if the place still holds this record.
     pub(super) fn holds(&mut self, slot: TailSlot, flow: Key, stream_offset: u64) -> bool {
         let tail = &mut self.tails[slot.0];
         let holds = tail.of == Some((flow, stream_offset));
@@ -49,7 +49,7 @@ impl Tails {
         holds
     }
 
-    /// A place for a record, but not that of `kept`.
+    /// Returns a place for a record, but not that of `kept`.
     pub(super) fn take(
         &mut self,
         flow: Key,
@@ -85,7 +85,7 @@ impl Tails {
         }
     }
 
-    /// The record is needed no more, if the place still holds one of this flow.
+    /// Frees the place, if it still holds a record of this flow.
     pub(super) fn release(&mut self, slot: TailSlot, flow: Key) {
         let tail = &mut self.tails[slot.0];
         if tail.of.is_some_and(|(owner, _)| owner == flow) {

@@ -1,13 +1,13 @@
 //! AES-GCM by ring, where its wide AES instructions make it the fastest.
 //!
-//! ring keeps a key in the value itself and does not overwrite it, so that is done here.
+//! ring keeps a key in the value itself and does not overwrite it, so this module does.
 
 use std::hint::black_box;
 
 use contract::tls::{Cipher, TAG_BYTES};
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, Algorithm, LessSafeKey, Nonce, UnboundKey};
 
-/// What making a key may leave on the stack lies within so many bytes.
+/// Bytes of stack below the caller in which the creation of a key may leave copies.
 const STACK_BYTES: usize = 8 << 10;
 
 /// A key that ring seals under. Overwritten when it is dropped.
@@ -18,8 +18,7 @@ pub(super) struct VaesKey {
 }
 
 impl VaesKey {
-    /// `None` if another library is better at it, or the key has not the length that the cipher
-    /// wants.
+    /// `None` if another library is faster, or the key does not have the cipher's length.
     pub(super) fn new(cipher: Cipher, key: &[u8]) -> Option<VaesKey> {
         if is_best() {
             VaesKey::of(cipher, key)
@@ -28,7 +27,7 @@ impl VaesKey {
         }
     }
 
-    /// The same, whichever library is better.
+    /// As [`VaesKey::new`], even if another library is faster.
     pub(super) fn of(cipher: Cipher, key: &[u8]) -> Option<VaesKey> {
         let algorithm = match cipher {
             Cipher::Aes128Gcm => &AES_128_GCM,
@@ -62,8 +61,8 @@ impl VaesKey {
 }
 
 impl VaesKey {
-    /// Opens `sealed`, which ends with its tag, where it is: its plaintext. `None` if it is not
-    /// authentic; then it is spoilt.
+    /// Opens `sealed`, which ends with its tag, in place, and returns the plaintext. `None` if it
+    /// is not authentic; its content is then undefined.
     pub(super) fn open_in_place<'a>(
         &self,
         nonce: [u8; 12],
@@ -76,7 +75,7 @@ impl VaesKey {
     }
 }
 
-/// Wide AES instructions, but not those with which aws-lc is faster still.
+/// True with wide AES instructions, unless the CPU has AVX-512, with which aws-lc is faster still.
 fn is_best() -> bool {
     is_x86_feature_detected!("vaes")
         && is_x86_feature_detected!("vpclmulqdq")
@@ -90,7 +89,7 @@ fn expanded(algorithm: &'static Algorithm, key: &[u8]) -> Option<Box<LessSafeKey
     Some(Box::new(LessSafeKey::new(key)))
 }
 
-/// Overwrites what calls before this one have left below this frame.
+/// Overwrites the stack memory that earlier calls have used below this frame.
 #[inline(never)]
 fn overwrite_stack() {
     black_box(&mut [0u8; STACK_BYTES]);
@@ -116,8 +115,8 @@ mod tests {
 
     use super::*;
 
-    /// How often the key that `masked` is with every bit turned stands in this process's memory.
-    /// ring keeps it as it is: it begins the key schedule (FIPS 197 §5.2).
+    /// Returns the number of occurrences in this process's memory of the key whose complement is
+    /// `masked`. ring keeps the key unchanged: it begins the key schedule (FIPS 197 §5.2).
     fn occurrences(masked: &[u8; 32]) -> usize {
         let memory = fs::File::open("/proc/self/mem").expect("memory");
         let maps = fs::read_to_string("/proc/self/maps").expect("maps");
@@ -137,7 +136,7 @@ mod tests {
             };
             let is_key = |window: &&[u8]| window.iter().zip(masked).all(|(byte, it)| *byte == !it);
             found += bytes[..len].windows(32).filter(is_key).count();
-            // Not to be found next time.
+            // Otherwise the next search would find this copy.
             bytes.fill(0);
             black_box(&mut bytes);
         }
@@ -146,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_key_is_nowhere_when_it_has_been_dropped() {
-        // Another one than any test beside this one has, and in the program's text only masked.
+        // A key that no other test has, and that is in the program's text only as its complement.
         let masked: [u8; 32] = std::array::from_fn(|index| (index as u8).wrapping_mul(37) ^ 0x5a);
         let key = install(&masked);
         assert!(occurrences(&masked) >= 1, "this is how to find it");

@@ -1,13 +1,13 @@
-//! SYNs that a worker answers in the host's place ([`contract::setup`]): SYN,ACKs with cookies, of
-//! which nothing is kept.
+//! SYNs that a worker answers in the host's place ([`contract::setup`]): SYN,ACKs with cookies,
+//! without any state.
 //!
-//! A SYN comes by FRAME, or at the worker's own port where a packet filter steers it there. What
-//! the worker does not answer is the host's, and goes up: a SYN for no listener of SETUP, or one
+//! A SYN comes by FRAME, or at the worker's own port where a packet filter steers it there. A SYN
+//! that the worker does not answer is handed up to the host: a SYN for no listener of SETUP, or one
 //! that comes when SETUP is too old.
 //!
-//! A SYN that brings text and a good cookie of Fast Open (RFC 7413) goes up as well: the host takes
-//! the text. Beyond a number in each second it is answered as one without, and the peer sends its
-//! text again.
+//! A SYN with text and a good cookie of Fast Open (RFC 7413) is handed up as well: the host takes
+//! the text. Beyond a number in each second it is answered as one without, and the peer repeats its
+//! text.
 //!
 //! SYN,ACKs go back to the link address that the SYN has come from: the peer's, or that of the
 //! router on its way. Nothing waits for a port that is busy; the peer repeats its SYN.
@@ -25,21 +25,21 @@ use wire::tcp::Header;
 
 use crate::per_second::PerSecond;
 
-/// Most SYNs with text and a good cookie that go up in a second.
+/// Most SYNs with text and a good cookie that are handed up in a second.
 const FAST_OPENS_UP_MAX: u32 = 10_000;
 
-/// What a worker needs to answer SYNs.
+/// State for answering SYNs.
 #[derive(Debug)]
 pub(crate) struct SynAnswers {
-    /// No SYN is answered from then on, in microseconds.
+    /// Time from which on no SYN is answered, in microseconds.
     until_us: u64,
-    /// The host's clock less this one's.
+    /// The host's clock minus the worker's, in microseconds.
     host_ahead_us: u64,
     cookies: SynCookies,
     ts_offsets: TsOffsets,
     config: Config,
     source_mac: [u8; 6],
-    /// By port, the most specific first.
+    /// Listeners by port, the most specific first.
     listeners: HashMap<u16, Vec<SetupListener>>,
     fast_open_cookies: FastOpenCookies,
     fast_opens_up: PerSecond,
@@ -64,7 +64,7 @@ impl SynAnswers {
         }
     }
 
-    /// True if the SYN brings text that the host takes, and not too many have of late.
+    /// True if the SYN brings text that the host takes, and not too many have lately.
     fn brings_text(&mut self, packet: &TcpPacket<'_>, now_us: u64) -> bool {
         self.is_fast_open(packet) && self.fast_opens_up.allows(now_us, FAST_OPENS_UP_MAX)
     }
@@ -85,7 +85,7 @@ impl SynAnswers {
         of_port.iter().find(|it| it.scope.covers(local))
     }
 
-    /// The SYN,ACK that answers a SYN, if it is this worker's to answer.
+    /// Returns the SYN,ACK that answers a SYN, if the worker may answer it.
     fn answer(&self, packet: &TcpPacket<'_>, now_us: u64) -> Option<(TcpTemplate, Header)> {
         let header = &packet.segment.header;
         let local = SocketAddr::new(packet.destination, header.destination_port);
@@ -117,7 +117,7 @@ impl SynAnswers {
     }
 }
 
-/// What matters to a SYN,ACK.
+/// Returns the settings that matter to a SYN,ACK.
 fn config(options: &SetupOptions) -> Config {
     let bytes = |bytes: u32| bytes as usize;
     Config {
@@ -135,7 +135,7 @@ fn config(options: &SetupOptions) -> Config {
     }
 }
 
-/// A SYN that begins a connection.
+/// True for a SYN that begins a connection.
 pub(crate) fn is_syn(packet: &TcpPacket<'_>) -> bool {
     packet.segment.header.flags.begin_connection()
 }

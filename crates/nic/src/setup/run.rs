@@ -1,4 +1,4 @@
-//! What a worker does with SYNs that it answers.
+//! The worker's handling of SYNs and SETUP.
 
 use contract::limits::FRAME_BYTES_MAX;
 use contract::{Event, Setup};
@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::packet::{self, PacketHeader};
 
 impl<P: Port> Engine<P> {
-    /// SETUP.
+    /// Carries out SETUP.
     pub(crate) fn setup(&mut self, setup: &Setup<'_>) {
         let has_listeners = setup.listeners.iter().next().is_some();
         self.syn_answers = has_listeners.then(|| Box::new(SynAnswers::new(setup)));
@@ -22,7 +22,7 @@ impl<P: Port> Engine<P> {
         });
     }
 
-    /// A SYN; false if none is answered here.
+    /// Answers a SYN, or hands it up. False if the worker answers no SYNs.
     pub(crate) fn on_syn(&mut self, packet: &TcpPacket<'_>, bytes: &[u8], now_us: u64) -> bool {
         let Some(answers) = &mut self.syn_answers else {
             return false;

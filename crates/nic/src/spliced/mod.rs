@@ -1,27 +1,27 @@
-//! Splices: what comes on one connection leaves on another, translated ([`contract::splicing`]).
+//! Splices: data of one connection leaves on another, translated ([`contract::splicing`]).
 //!
 //! A worker is a translator between two TCPs that acknowledge each other's data. It has no buffer
-//! but for a busy port, sends nothing again, and drops what neither TCP would take, so that the
-//! checks of RFC 5961 hold for the pair as they hold for each connection.
+//! but for a busy port, retransmits nothing, and drops segments that neither TCP would accept, so
+//! that the checks of RFC 5961 hold for the pair as they hold for each connection.
 //!
-//! | File | What it adds |
+//! | File | Contents |
 //! |---|---|
-//! | `splice` | the translation of a frame, and what is learned from it |
-//! | `table` | who is found how, and when something is due |
+//! | `splice` | the translation of a segment, and the state learned from it |
+//! | `table` | lookup by flow and by addresses; due times |
 //! | `run` | commands, time and reports |
 //! | `output` | packets for the port |
 //!
 //! Nothing here outlives the process. A successor gets SPLICE once more with the numbers of the
-//! join, which are constants, and the bytes that had passed when the host heard of it last. Frames
-//! tell it the rest; until they have, what is at most [`splice::UNKNOWN_MAX`] further passes. A
-//! peer that is silent is asked where it is.
+//! join, which are constants, and the passed bytes last reported to the host. Frames supply the
+//! rest; until then, segments up to [`splice::UNKNOWN_MAX`] bytes beyond these positions pass. A
+//! silent peer is probed for its position.
 //!
-//! What no peer would say again, the host hears first: a FIN, and the last acknowledgment, leave
-//! when their report is in the ring.
+//! Segments that no peer would repeat are reported to the host first: a FIN, and the last
+//! acknowledgment, leave when their report is in the ring.
 //!
-//! A RST ends a splice if its sequence number is the next that the other peer expects, as far as
-//! acknowledgments or data say, and goes through in any case within the window: the peer that it is
-//! for challenges it, and the answer goes through as well.
+//! A RST ends a splice if its sequence number is the next that the other peer expects, according to
+//! acknowledgments or data. Within the window, every RST passes: its receiver challenges it, and
+//! the answer passes as well.
 
 mod output;
 mod run;
@@ -40,23 +40,23 @@ use crate::config::Config;
 use crate::packet::PacketHeader;
 use crate::slab::Key;
 
-/// What a worker knows of splices.
+/// Splices of a worker.
 #[derive(Debug)]
 pub(crate) struct Spliced {
     table: Table,
-    /// What has passed, and the host has not heard yet.
+    /// Progress that has not been reported to the host yet.
     progress: Vec<SpliceProgress>,
-    /// Ends and returns that the host has not heard of yet.
+    /// Ends and returns that have not been reported to the host yet.
     over: VecDeque<Event>,
-    /// For the port, as soon as it takes them.
+    /// Packets for the port, as soon as it takes them.
     packets: VecDeque<Packet>,
-    /// Payload of these, in bytes.
+    /// Payload of `packets`, in bytes.
     waiting_bytes: usize,
-    /// For the port, as soon as the ring has all reports.
+    /// Packets for the port, as soon as the ring has all reports.
     behind_reports: Vec<Packet>,
 }
 
-/// A packet that waits.
+/// A waiting packet.
 #[derive(Debug)]
 struct Packet {
     header: PacketHeader,
@@ -75,12 +75,12 @@ impl Spliced {
         }
     }
 
-    /// All of them.
+    /// Returns the keys of all splices.
     pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
         self.table.keys()
     }
 
-    /// Resets for both peers of a splice.
+    /// Returns resets for both peers of a splice.
     pub(crate) fn resets(&self, key: Key) -> Vec<PacketHeader> {
         let Some(entry) = self.table.get(key) else {
             return Vec::new();
@@ -94,7 +94,7 @@ impl Spliced {
         self.table.len()
     }
 
-    /// The leg that has these addresses and ports.
+    /// Returns the leg that has these addresses and ports.
     pub(crate) fn leg_of(&self, addresses: &Addresses) -> Option<(Key, Side)> {
         self.table.by_addresses(addresses)
     }
@@ -104,7 +104,7 @@ impl Spliced {
         self.leg_of(addresses).is_some()
     }
 
-    /// When something is due, in microseconds.
+    /// Returns when the next splice is due, in microseconds.
     pub(crate) fn next_us(&self) -> Option<u64> {
         self.table.next_us()
     }
@@ -119,7 +119,7 @@ impl Spliced {
         !self.packets.is_empty()
     }
 
-    /// True if the host has still to be told something.
+    /// True if reports to the host are pending.
     pub(crate) fn has_reports(&self) -> bool {
         !self.progress.is_empty() || !self.over.is_empty()
     }

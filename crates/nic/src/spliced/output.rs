@@ -17,14 +17,14 @@ const WAITING_BYTES_MAX: usize = 2 << 20;
 pub(super) enum Leaves {
     /// As soon as the port takes it.
     AtOnce,
-    /// When the ring has what the host is to hear first.
+    /// When the ring has the reports that the host must get first.
     BehindReports,
 }
 
 impl<P: Port> Engine<P> {
-    /// Sends a segment that the port cuts if its payload is longer than `mss`, in bytes: in several
-    /// packets if it is longer than what the port cuts, as where the headers of the other
-    /// connection are longer.
+    /// Sends a segment that the port cuts if its payload is longer than `mss`, in bytes. Sends
+    /// several packets if it exceeds the port's largest superpacket, as where the headers of the
+    /// other connection are longer.
     pub(super) fn pass_on(
         &mut self,
         template: &TcpTemplate,
@@ -79,7 +79,7 @@ impl<P: Port> Engine<P> {
         self.spliced.behind_reports.push(Packet { header, payload });
     }
 
-    /// Sends what was to leave behind reports, once the ring has these. True if anything was sent.
+    /// Sends the packets held behind reports, once the ring has the reports. True if any was sent.
     pub(crate) fn send_behind_reports(&mut self) -> bool {
         let spliced = &mut self.spliced;
         let is_empty = spliced.behind_reports.is_empty();
@@ -111,7 +111,7 @@ impl<P: Port> Engine<P> {
         spliced.packets.push_back(Packet { header, payload });
     }
 
-    /// Sends what waits until the port is busy. True if any was sent.
+    /// Sends waiting packets until the port is busy. True if any was sent.
     pub(crate) fn send_spliced(&mut self) -> bool {
         let mut worked = false;
         while let Some(packet) = self.spliced.packets.front() {

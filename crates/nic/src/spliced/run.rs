@@ -1,4 +1,4 @@
-//! What a worker does with splices.
+//! The worker's handling of splices: commands, frames, time and reports.
 
 use contract::limits::SPLICE_PROGRESS_MAX;
 use contract::splicing::{
@@ -19,13 +19,13 @@ use crate::packet::PacketHeader;
 use crate::slab::Key;
 use crate::timers::NEVER_US;
 
-/// Splices of which something is due that are looked at in one turn.
+/// Due splices handled in one turn.
 const DUE_MAX: usize = 64;
 
 /// Interval between reports of a splice's progress, in microseconds.
 const REPORT_US: u64 = 1_000_000;
 
-/// So many bytes are reported before that: a fast splice passes more in a second than a successor
+/// Bytes after which a report is sent early: a fast splice passes more in a second than a successor
 /// assumes.
 const REPORT_BYTES: u64 = 256 << 20;
 
@@ -34,29 +34,29 @@ const _: () = assert!(
     "a report that is lost with its NIC process does not stop the splice"
 );
 
-/// A splice that was reset stays for so long, in microseconds: what is on its way to the peer that
-/// has gone is answered with RST, which goes through.
+/// How long a splice stays after a RST, in microseconds: packets on their way to the peer that has
+/// gone are answered with RST, which passes.
 const RESET_US: u64 = 1_000_000;
 
-/// So long, in microseconds, may the peers take to acknowledge more of what has passed before
-/// UNSPLICE.
+/// Time after UNSPLICE, in microseconds, in which the peers must acknowledge more of the passed
+/// bytes.
 const RETURN_US: u64 = 180_000_000;
 
-/// SYNs of a splice are answered this far apart, in microseconds (RFC 5961 §7).
+/// Least interval between answers to SYNs of a splice, in microseconds (RFC 5961 §7).
 const CHALLENGE_US: u64 = 500_000;
 
-/// Peers of a splice that a predecessor had, and that are silent, are asked where they are after so
-/// long, in microseconds; and again, each time after twice as long, up to this.
+/// Time after which silent peers of a predecessor's splice are probed, in microseconds. It doubles
+/// with each probe, up to [`ASK_US_MAX`].
 const ASK_US: u64 = 1_000_000;
 const ASK_US_MAX: u64 = 64_000_000;
 
 const BOTH: [Side; 2] = [0, 1];
 
 impl<P: Port> Engine<P> {
-    /// SPLICE.
+    /// Carries out SPLICE.
     pub(crate) fn splice(&mut self, command: &Command<'_>, clock: Clock<'_>) {
         self.counters.splices += 1;
-        // What is known of a splice is newer than what the host repeats.
+        // The worker's state of a splice is newer than a repeated command.
         if self.spliced.table.by_flow(command.flow).is_some() {
             return;
         }
@@ -94,7 +94,7 @@ impl<P: Port> Engine<P> {
         let key = self.spliced.table.insert(entry);
         self.take_flow(command.flow);
         if !command.is_again {
-            // Each peer hears what is acknowledged, and the window of the other.
+            // Each peer gets the current acknowledgment, and the window of the other.
             for side in BOTH {
                 self.tell_peer(key, side, Splice::acknowledgment);
             }
@@ -102,7 +102,7 @@ impl<P: Port> Engine<P> {
         Ok(())
     }
 
-    /// SPLICEMSS.
+    /// Carries out SPLICEMSS.
     pub(crate) fn reduce_splice_mss(&mut self, flow: FlowId, leg: u8, mss: u16, seq: u32) {
         let key = self.spliced.table.by_flow(flow);
         let entry = key.and_then(|key| self.spliced.table.get_mut(key));
@@ -113,7 +113,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// UNSPLICE.
+    /// Carries out UNSPLICE.
     pub(crate) fn unsplice(&mut self, flow: FlowId, kind: UnspliceKind, clock: Clock<'_>) {
         let Some(key) = self.spliced.table.by_flow(flow) else {
             return;
@@ -130,7 +130,7 @@ impl<P: Port> Engine<P> {
                 entry.until_us = clock().saturating_add(RETURN_US);
                 self.spliced.table.arm(key);
                 if !self.return_if_quiet(key) {
-                    // Both are asked where they are.
+                    // Probes both peers for their positions.
                     for side in BOTH {
                         self.tell_peer(key, side, Splice::probe);
                     }
@@ -139,7 +139,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// A frame of the peer of a leg.
+    /// Handles a frame of the peer of a leg.
     pub(crate) fn on_spliced_frame(
         &mut self,
         (key, side): (Key, Side),
@@ -157,7 +157,7 @@ impl<P: Port> Engine<P> {
             Verdict::Pass(passed) => passed,
             Verdict::Drop => {
                 self.counters.spliced_frames_dropped += 1;
-                // It may have said what was waited for.
+                // Its acknowledgment may have been the last one missing.
                 self.return_if_quiet(key);
                 return;
             }
@@ -173,10 +173,10 @@ impl<P: Port> Engine<P> {
         entry.passed_us = now_us;
         let is_finished = entry.splice.is_finished();
         let mut leaves = Leaves::AtOnce;
-        // One that repeats a FIN does not overtake it.
+        // A repetition of a FIN does not overtake the FIN.
         let repeats_fin = has_held_back && passed.header.flags.contains(Flags::FIN);
         if entry.splice.has_finished() != had_finished && !is_finished {
-            // A NIC stack that takes this one's place has to know of a FIN.
+            // A successor of this NIC stack has to know of a FIN.
             leaves = Leaves::BehindReports;
             let progress = entry.report();
             self.spliced.progress.push(progress);
@@ -216,7 +216,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Sends a packet of ours to the peer of a leg.
+    /// Sends a packet of the worker's own to the peer of a leg.
     fn tell_peer(&mut self, key: Key, side: Side, header: impl Fn(&Splice, Side) -> Header) {
         let Some(entry) = self.spliced.table.get(key) else {
             return;
@@ -229,7 +229,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Gives a splice back, if all that has passed is acknowledged. True if so.
+    /// Returns a splice to the host, if all passed bytes are acknowledged. True if so.
     fn return_if_quiet(&mut self, key: Key) -> bool {
         let table = &mut self.spliced.table;
         let may_return = table.get(key).is_some_and(|it| it.splice.may_return());
@@ -257,7 +257,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Does what is due. True if anything was.
+    /// Handles due splices. True if there were any.
     pub(crate) fn on_spliced_time(&mut self, clock: Clock<'_>) -> bool {
         if self.spliced.next_us().is_none() {
             return false;
@@ -315,8 +315,8 @@ impl<P: Port> Engine<P> {
         self.spliced.table.arm(key);
     }
 
-    /// Tells the host what has passed and what is over, as far as it takes events. True if anything
-    /// was told.
+    /// Reports progress, ends and returns to the host, as far as it takes events. True if any was
+    /// reported.
     pub(crate) fn report_splices(&mut self) -> bool {
         let mut worked = false;
         while self.spliced.has_reports() && self.events.len() < EVENTS_WAITING_MAX {

@@ -1,4 +1,4 @@
-//! One splice: the translation of a segment, and what is learned from it.
+//! One splice: the translation of segments, and the state learned from them.
 //!
 //! The stream of each leg, the bytes that its peer sends, is counted from the join. A position is
 //! the same for both peers; each has its own sequence number for it:
@@ -19,12 +19,12 @@ use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
 
 use crate::packet::PacketHeader;
 
-/// A successor lets pass what is at most so far beyond what it knows, in bytes: the largest window
-/// (RFC 7323 §2.3).
+/// Distance beyond the known positions up to which a successor lets segments pass, in bytes: the
+/// largest window (RFC 7323 §2.3).
 pub(super) const UNKNOWN_MAX: i64 = 1 << 30;
 
-/// What is older than the largest window belongs to no retransmission. No window counts less than
-/// this, in bytes.
+/// Least window assumed for the age of segments, in bytes: data older than the largest window
+/// belongs to no retransmission.
 const WINDOW_MIN: i64 = 0xffff;
 
 /// The two connections, by number.
@@ -52,7 +52,8 @@ struct Stream {
     acked: i64,
     /// Of the first byte that the receiver does not take yet.
     edge: i64,
-    /// The sender may have sent as far as this: the window of the host, before the join.
+    /// End of the window that the host offered before the join: the sender may have sent up to
+    /// here.
     reach: i64,
     /// The window that the receiver offered last.
     window: i64,
@@ -60,7 +61,7 @@ struct Stream {
     window_max: i64,
     /// Behind FIN, if it has passed.
     finished: Option<i64>,
-    /// That is what the host has seen, and not more than a hint.
+    /// `finished` is the host's report, and not more than a hint.
     is_hint: bool,
 }
 
@@ -69,35 +70,35 @@ impl Stream {
         self.acked >= self.passed
     }
 
-    /// The receiver has no room for all that has passed, though it may have offered it before
+    /// True if the receiver has no room for all passed bytes, though it may have offered it before
     /// (RFC 9293 §3.8.6).
     fn is_refused(&self) -> bool {
         self.acked + self.window < self.passed
     }
 
-    /// As far as a receiver takes anything: one that has taken back window takes nothing beyond it,
-    /// acknowledgments included (RFC 9293 §3.10.7.4).
+    /// Returns the end of the receiver's acceptable range: a receiver that has shrunk its window
+    /// accepts nothing beyond it, acknowledgments included (RFC 9293 §3.10.7.4).
     fn acceptable(&self) -> i64 {
         self.passed.min(self.acked + self.window)
     }
 
-    /// Where an acknowledgment goes that its sender has placed at `seq`.
+    /// Returns the position of an acknowledgment that its sender has placed at `seq`.
     fn place_acknowledgment(&self, mut seq: i64, heard: Heard) -> i64 {
         if self.is_refused() {
             seq = seq.min(self.acceptable());
         }
-        // A probe of a closed window, or of a silent peer, stands one below what the receiver
-        // expects, and is answered for that alone (RFC 9293 §3.8.4, §3.8.6.1).
+        // A probe of a closed window, or of a silent peer, stands one below the next byte that the
+        // receiver expects, and is answered for that alone (RFC 9293 §3.8.4, §3.8.6.1).
         let is_probe = seq + 1 == self.acked && !heard.is_news;
         if heard.is_newest && !is_probe {
-            // A sender whose window has shrunk places it behind what the receiver has, as long as
-            // neither takes the acknowledgments of the other.
+            // A sender whose window has shrunk places it below the receiver's next byte, as long as
+            // neither accepts the acknowledgments of the other.
             seq = seq.max(self.acked);
         }
         seq
     }
 
-    /// The receiver acknowledges, and offers as much.
+    /// Takes an acknowledgment and the window edge from the receiver.
     fn hear(&mut self, ack: i64, edge: i64) -> Heard {
         let heard = Heard {
             is_news: ack > self.acked || edge > self.edge,
@@ -113,8 +114,8 @@ impl Stream {
         heard
     }
 
-    /// These positions pass, the last of them FIN, or nothing: an acknowledgment may stand behind
-    /// what is lost. Returns how many bytes of them are new.
+    /// Advances over `passing`, whose last position is FIN if `has_fin`. An empty range changes
+    /// nothing: an acknowledgment may stand beyond lost bytes. Returns the number of new bytes.
     fn advance(&mut self, passing: Range<i64>, has_fin: bool) -> u64 {
         if passing.is_empty() {
             return 0;
@@ -129,27 +130,27 @@ impl Stream {
         (new - i64::from(has_fin && new > 0)) as u64
     }
 
-    /// FIN has passed.
+    /// True if FIN has passed.
     fn has_finished(&self) -> bool {
         self.finished.is_some_and(|at| self.passed >= at)
     }
 
-    /// FIN has passed, and is acknowledged.
+    /// True if FIN has passed, and is acknowledged.
     fn is_finished(&self) -> bool {
         self.finished.is_some_and(|at| self.acked >= at)
     }
 }
 
-/// What an acknowledgment says of the window.
+/// How an acknowledgment and its window compare with earlier ones.
 #[derive(Clone, Copy, Debug)]
 struct Heard {
-    /// It acknowledges more than any before, or offers more.
+    /// It acknowledges or offers more than any earlier one.
     is_news: bool,
-    /// None before has said more.
+    /// No earlier one acknowledged or offered more.
     is_newest: bool,
 }
 
-/// Two connections that are one.
+/// Two joined connections.
 #[derive(Debug)]
 pub(super) struct Splice {
     legs: [Leg; 2],
@@ -159,9 +160,9 @@ pub(super) struct Splice {
     has_timestamps: bool,
     /// ECN goes end to end: both connections have negotiated it.
     ecn: bool,
-    /// A NIC stack had it before, so that more may have passed than is known.
+    /// A NIC stack had the splice before, so that more may have passed than is known here.
     is_again: bool,
-    /// Something has been heard of each peer.
+    /// Whether a segment of each peer has been received.
     heard: [bool; 2],
     /// Nothing new passes: the connections go back to the host.
     is_returning: bool,
@@ -173,13 +174,14 @@ pub(super) struct Splice {
 #[derive(Clone, Copy, Debug)]
 struct Reset {
     by: Side,
-    /// Position that it stands at.
+    /// Its position.
     seq: i64,
-    /// What it acknowledges, or has been acknowledged before: a position of the other stream.
+    /// Its acknowledgment, or the last one before if that is higher: a position of the other
+    /// stream.
     ack: i64,
 }
 
-/// What becomes of a segment.
+/// Treatment of a segment.
 #[derive(Debug)]
 pub(super) enum Verdict<'a> {
     /// It goes to the other peer.
@@ -196,19 +198,19 @@ pub(super) struct Passed<'a> {
     pub(super) header: Header,
     pub(super) payload: &'a [u8],
     pub(super) ecn: Ecn,
-    /// Bytes of it that are new.
+    /// Payload bytes that have not passed before.
     pub(super) new_bytes: u64,
 }
 
 impl Splice {
-    /// `None` if a header is none.
+    /// `None` if the header of a leg is invalid.
     pub(super) fn new(command: &Command<'_>) -> Option<Splice> {
         let [first, second] = &command.legs;
         let stream = |passed_bytes: u64, sender: &SpliceLeg<'_>, receiver: &SpliceLeg<'_>| {
             let passed = passed_bytes as i64;
             Stream {
                 passed,
-                // What a predecessor has passed may be lost.
+                // Bytes that a predecessor has passed may be lost.
                 acked: if command.is_again { 0 } else { passed },
                 edge: passed + i64::from(receiver.snd_window_bytes),
                 reach: i64::from(sender.rcv_window_bytes),
@@ -249,9 +251,9 @@ impl Splice {
         self.legs[side].mss.saturating_sub(sack_bytes).max(1)
     }
 
-    /// A router reports a packet to the peer of a leg as too big, quoting `seq`. Accepted only if
-    /// that is of data which the peer has not acknowledged, as an attacker off the path does not
-    /// know (RFC 5927 §4). True if packets become shorter.
+    /// Takes a router's report that a packet to the peer of a leg is too big, quoting `seq`.
+    /// Accepted only if `seq` is in data that the peer has not acknowledged, as an attacker off the
+    /// path does not know (RFC 5927 §4). True if packets become shorter.
     pub(super) fn reduce_mss(&mut self, side: Side, mss: u16, seq: u32) -> bool {
         let (Some(leg), Some(sent)) = (self.legs.get_mut(side), self.streams.get(1 - side.min(1)))
         else {
@@ -266,7 +268,7 @@ impl Splice {
         is_believed
     }
 
-    /// Bytes of each leg that have passed.
+    /// Returns the bytes of each leg that have passed.
     pub(super) fn passed_bytes(&self) -> [u64; 2] {
         [0, 1].map(|side| {
             let stream = &self.streams[side];
@@ -276,12 +278,12 @@ impl Splice {
         })
     }
 
-    /// The FIN of each leg has passed.
+    /// True for each leg whose FIN has passed.
     pub(super) fn has_finished(&self) -> [bool; 2] {
         [0, 1].map(|side| self.streams[side].has_finished())
     }
 
-    /// Both peers have closed, and acknowledged each other's FIN.
+    /// True if both peers have closed, and acknowledged each other's FIN.
     pub(super) fn is_finished(&self) -> bool {
         self.streams.iter().all(Stream::is_finished)
     }
@@ -290,13 +292,13 @@ impl Splice {
         self.reset.map(|reset| reset.by)
     }
 
-    /// This worker has heard nothing of a peer, and no RST has ended the splice.
+    /// True if this worker has received nothing from a peer, and no RST has ended the splice.
     pub(super) fn is_silent(&self, side: Side) -> bool {
         self.is_again && !self.heard[side] && self.reset.is_none()
     }
 
-    /// A peer that has sent RST has closed before in order, as far as is known: a predecessor has
-    /// passed both FINs, and the other peer has acknowledged that of this one.
+    /// True if a peer that has sent RST had closed in order before, as far as is known: a
+    /// predecessor has passed both FINs, and the other peer has acknowledged this peer's FIN.
     pub(super) fn has_finished_before(&self, side: Side) -> bool {
         let other = &self.streams[1 - side];
         self.is_again
@@ -305,12 +307,13 @@ impl Splice {
             && other.finished.is_some()
     }
 
-    /// How much the peers have acknowledged, FINs included.
+    /// Returns the sum of the peers' acknowledged positions, FINs included.
     pub(super) fn acked(&self) -> i64 {
         self.streams.iter().map(|stream| stream.acked).sum()
     }
 
-    /// Nothing new passes from now on. False if a peer has closed.
+    /// Stops passing new bytes, so that the connections can return. False if a peer has closed:
+    /// they cannot.
     pub(super) fn begin_return(&mut self) -> bool {
         let is_open = self.streams.iter().all(|stream| stream.finished.is_none());
         self.is_returning |= is_open;
@@ -321,7 +324,8 @@ impl Splice {
         self.is_returning
     }
 
-    /// True if all that has passed is acknowledged, and the peers have said so.
+    /// True if all passed bytes are acknowledged, and a successor has received a segment of each
+    /// peer.
     pub(super) fn may_return(&self) -> bool {
         self.is_returning
             && self.streams.iter().all(Stream::is_acked)
@@ -343,8 +347,8 @@ impl Splice {
         } else {
             0
         };
-        // A peer that is gone answers a probe with the number that it acknowledges, however far the
-        // stream has come since.
+        // A host that has lost the connection answers a probe with RST at the probe's
+        // acknowledgment number, however far the stream has advanced since.
         let answers_probe = self.is_again
             && !self.heard[side]
             && header.seq == base.wrapping_add(stream.acked as u32);
@@ -374,7 +378,7 @@ impl Splice {
         self.pass(side, segment, (seq, ack), beyond)
     }
 
-    /// Learns from an acceptable segment, and translates it.
+    /// Updates the state from an acceptable segment, and translates it.
     fn pass<'a>(
         &mut self,
         side: Side,
@@ -391,7 +395,8 @@ impl Splice {
         let back = &mut self.streams[other];
         let heard = back.hear(ack, edge);
 
-        // The application of a peer without room may read on only when it has more of this stream.
+        // The application of a peer without room may have to get more of this stream before it
+        // reads on.
         let holds_back = self.is_returning && !back.is_refused();
 
         let mut flags = header.flags.without(Flags::URG);
@@ -399,7 +404,7 @@ impl Splice {
             flags = flags.without(Flags::ECE | Flags::CWR);
         }
         if self.is_returning {
-            // What has been closed does not return.
+            // A splice with a passed FIN could not return.
             flags = flags.without(Flags::FIN);
         }
         let stream = &mut self.streams[side];
@@ -411,11 +416,11 @@ impl Splice {
             }
             stream.finished = None;
         }
-        // What the receiver would not take, and, on the way back, all that is new.
+        // Bytes beyond the receiver's window and, during a return, all new bytes.
         let is_ahead = seq > stream.edge + beyond || (holds_back && end > stream.passed);
         if is_ahead {
             let known = (stream.passed - seq).clamp(0, payload.len() as i64);
-            // An acknowledgment may be the answer to what comes again.
+            // An acknowledgment may answer a retransmission.
             if known == 0 && !heard.is_news && !payload.is_empty() {
                 return Verdict::Drop;
             }
@@ -424,7 +429,7 @@ impl Splice {
             seq = seq.min(stream.passed);
             end = seq + known;
         }
-        // Frames from before the RST may come behind it.
+        // Frames sent before the RST may arrive after it.
         let goes_on = self.reset.is_some_and(|reset| match reset.by == side {
             true => end > reset.seq || ack > reset.ack,
             false => ack > reset.seq,
@@ -488,7 +493,7 @@ impl Splice {
         })
     }
 
-    /// The window that a peer offers, as the other hears of it: never more.
+    /// Returns the window of a peer as a value for the other peer, rounded down.
     fn window(&self, side: Side, window: u16) -> u16 {
         let bytes = u32::from(window) << self.legs[side].snd_shift;
         u16::try_from(bytes >> self.legs[1 - side].rcv_shift).unwrap_or(u16::MAX)
@@ -499,7 +504,7 @@ impl Splice {
         let [from, to] = [&self.legs[side], &self.legs[other]];
         let mut sack = [None; 4];
         if to.sack {
-            // Of the other stream: what its sender has as sequence numbers.
+            // SACK blocks are of the other stream: shifts them to its sender's sequence numbers.
             let shift = to.rcv_nxt.wrapping_sub(from.snd_nxt);
             let shifted =
                 |(left, right): (u32, u32)| (left.wrapping_add(shift), right.wrapping_add(shift));
@@ -524,7 +529,7 @@ impl Splice {
         }
     }
 
-    /// An acknowledgment for the peer of a leg, as the other would send it.
+    /// Returns an acknowledgment for the peer of a leg, as the other peer would send it.
     pub(super) fn acknowledgment(&self, side: Side) -> Header {
         let stream = &self.streams[side];
         let window_bytes = (stream.edge - stream.acked).max(0) >> self.legs[side].rcv_shift;
@@ -546,7 +551,7 @@ impl Splice {
         }
     }
 
-    /// An old segment, which the peer of a leg answers.
+    /// Returns an old segment, which the peer of a leg answers.
     pub(super) fn probe(&self, side: Side) -> Header {
         Header {
             seq: self.numbers(side).snd_nxt.wrapping_sub(1),
@@ -554,8 +559,9 @@ impl Splice {
         }
     }
 
-    /// RSTs for the peer of a leg: behind all that has passed, and, if it has not acknowledged
-    /// that, where it has stopped. It takes the one that stands where it expects more.
+    /// Returns RSTs for the peer of a leg: at the end of all passed bytes and, if the peer has not
+    /// acknowledged all, at its acknowledged position. The peer accepts the RST at the position
+    /// that it expects.
     pub(super) fn resets(&self, side: Side) -> impl Iterator<Item = Header> {
         let numbers = self.numbers(side);
         let sent = &self.streams[1 - side];
@@ -571,7 +577,7 @@ impl Splice {
         })
     }
 
-    /// The same as packets.
+    /// Returns the RSTs of [`Splice::resets`] as packets.
     pub(super) fn reset_packets(&self, side: Side) -> Vec<PacketHeader> {
         let template = TcpTemplate {
             traffic_class: Ecn::NotEct.mark(self.template(side).traffic_class),
@@ -583,7 +589,7 @@ impl Splice {
             .collect()
     }
 
-    /// Where a leg is, as far as acknowledgments say.
+    /// Returns the sequence numbers of a leg, as far as they are acknowledged.
     pub(super) fn numbers(&self, side: Side) -> SpliceNumbers {
         let other = 1 - side;
         let (leg, received, sent) = (&self.legs[side], &self.streams[side], &self.streams[other]);
@@ -626,7 +632,7 @@ impl Leg {
     }
 }
 
-/// The position of a sequence number that is near `near`, if `base` is that of position 0.
+/// Returns the position of a sequence number that is near `near`; `base` is at position 0.
 fn position(seq: u32, base: u32, near: i64) -> i64 {
     let distance = seq.wrapping_sub(base).wrapping_sub(near as u32) as i32;
     near + i64::from(distance)

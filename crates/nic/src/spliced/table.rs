@@ -1,4 +1,4 @@
-//! The table: splices by flow, and legs by addresses and ports; and when something is due.
+//! The table: splices by flow, legs by addresses and ports, and due times.
 
 use std::collections::HashMap;
 
@@ -16,9 +16,9 @@ use crate::timers::{NEVER_US, Timers};
 pub(super) struct Entry {
     pub(super) flow: FlowId,
     pub(super) splice: Splice,
-    /// For when it is among the timers. What is due may have moved away since.
+    /// Time of its timer. The splice may be due later meanwhile.
     due_us: u64,
-    /// When something has passed last.
+    /// Time of the last segment that has passed.
     pub(super) passed_us: u64,
     pub(super) idle_us: u64,
     /// The end of its life.
@@ -27,11 +27,11 @@ pub(super) struct Entry {
     pub(super) report_us: u64,
     /// Bytes passed since the last report.
     pub(super) unreported_bytes: u64,
-    /// The end of what lingers, or of the time in which it has to return.
+    /// End of the time in which it lingers after a RST, or has to return.
     pub(super) until_us: u64,
-    /// No SYN is answered before.
+    /// Time before which no SYN is answered.
     pub(super) challenge_us: u64,
-    /// Peers that are silent are asked where they are, and again after so long.
+    /// Time of the next probe of silent peers, and the interval after that probe.
     pub(super) ask_us: u64,
     pub(super) ask_after_us: u64,
 }
@@ -54,7 +54,7 @@ impl Entry {
         }
     }
 
-    /// What has passed, for the host.
+    /// Returns the progress for a report to the host, which is then not due any more.
     pub(super) fn report(&mut self) -> SpliceProgress {
         self.report_us = NEVER_US;
         self.unreported_bytes = 0;
@@ -79,7 +79,7 @@ impl Entry {
     }
 }
 
-/// All of them.
+/// All splices of a worker.
 #[derive(Debug)]
 pub(super) struct Table {
     entries: Slab<Entry>,
@@ -128,7 +128,7 @@ impl Table {
         self.entries.get_mut(key)
     }
 
-    /// Adds one whose flow and addresses no other has.
+    /// Adds an entry whose flow and addresses no other entry has.
     pub(super) fn insert(&mut self, entry: Entry) -> Key {
         let (flow, addresses) = (entry.flow, entry.addresses());
         let key = self.entries.insert(entry);
@@ -150,8 +150,8 @@ impl Table {
         Some(entry)
     }
 
-    /// Brings the timer of one forward, if something is due earlier. What is due later moves its
-    /// timer when that fires, so that a packet moves none.
+    /// Brings the timer of an entry forward, if it is due earlier. If it is due later, the timer
+    /// moves only when it fires, so that a packet moves no timer.
     pub(super) fn arm(&mut self, key: Key) {
         let Some(entry) = self.entries.get_mut(key) else {
             return;
@@ -167,7 +167,7 @@ impl Table {
         self.timers.next_us()
     }
 
-    /// One for which something may be due; its timer is no more.
+    /// Takes an entry that may be due; its timer is removed.
     pub(super) fn take_due(&mut self, now_us: u64) -> Option<Key> {
         let key = self.timers.take_due(now_us)?;
         if let Some(entry) = self.entries.get_mut(key) {

@@ -1,4 +1,4 @@
-//! Attached applications and their users: bounds, rates and numbers.
+//! Attached applications and their users: limits, rates and numbers.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -11,39 +11,39 @@ use crate::broker::shares::Shares;
 use crate::broker::token_bucket::{Rate, TokenBucket};
 use crate::ipc::messages::KnownApplication;
 
-/// How often the processes of a user may attach.
+/// Rate at which the processes of a user may attach.
 const ATTACH: Rate = Rate {
     burst: 256,
     period: Duration::from_millis(2),
 };
 
-/// How often they may ask for handles.
+/// Rate at which they may ask for handles.
 const HANDLES: Rate = Rate {
     burst: 1024,
     period: Duration::from_micros(500),
 };
 
-/// How often they may pass files.
+/// Rate at which they may pass files.
 const FILES: Rate = HANDLES;
 
-/// Descriptors of the host process that a process of an application takes: two bells, and its part
-/// of the application's segment.
+/// Descriptors of the host process that each process of an application takes: two bells, and its
+/// part of the application's segment.
 const OF_PROCESS: u32 = 3;
 
-/// Handles of a process without sockets: those that it keeps for the next ones, and those that it
-/// has closed and the host process has not reported.
+/// Most handles of a process without sockets: those kept for future sockets, and those closed but
+/// not yet reported by the host process.
 const SPARE_HANDLES: u32 = 3 * HANDLES_MAX;
 
-/// Users beyond this number are forgotten while they use nothing.
+/// Number of users above which idle ones are forgotten.
 const IDLE_USERS_MAX: usize = 4096;
 
-/// What a user has taken of its bounds and rates.
+/// A user's use of its limits and rates.
 #[derive(Debug)]
 pub(crate) struct User {
     pub(crate) attach: TokenBucket,
     pub(crate) handles: TokenBucket,
     pub(crate) files: TokenBucket,
-    /// Connections that are no process of an application yet.
+    /// Connections that are not yet processes of an application.
     pub(crate) strangers: u32,
     applications: u32,
 }
@@ -58,27 +58,27 @@ pub(crate) struct Application {
     pub(crate) key: Key,
     /// Processes that have attached, or are about to.
     processes: u32,
-    /// Its segment. Without a process, one may still come that has got a descriptor.
+    /// Its segment, which outlives its processes: another one may still come with a descriptor.
     pub(crate) segment: Option<OwnedFd>,
     next_handle: u32,
-    /// Handles that are open, as far as the host process has said.
+    /// Handles that the host process has not reported closed.
     handles: u32,
-    /// Files that it has passed.
+    /// Number of files that it has passed.
     files: u32,
 }
 
-/// A bound is reached.
+/// A limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
-/// Bounds on the number of applications and processes.
+/// Limits on the number of applications and processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ApplicationLimits {
-    /// Applications.
+    /// Most applications.
     pub applications_max: u32,
-    /// Applications of a user.
+    /// Most applications of a user.
     pub applications_per_user_max: u32,
-    /// Processes of an application.
+    /// Most processes of an application.
     pub processes_max: u32,
 }
 
@@ -97,8 +97,8 @@ pub(crate) struct Applications {
 }
 
 impl Applications {
-    /// None yet; numbers are counted from `first`. They may hold so many descriptors of the host
-    /// process, and a quarter as many files.
+    /// Starts without applications; numbers are counted from `first`. Applications may hold
+    /// `descriptors` descriptors of the host process, and a quarter as many files.
     pub(crate) fn new(limits: ApplicationLimits, descriptors: u32, first: u32) -> Self {
         Self {
             descriptors: Shares::of(descriptors),
@@ -110,7 +110,7 @@ impl Applications {
         }
     }
 
-    /// A user, from its first use on.
+    /// Returns the state of a user, created at its first use.
     pub(crate) fn user(&mut self, uid: u32, now: Instant) -> &mut User {
         if self.users.len() > IDLE_USERS_MAX && !self.users.contains_key(&uid) {
             self.users.retain(|_, user| {
@@ -128,14 +128,14 @@ impl Applications {
         })
     }
 
-    /// A connection of a user has become a process of an application, or has closed.
+    /// Records that a connection of a user has attached or closed.
     pub(crate) fn stranger_left(&mut self, uid: u32) {
         if let Some(user) = self.users.get_mut(&uid) {
             user.strangers = user.strangers.saturating_sub(1);
         }
     }
 
-    /// An unused number, never 0.
+    /// Returns an unused number, never 0.
     pub(crate) fn next_number(&mut self, is_used: impl Fn(u32) -> bool) -> u32 {
         loop {
             let number = self.next;
@@ -146,7 +146,7 @@ impl Applications {
         }
     }
 
-    /// Fails if a user may have no other application.
+    /// Fails if a user may not have another application.
     pub(crate) fn check_room(&mut self, uid: u32, now: Instant) -> Result<(), TooMany> {
         let limits = self.limits;
         let is_any = self.applications.len() < limits.applications_max as usize;
@@ -158,7 +158,7 @@ impl Applications {
         }
     }
 
-    /// Adds an application that has no process yet. One of this number takes its place.
+    /// Adds an application without processes. Replaces one with the same number.
     pub(crate) fn add(&mut self, known: &KnownApplication, segment: Option<OwnedFd>, now: Instant) {
         self.remove(known.app);
         self.user(known.uid, now).applications += 1;
@@ -192,7 +192,7 @@ impl Applications {
         Ok(())
     }
 
-    /// Adds a process that an earlier broker has let in.
+    /// Adds a process that an earlier broker has attached.
     pub(crate) fn add_known_process(&mut self, app: u32) {
         if let Some(application) = self.applications.get_mut(&app) {
             application.processes = application.processes.saturating_add(1);
@@ -200,8 +200,8 @@ impl Applications {
         }
     }
 
-    /// Takes a process from an application. The application stays until the host stack has nothing
-    /// of it any more.
+    /// Removes a process from an application. The application stays until the host stack has
+    /// released its state.
     pub(crate) fn remove_process(&mut self, app: u32) {
         if let Some(application) = self.applications.get_mut(&app)
             && application.processes > 0
@@ -211,8 +211,8 @@ impl Applications {
         }
     }
 
-    /// How many more handles an application may have, up to `wanted`; why it gets no more, if that
-    /// is less. An application's bound is that on its sockets.
+    /// Returns how many more handles an application may have, up to `wanted`, and the error if that
+    /// is less. An application's handles are limited like its sockets.
     pub(crate) fn handle_room(&self, app: u32, wanted: u32, sockets_max: u32) -> (u32, Errno) {
         let Some(application) = self.applications.get(&app) else {
             return (0, Errno::MFILE);
@@ -229,7 +229,7 @@ impl Applications {
         (wanted.min(own).min(room), why)
     }
 
-    /// The host process has closed so many handles of an application.
+    /// Records that the host process has closed `count` handles of an application.
     pub(crate) fn on_handles_closed(&mut self, app: u32, count: u32) {
         if let Some(application) = self.applications.get_mut(&app) {
             let count = count.min(application.handles);
@@ -238,13 +238,13 @@ impl Applications {
         }
     }
 
-    /// True if an application may pass another file, but for its own bound.
+    /// Returns whether an application may pass another file, apart from its own limit.
     pub(crate) fn may_pass_file(&self, app: u32) -> bool {
         let application = self.applications.get(&app);
         application.is_some_and(|application| self.files.room(application.uid) > 0)
     }
 
-    /// An application has passed a file.
+    /// Records that an application has passed a file.
     pub(crate) fn on_file_passed(&mut self, app: u32) {
         if let Some(application) = self.applications.get_mut(&app) {
             application.files += 1;
@@ -252,7 +252,7 @@ impl Applications {
         }
     }
 
-    /// A file of an application is kept no more.
+    /// Records that a file of an application is released.
     pub(crate) fn on_file_released(&mut self, app: u32) {
         if let Some(application) = self.applications.get_mut(&app)
             && application.files > 0
@@ -262,7 +262,7 @@ impl Applications {
         }
     }
 
-    /// Descriptors of the host process, and files, that applications hold.
+    /// Returns the numbers of the host process's descriptors, and of files, that applications hold.
     pub(crate) fn held(&self) -> (u32, u32) {
         (self.descriptors.held(), self.files.held())
     }
@@ -286,8 +286,7 @@ impl Applications {
         ))
     }
 
-    /// Numbers for handles: the first of them. They follow each other, and begin again at 0 when
-    /// there are no more.
+    /// Takes consecutive numbers for handles, and returns the first; numbers wrap to 0.
     pub(crate) fn take_handles(&mut self, app: u32, count: u32) -> Option<u32> {
         let application = self.applications.get_mut(&app)?;
         let (first, next) = match application.next_handle.checked_add(count) {
@@ -300,7 +299,7 @@ impl Applications {
         Some(first)
     }
 
-    /// Forgets an application; false if there is none.
+    /// Forgets an application; returns false if there is none.
     pub(crate) fn remove(&mut self, app: u32) -> bool {
         let Some(application) = self.applications.remove(&app) else {
             return false;

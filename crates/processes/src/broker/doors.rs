@@ -1,11 +1,11 @@
 //! Files that applications have passed, and the sockets on which NIC processes take them (*doors*).
 //!
 //! A file is kept until the host stack has released it: a NIC process that starts later gets it as
-//! well, though the application has closed its own descriptor long ago.
+//! well, even if the application has closed its own descriptor long ago.
 //!
-//! A broker that ends takes its descriptors along. The next one hears from the host process which
-//! files may be sent yet, and asks the NIC processes for them, which have them. Until they have
-//! answered, these files count as those of their applications, and NIC processes that start wait.
+//! A broker's descriptors end with it. The host process reports to its successor which files may
+//! still be sent, and the successor asks the NIC processes for them. Until they have answered,
+//! these files count towards their applications' limits, and NIC processes that start wait.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -21,18 +21,18 @@ use crate::ipc::messages::{BrokerToNic, NicToBroker};
 /// Longest message of a NIC process, in bytes.
 const MESSAGE_BYTES_MAX: usize = 128;
 
-/// Messages of a NIC process that are taken at a time.
+/// Most messages of a NIC process received at a time.
 const MESSAGES_MAX: usize = 64;
 
 /// A NIC process.
 #[derive(Debug)]
 struct Door {
     socket: OwnedFd,
-    /// What it has not taken.
+    /// Messages that its socket has not taken.
     unsent: VecDeque<BrokerToNic>,
-    /// Files for which it was asked, and has not answered.
+    /// Files that it was asked for, and has not answered.
     asked: BTreeSet<u64>,
-    /// Its files are complete once no other has to answer.
+    /// Whether to send [`BrokerToNic::Complete`] once no NIC process has to answer.
     awaits_complete: bool,
 }
 
@@ -41,9 +41,9 @@ struct Door {
 pub(crate) struct Doors {
     doors: Vec<Door>,
     kept: BTreeMap<u64, OwnedFd>,
-    /// Files that an earlier broker has kept, and that are not released.
+    /// Files that an earlier broker kept, and that are not released.
     expected: BTreeSet<u64>,
-    /// All of these are known.
+    /// Whether all expected files are known.
     is_informed: bool,
     closer: Closer,
 }
@@ -59,17 +59,17 @@ impl Doors {
         }
     }
 
-    /// True if no NIC process takes files.
+    /// Returns whether no NIC process takes files.
     pub(crate) fn is_empty(&self) -> bool {
         self.doors.is_empty()
     }
 
-    /// True if all NIC processes have taken what there is for them.
+    /// Returns whether the NIC processes' sockets have taken all messages.
     pub(crate) fn are_ready(&self) -> bool {
         self.doors.iter().all(|door| door.unsent.is_empty())
     }
 
-    /// A NIC process takes files: all that are kept, and from now on each that is passed.
+    /// Adds a NIC process: it gets all kept files, and each that is passed from now on.
     pub(crate) fn add(&mut self, socket: OwnedFd) {
         let files = self.kept.keys().map(|&file| BrokerToNic::File { file });
         let mut door = Door {
@@ -85,12 +85,12 @@ impl Doors {
         self.send_unsent();
     }
 
-    /// An earlier broker has kept this file.
+    /// Records that an earlier broker kept this file.
     pub(crate) fn expect(&mut self, app: u32, file: u32) {
         self.expected.insert(AppId(app).passed(file));
     }
 
-    /// Asks NIC processes for files of earlier brokers, which are all expected now.
+    /// Asks NIC processes for files of earlier brokers, all of which are expected by now.
     pub(crate) fn ask_for_expected(&mut self) {
         self.is_informed = true;
         for door in &mut self.doors {
@@ -99,10 +99,10 @@ impl Doors {
         self.send_unsent();
     }
 
-    /// Takes what NIC processes have answered.
+    /// Receives the NIC processes' answers.
     pub(crate) fn receive(&mut self) {
         for place in (0..self.doors.len()).rev() {
-            // One that sends without end leaves time for the others.
+            // A flood of messages leaves time for the other NIC processes.
             for _ in 0..MESSAGES_MAX {
                 let door = self.doors.get(place);
                 let Some(door) = door.filter(|door| !door.asked.is_empty()) else {
@@ -135,26 +135,26 @@ impl Doors {
                 continue;
             }
             self.kept.insert(file, descriptor);
-            // Those that began meanwhile have not got it.
+            // NIC processes that started meanwhile have not got it.
             for door in self.doors.iter_mut().filter(|door| door.awaits_complete) {
                 door.unsent.push_back(BrokerToNic::File { file });
             }
         }
     }
 
-    /// True if an application has a file of this number.
+    /// Returns whether an application has a file of this number.
     pub(crate) fn keeps(&self, app: u32, file: u32) -> bool {
         let file = AppId(app).passed(file);
         self.kept.contains_key(&file) || self.expected.contains(&file)
     }
 
-    /// How many files of an application are kept.
+    /// Returns the number of an application's files, kept or expected.
     pub(crate) fn kept_of(&self, app: u32) -> usize {
         let all = AppId(app).all_passed();
         self.kept.range(all.clone()).count() + self.expected.range(all).count()
     }
 
-    /// Passes a file on, and keeps it.
+    /// Passes a file to the NIC processes, and keeps it.
     pub(crate) fn pass(&mut self, app: u32, file: u32, descriptor: OwnedFd) {
         let file = AppId(app).passed(file);
         if let Some(before) = self.kept.insert(file, descriptor) {
@@ -163,18 +163,18 @@ impl Doors {
         self.send(BrokerToNic::File { file });
     }
 
-    /// Nothing is sent any more of this file.
+    /// Releases a file, which is sent no more.
     pub(crate) fn release(&mut self, app: u32, file: u32) {
         let file = AppId(app).passed(file);
         self.expected.remove(&file);
         if let Some(descriptor) = self.kept.remove(&file) {
             self.closer.close(descriptor);
         }
-        // A broker before this one may have passed it.
+        // An earlier broker may have passed it.
         self.send(BrokerToNic::Close { file });
     }
 
-    /// Nothing is sent any more of all files of an application.
+    /// Releases all files of an application.
     pub(crate) fn release_all(&mut self, app: u32) {
         let files: Vec<u64> = self
             .kept
@@ -198,9 +198,9 @@ impl Doors {
         self.send_unsent();
     }
 
-    /// Sends what has been waiting, as far as NIC processes take it.
+    /// Sends queued messages as far as the sockets take them.
     pub(crate) fn send_unsent(&mut self) {
-        // Until then it is not known what NIC processes are to be asked for.
+        // Before that, the files to ask for are unknown.
         if self.is_informed && self.doors.iter().all(|door| door.asked.is_empty()) {
             for door in self.doors.iter_mut().filter(|door| door.awaits_complete) {
                 door.unsent.push_back(BrokerToNic::Complete);
@@ -211,7 +211,7 @@ impl Doors {
         self.doors.retain_mut(|door| door.send_unsent(kept));
     }
 
-    /// What to watch: a NIC process may take more, or has to answer.
+    /// Returns the sockets to watch: for room, or for answers.
     pub(crate) fn watch(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.doors.iter().filter_map(|door| {
             let mut flags = PollFlags::empty();
@@ -229,13 +229,13 @@ impl Door {
         self.unsent.extend(asked);
     }
 
-    /// False if the NIC process is gone.
+    /// Returns false if the NIC process is gone.
     fn send_unsent(&mut self, kept: &BTreeMap<u64, OwnedFd>) -> bool {
         while let Some(message) = self.unsent.front() {
             let descriptor = match message {
                 BrokerToNic::File { file } => match kept.get(file) {
                     Some(descriptor) => Some(descriptor),
-                    // It was released before it was sent.
+                    // The file was released before it was sent.
                     None => {
                         self.unsent.pop_front();
                         continue;

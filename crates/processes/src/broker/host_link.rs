@@ -1,4 +1,4 @@
-//! The broker's end of the socket that leads to the host process.
+//! The broker's end of the socket to the host process.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,7 +20,7 @@ pub(crate) struct HostGone;
 #[derive(Debug)]
 pub(crate) struct HostLink {
     socket: OwnedFd,
-    /// Ends of processes that wait to be sent: no more than there were processes.
+    /// Ends of processes not yet sent: at most one for each process.
     gone: VecDeque<BrokerToHost>,
 }
 
@@ -32,7 +32,8 @@ impl HostLink {
         }
     }
 
-    /// True if a message would go at once. Otherwise the socket becomes writable when it would.
+    /// Returns whether a message would be sent at once. If not, the socket becomes writable when it
+    /// would.
     pub(crate) fn is_ready(&mut self) -> Result<bool, HostGone> {
         while let Some(message) = self.gone.front() {
             match fd_passing::pass(&self.socket, message, None) {
@@ -42,7 +43,7 @@ impl HostLink {
             };
         }
         let mut fds = [PollFd::new(&self.socket, PollFlags::OUT)];
-        // The kernel says writable while three quarters of the buffer are free.
+        // The kernel reports the socket writable while three quarters of its buffer are free.
         let writable = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())));
         Ok(writable == Ok(1) && fds[0].revents().contains(PollFlags::OUT))
     }
@@ -65,7 +66,7 @@ impl HostLink {
         self.gone.push_back(BrokerToHost::Gone { app, channel });
     }
 
-    /// The next message, if one has come, with the descriptor of [`HostToBroker::Application`].
+    /// Receives the next message, if any, with the descriptor of [`HostToBroker::Application`].
     pub(crate) fn receive(&self) -> Result<Option<(HostToBroker, Option<OwnedFd>)>, HostGone> {
         let buffer = &mut [0; MESSAGE_BYTES_MAX];
         match fd_passing::receive_many("the host process", &self.socket, buffer) {

@@ -1,10 +1,10 @@
 //! The broker's service: processes attach, and get handles.
 //!
-//! It serves once the host process has named what earlier brokers attached: their processes come
-//! again, with the key of their application.
+//! It serves once the host process has named everything attached by earlier brokers: their
+//! processes connect again, with the key of their application.
 //!
-//! It never waits for a client. It takes one packet of each at a time, those of a user at the rate
-//! of its token buckets, and none while the host process does not take messages.
+//! It never waits for a client. It takes one packet of each at a time, within the rate of the
+//! user's token buckets, and none while the host process takes no messages.
 
 mod reattach;
 
@@ -36,33 +36,33 @@ use crate::ipc::messages::{
     BrokerToHost, HostToBroker, KnownApplication, NewApplication, NewProcess, SocketLimits,
 };
 
-/// How long a process that has connected may take to attach.
+/// Longest time from connecting to attaching.
 pub(crate) const ATTACH_WAIT: Duration = Duration::from_secs(5);
 
-/// Processes that have connected and not attached: of a user, and of all. One more of all takes the
-/// place of the first.
+/// Most processes that have connected and not attached: of a user, and in total. Beyond the total,
+/// the oldest is dropped.
 pub(crate) const STRANGERS_PER_USER_MAX: u32 = 32;
 const STRANGERS_MAX: usize = 1024;
 
-/// Connections accepted in a turn.
+/// Most connections accepted in a turn.
 const ACCEPTS_PER_TURN: usize = 16;
 
-/// Clients served in a turn.
+/// Most clients served in a turn.
 const EVENTS_PER_TURN: usize = 64;
 
-/// Messages of the host process taken in a turn.
+/// Most messages of the host process received in a turn.
 const MESSAGES_PER_TURN: usize = 256;
 
-/// How long the listener rests when the process has no descriptor for a connection.
+/// Pause of the listener when the process has no descriptor for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Lines about clients in the log.
+/// Rate of log lines about clients.
 const LOG: Rate = Rate {
     burst: 10,
     period: Duration::from_secs(1),
 };
 
-/// The listener's token; clients have larger ones.
+/// Token of the listener; clients have larger ones.
 const LISTENER: u64 = 0;
 
 /// A process that has connected.
@@ -72,7 +72,7 @@ struct Client {
     state: State,
     /// Its request, which waits for a token, or for room in its socket.
     held: Option<(Request, Option<OwnedFd>)>,
-    /// Events of its socket that are watched.
+    /// Watched events of its socket.
     watched: Option<EventFlags>,
     timer: Option<Instant>,
 }
@@ -138,7 +138,7 @@ impl ChannelEnds {
     }
 }
 
-/// What applications are granted.
+/// Terms granted to applications.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) rules: Vec<Rule>,
@@ -154,24 +154,24 @@ pub(crate) struct Service {
     host: HostLink,
     /// The epoll set of the listener and the clients.
     ready: OwnedFd,
-    /// The host process does not take messages.
+    /// Whether the host process takes no messages.
     is_host_behind: bool,
-    /// The host process has named all that earlier brokers attached.
+    /// Whether the host process has named everything attached by earlier brokers.
     is_informed: bool,
     applications: Applications,
-    /// Processes that earlier brokers attached, and that have not come again.
+    /// Processes attached by earlier brokers that have not connected again.
     absent: Absent,
     clients: HashMap<u64, Client>,
     next_client: u64,
-    /// Clients that have not attached, the oldest first.
+    /// Clients that have not attached, oldest first.
     strangers: BTreeSet<u64>,
-    /// The process of each channel.
+    /// Client of each channel.
     channels: HashMap<u32, u64>,
     timers: BTreeSet<(Instant, u64)>,
     log: TokenBucket,
     unlogged: u64,
     counters: BrokerCounters,
-    /// Where NIC processes take files.
+    /// Sockets over which NIC processes take files.
     doors: Doors,
     /// Clients whose files wait until NIC processes take them.
     awaiting_nics: Vec<u64>,
@@ -217,7 +217,7 @@ impl Service {
         })
     }
 
-    /// Descriptors to watch until the next turn.
+    /// Returns the descriptors to watch until the next turn.
     pub(crate) fn watch(&self) -> Vec<PollFd<'_>> {
         let (host, clients) = if self.is_host_behind {
             (PollFlags::IN | PollFlags::OUT, PollFlags::empty())
@@ -233,7 +233,7 @@ impl Service {
         fds.into_iter().chain(self.doors.watch()).collect()
     }
 
-    /// When the next turn is due at the latest.
+    /// Returns when the next turn is due at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let timer = self.timers.first().map(|(at, _)| *at);
         timer.filter(|_| !self.is_host_behind)
@@ -248,7 +248,7 @@ impl Service {
         }
     }
 
-    /// Serves all that is ready, and waits for nothing.
+    /// Serves all that is ready, without blocking.
     pub(crate) fn turn(&mut self, now: Instant) -> Result<(), HostGone> {
         for _ in 0..MESSAGES_PER_TURN {
             let Some((message, descriptor)) = self.host.receive()? else {
@@ -266,10 +266,10 @@ impl Service {
         self.serve_awaiting(now)?;
         let mut events = Vec::with_capacity(EVENTS_PER_TURN);
         let buffer = rustix::buffer::spare_capacity(&mut events);
-        // A call that fails has no events.
+        // A failed call yields no events.
         let _ = epoll::wait(&self.ready, buffer, Some(&Timespec::default()));
         for event in events {
-            // The rest is ready in the next turn as well.
+            // The rest stays ready for the next turn.
             if !self.is_host_ready()? {
                 break;
             }
@@ -543,13 +543,13 @@ impl Service {
         file
     }
 
-    /// Files of an application that may be sent yet.
+    /// Returns the number of an application's files that may still be sent.
     #[cfg(test)]
     pub(crate) fn files_of(&self, app: u32) -> usize {
         self.doors.kept_of(app)
     }
 
-    /// A NIC process takes files from now on.
+    /// Adds a NIC process that takes files.
     pub(crate) fn add_nic(&mut self, door: OwnedFd) {
         self.doors.add(door);
     }
@@ -570,7 +570,7 @@ impl Service {
         Ok(())
     }
 
-    /// A process begins an application.
+    /// Begins an application for a process.
     fn attach(&mut self, token: u64, modes: u32, now: Instant) -> Result<(), HostGone> {
         let Some(peer) = self.clients.get(&token).map(|it| it.connection.peer) else {
             return Ok(());
@@ -625,7 +625,7 @@ impl Service {
         self.open_channel(token, known.app, Some(application))
     }
 
-    /// Another process of an application.
+    /// Adds a process to an application.
     fn adopt(&mut self, app: u32, socket: OwnedFd, now: Instant) -> Result<(), HostGone> {
         let connection = match Connection::new(socket) {
             Ok(connection) => connection,
@@ -647,7 +647,7 @@ impl Service {
         self.open_channel(token, app, None)
     }
 
-    /// Makes the channel of a process, and passes the host's end on.
+    /// Creates the channel of a process, and passes the host's end.
     fn open_channel(
         &mut self,
         token: u64,
@@ -705,7 +705,7 @@ impl Service {
         Ok(())
     }
 
-    /// Makes handles, and passes the host's ends first: the application may name a handle as soon
+    /// Creates handles, and passes the host's ends first: the application may use a handle as soon
     /// as it has its end.
     fn give_handles(
         &mut self,
@@ -821,7 +821,7 @@ impl Service {
         }
     }
 
-    /// The process that waits for the host process to serve this channel.
+    /// Returns the process that waits for the host process to serve this channel.
     fn waiting(&self, app: u32, channel: u32) -> Option<(u64, Member)> {
         let token = *self.channels.get(&channel)?;
         match self.clients.get(&token)?.state {
@@ -886,8 +886,8 @@ impl Service {
         self.refuse(token, errno);
     }
 
-    /// Takes a process from its application without a word to the host process, which has refused
-    /// it or never heard of it.
+    /// Removes a process from its application without a message to the host process, which has
+    /// refused the process or was never asked.
     fn leave_application(&mut self, member: Member) {
         self.applications.remove_process(member.app);
         if member.is_first {
@@ -916,7 +916,7 @@ impl Service {
         }
     }
 
-    /// A process has ended.
+    /// Handles the end of a process.
     fn remove(&mut self, token: u64) {
         if let Some(member) = self.forget(token) {
             self.applications.remove_process(member.app);
@@ -924,7 +924,7 @@ impl Service {
         }
     }
 
-    /// Closes the socket of a client; returns the process of an application that it was.
+    /// Closes the socket of a client; returns the application's process that it was, if any.
     fn forget(&mut self, token: u64) -> Option<Member> {
         self.leave_strangers(token);
         let client = self.clients.remove(&token)?;
@@ -932,7 +932,7 @@ impl Service {
             self.closer.close(descriptor);
         }
         if client.watched.is_some() {
-            // Closing is not enough: the application may have a copy of the same open file.
+            // Closing is not enough: the application may hold a copy of the same open file.
             let _ = epoll::delete(&self.ready, &client.connection);
         }
         if let Some(at) = client.timer {
@@ -943,7 +943,7 @@ impl Service {
         Some(member)
     }
 
-    /// Closes the connection of a process that does not keep to the protocol.
+    /// Closes the connection of a process that violates the protocol.
     fn cut_off(&mut self, token: u64, why: &dyn fmt::Display, now: Instant) {
         if let Some(client) = self.clients.get(&token) {
             let (uid, pid) = (client.connection.peer.uid, client.connection.peer.pid);
@@ -958,7 +958,7 @@ impl Service {
         self.remove(token);
     }
 
-    /// Logs a line, unless there have been many.
+    /// Logs a line, within the rate.
     fn complain(&mut self, line: fmt::Arguments<'_>, now: Instant) {
         if self.log.take(now).is_err() {
             self.unlogged += 1;
@@ -992,11 +992,11 @@ fn refusal(errno: Errno) -> Reply {
     }
 }
 
-/// The secret of a new application.
+/// Generates the secret of a new application.
 fn new_key() -> rustix::io::Result<Key> {
     let mut bytes = [0; Key::BYTES];
     let count = rustix::io::retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty()))?;
-    // The kernel gives so few bytes at once.
+    // The kernel returns up to 256 bytes at once.
     if count == bytes.len() {
         Ok(Key::new(bytes))
     } else {
@@ -1008,8 +1008,8 @@ fn errno_of(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::NOMEM)
 }
 
-/// A handle: the host's end and the application's. A write to the latter fails with EPIPE, as on a
-/// socket that is not connected.
+/// Creates a handle: the host's end and the application's. A write to the latter fails with EPIPE,
+/// as on a socket that is not connected.
 fn handle(nonblocking: bool) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let (host, own) = if nonblocking {
         seqpacket::non_blocking_pair()?
@@ -1021,7 +1021,7 @@ fn handle(nonblocking: bool) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Names the host's end of a handle, for processes that get its descriptor from others. Without a
-/// name, one works for its own process all the same.
+/// name, a handle still works for its own process.
 fn set_name(host: &OwnedFd, key: &Key, handle: HandleId) {
     let name = handle_name::encode(key, handle);
     let named =
@@ -1031,7 +1031,8 @@ fn set_name(host: &OwnedFd, key: &Key, handle: HandleId) {
     }
 }
 
-/// EBADF unless a descriptor was opened for reading. What it is of, the NIC process finds out.
+/// Returns EBADF unless a descriptor was opened for reading. The NIC process checks the kind of
+/// file.
 fn check_file(descriptor: &OwnedFd) -> rustix::io::Result<()> {
     let flags = fcntl_getfl(descriptor)?;
     let is_readable = [OFlags::RDONLY, OFlags::RDWR].contains(&(flags & OFlags::RWMODE));

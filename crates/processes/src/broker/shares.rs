@@ -1,6 +1,6 @@
-//! What users hold of something that all share.
+//! Shares of users in a common resource.
 //!
-//! A user may hold three quarters of all that others do not hold, so that something is left however
+//! A user may hold three quarters of all that others do not hold, so that something is left even if
 //! many users take as much as they can: the dynamic thresholds of Choudhury and Hahne (IEEE/ACM
 //! Transactions on Networking 6(2), 1998), with a factor of 3.
 
@@ -16,7 +16,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Of so many.
+    /// Returns the shares in a resource of `total` units, none held.
     pub(crate) fn of(total: u32) -> Self {
         Self {
             total,
@@ -26,17 +26,17 @@ impl Shares {
         }
     }
 
-    /// All that there are.
+    /// Returns the total number of units.
     pub(crate) fn total(&self) -> u32 {
         self.total
     }
 
-    /// How many are held.
+    /// Returns the number of held units.
     pub(crate) fn held(&self) -> u32 {
         self.held
     }
 
-    /// How many more a user may take.
+    /// Returns how many more units a user may take.
     pub(crate) fn room(&self, user: u32) -> u32 {
         let own = self.of_users.get(&user).copied().unwrap_or_default();
         let others = self.held.saturating_sub(own);
@@ -46,7 +46,7 @@ impl Shares {
         most.saturating_sub(own).min(free)
     }
 
-    /// A user takes so many, which may be more than it should.
+    /// Takes `count` units for a user, even beyond its share.
     pub(crate) fn take(&mut self, user: u32, count: u32) {
         if count > 0 {
             let own = self.of_users.entry(user).or_default();
@@ -56,7 +56,7 @@ impl Shares {
         }
     }
 
-    /// A user gives so many back.
+    /// Returns `count` units of a user.
     pub(crate) fn give_back(&mut self, user: u32, count: u32) {
         let Some(own) = self.of_users.get_mut(&user) else {
             return;
@@ -67,18 +67,18 @@ impl Shares {
         if *own == 0 {
             self.of_users.remove(&user);
         }
-        // Some way below, so that one more and one less is not news each time.
+        // Well below, so that small changes are not reported each time.
         if self.permille() < 700 {
             self.is_almost_used_up = false;
         }
     }
 
-    /// True when four fifths are held, once until it was less for a while.
+    /// Returns true when four fifths are held, once until the share has fallen clearly.
     pub(crate) fn is_news(&mut self) -> bool {
         self.permille() >= 800 && !std::mem::replace(&mut self.is_almost_used_up, true)
     }
 
-    /// The user who holds most, and how many.
+    /// Returns the user with the most units, and their number.
     pub(crate) fn largest(&self) -> Option<(u32, u32)> {
         let users = self.of_users.iter().map(|(&user, &count)| (user, count));
         users.max_by_key(|&(_, count)| count)
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(take_all(&mut shares, 1), 12_000);
         assert_eq!(take_all(&mut shares, 2), 3_000);
         assert_eq!(take_all(&mut shares, 3), 750);
-        // Those who hold too much since others came get no more.
+        // Users above their share since others came get no more.
         assert_eq!((shares.room(1), shares.room(2)), (0, 0));
         assert!(shares.room(4) > 100);
         shares.give_back(1, 12_000);

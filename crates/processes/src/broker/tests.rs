@@ -1,4 +1,5 @@
-//! Applications and a host process that the tests play, over real sockets. Time is the tests' own.
+//! Applications and a host process played by the tests, over real sockets. The tests control the
+//! time.
 
 mod passed;
 mod successor;
@@ -40,7 +41,7 @@ const LIMITS: SocketLimits = SocketLimits {
     turn_us_max: 200,
 };
 
-/// That applications may hold.
+/// Descriptors that applications may hold.
 const DESCRIPTORS: u32 = 20_000;
 
 fn settings() -> BrokerSettings {
@@ -56,7 +57,8 @@ fn settings() -> BrokerSettings {
     }
 }
 
-/// A broker between the two, which follows none unless the host process says so.
+/// A broker between an application and the host process, without a predecessor unless the host
+/// process reports one.
 struct Between {
     service: Service,
     listener: Listener,
@@ -72,7 +74,7 @@ impl Between {
         between
     }
 
-    /// The host process has not said what there is.
+    /// Starts a broker to which the host process has sent nothing yet.
     fn uninformed(settings: BrokerSettings) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sockets");
@@ -100,7 +102,7 @@ impl Between {
         seqpacket::connect(&address).unwrap()
     }
 
-    /// Lets the broker do all that it can do by now, and a little time pass.
+    /// Runs all pending work of the broker, and advances the time a little.
     fn settle(&mut self) {
         for _ in 0..8 {
             self.service.turn(self.now).unwrap();
@@ -116,7 +118,7 @@ impl Between {
         fd_passing::pass(&self.host, &message, None).unwrap();
     }
 
-    /// What the host process hears of a process that asks to attach.
+    /// Returns the host process's message about a process that asks to attach.
     fn attaching(&mut self) -> (NewProcess, Vec<OwnedFd>) {
         self.settle();
         match self.host_hears() {
@@ -125,7 +127,7 @@ impl Between {
         }
     }
 
-    /// The host process agrees; what the process at this socket gets.
+    /// Accepts a process for the host process; returns the reply at its socket.
     fn agree(&mut self, process: &NewProcess, socket: &OwnedFd) -> (Attached, Vec<OwnedFd>) {
         let (app, channel) = (process.app, process.channel);
         self.host_says(HostToBroker::Attached { app, channel });
@@ -136,7 +138,7 @@ impl Between {
         }
     }
 
-    /// A process that has attached.
+    /// Attaches a process.
     fn attached(&mut self) -> (OwnedFd, NewProcess) {
         let client = self.connect();
         ask(&client, Request::Attach { modes: MODES_ALL });
@@ -145,7 +147,7 @@ impl Between {
         (client, process)
     }
 
-    /// The errno with which a process is refused, which is cut off then.
+    /// Returns the errno with which a process is refused; its connection must be closed then.
     fn refused(&mut self, client: &OwnedFd) -> Errno {
         self.settle();
         let Some((Reply::Refused { errno }, _)) = reply(client) else {
@@ -175,7 +177,7 @@ fn ask(socket: &OwnedFd, request: Request) {
 /// A packet, and its descriptors.
 type Packet = (Vec<u8>, Vec<OwnedFd>);
 
-/// A packet of the broker's, if there is one; `Err` behind the last.
+/// Receives a packet of the broker, if any; `Err` after the last.
 fn packet(socket: &OwnedFd) -> Result<Option<Packet>, Errno> {
     let mut bytes = [0; 256];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES_MAX as usize))];
@@ -361,7 +363,7 @@ fn handles_are_numbered_and_live_as_long_as_the_applications_end() {
             (told.0, given, host_ends.len()),
             (first, count, count as usize)
         );
-        // What is written goes nowhere.
+        // Nothing can be written.
         let written = rustix::net::send(&own_ends[0], b"x", SendFlags::NOSIGNAL);
         assert_eq!(written, Err(Errno::PIPE));
         let copies: Vec<_> = own_ends
@@ -454,7 +456,7 @@ fn a_child_is_adopted_with_a_channel_of_its_own() {
         children.push((child, process.channel));
     }
     assert!(children[0].1 != children[1].1 && children[0].1 != first.channel);
-    // There may be no more.
+    // The limit is reached.
     let (child, theirs) = seqpacket::pair().unwrap();
     send(&client, &Request::Adopt.encode(), &[theirs.as_fd()]).unwrap();
     drop(theirs);
@@ -485,7 +487,7 @@ fn what_is_passed_for_a_socket_and_is_none_does_no_harm() {
         between.settle();
         assert!(between.host_hears().is_none());
     }
-    // A socket of the right kind that is not connected is found out when it is answered.
+    // An unconnected socket of the right kind is detected when it is answered.
     send(&client, &Request::Adopt.encode(), &[listener.as_fd()]).unwrap();
     let (adopted, _) = between.attaching();
     between.host_says(HostToBroker::Attached {
@@ -621,7 +623,7 @@ fn a_process_that_does_not_read_its_answers_is_not_given_more_and_others_are() {
         reply(&other),
         Some((Reply::Handles { count: 1, .. }, _))
     ));
-    // It gets all that it has asked for as it reads.
+    // All requested handles arrive as it reads.
     let mut answered = 0;
     while answered < asked {
         answered += usize::from(reply(&flood).is_some());
@@ -635,7 +637,7 @@ fn a_user_whose_processes_attach_too_often_waits() {
     let mut between = Between::new(settings());
     let before = between.now;
     let mut refused = 0;
-    // Without time that passes, a burst is all that there is.
+    // Without time passing, only a burst is available.
     let waiting = loop {
         let client = between.connect();
         ask(&client, Request::Attach { modes: 0 });

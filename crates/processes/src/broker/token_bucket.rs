@@ -1,13 +1,13 @@
-//! How often something may be done: so often at once, and so often a second in the long run.
+//! Limits a rate: a burst at once, and a number per second in the long run.
 
 use std::time::{Duration, Instant};
 
-/// How fast a bucket fills, and how much it holds.
+/// Fill rate and capacity of a bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
-    /// Tokens that it holds.
+    /// Capacity in tokens.
     pub(crate) burst: u32,
-    /// Time in which one is added.
+    /// Time in which one token is added.
     pub(crate) period: Duration,
 }
 
@@ -15,17 +15,17 @@ pub(crate) struct Rate {
 #[derive(Debug)]
 pub(crate) struct TokenBucket {
     rate: Rate,
-    /// When it is full.
+    /// When the bucket is full.
     full_at: Instant,
 }
 
 impl TokenBucket {
-    /// A full one.
+    /// Returns a full bucket.
     pub(crate) fn full(rate: Rate, now: Instant) -> Self {
         Self { rate, full_at: now }
     }
 
-    /// Takes a token; `Err`: when there is one.
+    /// Takes a token; `Err` holds the time of the next one.
     pub(crate) fn take(&mut self, now: Instant) -> Result<(), Instant> {
         let Rate { burst, period } = self.rate;
         let full_at = self.full_at.max(now) + period;
@@ -38,7 +38,7 @@ impl TokenBucket {
         Ok(())
     }
 
-    /// True if nothing has been taken out of it lately.
+    /// Returns whether the bucket is full.
     pub(crate) fn is_full(&self, now: Instant) -> bool {
         self.full_at <= now
     }

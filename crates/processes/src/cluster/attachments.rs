@@ -1,4 +1,4 @@
-//! The way to the broker: applications of the other node attach as programs of this one do.
+//! Attaching to the broker: applications of the other node attach like programs of this node.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{IoSlice, IoSliceMut};
@@ -19,16 +19,16 @@ use socket_channel::attach::{
 use socket_channel::channel::AppEnd;
 use socket_channel::{HandleId, Layout, Segment};
 
-/// Events that one look takes.
+/// Most events handled at once.
 const EVENTS_MAX: usize = 64;
 
-/// No application has more than this part of the descriptors as handles.
+/// Inverse of the largest share of the descriptors that one application has as handles.
 const PART_OF_DESCRIPTORS: u64 = 4;
 
-/// In the place of an application's number: a bell has rung.
+/// Event data of a bell, instead of an application's number.
 const RUNG: u64 = u64::MAX;
 
-/// What the number of an application whose handles have hung up has besides.
+/// Flag in the event data for handles that have hung up, beside the application's number.
 const HUNG_UP: u64 = 1 << 32;
 
 /// A connection to the broker.
@@ -36,7 +36,7 @@ const HUNG_UP: u64 = 1 << 32;
 struct Connection {
     socket: OwnedFd,
     is_attached: bool,
-    /// A handle that no socket gets, by which the end of the host process is noticed.
+    /// A handle without a socket, whose hang-up reveals the end of the host process.
     canary: Option<OwnedFd>,
 }
 
@@ -44,7 +44,7 @@ struct Connection {
 #[derive(Debug)]
 pub(crate) struct Attachments {
     path: PathBuf,
-    /// Of an application.
+    /// Most handles of an application.
     handles_max: usize,
     ready: OwnedFd,
     connections: HashMap<u32, Connection>,
@@ -56,7 +56,8 @@ fn number(errno: Errno) -> u32 {
 }
 
 impl Attachments {
-    /// To the broker at this path, by a process that may have so many descriptors.
+    /// Attaches at the broker at this path, in a process with a limit of `descriptors_max`
+    /// descriptors.
     pub(crate) fn new(path: PathBuf, descriptors_max: u64) -> Result<Attachments, Errno> {
         let handles_max = descriptors_max / PART_OF_DESCRIPTORS;
         Ok(Attachments {
@@ -68,7 +69,7 @@ impl Attachments {
         })
     }
 
-    /// Readable when the broker has answered, or a bell has rung.
+    /// Returns a descriptor that is readable when the broker has answered, or a bell has rung.
     pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
     }
@@ -91,7 +92,7 @@ impl Attachments {
         Ok(())
     }
 
-    /// Takes in what has come.
+    /// Handles pending events.
     fn look(&mut self) {
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
@@ -112,7 +113,7 @@ impl Attachments {
         }
     }
 
-    /// The broker or the host process has ended.
+    /// Drops an application: the broker or the host process has ended.
     fn lose(&mut self, app: u32) {
         if self.connections.remove(&app).is_some() {
             self.brought.push_back(Brought::Gone { app });
@@ -136,7 +137,7 @@ impl Attachments {
                         if let Some(bell) = granted.end.wake_fd() {
                             let data = epoll::EventData::new_u64(RUNG);
                             let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-                            // The keep-alive of the session looks as well.
+                            // Without the watch, the keep-alive of the session finds messages.
                             let _ = epoll::add(&self.ready, bell, data, flags);
                         }
                         let granted = Box::new(granted);
@@ -197,7 +198,7 @@ impl Stack for Attachments {
 
     fn detach(&mut self, app: u32) {
         self.connections.remove(&app);
-        // Another one may have its number next.
+        // Another application may get the number next.
         self.brought.retain(|brought| brought.app() != app);
     }
 
@@ -213,7 +214,7 @@ impl Stack for Attachments {
     }
 }
 
-/// What the broker has granted.
+/// Maps the memory that the broker has granted.
 fn map(attached: &Attached, descriptors: Vec<OwnedFd>) -> std::io::Result<Granted> {
     let descriptors = <[OwnedFd; ATTACHED_DESCRIPTORS]>::try_from(descriptors);
     let [segment, channel, host_bell, app_bell] =
@@ -235,7 +236,7 @@ fn send(socket: &OwnedFd, request: &Request) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The broker's next answer, if there is one, with its descriptors.
+/// Receives the broker's next answer, if there is one, with its descriptors.
 fn receive(socket: &OwnedFd) -> Result<Option<(Reply, Vec<OwnedFd>)>, Errno> {
     const SPACE: usize = rustix::cmsg_space!(ScmRights(HANDLES_MAX as usize));
     let mut space = [MaybeUninit::uninit(); SPACE];
@@ -259,7 +260,7 @@ fn receive(socket: &OwnedFd) -> Result<Option<(Reply, Vec<OwnedFd>)>, Errno> {
         return Err(Errno::CONNRESET);
     }
     let reply = Reply::decode(&packet[..received.bytes]).map_err(|_| Errno::PROTO)?;
-    // The kernel drops those for which there is no room, the last first.
+    // The kernel drops descriptors that would exceed the limit, the last first.
     if descriptors.len() > reply.descriptors() {
         return Err(Errno::PROTO);
     }
@@ -274,7 +275,7 @@ mod tests {
 
     use super::*;
 
-    /// A broker, played by hand.
+    /// A broker played by the test.
     struct Broker {
         _folder: tempfile::TempDir,
         attachments: Attachments,
@@ -282,7 +283,7 @@ mod tests {
     }
 
     impl Broker {
-        /// Application 5 asks to be attached.
+        /// Starts with a request to attach application 5.
         fn new() -> Broker {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("sockets");
@@ -349,7 +350,7 @@ mod tests {
             (reply, descriptors)
         }
 
-        /// Has the application attached.
+        /// Accepts the application.
         fn attach(&mut self) {
             let (reply, descriptors) = Broker::attached();
             self.reply(&reply, &descriptors);
@@ -361,7 +362,7 @@ mod tests {
         }
     }
 
-    /// As many handles as there are, and the other ends of them.
+    /// Returns pairs of sockets: handles, and their other ends.
     fn handles(count: usize) -> (Vec<OwnedFd>, Vec<OwnedFd>) {
         let pair = || netsetup::seqpacket::pair().unwrap();
         std::iter::repeat_with(pair).take(count).unzip()
@@ -393,7 +394,7 @@ mod tests {
             panic!("{brought:?}");
         };
         let numbers: Vec<HandleId> = handles.iter().map(|(id, _)| *id).collect();
-        // The first is the one by which the end is noticed.
+        // The first is the canary.
         assert_eq!(numbers, [HandleId(65), HandleId(66)]);
         drop((theirs, ours));
         let brought = broker.attachments.receive();
@@ -403,7 +404,7 @@ mod tests {
         );
     }
 
-    /// The kernel drops descriptors for which a process has no room.
+    /// The kernel drops descriptors that would exceed a process's limit.
     #[test]
     fn handles_that_find_no_room_end_no_application() {
         let mut broker = Broker::new();
@@ -457,7 +458,7 @@ mod tests {
         assert!(is_right, "{brought:?}");
     }
 
-    /// Another one may have its number next.
+    /// Another application may get its number next.
     #[test]
     fn nothing_comes_for_an_application_that_was_detached() {
         let mut broker = Broker::new();

@@ -1,5 +1,5 @@
-//! The node process of `splitway sockets-node`: to programs and their broker it is the host
-//! process, and carries their sockets to the stack node.
+//! The node process of `splitway sockets-node`: it acts as the host process for programs and their
+//! broker, and carries their sockets to the stack node.
 
 use std::collections::VecDeque;
 use std::ffi::CStr;
@@ -34,14 +34,14 @@ use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromRelay;
 use crate::ipc::signals::Signals;
 
-/// What the node process starts with.
+/// Settings at the start of the node process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeSettings {
     /// Interface of the link to the stack node.
     pub interface: String,
-    /// The stack node.
+    /// Address of the stack node.
     pub peer: Text<MacAddress>,
-    /// File of the key that both nodes share.
+    /// File with the key that both nodes share.
     #[serde(with = "launch::path")]
     pub key_file: PathBuf,
 }
@@ -52,7 +52,7 @@ impl Settings for NodeSettings {
     const TASK_NAME: &'static CStr = c"splitway-node";
 }
 
-/// How long an attempt to reach the stack node takes; programs that attach wait meanwhile.
+/// Longest attempt to reach the stack node; programs that attach wait meanwhile.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Runs until the broker is gone or a signal ends it.
@@ -118,25 +118,25 @@ pub fn run() -> Result<(), Failure> {
             EndReason::Stopped => return Ok(()),
             EndReason::Session(end) => tracing::warn!("{what}: {end}"),
             EndReason::Io(error) => return Err(Failure::broken(what, error)),
-            // The broker.
+            // The broker has ended.
             EndReason::StackCorrupt => return Ok(()),
             EndReason::StackGone | EndReason::StackSilent | EndReason::Superseded(_) => {}
         }
     }
 }
 
-/// Programs, as the relay sees them.
+/// Programs, from the relay's view.
 #[derive(Debug)]
 struct Programs {
     node: Node,
     broker: BrokerLink,
-    /// What the broker has brought before what was looked for.
+    /// Messages received from the broker ahead of the handles that were awaited.
     arrived: VecDeque<Arrived>,
     is_broker_gone: bool,
-    /// The broker does not take messages, and its room is watched.
+    /// Whether the broker takes no messages, and its socket is watched for room.
     is_broker_behind: bool,
     message: Vec<u8>,
-    /// The session takes records: what programs do is of interest.
+    /// Whether the session takes records, so that programs are watched.
     takes_records: bool,
 }
 
@@ -156,7 +156,7 @@ impl Programs {
         })
     }
 
-    /// A round of work; true if there was any.
+    /// Does a round of work; returns true if there was any.
     fn work(&mut self) -> bool {
         self.hear();
         let mut worked = !self.arrived.is_empty();
@@ -165,7 +165,7 @@ impl Programs {
                 Arrived::Process(attachment) => self.node.attach(*attachment),
                 Arrived::Handles(new) => self.node.add_handles(new),
                 Arrived::Gone { app, channel } => self.node.end_process(app, channel),
-                // There is one broker as long as there is this process.
+                // This process has only one broker.
                 Arrived::Again { app, channel } => {
                     self.broker
                         .refused(app, channel, rustix::io::Errno::SHUTDOWN);
@@ -209,7 +209,7 @@ impl Programs {
     }
 }
 
-/// Handles that have just arrived: a command was faster than the broker's word.
+/// Returns handles that have just arrived: a command may overtake the broker's message.
 fn just_arrived(broker: &mut BrokerLink, arrived: &mut VecDeque<Arrived>) -> Vec<NewHandles> {
     while let Ok(Some(next)) = broker.receive() {
         arrived.push_back(next);
@@ -227,7 +227,7 @@ fn just_arrived(broker: &mut BrokerLink, arrived: &mut VecDeque<Arrived>) -> Vec
 impl Ring for Programs {
     const RECORD_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
-    /// The broker's end is the ring's.
+    /// Treats the broker's end as the ring's.
     fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
         let next = next_message(self, |it| it.node.next_message(), Programs::work);
         if self.is_broker_gone {
@@ -261,7 +261,7 @@ impl Ring for Programs {
         self.node.finish_sleep();
     }
 
-    /// What nothing is done about would end each sleep at once.
+    /// Unhandled events would end each sleep at once.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         self.node.wake_fd().filter(|_| self.takes_records)
     }
@@ -273,7 +273,7 @@ mod tests {
 
     use super::*;
 
-    /// What happens then is dealt with once the session takes messages again.
+    /// Events are handled once the session takes messages again.
     #[test]
     fn nothing_wakes_a_node_whose_session_takes_no_messages() {
         let (broker, socket) = seqpacket::pair().unwrap();

@@ -1,8 +1,8 @@
-//! The gate process of `splitway sockets-gate`: to the broker of this node it is the programs of
-//! an application node.
+//! The gate process of `splitway sockets-gate`: to the broker of this node, it acts as the programs
+//! of an application node.
 //!
-//! Its user is what the application node is known by: the rules of `[sockets]` that are about this
-//! user decide what programs over there may do.
+//! Its user stands for the application node: the rules of `[sockets]` for this user decide what the
+//! node's programs may do.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -37,20 +37,20 @@ use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromRelay;
 use crate::ipc::signals::Signals;
 
-/// What the gate process starts with.
+/// Settings at the start of the gate process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GateSettings {
     /// Interface of the link to the application node.
     pub interface: String,
-    /// The application node.
+    /// Address of the application node.
     pub peer: Text<MacAddress>,
-    /// File of the key that both nodes share.
+    /// File with the key that both nodes share.
     #[serde(with = "launch::path")]
     pub key_file: PathBuf,
-    /// Where programs of this node attach.
+    /// Socket at which programs of this node attach.
     #[serde(with = "launch::path")]
     pub sockets: PathBuf,
-    /// The user and the group that the application node is known by.
+    /// User and group that stand for the application node.
     pub user: (u32, u32),
 }
 
@@ -60,8 +60,8 @@ impl Settings for GateSettings {
     const TASK_NAME: &'static CStr = c"splitway-gate";
 }
 
-/// Between sessions, room for last words of applications is looked for this often, in seconds, if
-/// their bells are not watched.
+/// Interval, in seconds, at which room for the final messages of applications is looked for between
+/// sessions, if their bells are not watched.
 const LEAVING_PAUSE_S: i64 = 1;
 
 /// Runs until a signal ends it.
@@ -83,7 +83,7 @@ pub fn run() -> Result<(), Failure> {
     descriptors::raise();
     let descriptors_max = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     become_user(settings.user)?;
-    // The kernel may allow them again with the user (prctl(2), PR_SET_DUMPABLE).
+    // A change of user may allow core dumps again (prctl(2), PR_SET_DUMPABLE).
     lockdown::forbid_core_dumps()?;
 
     // Everything that needs a privilege or a file is open now.
@@ -104,13 +104,13 @@ pub fn run() -> Result<(), Failure> {
     serve(&mut applications, &mut port, &mut acceptor, &signals)
 }
 
-/// Becomes the user that the application node is known by, for good.
+/// Becomes the user that stands for the application node, permanently.
 fn become_user((uid, gid): (u32, u32)) -> Result<(), Failure> {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     set_thread_groups(&[])
         .and_then(|()| set_thread_res_gid(gid, gid, gid))
         .and_then(|()| set_thread_res_uid(uid, uid, uid))
-        // The kernel forgets it with the user.
+        // The kernel clears the setting on a change of user.
         .and_then(|()| set_parent_process_death_signal(Some(Signal::KILL)))
         .map_err(|errno| Failure::broken("becoming the user of the application node", errno))
 }
@@ -156,18 +156,18 @@ fn serve(
     }
 }
 
-/// Applications of the other node, as the relay sees them.
+/// Applications of the other node, from the relay's view.
 #[derive(Debug)]
 struct Applications {
     gate: Gate<Attachments>,
     message: Vec<u8>,
-    /// The session takes records: what the host stack does is of interest.
+    /// Whether the session takes records, so that the host stack is watched.
     takes_records: bool,
 }
 
 impl Applications {
-    /// Waits for the next node that has the key; `None` when `stop` becomes readable. Applications
-    /// that are over have their last words meanwhile.
+    /// Waits for the next node that has the key; returns `None` when `stop` becomes readable.
+    /// Meanwhile ended applications deliver their final messages.
     fn wait(
         &mut self,
         port: &mut ControlPort,
@@ -238,7 +238,7 @@ impl Ring for Applications {
         self.gate.finish_sleep();
     }
 
-    /// What nothing is done about would end each sleep at once.
+    /// Unhandled events would end each sleep at once.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         self.takes_records.then(|| self.gate.stack().wake_fd())
     }

@@ -1,5 +1,5 @@
-//! Counters of the fetcher, reported to the supervisor: of all, and of the origins that are asked
-//! for most.
+//! Reports of the fetcher's counters to the supervisor: of all origins together, and of the most
+//! requested ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,26 +8,26 @@ use crate::ipc::messages::FromFetcher;
 use observer::Report;
 use observer::counter_names;
 
-/// Origins that the fetcher reports one by one: their reports fit into an empty pipe. The counters
-/// of the others are added up.
+/// Most origins with a report of their own, so that their reports fit into an empty pipe. The
+/// counters of the others are summed.
 const ORIGINS_TOLD_MAX: usize = 64;
 
-/// What those are called.
+/// Name of the sum.
 const OTHERS: &str = "others";
 
-/// In a fetcher: tells of each origin.
+/// In a fetcher: reports the counters of each origin.
 #[derive(Debug, Default)]
 pub(crate) struct FetcherReporter {
-    /// What was told last.
+    /// Counters in the last reports.
     told: BTreeMap<String, origin::OriginCounters>,
-    /// Origins that are reported one by one, for good: their counters must not move to the sum of
-    /// the others later.
+    /// Origins with a report of their own, permanently: their counters must not move to the sum of
+    /// the others.
     apart: BTreeSet<String>,
 }
 
 impl FetcherReporter {
-    /// Tells the supervisor what is new, as far as that would not have to wait; true if that was
-    /// all.
+    /// Reports changed counters to the supervisor as far as that does not block; returns true if
+    /// all are reported.
     pub(crate) fn report(&mut self, counted: &origin::Counted<'_>) -> bool {
         let mut is_all = true;
         for (name, counters) in self.apart(counted) {
@@ -50,7 +50,8 @@ impl FetcherReporter {
             })
     }
 
-    /// The counters to report: of origins one by one, and of the others together.
+    /// Returns the counters to report: those of origins with their own reports, and the sum of the
+    /// others.
     fn apart<'a>(
         &mut self,
         counted: &origin::Counted<'a>,
@@ -105,7 +106,7 @@ mod tests {
         let urls: Vec<String> = (0..100)
             .map(|number| format!("http://{number:02}"))
             .collect();
-        // Those that are asked for the first time later come before the others.
+        // Origins requested for the first time later precede the others.
         let mut teller = FetcherReporter::default();
         let mut alone = Vec::new();
         for count in [0, 1, 64, 65, 100] {

@@ -5,5 +5,5 @@ use proxy::Proxy;
 use server::Server;
 use sockets::Sockets;
 
-/// All of them, on one stack.
+/// All applications, on one stack.
 pub type App = Applications<Server, Proxy, Sockets>;

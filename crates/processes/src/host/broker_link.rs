@@ -1,5 +1,4 @@
-//! The host process's end of the socket that leads to the broker: it maps the memory of processes
-//! that attach.
+//! The host process's end of the socket to the broker: it maps the memory of processes that attach.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,7 +31,7 @@ pub struct BrokerLink {
 }
 
 impl BrokerLink {
-    /// Over this socket.
+    /// Makes a link over this socket.
     pub fn new(socket: OwnedFd) -> Self {
         Self {
             socket,
@@ -97,7 +96,8 @@ impl BrokerLink {
         while let Some((message, descriptor)) = self.unsent.front_mut() {
             match fd_passing::pass(&self.socket, message, descriptor.as_deref()) {
                 Err(Errno::AGAIN) => return,
-                // Without its segment an application goes on, but for other processes of it.
+                // Without its segment, an application goes on, but further processes cannot join
+                // it.
                 Err(_) if descriptor.take().is_some() => {}
                 // The end of the broker is found by the next receive.
                 Ok(()) | Err(_) => {
@@ -194,11 +194,11 @@ impl Broker for BrokerLink {
     }
 }
 
-/// A process that attaches, with the memory that its descriptors bring, and that of its application
-/// if it is the first.
+/// Maps the memory of a process that attaches, from its descriptors, and that of its application if
+/// it is the first.
 fn map(process: NewProcess, descriptors: Vec<OwnedFd>) -> std::io::Result<Attachment> {
     let mut descriptors = descriptors.into_iter();
-    // The kernel drops descriptors for which there is no room.
+    // The kernel drops descriptors that would exceed the limit.
     let mut next = || descriptors.next().ok_or(Errno::MFILE);
     let first = match process.application {
         Some(application) => {
@@ -228,7 +228,7 @@ fn map(process: NewProcess, descriptors: Vec<OwnedFd>) -> std::io::Result<Attach
     })
 }
 
-/// The bounds and rights of an application.
+/// Returns the limits and rights of an application.
 fn grant(application: &NewApplication) -> Grant {
     let NewApplication { limits, rights, .. } = application;
     let addresses = rights.addresses.iter().map(|range| range.0.prefix());
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// A segment, and a channel's memory and bells.
+    /// Creates a segment, and a channel's memory and bells.
     fn made(segment_bytes: u64) -> Vec<OwnedFd> {
         let limits = socket_channel::Limits {
             sockets_max: 4,

@@ -1,7 +1,6 @@
 //! The host process's end of its control socket. The host process can neither start a NIC process
-//! nor connect to one, so the supervisor passes the socket over which the two say hello, as it
-//! passes configurations, fetchers, the pipes that `splitway stat` reads, and requests
-//! ([`ToHost`]).
+//! nor connect to one, so the supervisor passes the socket for their hello, just as it passes
+//! configurations, fetchers, the pipes that `splitway stat` reads, and requests ([`ToHost`]).
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,24 +28,24 @@ use crate::ipc::qlog_request::QlogRequest;
 use config::certificates;
 use config::place::Problem;
 
-/// A descriptor, or why it has not arrived.
+/// A descriptor, or the failure to receive it.
 type Descriptor = Result<OwnedFd, Failure>;
 
-/// What the supervisor has passed on.
+/// A descriptor that the supervisor has passed.
 #[derive(Debug)]
 enum Received {
-    /// The socket that leads to a NIC process, and which NIC stack it is.
+    /// The number of a NIC stack, and the socket to its process.
     Nic(usize, Descriptor),
     Configuration(Descriptor),
     Observer(Descriptor),
 }
 
-/// What the host process is to do between two turns.
+/// A request, carried out between two turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Drain,
     Pong,
-    /// No more of the application with this process.
+    /// Detach the application with this process.
     Detach(u32),
 }
 
@@ -55,53 +54,53 @@ const OBSERVER_SOCKET: &str = "socket to the observer process";
 /// Longest message of the supervisor, in bytes.
 const MESSAGE_BYTES_MAX: usize = 256;
 
-/// What the host process starts serving with.
+/// Initial state of the host process.
 pub struct Start {
-    /// What HTTP serves.
+    /// Configuration of HTTP.
     pub http: server::Config,
-    /// What the proxy forwards.
+    /// Configuration of the proxy.
     pub proxy: proxy::Config,
-    /// Settings of the stack that a reload changes.
+    /// Settings of the stack that a reload may change.
     pub stack: Changeable,
-    /// What the observer gets.
+    /// Records for the observer.
     pub observed: Observed,
-    /// The secret of QUIC, which no reload changes.
+    /// Secret of QUIC, which no reload changes.
     pub quic_secret: Option<QuicSecret>,
 }
 
-/// In the host process: the supervisor, who brings NIC processes.
+/// In the host process: the link to the supervisor, which passes NIC processes.
 #[derive(Debug)]
 pub struct HostControl {
     control: OwnedFd,
-    /// The epoch before the first.
+    /// Epoch before the first.
     base: u64,
-    /// How often each NIC stack has come.
+    /// Number of processes received for each NIC stack.
     come: Vec<u64>,
-    /// Which of those is used.
+    /// Generation in use of each NIC stack.
     used: Vec<u64>,
-    /// What TLS listeners use.
+    /// Certificates of TLS listeners.
     certificates: Option<Arc<tls::Certificates>>,
-    /// What is to take the place of that and of what is served, in the order in which it came. One
-    /// certificate is checked at a time.
+    /// Configurations that are to replace the current one, in the order received. One certificate
+    /// is checked at a time.
     replacing: VecDeque<Result<Replacing, Failure>>,
     orders: VecDeque<Order>,
-    /// It was told to take leave of all connections, and has not said yet that it has.
+    /// Whether a drain is under way, and [`FromHost::Drained`] not yet sent.
     is_draining: bool,
-    /// Where fetchers are expected.
+    /// Destination of fetchers' sockets.
     slot: Option<FetcherSlot>,
-    /// Who brings applications, before the sockets have it.
+    /// Link to a new broker, until the sockets take it.
     broker: Option<BrokerLink>,
-    /// Readable while there is something of that.
+    /// Readable while a configuration, an order or a broker is pending.
     wakeup: Arc<OwnedFd>,
-    /// Those who ask what connections there are.
+    /// Clients of `splitway stat`.
     readers: Readers,
-    /// Clients who want traces of connections, and their pipes.
+    /// New clients of `splitway qlog`, and their pipes.
     qlogs: Vec<(QlogRequest, OwnedFd)>,
-    /// Tells the observer what is counted.
+    /// Reports counters to the observer.
     reporter: Option<CounterReporter>,
-    /// The observer gets that.
+    /// Whether the observer wants counters.
     reports_counters: bool,
-    /// Readable while there is anything to do.
+    /// Readable while any work is pending.
     wake: Arc<OwnedFd>,
 }
 
@@ -112,13 +111,13 @@ struct Replacing {
     proxy: proxy::Config,
     stack: Changeable,
     observed: Observed,
-    /// How many certificates there are, if there is TLS.
+    /// Number of certificates and their check, with TLS.
     certificates: Option<(usize, tls::Checking)>,
 }
 
 impl HostControl {
-    /// The supervisor behind a control socket, who brings so many NIC stacks; epochs are counted
-    /// from `base`.
+    /// Receives from the supervisor behind `control`, which passes processes of `nics` NIC stacks;
+    /// epochs are counted from `base`.
     pub fn new(control: OwnedFd, nics: usize, base: u64) -> Result<Self, Failure> {
         let failed = |errno| Failure::broken("watching the supervisor", errno);
         let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
@@ -147,7 +146,7 @@ impl HostControl {
         })
     }
 
-    /// Fetchers that come are put there.
+    /// Sets the destination of fetchers' sockets.
     pub fn expect_fetchers(&mut self, slot: FetcherSlot) {
         self.slot = Some(slot);
     }
@@ -160,7 +159,7 @@ impl HostControl {
         }
     }
 
-    /// Another broker takes the place of the one before, if there was one.
+    /// Takes the socket of a new broker, which replaces the current one.
     fn on_broker(&mut self, socket: Descriptor) {
         match socket {
             Ok(socket) => {
@@ -171,7 +170,7 @@ impl HostControl {
         }
     }
 
-    /// What of it the server uses.
+    /// Returns the server's part of a configuration, and sets the cache of the fetchers' slot.
     fn http_of(&self, configuration: &HostConfiguration) -> Result<server::Config, Failure> {
         let http = http_of(configuration)?;
         if let (Some(slot), Some(cache)) = (&self.slot, configuration.content.cache()) {
@@ -180,9 +179,8 @@ impl HostControl {
         Ok(http)
     }
 
-    /// Waits for what is to be served from the beginning, which comes before any NIC process, and
-    /// with TLS for its certificates; `None` if `stop` becomes readable before. What comes later
-    /// takes their place.
+    /// Waits for the initial configuration, which precedes any NIC process, and with TLS checks its
+    /// certificates; `None` if `stop` becomes readable before. Later configurations replace it.
     pub fn configuration(
         &mut self,
         with_tls: bool,
@@ -215,12 +213,12 @@ impl HostControl {
         Ok(None)
     }
 
-    /// What TLS listeners use, now and whenever others take their place.
+    /// Returns the certificates of TLS listeners, which reloads replace.
     pub fn certificates(&self) -> Option<Arc<tls::Certificates>> {
         self.certificates.clone()
     }
 
-    /// From now on the observer gets this.
+    /// Sets which records and counters the observer gets.
     pub fn observe(&mut self, observed: Observed, server: &mut Server, proxy: &mut Proxy) {
         server.set_access_log(observed.accesses);
         proxy.set_access_log(observed.accesses);
@@ -241,8 +239,8 @@ impl HostControl {
         }
     }
 
-    /// Waits for the socket that leads to the observer, which comes after the configuration and
-    /// before any NIC process; `None` if `stop` becomes readable before.
+    /// Waits for the socket to the observer, which comes after the configuration and before any NIC
+    /// process; `None` if `stop` becomes readable before.
     pub fn observer(&mut self, stop: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Failure> {
         while self.wait(stop)? {
             match self.receive()? {
@@ -264,8 +262,8 @@ impl HostControl {
         Ok(None)
     }
 
-    /// Another has come, for connections and requests that begin when it has been checked. If it is
-    /// no good, the old one stays.
+    /// Takes a further configuration, which applies to new connections and requests once it is
+    /// checked. If it is invalid, the current one stays.
     fn replace(&mut self, message: Descriptor) {
         let has_tls = self.certificates.is_some();
         let replacing = || -> Result<Replacing, Failure> {
@@ -295,13 +293,13 @@ impl HostControl {
         wake(&self.wakeup);
     }
 
-    /// It is done between two turns.
+    /// Schedules an order, to be carried out between two turns.
     fn take_order(&mut self, order: Order) {
         self.orders.push_back(order);
         wake(&self.wakeup);
     }
 
-    /// Checks one certificate of what has come first; when all are good, it is used.
+    /// Checks one certificate of the first pending configuration; once all are valid, applies it.
     fn check_certificate(&mut self, stack: &mut Stack, server: &mut Server, proxy: &mut Proxy) {
         let Some(replacing) = self.replacing.front_mut() else {
             return;
@@ -329,7 +327,7 @@ impl HostControl {
         report(message);
     }
 
-    /// A client of the supervisor wants the connections, and reads them from this pipe.
+    /// Adds a client that reads the connections from this pipe.
     fn add_reader(&mut self, pipe: Descriptor) {
         let now_us = host::monotonic_us();
         let added = pipe.and_then(|pipe| self.readers.add(&self.wake, pipe, now_us));
@@ -338,7 +336,7 @@ impl HostControl {
         }
     }
 
-    /// Waits for the next that comes; false if `stop` becomes readable before.
+    /// Waits for the next message; returns false if `stop` becomes readable before.
     fn wait(&self, stop: BorrowedFd<'_>) -> Result<bool, Failure> {
         let mut fds = [
             PollFd::new(&self.control, PollFlags::IN),
@@ -349,20 +347,20 @@ impl HostControl {
         Ok(fds[1].revents().is_empty())
     }
 
-    /// Waits for a first NIC process, whichever that is; `None` if `stop` becomes readable before.
+    /// Waits for the first NIC process of any NIC stack; `None` if `stop` becomes readable before.
     pub fn first(&mut self, stop: BorrowedFd<'_>) -> Result<Option<(usize, HostSession)>, Failure> {
         while self.wait(stop)? {
             let (nic, socket) = match self.receive()? {
                 Some(Received::Nic(nic, socket)) => (nic, socket),
-                // Configurations that come so early wait until the server runs.
+                // Early configurations wait until the server runs.
                 Some(Received::Configuration(message)) => {
                     self.replace(message);
                     continue;
                 }
                 Some(Received::Observer(_)) | None => continue,
             };
-            // One that has died since its hello ends nothing: others may come, and if not the
-            // supervisor ends this.
+            // A process that has died since its hello is no failure: others may follow, and
+            // otherwise the supervisor ends this one.
             match socket.and_then(|socket| self.meet(socket)) {
                 Ok(session) => return Ok(Some((nic, session))),
                 Err(failure) => self.refuse(nic, failure.to_string()),
@@ -371,14 +369,14 @@ impl HostControl {
         Ok(None)
     }
 
-    /// The next message, unless there is none, or it is dealt with in the same way whenever it
-    /// comes: here.
+    /// Receives the next message. Handles it here if it needs no more state, and returns it
+    /// otherwise; `None` if it was handled or there is none.
     fn receive(&mut self) -> Result<Option<Received>, Failure> {
         let received = fd_passing::receive(&self.control, &mut [0; MESSAGE_BYTES_MAX])?;
         let Some((message, descriptor)) = received else {
             return Ok(None);
         };
-        // The kernel drops a descriptor for which there is no room.
+        // The kernel drops a descriptor that would exceed the limit.
         let arrived = |what| {
             descriptor.ok_or_else(|| {
                 Failure::broken(what, "its descriptor did not arrive").remedy(
@@ -419,12 +417,12 @@ impl HostControl {
         Ok(None)
     }
 
-    /// The one that has come last is not used.
+    /// Reports that the last process received for a NIC stack is refused.
     fn refuse(&self, nic: usize, why: String) {
         report_nic(nic, self.come[nic], NicFate::Refused { why });
     }
 
-    /// Says hello. The supervisor has looked at the other side's, so that this does not wait.
+    /// Sends the hello. The supervisor has seen the NIC process's hello, so this does not wait.
     fn meet(&mut self, socket: OwnedFd) -> Result<HostSession, Failure> {
         let come: u64 = self.come.iter().sum();
         let epoch = self.base.wrapping_add(come);
@@ -447,7 +445,7 @@ impl NicSource<App> for HostControl {
                 self.replace(message);
                 return None;
             }
-            // There is one observer for good.
+            // The observer's socket never changes.
             Some(Received::Observer(_)) | None => return None,
         };
         match socket.and_then(|socket| self.meet(socket)) {
@@ -481,7 +479,7 @@ impl NicSource<App> for HostControl {
         {
             tracing::error!(%error, "no application can attach: the broker is not watched");
         }
-        // A wakeup that comes while this is done is not lost.
+        // A wakeup that arrives meanwhile is not lost.
         let _ = rustix::io::read(&self.wakeup, &mut [0u8; 8]);
         self.check_certificate(stack, server, proxy);
         if !self.replacing.is_empty() {
@@ -505,7 +503,7 @@ impl NicSource<App> for HostControl {
                 }
             }
         }
-        // Connections that the server does not know, or no longer, may wait for their peers.
+        // Connections that the server has forgotten or never had may still wait for their peers.
         let usage = stack.usage();
         let is_idle = usage.connections == 0 && usage.parted == 0;
         let is_empty = server.connections() == 0 && proxy.sessions() == 0;
@@ -534,17 +532,17 @@ impl NicSource<App> for HostControl {
     }
 }
 
-/// Makes it readable. It is never full.
+/// Makes the eventfd readable. Its counter never reaches its maximum.
 fn wake(wakeup: &OwnedFd) {
     let _ = rustix::io::write(wakeup, &1u64.to_ne_bytes());
 }
 
-/// What of it the server uses.
+/// Returns the server's part of a configuration.
 fn http_of(configuration: &HostConfiguration) -> Result<server::Config, Failure> {
     configuration.content.server_config().map_err(refused)
 }
 
-/// What of it the proxy uses.
+/// Returns the proxy's part of a configuration.
 fn proxy_of(configuration: &HostConfiguration) -> Result<proxy::Config, Failure> {
     configuration.forwarding.proxy_config().map_err(refused)
 }
@@ -557,8 +555,7 @@ fn refused(problems: Vec<Problem>) -> Failure {
     Failure::input(host_configuration::WHAT, told.join("; "))
 }
 
-/// Checks the next certificate of these. When all are good, they take the place of those that are
-/// used: true.
+/// Checks the next certificate. Once all are valid, replaces those in use and returns true.
 fn check_one(
     certificates: Option<&tls::Certificates>,
     replacing: &mut Result<Replacing, Failure>,
@@ -582,7 +579,7 @@ fn report_nic(nic: usize, generation: u64, fate: NicFate) {
     });
 }
 
-/// Without its supervisor, this process ends as well.
+/// Sends a message to the supervisor. If the supervisor has ended, this process ends as well.
 fn report(message: FromHost) {
     if let Err(failure) = tell(message) {
         tracing::error!("{failure}");
@@ -604,13 +601,13 @@ mod tests {
     use config::{self, Config, Content};
     use netsetup::seqpacket;
 
-    /// A supervisor of so many NIC stacks, and its end of the socket between them.
+    /// Returns the host's end for `nics` NIC stacks, and the supervisor's end.
     fn supervisor(nics: usize) -> (HostControl, OwnedFd) {
         let (own, control) = seqpacket::pair().unwrap();
         (HostControl::new(control, nics, 0).unwrap(), own)
     }
 
-    /// The host's socket of a NIC process that has said hello, and lives on or not.
+    /// Returns the host's socket of a NIC process that has sent its hello, and lives on or not.
     fn greeted(lives: bool) -> (OwnedFd, thread::JoinHandle<bool>) {
         let (host, nic) = seqpacket::pair().unwrap();
         let other = nic.try_clone().unwrap();
@@ -644,7 +641,7 @@ mod tests {
         assert_eq!(supervisor.used, [0, 1]);
     }
 
-    /// A stack without anything to do.
+    /// Returns an idle stack.
     fn stack() -> Stack {
         let config = host::StackConfig {
             connections_max: 1,
@@ -690,7 +687,7 @@ mod tests {
         let first = tls::Certificates::new(&files[..1]).unwrap();
         supervisor.certificates = Some(Arc::new(first));
         assert!(!is_awake(&supervisor));
-        // All are good; then some that are no good.
+        // Valid certificates, then an empty list, which is invalid.
         for files in [&files[..], &files[..0]] {
             let message = HostConfiguration {
                 content: Content::without_secrets(&Config::default()),

@@ -1,5 +1,4 @@
-//! What a process tells of itself while it works, once a second: what it has counted, and what it
-//! has cost.
+//! Reports of a process's counters and its CPU time and memory, once a second.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -23,7 +22,7 @@ const PERIOD: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// In the host process: tells the observer.
+/// In the host process: reports counters to the observer.
 #[derive(Debug)]
 pub struct CounterReporter {
     observer: OwnedFd,
@@ -39,7 +38,7 @@ impl CounterReporter {
             let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
             let each = Itimerspec {
                 it_interval: PERIOD,
-                // Who asks how it goes is not to wait for a second.
+                // The first report must not wait for a second.
                 it_value: Timespec {
                     tv_sec: 0,
                     tv_nsec: 1,
@@ -52,7 +51,7 @@ impl CounterReporter {
         Ok(Self { observer, timer })
     }
 
-    /// If it is time, tells what there is; not if the observer is behind.
+    /// Sends the report if it is due; drops it if the observer is behind.
     pub fn on_wake(&self, now_us: u64, stack: &Stack, app: &App) {
         if rustix::io::read(&self.timer, &mut [0u8; 8]).is_err() {
             return;
@@ -77,11 +76,11 @@ impl AsFd for CounterReporter {
     }
 }
 
-/// Backends with a report of their own: the reports fit into a packet. The counters of the others
-/// are added up.
+/// Most backends with a report of their own, so that the reports fit into a packet. The counters of
+/// the others are summed.
 const BACKENDS_APART_MAX: usize = 256;
 
-/// What those are called.
+/// Name of the sum.
 const OTHERS: &str = "others";
 
 fn backends(mut views: Vec<BackendView<'_>>) -> Vec<BackendReport> {
@@ -106,7 +105,7 @@ fn backends(mut views: Vec<BackendView<'_>>) -> Vec<BackendReport> {
     reports
 }
 
-/// What the stack and its applications have counted.
+/// Returns the counters of the stack and its applications.
 pub fn counted(stack: &Stack, app: &App) -> Vec<(String, u64)> {
     let mut rows = counter_names::host(&stack.counters(), app.server.counters());
     rows.extend(counter_names::proxy(app.proxy.counters()));
@@ -114,7 +113,7 @@ pub fn counted(stack: &Stack, app: &App) -> Vec<(String, u64)> {
     rows
 }
 
-/// All that the host process counts.
+/// Returns all counters of the host process.
 fn all(stack: &Stack, app: &App) -> Vec<(String, u64)> {
     let lost = [
         app.server.access_records_lost(),

@@ -1,5 +1,5 @@
-//! The host process's end of the socket to the fetcher. Fetchers come and go; requests that wait
-//! are sent again.
+//! The host process's end of the socket to the fetcher. A new fetcher gets all pending requests
+//! again.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU64;
@@ -19,22 +19,21 @@ use server::{CacheStatus, Object, OriginEvent, Origins, Passed, Ticket};
 
 use config::origin_place::CachePlace;
 
-/// The version that a client reads is not to be had any more.
+/// The version that a client reads is unavailable.
 const LOST: OriginEvent = OriginEvent::Lost {
     status: StatusCode::BAD_GATEWAY,
 };
 
-/// Where a fetcher's socket is put, for [`FetchClient`] to find it, and where it is said what
-/// fetchers write to.
+/// Passes a fetcher's socket and the place of the cache to [`FetchClient`].
 #[derive(Clone, Debug)]
 pub struct FetcherSlot {
     left: Arc<Mutex<Left>>,
-    /// A socket lies in the slot, and the wakeup is readable.
+    /// Whether a socket is in the slot, and the wakeup readable.
     is_taken: Arc<AtomicBool>,
     wakeup: Arc<OwnedFd>,
 }
 
-/// What lies at the slot.
+/// Contents of the slot.
 #[derive(Debug, Default)]
 struct Left {
     socket: Option<OwnedFd>,
@@ -46,16 +45,16 @@ impl FetcherSlot {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A fetcher has come, in the place of any before.
+    /// Passes the socket of a new fetcher, which replaces the current one.
     pub fn put(&self, socket: OwnedFd) {
         self.left().socket = Some(socket);
         // The counter is far from its maximum, and only this end writes to it.
         let _ = rustix::io::write(&*self.wakeup, &1u64.to_ne_bytes());
-        // Only now: who sees this stills the wakeup.
+        // Stored last: a reader that sees it clears the wakeup.
         self.is_taken.store(true, Ordering::Release);
     }
 
-    /// What comes from origins lies there.
+    /// Sets the directory of the cache.
     pub fn show(&self, cache: &CachePlace) {
         self.left().cache = Some(cache.clone());
     }
@@ -69,16 +68,16 @@ impl FetcherSlot {
     }
 }
 
-/// A wish that is not over.
+/// A request that is not finished.
 #[derive(Debug)]
 struct Open {
     origin: Arc<str>,
     target: String,
-    /// Those that may select a variant.
+    /// Request fields that may select a variant.
     fields: Vec<(String, String)>,
-    /// The version that the server has been told of.
+    /// Directory of the version that the server knows.
     directory: Option<String>,
-    /// The segment that it waits for, and those behind it that it needs.
+    /// Segments that it needs; it waits for the first.
     wants: Option<Range<u64>>,
 }
 
@@ -106,12 +105,12 @@ impl Open {
 #[derive(Debug)]
 pub struct FetchClient {
     slot: FetcherSlot,
-    /// Readable while there is something to hear or to be done.
+    /// Readable while there are events or a new fetcher.
     wake: OwnedFd,
     socket: Option<OwnedFd>,
-    /// The events of the socket that `wake` watches.
+    /// Socket events that `wake` watches.
     watched: EventFlags,
-    /// What the socket has not taken.
+    /// Requests that the socket has not taken.
     unsent: VecDeque<HostRequest>,
     open: HashMap<u64, Open>,
     news: VecDeque<(Ticket, OriginEvent)>,
@@ -119,7 +118,7 @@ pub struct FetchClient {
 }
 
 impl FetchClient {
-    /// No fetcher is there yet.
+    /// Starts without a fetcher.
     pub fn new() -> Result<(Self, FetcherSlot), Failure> {
         let failed = |errno| Failure::broken("waiting for the fetcher", errno);
         let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
@@ -143,7 +142,7 @@ impl FetchClient {
         Ok((fetch_client, slot))
     }
 
-    /// Another fetcher has come, if one has: it is asked for all that is open.
+    /// Takes the socket of a new fetcher, if any, and repeats all open requests to it.
     fn meet(&mut self) {
         let Some(socket) = self.slot.take() else {
             return;
@@ -161,9 +160,9 @@ impl FetchClient {
         self.unsent = asks.chain([HostRequest::Settled]).collect();
     }
 
-    /// The fetcher is gone.
+    /// Drops the fetcher's socket and the unsent requests.
     fn hang_up(&mut self) {
-        // Others may have the socket, so that closing ours would not suffice.
+        // Others may hold copies of the socket, so closing ours does not suffice.
         if let Some(socket) = self.socket.take() {
             let _ = epoll::delete(&self.wake, &socket);
         }
@@ -204,7 +203,7 @@ impl FetchClient {
         }
     }
 
-    /// Takes one message; false if there is none.
+    /// Receives one message; returns false if there is none.
     fn receive(&mut self) -> bool {
         let Some(socket) = &self.socket else {
             return false;
@@ -268,7 +267,7 @@ impl FetchClient {
         };
         let wants = open.wants.clone();
         match &open.directory {
-            // Asked again, of another fetcher: it goes on with the same version.
+            // Answer of a new fetcher to a repeated request: it continues with the same version.
             Some(known) if *known == object.directory => {
                 if let Some(segments) = wants {
                     self.say(HostRequest::Segment {
@@ -302,9 +301,9 @@ impl FetchClient {
         }
     }
 
-    /// An object as the server knows it; `None` if it makes no sense.
+    /// Converts an object for the server; `None` if it is invalid.
     fn object(&self, object: message::Object, how: message::CacheStatus) -> Option<Object> {
-        // Below the objects of the cache, in a directory of two levels, and nowhere else.
+        // Only in a directory two levels below the objects of the cache.
         let mut names = object.directory.split('/');
         let is_number =
             |name: &str| !name.is_empty() && name.bytes().all(|it| it.is_ascii_hexdigit());
@@ -336,7 +335,7 @@ impl FetchClient {
     }
 }
 
-/// What the server calls it.
+/// Converts a cache status for the server.
 fn meant(how: message::CacheStatus) -> CacheStatus {
     match how {
         message::CacheStatus::Hit => CacheStatus::Hit,
@@ -349,7 +348,7 @@ fn meant(how: message::CacheStatus) -> CacheStatus {
     }
 }
 
-/// What the client gets; `None` if the answer makes no sense.
+/// Returns the response for the client; `None` if the refusal is invalid.
 fn refused(refusal: &Refusal, how: message::CacheStatus) -> Option<OriginEvent> {
     let status = StatusCode::from_u16(refusal.status).ok()?;
     let location = match &refusal.location {
@@ -375,8 +374,8 @@ fn refused(refusal: &Refusal, how: message::CacheStatus) -> Option<OriginEvent> 
 }
 
 impl FetchClient {
-    /// Asks for segments of what a ticket stands for, and keeps in mind that they are wanted. `ask`
-    /// is given the ticket, the first segment, and the one behind the last.
+    /// Requests segments of a ticket's object, and records that they are wanted. `ask` takes the
+    /// ticket, the first segment, and the end of the range.
     fn ask_for(
         &mut self,
         ticket: Ticket,
@@ -405,7 +404,7 @@ impl Origins for FetchClient {
         fields: &[(&'static str, String)],
     ) {
         let Ticket(ticket) = ticket;
-        // Longer ones select nothing, and would make the message too long.
+        // Longer fields select no variant, and would make the message too long.
         let bytes_of = |name: &str| -> usize {
             let lines = fields.iter().filter(|(other, _)| *other == name);
             lines.map(|(_, value)| value.len()).sum()
@@ -586,7 +585,7 @@ mod tests {
         assert_eq!(asks.pop(), Some(HostRequest::Settled));
         asks.sort_by_key(|ask| format!("{ask:?}"));
         assert_eq!(asks, [again(1), again(2), ask(4)]);
-        // One goes on with its version, of the other there is none any more.
+        // One continues with its version; the version of the other is gone.
         for (ticket, directory) in [(1, "objects/ab/cd"), (2, "objects/ab/ef")] {
             let object = object(directory);
             say(&second, &told(ticket, object));

@@ -1,6 +1,6 @@
-//! The key log: secrets of connections in the form that Wireshark reads (NSS key log,
-//! draft-ietf-tls-keylogfile), for debugging. They go to the observer, which writes them, and
-//! nowhere else; what it cannot take at once is counted and lost.
+//! The key log: secrets of connections in the NSS format (draft-ietf-tls-keylogfile), which
+//! Wireshark reads, for debugging. They go only to the observer, which writes them; lines that its
+//! socket does not take at once are dropped and counted.
 
 use std::fmt::Write;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ pub struct KeyLogger {
 }
 
 impl KeyLogger {
-    /// `observer` leads to the observer, to which others write as well.
+    /// `observer` is the socket to the observer, which others write to as well.
     pub fn new(observer: &OwnedFd) -> Result<Self, Failure> {
         let socket = observer.try_clone();
         let socket = socket.map_err(|error| Failure::broken("making a socket", error))?;
@@ -40,10 +40,10 @@ impl KeyLog for KeyLogger {
     }
 }
 
-/// Label, client random and secret, the latter two in hexadecimal digits.
+/// Formats the label, client random and secret, the latter two in hexadecimal.
 fn line(label: &str, client_random: &[u8], secret: &[u8]) -> Zeroizing<String> {
     let digits = 2 * (client_random.len() + secret.len());
-    // Room for all of it: a string that grows leaves secrets behind.
+    // Room for the whole line: a string that grows leaves copies of secrets behind.
     let mut line = Zeroizing::new(String::with_capacity(label.len() + digits + 3));
     line.push_str(label);
     for bytes in [client_random, secret] {

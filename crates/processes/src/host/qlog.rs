@@ -1,6 +1,6 @@
-//! In the host process: writes what traced connections of QUIC do to the pipe of a client, as lines
-//! ([`QlogLine`]). Nothing waits for that client: what it does not read in time is dropped, and
-//! counted.
+//! In the host process: writes the events of traced QUIC connections to a client's pipe, as lines
+//! ([`QlogLine`]). Nothing waits for the client: events that it does not read in time are dropped,
+//! and counted.
 
 mod events;
 
@@ -20,7 +20,7 @@ use tcp::Instant;
 
 use crate::ipc::qlog_request::{QlogLine, QlogRequest};
 
-/// Most bytes that wait for the client to read.
+/// Most bytes buffered for the client.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
 /// Writes to a client's pipe.
@@ -28,21 +28,22 @@ const WAITING_BYTES_MAX: usize = 4 << 20;
 pub struct PipeTracer {
     /// Does not block.
     pipe: OwnedFd,
-    /// What is readable while the pipe takes more of what waits, or has lost its reader.
+    /// Epoll set that is readable once the pipe has room for buffered bytes, or has lost its
+    /// reader.
     wake: Arc<OwnedFd>,
     awaits_room: bool,
     began: Instant,
-    /// What the pipe has not taken yet, from `written` on.
+    /// Bytes not yet written to the pipe, from `written` on.
     lines: Vec<u8>,
     written: usize,
-    /// Events that were dropped, and not told yet, by connection.
+    /// Dropped events not yet reported, by connection.
     dropped: BTreeMap<u64, u64>,
 }
 
 impl PipeTracer {
-    /// A client reads at the other end of `pipe`.
+    /// Writes to a client that reads at the other end of `pipe`.
     fn new(pipe: OwnedFd, wake: Arc<OwnedFd>, began: Instant) -> Result<Self, Failure> {
-        // Nothing is waited for but the end of its reader.
+        // At first, only the end of its reader is watched.
         let data = epoll::EventData::new_u64(0);
         epoll::add(&wake, &pipe, data, epoll::EventFlags::empty())
             .map_err(|errno| Failure::broken("tracing connections", errno))?;
@@ -62,14 +63,14 @@ impl PipeTracer {
     }
 
     fn push(&mut self, line: &QlogLine) {
-        // Neither writing to memory fails, nor is there a map whose keys are not strings.
+        // Writing to memory does not fail, and all map keys are strings.
         if let Err(error) = serde_json::to_writer(&mut self.lines, line) {
             tracing::error!("a line that cannot be serialized: {error}");
         }
         self.lines.push(b'\n');
     }
 
-    /// There is room for another event.
+    /// Returns whether there is room for another event.
     fn has_room(&self) -> bool {
         self.lines.len() - self.written < WAITING_BYTES_MAX
     }
@@ -85,7 +86,7 @@ impl PipeTracer {
         }
     }
 
-    /// Asks to be woken when there is room, or no more.
+    /// Starts or stops watching for room in the pipe.
     fn await_room(&mut self, awaits_room: bool) {
         if awaits_room == self.awaits_room {
             return;
@@ -115,7 +116,7 @@ impl QuicTracer for PipeTracer {
         self.push(&QlogLine::Refused { why });
     }
 
-    // What begins and ends is always told: there is a bound on connections.
+    // Begins and ends are always written: the number of connections is limited.
     fn begin(&mut self, _at: Instant, connection: TracedConnection) {
         self.push(&QlogLine::Connection {
             connection: connection.connection.0,
@@ -177,14 +178,14 @@ impl QuicTracer for PipeTracer {
 
 impl Drop for PipeTracer {
     fn drop(&mut self) {
-        // Closing it would not suffice while the supervisor has it, too.
+        // Closing our end does not suffice while the supervisor holds a copy.
         if let Err(errno) = epoll::delete(&self.wake, self.pipe.as_fd()) {
             tracing::debug!("a pipe remains watched: {errno}");
         }
     }
 }
 
-/// Has the stack trace what a client wants, and reads at the other end of `pipe`.
+/// Has the stack trace the wanted connections for a client that reads at the other end of `pipe`.
 pub fn begin(
     stack: &mut Stack,
     now_us: u64,

@@ -1,9 +1,9 @@
-//! In the host process: tells those who ask what connections there are, a little at a time, so that
-//! packets do not wait.
+//! In the host process: writes the state of connections to clients of `splitway stat`, a part in
+//! each turn, so that packets are not delayed.
 //!
-//! The client reads from a pipe. The shard is woken while the pipe takes more, writes as much as
-//! there is room for, and never waits. Connections that come or go meanwhile may be missing; those
-//! that stay are written once.
+//! The client reads from a pipe. The shard is woken while the pipe has room, writes without
+//! blocking, and never waits. Connections that open or close meanwhile may be missing; all others
+//! are written once.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -18,25 +18,25 @@ use crate::host::apps::App;
 use crate::host::counter_reporter::counted;
 use crate::ipc::stat_report::{Application, Backend, Connection, Host, Line, QuicConnection};
 
-/// Connections told in one turn of the shard: some hundred microseconds' work.
+/// Connections written in one turn of the shard: some hundred microseconds of work.
 const CONNECTIONS_A_TURN: usize = 128;
 
-/// Backends told in one turn.
+/// Backends written in one turn.
 const BACKENDS_A_TURN: usize = 1024;
 
-/// Applications told in one turn.
+/// Applications written in one turn.
 const APPLICATIONS_A_TURN: usize = 128;
 
-/// Places of the table looked at in one turn.
+/// Table slots visited in one turn.
 const PLACES_A_TURN: usize = 4096;
 
-/// So many may read at a time.
+/// Most simultaneous readers.
 const READERS_MAX: usize = 4;
 
-/// A reader that takes nothing for so long, in microseconds, is given up.
+/// Time after which a reader that reads nothing is dropped, in microseconds.
 const PATIENCE_US: u64 = 10_000_000;
 
-/// Those who have asked.
+/// Clients that read.
 #[derive(Debug, Default)]
 pub struct Readers {
     readers: Vec<Reader>,
@@ -45,32 +45,32 @@ pub struct Readers {
 #[derive(Debug)]
 struct Reader {
     pipe: OwnedFd,
-    /// What the pipe has not taken yet, from `taken` on.
+    /// Bytes not yet written to the pipe, from `taken` on.
     bytes: Vec<u8>,
     taken: usize,
     next: Next,
-    /// When it has last taken something, or asked.
+    /// Time of the last write, or of the request, in microseconds.
     taken_us: u64,
 }
 
-/// What is written next.
+/// Position in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Host,
-    /// Backends from this one on.
+    /// Backends from this index on.
     Backend(usize),
     /// Applications from this number on.
     Application(u32),
-    /// Connections from this place of the table on.
+    /// TCP connections from this table slot on.
     Place(usize),
-    /// The same of QUIC.
+    /// QUIC connections from this table slot on.
     QuicPlace(usize),
     Nothing,
 }
 
 impl Readers {
-    /// A client reads at the other end of `pipe`, which does not block. From now on `wake` is
-    /// readable while there is something for [`Readers::tell`] to do.
+    /// Adds a client that reads at the other end of `pipe`, which does not block. `wake` is
+    /// readable while [`Readers::tell`] has work.
     pub fn add(&mut self, wake: &OwnedFd, pipe: OwnedFd, now_us: u64) -> Result<(), Failure> {
         let what = "telling of connections";
         self.give_up_silent(wake, now_us);
@@ -91,13 +91,12 @@ impl Readers {
         Ok(())
     }
 
-    /// Tells one of them some more, and those who have been told something all that they take of
-    /// it.
+    /// Produces the next lines of one reader, and writes buffered bytes to all.
     pub fn tell(&mut self, wake: &OwnedFd, now_us: u64, stack: &host::Stack, app: &App) {
         let wants_more = self.readers.iter().position(Reader::wants_more);
         if let Some(first) = wants_more {
             self.readers[first].fill(now_us, stack, app);
-            // The others come before it.
+            // The others take their turns before it.
             self.readers[first..].rotate_left(1);
         }
         self.readers.retain_mut(|reader| {
@@ -121,7 +120,7 @@ impl Readers {
     }
 }
 
-/// Closing it would not suffice while the supervisor has it, too.
+/// Stops watching a pipe: closing our end does not suffice while the supervisor holds a copy.
 fn unwatch(wake: &OwnedFd, pipe: &OwnedFd) {
     if let Err(errno) = epoll::delete(wake, pipe.as_fd()) {
         tracing::debug!("a reader remains watched: {errno}");
@@ -137,7 +136,7 @@ impl Reader {
         self.bytes.is_empty() && self.next == Next::Nothing
     }
 
-    /// Puts the next lines into the buffer.
+    /// Appends the next lines to the buffer.
     fn fill(&mut self, now_us: u64, stack: &host::Stack, app: &App) {
         let place = match self.next {
             Next::Host => {
@@ -207,14 +206,14 @@ impl Reader {
     }
 
     fn push(&mut self, line: &Line) {
-        // Neither writing to memory fails, nor is there a map whose keys are not strings.
+        // Writing to memory does not fail, and all map keys are strings.
         if let Err(error) = serde_json::to_writer(&mut self.bytes, line) {
             tracing::error!("a line that cannot be serialized: {error}");
         }
         self.bytes.push(b'\n');
     }
 
-    /// Writes what the pipe takes; false if its reader is gone.
+    /// Writes to the pipe; returns false if its reader is gone.
     fn hand_over(&mut self, now_us: u64) -> bool {
         while let Some(rest) = self.bytes.get(self.taken..)
             && !rest.is_empty()

@@ -1,5 +1,5 @@
-//! What exists for measurements only: switches that take something away that the stack has for a
-//! good reason, and that make the surroundings worse. `docs/measuring.md` says what each changes.
+//! Switches for measurements only: they disable useful parts of the stack, or worsen its
+//! environment. `docs/measuring.md` describes each.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -52,14 +52,14 @@ pub struct NicAblation {
     pub read_delay: Option<TimeRange>,
 }
 
-/// How packets of QUIC are put in order.
+/// How QUIC packets are put in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReorderOption {
-    /// As ever: a ring by packet number.
+    /// The default: a ring by packet number.
     Ring,
     /// A list.
     Linear,
-    /// Not at all.
+    /// No reordering.
     Off,
 }
 
@@ -76,7 +76,7 @@ fn parse_reorder(text: &str) -> Result<ReorderOption, String> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeRange(RangeInclusive<Duration>);
 
-/// Longest time that is taken: longer makes no sense in a measurement.
+/// Longest time that is accepted; longer ones are useless in a measurement.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 fn parse_time(text: &str) -> Result<Duration, String> {
@@ -109,21 +109,21 @@ impl FromStr for TimeRange {
 }
 
 impl HostAblation {
-    /// Puts the switches into the configuration of the stack.
+    /// Applies the switches to the configuration of the stack.
     pub fn apply(&self, config: &mut host::StackConfig) {
         config.departs_at_issue = self.no_echo_rto;
         config.tcp.rtt_from_timestamps = self.rtt_from_timestamps;
         config.tcp.rto_min = self.rto_min.unwrap_or(config.tcp.rto_min);
     }
 
-    /// How much more work a frame is, in microseconds.
+    /// Returns the extra work per frame, in microseconds.
     pub fn frame_delay_us(&self) -> u64 {
         self.ack_delay.map_or(0, |delay| delay.as_micros() as u64)
     }
 }
 
 impl NicAblation {
-    /// Puts the switches into the configuration of the stack.
+    /// Applies the switches to the configuration of the stack.
     pub fn apply(&self, config: &mut nic::Config) {
         config.correct_timestamps = !self.no_timestamp_fix;
         config.reorder = match self.quic_reorder {

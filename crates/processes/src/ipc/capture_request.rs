@@ -1,4 +1,4 @@
-//! What is to be captured, as the client tells the supervisor.
+//! A client's request to the supervisor to capture packets.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,12 +7,12 @@ use std::str::FromStr;
 use netdev::packet::capture::{Only, SNAPLEN_MAX};
 use serde::{Deserialize, Serialize};
 
-/// What is to be captured.
+/// The packets and bytes to capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaptureRequest {
-    /// Which packets.
+    /// Filter of packets.
     pub only: Only,
-    /// How much of each packet, in bytes.
+    /// Most bytes of each packet.
     pub snaplen: u32,
 }
 
@@ -53,12 +53,12 @@ impl FromStr for CaptureRequest {
     }
 }
 
-/// Mark (`SO_MARK`) of what the host process sends.
+/// Mark (`SO_MARK`) of packets that the host process sends.
 pub const HOST_MARK: u32 = 0x5357_0001;
-/// Mark (`SO_MARK`) of what NIC processes send.
+/// Mark (`SO_MARK`) of packets that NIC processes send.
 pub const NIC_MARK: u32 = 0x5357_0002;
 
-/// What a tap brings.
+/// Source of a tap's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
@@ -68,18 +68,18 @@ pub enum Part {
     HostSends,
     /// From NIC processes.
     NicSends,
-    /// Where the two cannot be told from each other.
+    /// From both, where marks cannot distinguish them.
     BothSend,
 }
 
-/// What is captured, besides the taps.
+/// Description of a capture, besides the taps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Captured {
     /// The link.
     pub device: String,
-    /// What each tap brings, in their order.
+    /// Source of each tap's packets, in the order of the taps.
     pub parts: Vec<Part>,
-    /// NIC stacks on other machines, whose packets do not pass here.
+    /// Number of NIC stacks on other machines, whose packets do not pass here.
     pub nics_elsewhere: usize,
 }
 

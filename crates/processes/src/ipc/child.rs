@@ -1,5 +1,5 @@
-//! The processes of a running Splitway, seen from both sides: how the supervisor starts, hears and
-//! ends a child, and how a child binds its life to the supervisor's.
+//! Processes of a running Splitway, from both sides: how the supervisor starts a child, receives
+//! its messages and ends it, and how a child binds its life to the supervisor's.
 //!
 //! A child finds its control socket on its standard input, and writes messages to its standard
 //! output.
@@ -19,29 +19,30 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use crate::ipc::messages::{FromChild, Line, LineBuffer};
 use observer::Report;
 
-/// How long a supervisor that drops a process waits for its end, once it is killed. A process whose
-/// read hangs in the kernel, on a disk or a network file system, does not go before that read ends.
+/// Longest time that a supervisor waits for the end of a killed process when it drops it. A process
+/// whose read hangs in the kernel, on a disk or a network file system, does not end before that
+/// read.
 const GONE_WAIT: Duration = Duration::from_secs(1);
 
-/// Most that is taken from a child's standard output at once, in bytes: a pipe holds as much at the
-/// most (`fs.pipe-max-size`), so that the last words of a process that has ended are taken whole.
+/// Most bytes received from a child's standard output at once: the largest capacity of a pipe
+/// (`fs.pipe-max-size`), so that the last messages of a process that has ended are received whole.
 const RECEIVED_BYTES_MAX: usize = 1 << 20;
 
-/// Lines that are no messages and are logged, of each child. Later ones are dropped: a child could
-/// fill the log with them.
+/// Most lines of each child that are logged although they are no messages. Later ones are dropped,
+/// since a child could fill the log with them.
 const STRAY_LINES_MAX: u32 = 100;
 
-/// A child process, as its supervisor sees it. Dropped, it is killed.
+/// A child process of this supervisor. Dropped, it is killed.
 #[derive(Debug)]
 pub struct Child {
-    /// What people call it: `host process` or `NIC process`.
+    /// Name in messages: `host process` or `NIC process`.
     pub name: &'static str,
     process: std::process::Child,
-    /// Becomes readable when the process has ended.
+    /// Readable when the process has ended.
     pidfd: OwnedFd,
     output: Option<std::process::ChildStdout>,
     lines: LineBuffer,
-    /// Lines that were no messages.
+    /// Number of lines that were no messages.
     stray_lines: u32,
 }
 
@@ -91,18 +92,18 @@ impl Child {
         }
     }
 
-    /// Its process identifier.
+    /// Returns its process ID.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Descriptors that become readable when the child has spoken or ended.
+    /// Returns descriptors that are readable when the child has written or ended.
     pub fn watch(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let output = self.output.as_ref().map(AsFd::as_fd);
         output.into_iter().chain([self.watch_end()])
     }
 
-    /// The lines that the child has written since, without blocking.
+    /// Returns the lines written since the last call, without blocking.
     pub fn receive<M: FromChild>(&mut self) -> Vec<Line<M>> {
         let mut bytes = [0; 4096];
         let mut left = RECEIVED_BYTES_MAX / bytes.len();
@@ -128,7 +129,7 @@ impl Child {
         messages
     }
 
-    /// A line that is no message of this child.
+    /// Logs a line that is no message of this child.
     fn log_stray(&mut self, line: &[u8]) {
         self.stray_lines = self.stray_lines.saturating_add(1);
         if self.stray_lines <= STRAY_LINES_MAX {
@@ -140,12 +141,12 @@ impl Child {
         }
     }
 
-    /// The descriptor that becomes readable when the child has ended.
+    /// Returns the descriptor that is readable when the child has ended.
     pub fn watch_end(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// True if the process has ended; it is not reaped yet, so that its number still names it.
+    /// Returns whether the process has ended; it is not reaped yet, so its ID stays valid.
     pub fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         !matches!(
@@ -164,7 +165,7 @@ impl Child {
         self.signal(Signal::TERM);
     }
 
-    /// Ends the process at once.
+    /// Kills the process.
     pub fn kill(&self) {
         self.signal(Signal::KILL);
     }
@@ -187,7 +188,7 @@ impl Drop for Child {
     }
 }
 
-/// How a process ended, in words.
+/// Describes how a process ended.
 pub fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with exit code {code}"),
@@ -211,8 +212,8 @@ pub fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// In a child: takes on a name of its own, binds its life to the supervisor's, and takes the
-/// control socket from standard input.
+/// In a child: sets its task name, binds its life to the supervisor's, and takes the control socket
+/// from standard input.
 pub fn adopt_control_socket(name: &CStr) -> Result<OwnedFd, Failure> {
     // For `ps` and `top`; at most 15 bytes.
     let _ = rustix::thread::set_name(name);
@@ -245,8 +246,7 @@ pub fn adopt_control_socket(name: &CStr) -> Result<OwnedFd, Failure> {
     Ok(control)
 }
 
-/// In a child that catches signals: the death of its supervisor asks it to end, as SIGTERM does.
-/// Until then, the death kills it.
+/// In a child that catches signals: has its supervisor's death send SIGTERM instead of SIGKILL.
 pub fn outlive_supervisor() -> Result<(), Failure> {
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))
         .map_err(|errno| Failure::broken("outliving the supervisor", errno))
@@ -257,22 +257,22 @@ pub fn tell(message: impl FromChild) -> Result<(), Failure> {
     write(&Line::Says(message))
 }
 
-/// In a child: sends a message that fits into a page, unless that would have to wait; true if it
+/// In a child: sends a message that fits into a page, unless that would block; returns whether it
 /// was sent.
 pub fn tell_if_writable(message: impl FromChild) -> bool {
     let stdout = io::stdout().lock();
     let mut fds = [PollFd::new(&stdout, PollFlags::OUT)];
-    // A pipe that is writable at all takes a whole message.
+    // A writable pipe has room for a whole message.
     let may = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())));
     may == Ok(1) && fds[0].revents() == PollFlags::OUT && Line::Says(message).write(stdout).is_ok()
 }
 
-/// In a child: reports what it did, at its end.
+/// In a child: sends its final report.
 pub fn report(counters: Vec<(String, u64)>) -> Result<(), Failure> {
     write::<Unused>(&Line::Report(Report::now(counters)))
 }
 
-/// Stands for what a child says where it says nothing of its own.
+/// Type of messages in lines without one.
 #[derive(serde::Serialize, serde::Deserialize)]
 enum Unused {}
 
@@ -283,7 +283,7 @@ fn write<M: FromChild>(line: &Line<M>) -> Result<(), Failure> {
         .map_err(|error| Failure::broken("reporting to the supervisor", error))
 }
 
-/// In a child: the end. The supervisor prints a failure.
+/// In a child: returns the exit code. The supervisor prints a failure.
 pub fn end(result: Result<(), Failure>) -> ExitCode {
     let Err(failure) = result else {
         return ExitCode::SUCCESS;

@@ -1,5 +1,5 @@
 //! Messages between processes over a SOCK_SEQPACKET socket: one packet each, in JSON, with
-//! descriptors beside it (unix(7), SCM_RIGHTS).
+//! descriptors (unix(7), SCM_RIGHTS).
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,20 +15,20 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Descriptors of a packet.
+/// Most descriptors in a packet.
 const DESCRIPTORS_MAX: usize = 4;
 
-/// Descriptors of a packet of [`pass_many`].
+/// Most descriptors in a packet of [`pass_many`].
 pub const MANY_MAX: usize = 64;
 
 const ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX));
 
 const MANY_BYTES: usize = rustix::cmsg_space!(ScmRights(MANY_MAX));
 
-/// Who sends what a process receives, for failures.
+/// Name of the sender in failures.
 const SUPERVISOR: &str = "the supervisor";
 
-/// Sends a message, and a descriptor if there is one. Fails with EAGAIN rather than wait.
+/// Sends a message, with a descriptor if there is one. Fails with EAGAIN instead of blocking.
 pub fn pass(
     socket: &OwnedFd,
     message: &impl Serialize,
@@ -38,7 +38,7 @@ pub fn pass(
     pass_all(socket, message, descriptor.as_slice())
 }
 
-/// The same with several descriptors.
+/// Sends a message with several descriptors; otherwise like [`pass`].
 pub fn pass_all(
     socket: &OwnedFd,
     message: &impl Serialize,
@@ -48,7 +48,7 @@ pub fn pass_all(
     pass_with(socket, message, descriptors, space)
 }
 
-/// The same with up to [`MANY_MAX`] descriptors; EINVAL if there are more.
+/// Sends a message with up to [`MANY_MAX`] descriptors; fails with EINVAL if there are more.
 pub fn pass_many(
     socket: &OwnedFd,
     message: &impl Serialize,
@@ -78,8 +78,8 @@ fn pass_with(
     Ok(())
 }
 
-/// The next message of the supervisor behind `control`, if one is there, with its descriptor: the
-/// kernel drops a descriptor for which the process has no room. `buffer` is as long as the longest
+/// Receives the next message of the supervisor behind `control`, if any, with its descriptor, which
+/// the kernel drops if it would exceed the process's limit. `buffer` is as long as the longest
 /// message.
 pub fn receive<M: DeserializeOwned>(
     control: &OwnedFd,
@@ -89,7 +89,7 @@ pub fn receive<M: DeserializeOwned>(
     Ok(received.map(|(message, descriptors)| (message, descriptors.into_iter().next())))
 }
 
-/// The same with all descriptors.
+/// Receives a message with all its descriptors; otherwise like [`receive`].
 pub fn receive_all<M: DeserializeOwned>(
     control: &OwnedFd,
     buffer: &mut [u8],
@@ -98,7 +98,7 @@ pub fn receive_all<M: DeserializeOwned>(
     receive_with(SUPERVISOR, control, buffer, space)
 }
 
-/// The next message of `peer`, which people know by this name, with up to [`MANY_MAX`] descriptors.
+/// Receives the next message of `peer`, a name for failures, with up to [`MANY_MAX`] descriptors.
 pub fn receive_many<M: DeserializeOwned>(
     peer: &str,
     socket: &OwnedFd,
@@ -139,7 +139,7 @@ fn receive_with<M: DeserializeOwned>(
     Ok(Some((message, descriptors)))
 }
 
-/// True if the other end of a terminal or a socket is gone.
+/// Returns whether the other end of a terminal or a socket is gone.
 pub fn has_hung_up(descriptor: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(descriptor, PollFlags::empty())];
     let polled = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())));

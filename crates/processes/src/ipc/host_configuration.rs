@@ -1,6 +1,6 @@
-//! What the supervisor passes to the host process at its start and on each reload: what HTTP
-//! serves, TCP, QUIC, what is observed, and certificates. The process can open no file: the
-//! supervisor has read and checked them, and passes on their contents.
+//! The configuration that the supervisor passes to the host process at its start and on each
+//! reload: content, proxy, TCP, QUIC, observed records, and certificates. The process can open no
+//! file: the supervisor has read and checked them, and passes their contents.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,44 +14,44 @@ use zeroize::Zeroizing;
 use crate::ipc::sealed;
 use config::{Content, Forwarding, Quic, Tcp};
 
-/// What failures are about.
+/// Subject of failures.
 pub const WHAT: &str = "configuration";
 
-/// The length of all but the certificates, as JSON, stands before it; they follow.
+/// Size of the length, in bytes, of the JSON that follows it; certificates come last.
 const LENGTH_BYTES: usize = size_of::<u64>();
 
-/// What the host process sends to the observer.
+/// Records that the host process sends to the observer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observed {
-    /// A record for each access, of connections that are accepted from now on.
+    /// Whether to send a record for each access, for connections accepted from now on.
     pub accesses: bool,
-    /// Counters, once a second.
+    /// Whether to send counters, once a second.
     pub counters: bool,
 }
 
-/// What crosses. It is read once.
+/// A configuration in transit. It is read once.
 pub struct HostConfiguration {
-    /// What HTTP serves.
+    /// Content of HTTP.
     pub content: Content,
-    /// What the proxy forwards.
+    /// Backends of the proxy.
     pub forwarding: Forwarding,
     /// Section `tcp`.
     pub tcp: Tcp,
     /// Section `quic`.
     pub quic: Quic,
-    /// What the observer gets.
+    /// Records for the observer.
     pub observed: Observed,
-    /// None without TLS.
+    /// Certificates; empty without TLS.
     pub certificates: Vec<Files>,
 }
 
 impl HostConfiguration {
-    /// What of it the stack has.
+    /// Returns the stack's part.
     pub fn changeable(&self) -> Changeable {
         self.tcp.changeable(self.quic.receive())
     }
 
-    /// A message for the host process.
+    /// Encodes a message for the host process.
     pub fn message(&self) -> Result<OwnedFd, Failure> {
         let what = "handing the configuration to the host process";
         let (content, forwarding) = (&self.content, &self.forwarding);
@@ -67,8 +67,7 @@ impl HostConfiguration {
             .map_err(|error| Failure::broken(what, error))
     }
 
-    /// In the host process: what the supervisor has read, of a message. No system call here looks
-    /// for a file.
+    /// Decodes a message in the host process. Performs no system call that opens a file.
     pub fn receive(message: impl AsFd) -> Result<Self, Failure> {
         let what = "taking the configuration from the supervisor";
         let bytes = sealed::read(message.as_fd()).map_err(|errno| Failure::broken(what, errno))?;

@@ -1,9 +1,9 @@
 //! How a process gets its settings: the supervisor starts it with a control socket on its standard
-//! input, in which one packet waits: a sealed file with the settings, and the further sockets that
-//! the process needs.
+//! input, which already holds one packet: a sealed file with the settings, and the further sockets
+//! that the process needs.
 //!
-//! A supervisor that has been running for long may start a newer program as its NIC process, so a
-//! field that is added to [`NicSettings`](crate::nic::NicSettings) has a default.
+//! A long-running supervisor may start a newer program as its NIC process, so a field added to
+//! [`NicSettings`](crate::nic::NicSettings) has a default.
 
 use std::ffi::CStr;
 use std::io;
@@ -23,10 +23,10 @@ use crate::ipc::fd_passing;
 use crate::ipc::log_lines;
 use crate::ipc::sealed;
 
-/// The settings of one kind of process. All of them cross when it starts; what may change later has
-/// messages of its own.
+/// Settings of one kind of process, all of which are passed when it starts; later changes have
+/// messages of their own.
 pub trait Settings: Serialize + DeserializeOwned {
-    /// The process for people: `host process`.
+    /// Name of the process in messages: `host process`.
     const NAME: &'static str;
     /// The command that runs it.
     const COMMAND: &'static str;
@@ -34,39 +34,39 @@ pub trait Settings: Serialize + DeserializeOwned {
     const TASK_NAME: &'static CStr;
 }
 
-/// What crosses.
+/// Contents of the sealed file.
 #[derive(Serialize, Deserialize)]
 struct Envelope<S> {
-    /// The level of its log.
+    /// Level of the process's log.
     log: Text<LogLevel>,
     settings: S,
 }
 
-/// In a process: what it was started with.
+/// In a process: its settings and sockets.
 pub struct Launched<S> {
     /// Its settings.
     pub settings: S,
-    /// Leads to the supervisor.
+    /// Socket to the supervisor.
     pub control: OwnedFd,
     /// Further sockets.
     sockets: std::vec::IntoIter<OwnedFd>,
 }
 
 impl<S: Settings> Launched<S> {
-    /// The next further socket, which this kind of process needs.
+    /// Takes the next further socket; fails if there is none.
     pub fn take_socket(&mut self) -> Result<OwnedFd, Failure> {
         let socket = self.take_any_socket();
         socket.ok_or_else(|| Failure::broken(S::NAME, "a socket of its own did not arrive"))
     }
 
-    /// The next further socket, if there is one.
+    /// Takes the next further socket, if there is one.
     pub fn take_any_socket(&mut self) -> Option<OwnedFd> {
         self.sockets.next()
     }
 }
 
-/// Starts `program` as the process that has these settings. Returns it, and the supervisor's end of
-/// its control socket.
+/// Starts `program` as the process that has these settings. Returns the process, and the
+/// supervisor's end of its control socket.
 pub fn start<S: Settings>(
     program: &Path,
     settings: &S,
@@ -76,7 +76,7 @@ pub fn start<S: Settings>(
     start_with_stderr(program, settings, log, sockets, Stdio::inherit())
 }
 
-/// The same; its log goes to `stderr`.
+/// Starts a process whose log goes to `stderr`; otherwise like [`start`].
 pub fn start_with_stderr<S: Settings>(
     program: &Path,
     settings: &S,
@@ -129,7 +129,7 @@ pub fn enter<S: Settings>() -> Result<Launched<S>, Failure> {
     })
 }
 
-/// Paths cross as bytes: they need not be UTF-8.
+/// Serializes paths as bytes: they need not be UTF-8.
 pub mod path {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -137,21 +137,21 @@ pub mod path {
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    /// As bytes.
+    /// Serializes a path as bytes.
     pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
         path.as_os_str().as_bytes().serialize(serializer)
     }
 
-    /// From bytes.
+    /// Deserializes a path from bytes.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
         Ok(OsString::from_vec(Vec::deserialize(from)?).into())
     }
 
-    /// The same of a path that may be absent.
+    /// Serializes optional paths as bytes.
     pub mod option {
         use super::*;
 
-        /// As bytes.
+        /// Serializes an optional path as bytes.
         pub fn serialize<S: Serializer>(
             path: &Option<PathBuf>,
             serializer: S,
@@ -161,7 +161,7 @@ pub mod path {
                 .serialize(serializer)
         }
 
-        /// From bytes.
+        /// Deserializes an optional path from bytes.
         pub fn deserialize<'de, D: Deserializer<'de>>(
             from: D,
         ) -> Result<Option<PathBuf>, D::Error> {

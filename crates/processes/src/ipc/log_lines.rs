@@ -1,5 +1,5 @@
-//! How lines reach standard error: whole, and without waiting for it. Where it takes no more, they
-//! are counted and lost.
+//! Writes log lines to standard error, whole and without blocking. If standard error has no room,
+//! lines are dropped and counted.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -14,30 +14,29 @@ use tracing_subscriber::{Registry, reload};
 
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// Lines of this process that standard error did not take.
+/// Returns the number of lines of this process that standard error did not take.
 pub fn lost() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
-/// A pipe takes so many bytes all or not at all, and not in between those of others (`PIPE_BUF`,
-/// pipe(7)).
+/// Longest write to a pipe that is atomic (`PIPE_BUF`, pipe(7)), in bytes.
 const LINE_BYTES_MAX: usize = 4096;
 
-/// The line, cut short if a pipe could take a part of it only.
+/// Returns the line, truncated to the length of an atomic write.
 fn fitting(line: &[u8]) -> Cow<'_, [u8]> {
     const CUT: &[u8] = "…\n".as_bytes();
     if line.len() <= LINE_BYTES_MAX {
         return line.into();
     }
     let mut end = LINE_BYTES_MAX - CUT.len();
-    // Not within a character of UTF-8.
+    // Not within a UTF-8 character.
     while end > 0 && line[end] & 0xc0 == 0x80 {
         end -= 1;
     }
     [&line[..end], CUT].concat().into()
 }
 
-/// Writes each line at once.
+/// Writer of whole lines.
 #[derive(Debug)]
 pub struct LogLines;
 
@@ -55,15 +54,15 @@ impl Write for LogLines {
     }
 }
 
-/// The level, once the log is started.
+/// The log's level, once the log is started.
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 
-/// Starts the log of this process on standard error; `ansi`: in colours.
+/// Starts the log of this process on standard error, in colours with `ansi`.
 pub fn start(level: LogLevel, ansi: bool) {
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(|| LogLines)
         .with_ansi(ansi)
-        // Where standard error takes no more, it takes no complaint about that either.
+        // If standard error has no room, a complaint about that has none either.
         .log_internal_errors(false);
     let (filter, handle) = reload::Layer::new(filter(level));
     tracing_subscriber::registry()
@@ -73,7 +72,7 @@ pub fn start(level: LogLevel, ansi: bool) {
     let _ = LEVEL.set(handle);
 }
 
-/// Changes the level of the log of this process, if it is started.
+/// Changes the log level of this process, if its log is started.
 pub fn set_level(level: LogLevel) {
     let Some(handle) = LEVEL.get() else {
         return;
@@ -94,7 +93,7 @@ fn filter(level: LogLevel) -> LevelFilter {
     }
 }
 
-/// The same as [`start`] in a process that a supervisor has started: in colours on a terminal.
+/// Starts the log of a process that a supervisor has started: in colours on a terminal.
 pub fn start_of_process(level: LogLevel) {
     start(level, io::stderr().is_terminal());
 }

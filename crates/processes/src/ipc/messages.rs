@@ -1,6 +1,6 @@
-//! What processes say to each other. A child writes one JSON object per line to its standard
-//! output; the supervisor answers over the child's control socket
-//! ([`fd_passing`](crate::ipc::fd_passing)). Each pair of processes has one type each way.
+//! Messages between processes. A child writes one JSON object per line to its standard output; the
+//! supervisor answers over the child's control socket ([`fd_passing`](crate::ipc::fd_passing)).
+//! Each pair of processes has one type for each direction.
 
 use std::net::IpAddr;
 
@@ -16,89 +16,89 @@ use observer::{BrokerReport, FetcherReport, Health, Report, WorkerReport};
 use sandbox::lockdown::LockedOut;
 use socket_channel::attach::Key;
 
-/// A line of a child that says `M`.
+/// A line of a child with messages of type `M`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line<M> {
-    /// The child ends because of this.
+    /// The child ends because of this failure.
     Failed(Failure),
-    /// The child ends in order; this is what it did.
+    /// The child ends in order, with its final report.
     Report(Report),
-    /// What only this kind of child says.
+    /// A message specific to this kind of child.
     Says(M),
 }
 
-/// What only one kind of child says.
+/// Messages of one kind of child.
 pub trait FromChild: Serialize + DeserializeOwned {}
 
-/// What the host process says.
+/// Messages of the host process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromHost {
     /// The host stack answers on the link, and is locked out of the file system.
     Ready(LockedOut),
-    /// What has become of a NIC process.
+    /// The state of a NIC process has changed.
     Nic {
-        /// Its NIC stack.
+        /// The NIC stack.
         nic: usize,
-        /// Which of the processes passed for that NIC stack, from 1.
+        /// Number of the process among those passed for that NIC stack, from 1.
         generation: u64,
-        /// What has become of it.
+        /// The new state.
         fate: NicFate,
     },
-    /// The oldest configuration that is pending is in use.
+    /// The oldest pending configuration is in use.
     Reloaded {
-        /// How many certificates it has.
+        /// Number of its certificates.
         certificates: usize,
     },
-    /// The oldest configuration that is pending is refused.
+    /// The oldest pending configuration is refused.
     ReloadRefused(String),
-    /// All connections are closed, as [`ToHost::Drain`] asked.
+    /// All connections are closed, as [`ToHost::Drain`] requested.
     Drained,
     /// The answer to [`ToHost::Ping`], given between two turns.
     Pong,
     /// The answer to [`ToHost::Detach`].
     Detached {
-        /// The process that was named.
+        /// The requested process.
         pid: u32,
-        /// Whether an application has such a process; it is served no more then.
+        /// Whether it belongs to an application, which is detached then.
         is_known: bool,
     },
 }
 
-/// What has become of a NIC process in the host process.
+/// State of a NIC process in the host process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NicFate {
     /// The host stack uses it.
     Joined,
-    /// The host stack does not use it.
+    /// The host stack has refused it.
     Refused {
-        /// Why, for the log.
+        /// Reason, for the log.
         why: String,
     },
-    /// The host stack has used it, and lost it.
+    /// The host stack used it, and has lost it.
     Lost {
-        /// Why, for the log.
+        /// Reason, for the log.
         why: String,
     },
-    /// The host stack uses it, and a worker gives no heartbeat.
+    /// The host stack uses it, and a worker sends no heartbeat.
     Silent {
         /// The worker, from 0.
         worker: usize,
     },
 }
 
-/// What a NIC process says, and the relay that stands for one on another machine.
+/// Messages of a NIC process, and of the relay to one on another machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromNic {
     /// The NIC stack takes commands.
     Ready {
-        /// How many workers it has.
+        /// Number of workers.
         workers: usize,
     },
-    /// The counters of a worker so far.
+    /// Counters of a worker so far.
     Counters {
         /// The worker, from 0.
         worker: usize,
@@ -107,22 +107,22 @@ pub enum FromNic {
     },
 }
 
-/// What the fetcher says.
+/// Messages of the fetcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromFetcher {
     /// The fetcher takes requests.
     Ready,
-    /// Its counters so far.
+    /// Counters so far.
     Counters {
-        /// URL of the origin that they are of; none: of all.
+        /// URL of their origin; none: all origins together.
         origin: Option<String>,
         /// The counters.
         report: Report,
     },
 }
 
-/// What the broker says.
+/// Messages of the broker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromBroker {
@@ -130,23 +130,23 @@ pub enum FromBroker {
     Ready,
     /// The answer to [`ToBroker::Ping`].
     Pong,
-    /// Its counters so far, if they have changed.
+    /// Counters so far, if they have changed.
     Counters(Report),
 }
 
-/// What the observer says.
+/// Messages of the observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromObserver {
     /// The observer receives records and logs.
     Ready,
-    /// A log goes on in the file that was passed for it.
+    /// A log continues in the file that was passed for it.
     LogChanged,
     /// The answer to [`ToObserver::Ping`].
     Pong,
 }
 
-/// What the relay of `splitway nic --control` says.
+/// Messages of the relay of `splitway nic --control`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromRelay {
@@ -157,14 +157,14 @@ pub enum FromRelay {
     },
     /// A host stack needs a NIC process.
     HostConnected {
-        /// Counts the hosts, modulo 256.
+        /// Number of the session, modulo 256.
         session: u8,
-        /// Its address on the control link.
+        /// The host stack's address on the control link.
         host: String,
     },
     /// A session has ended.
     HostGone {
-        /// Which.
+        /// The session.
         session: u8,
         /// Its counters.
         report: Report,
@@ -178,91 +178,90 @@ impl FromChild for FromBroker {}
 impl FromChild for FromObserver {}
 impl FromChild for FromRelay {}
 
-/// What the supervisor says to the host process.
+/// Messages of the supervisor to the host process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToHost {
-    /// With a sealed file: a configuration to use
+    /// With a sealed file: the configuration to use
     /// ([`HostConfiguration`](crate::ipc::host_configuration::HostConfiguration)).
     Configure,
-    /// With a socket that leads to the observer.
+    /// With a socket to the observer.
     Observer,
-    /// With a socket over which a process of this NIC stack says hello.
+    /// With a socket over which a process of this NIC stack sends its hello.
     Nic(usize),
-    /// With a socket that leads to a fetcher.
+    /// With a socket to a fetcher.
     Fetcher,
-    /// With a socket that leads to a broker ([`BrokerToHost`], [`HostToBroker`]): the first, or one
-    /// that takes the place of another. What has attached stays attached.
+    /// With a socket to a broker ([`BrokerToHost`], [`HostToBroker`]): the first, or the successor
+    /// of another. Attached applications stay attached.
     Broker,
-    /// With a pipe: the connections are to be written to it.
+    /// With a pipe: asks for the connections, to be written to it.
     Stat,
-    /// With a pipe: what connections of QUIC do is to be written to it.
+    /// With a pipe: asks for events of QUIC connections, to be written to it.
     Qlog(QlogRequest),
-    /// All connections are to be closed when their responses have ended.
+    /// Asks to close each connection after its responses.
     Drain,
-    /// Is to be answered between two turns.
+    /// Asks for a [`FromHost::Pong`] between two turns.
     Ping,
-    /// The application with this process is to be served no more.
+    /// Asks to detach the application with this process.
     Detach(u32),
-    /// Its log is to have this level.
+    /// Sets the level of the process's log.
     LogLevel(Text<LogLevel>),
 }
 
-/// What the supervisor says to a NIC process, and to the relay that stands for one on another
-/// machine.
+/// Messages of the supervisor to a NIC process, and to the relay to one on another machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToNic {
-    /// Its log is to have this level.
+    /// Sets the level of the process's log.
     LogLevel(Text<LogLevel>),
 }
 
-/// What the supervisor says to the broker.
+/// Messages of the supervisor to the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToBroker {
-    /// With the socket on which applications connect.
+    /// With the socket at which applications connect.
     Listener,
-    /// Is to be answered.
+    /// Asks for a [`FromBroker::Pong`].
     Ping,
-    /// Its log is to have this level.
+    /// Sets the level of the process's log.
     LogLevel(Text<LogLevel>),
-    /// With a socket on which a NIC process takes files ([`BrokerToNic`]).
+    /// With a socket over which a NIC process takes files ([`BrokerToNic`]).
     Nic,
 }
 
-/// What the broker says to a NIC process: which files applications have passed. It is answered by
-/// [`NicToBroker`] where that is said.
+/// Messages of the broker to a NIC process, about files that applications have passed.
+/// [`NicToBroker`] answers where noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BrokerToNic {
-    /// With a descriptor that is open for reading, which an application may have as well.
+    /// With a descriptor open for reading, which an application may hold as well.
     File {
         /// Its number among those of all applications
         /// ([`AppId::passed`](socket_channel::AppId::passed)).
         file: u64,
     },
-    /// Nothing is sent of a file any more.
+    /// The file is sent no more.
     Close {
         /// The file.
         file: u64,
     },
-    /// Nothing is sent of the files of an application any more.
+    /// The files of an application are sent no more.
     CloseAll {
         /// The application.
         app: u32,
     },
-    /// The descriptor of a file is to come back, for an earlier broker has taken its own along.
-    /// Answered by [`NicToBroker::File`].
+    /// Asks for the descriptor of a file that an earlier broker held; answered by
+    /// [`NicToBroker::File`].
     Return {
         /// The file.
         file: u64,
     },
-    /// All files that were passed before this NIC process began have been sent.
+    /// All files passed before this NIC process began have been sent.
     Complete,
 }
 
-/// What a NIC process says to the broker.
+/// Messages of a NIC process to the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NicToBroker {
@@ -273,8 +272,8 @@ pub enum NicToBroker {
     },
 }
 
-/// What the broker says to the host process. It has made all descriptors itself: none of them was
-/// an application's.
+/// Messages of the broker to the host process. The broker has created all their descriptors itself:
+/// an application's are never among them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BrokerToHost {
@@ -282,7 +281,7 @@ pub enum BrokerToHost {
     /// first process of an application, its segment. Answered by [`HostToBroker::Attached`] or
     /// [`HostToBroker::Refused`].
     Attach(NewProcess),
-    /// A process that an earlier broker attached has come to this one. Answered like
+    /// A process that an earlier broker attached has connected to this one. Answered like
     /// [`BrokerToHost::Attach`].
     Reattach {
         /// The application.
@@ -290,18 +289,18 @@ pub enum BrokerToHost {
         /// The channel of the process.
         channel: u32,
     },
-    /// With the host's ends of handles, in the order of their numbers. It comes before the
-    /// application has the other ends.
+    /// With the host's ends of handles, in the order of their numbers. Sent before the application
+    /// has the other ends.
     Handles {
         /// The application.
         app: u32,
-        /// The channel of the process that gets them.
+        /// Channel of the process that gets them.
         channel: u32,
-        /// Number of the first. When there are no more, they begin again at 0.
+        /// Number of the first. Numbers wrap to 0.
         first: u32,
     },
-    /// A process of an application is gone, whatever handles others have of it. After the last one
-    /// comes no more of that application.
+    /// A process of an application has ended, even if others hold its handles. After the last
+    /// process, the broker sends no more about the application.
     Gone {
         /// The application.
         app: u32,
@@ -310,25 +309,25 @@ pub enum BrokerToHost {
     },
 }
 
-/// What the host process says to the broker: first what earlier brokers have attached, with
-/// [`HostToBroker::Known`] behind the last of it.
+/// Messages of the host process to the broker: first the applications and processes that earlier
+/// brokers attached, then [`HostToBroker::Known`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HostToBroker {
     /// An application, with its segment.
     Application(KnownApplication),
-    /// A process of the application before it.
+    /// A process of the preceding application.
     Process(KnownProcess),
-    /// A file that an application has passed to an earlier broker, and that may be sent yet.
+    /// A file that an application has passed to an earlier broker, and that may still be sent.
     File {
         /// The application.
         app: u32,
         /// The number of the file.
         file: u32,
     },
-    /// The broker knows all that there is, and may serve.
+    /// The broker knows everything attached, and may serve.
     Known,
-    /// A process that an earlier broker attached has ended, and will not come to this one.
+    /// A process that an earlier broker attached has ended, and will not connect to this one.
     Ended {
         /// The application.
         app: u32,
@@ -342,30 +341,30 @@ pub enum HostToBroker {
         /// The channel.
         channel: u32,
     },
-    /// The host stack does not serve the channel, and has forgotten it: an application whose first
-    /// it was is detached.
+    /// The host stack does not serve the channel, and has forgotten it: if it was the application's
+    /// first, the application is detached.
     Refused {
         /// The application.
         app: u32,
         /// The channel.
         channel: u32,
-        /// Why: an `errno`, never 0.
+        /// Reason: an `errno`, never 0.
         errno: u32,
     },
-    /// So many handles of an application have been closed since the last such message.
+    /// Handles of an application have been closed.
     HandlesClosed {
         /// The application.
         app: u32,
-        /// How many.
+        /// Number closed since the last such message.
         count: u32,
     },
-    /// The host stack has nothing of the application any more. If it still has processes, they are
+    /// The host stack has released the application's state. Its remaining processes, if any, are
     /// cut off.
     Detached {
         /// The application.
         app: u32,
     },
-    /// Nothing is sent any more of a file that an application has passed.
+    /// A file that an application has passed is sent no more.
     Released {
         /// The application.
         app: u32,
@@ -381,11 +380,11 @@ pub struct KnownApplication {
     pub app: u32,
     /// The user of its first process.
     pub uid: u32,
-    /// The modes that are on, of `socket_channel::attach`.
+    /// Modes that are on, of `socket_channel::attach`.
     pub modes: u32,
     /// Number of its next handle.
     pub next_handle: u32,
-    /// Its handles that are open.
+    /// Number of its open handles.
     pub handles: u32,
     /// Its secret.
     #[serde(with = "key_bytes")]
@@ -408,33 +407,33 @@ pub struct KnownProcess {
 /// A process that attaches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewProcess {
-    /// Its application, never 0, and never that of another that the host stack still knows.
+    /// Its application, never 0, and never the number of another that the host stack still knows.
     pub app: u32,
-    /// Its channel, as unique.
+    /// Its channel, equally unique.
     pub channel: u32,
     /// The process; none if it is not visible here.
     pub pid: Option<i32>,
     /// Its user.
     pub uid: u32,
-    /// The modes that are on, of `socket_channel::attach`.
+    /// Modes that are on, of `socket_channel::attach`.
     pub modes: u32,
     /// The application, if this is its first process.
     pub application: Option<NewApplication>,
 }
 
-/// What an application may use, and do.
+/// Limits and rights of a new application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewApplication {
-    /// How much it may use.
+    /// Its limits.
     pub limits: SocketLimits,
-    /// What it may do.
+    /// Its rights.
     pub rights: SocketRights,
     /// Its secret.
     #[serde(with = "key_bytes")]
     pub key: Key,
 }
 
-/// A key as a list of its bytes.
+/// Serializes a key as a list of its bytes.
 mod key_bytes {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use socket_channel::attach::Key;
@@ -448,29 +447,29 @@ mod key_bytes {
     }
 }
 
-/// How much an application may use.
+/// Limits of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketLimits {
-    /// Sockets.
+    /// Most sockets.
     pub sockets_max: u32,
     /// Size of the segment, in bytes.
     pub segment_bytes: u64,
-    /// Listening sockets.
+    /// Most listening sockets.
     pub listeners_max: u32,
-    /// Bound addresses and ports.
+    /// Most bound addresses and ports.
     pub bindings_max: u32,
-    /// Files.
+    /// Most files.
     pub files_max: u32,
-    /// Most of its sockets that connections of one source take, in percent.
+    /// Largest share of its sockets for connections of one source, in percent.
     pub source_share_percent: u32,
-    /// Messages that the host stack takes in a turn.
+    /// Most messages that the host stack takes in a turn.
     pub messages_per_turn: u32,
-    /// Time that the host stack spends on messages in a turn, in microseconds.
+    /// Most time that the host stack spends on messages in a turn, in microseconds.
     pub turn_us_max: u32,
 }
 
 impl SocketLimits {
-    /// What the segment is laid out for.
+    /// Returns the limits that determine the segment's layout.
     pub fn of_segment(&self) -> socket_channel::Limits {
         socket_channel::Limits {
             sockets_max: self.sockets_max,
@@ -479,47 +478,47 @@ impl SocketLimits {
     }
 }
 
-/// What an application may do.
+/// Rights of an application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketRights {
     /// Ports that it may listen on.
     pub listen: Vec<Text<PortRange>>,
     /// Addresses of the stack that it may use; none: all.
     pub addresses: Vec<Text<AddressRange>>,
-    /// It may open connections.
+    /// Whether it may open connections.
     pub connect: bool,
 }
 
 impl SocketRights {
-    /// It may listen on this port, which is not 0.
+    /// Returns whether it may listen on this port, which is not 0.
     pub fn may_listen(&self, port: u16) -> bool {
         self.listen.iter().any(|ports| ports.0.contains(port))
     }
 
-    /// It may use this address of the stack.
+    /// Returns whether it may use this address of the stack.
     pub fn may_use(&self, address: IpAddr) -> bool {
         let mut ranges = self.addresses.iter();
         self.addresses.is_empty() || ranges.any(|range| range.0.contains(address))
     }
 }
 
-/// What the supervisor says to the observer.
+/// Messages of the supervisor to the observer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToObserver {
     /// With the socket on which the host process sends access records.
     Records,
-    /// With a file: the access log, or the one in which it goes on.
+    /// With a file: the access log, or its continuation.
     AccessLog,
     /// With the pipe to which all processes write their logs.
     Errors,
-    /// With a file: the error log, or the one in which it goes on.
+    /// With a file: the error log, or its continuation.
     ErrorLog,
-    /// With a file: the key log, for good.
+    /// With a file: the key log, permanently.
     KeyLog,
     /// With the listener for metrics and the dashboard.
     Admin,
-    /// All descriptors were passed that it starts with.
+    /// All initial descriptors have been passed.
     Start,
     /// The counters of a worker.
     Worker(WorkerReport),
@@ -529,16 +528,16 @@ pub enum ToObserver {
     Broker(BrokerReport),
     /// The health of the server has changed.
     Health(Health),
-    /// Is to be answered.
+    /// Asks for a [`FromObserver::Pong`].
     Ping,
 }
 
-/// What the supervisor says to the relay of `splitway nic --control`.
+/// Messages of the supervisor to the relay of `splitway nic --control`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToRelay {
-    /// With the socket over which the NIC process of a session says hello, or without if it could
-    /// not be started.
+    /// With the socket over which the NIC process of a session sends its hello, or without if the
+    /// process could not be started.
     Nic {
         /// The session.
         session: u8,
@@ -546,7 +545,7 @@ pub enum ToRelay {
 }
 
 impl<M: FromChild> Line<M> {
-    /// Writes it to standard output, and flushes that.
+    /// Writes the line to standard output, and flushes it.
     pub fn write(&self, mut stdout: std::io::StdoutLock<'_>) -> std::io::Result<()> {
         use std::io::Write;
         let mut line = serde_json::to_vec(self).map_err(std::io::Error::other)?;
@@ -556,20 +555,20 @@ impl<M: FromChild> Line<M> {
     }
 }
 
-/// Cuts lines out of what arrives in pieces.
+/// Splits a byte stream into lines.
 #[derive(Debug, Default)]
 pub struct LineBuffer {
     bytes: Vec<u8>,
-    /// The line that is arriving is dropped.
+    /// Whether the current line is too long and is dropped.
     is_too_long: bool,
 }
 
-/// Longest message, in bytes: twice what the fetcher's longest report takes.
+/// Longest message, in bytes: twice the fetcher's longest report.
 const LINE_BYTES_MAX: usize = 128 << 10;
 
 impl LineBuffer {
-    /// Adds what has arrived. A line longer than any message is dropped as it arrives, so that a
-    /// child cannot make its supervisor hold more.
+    /// Adds received bytes. A line longer than any message is dropped as it arrives, which bounds
+    /// the supervisor's memory.
     pub fn push(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         if self.is_too_long {
@@ -590,7 +589,7 @@ impl LineBuffer {
         }
     }
 
-    /// The next complete line, without its end.
+    /// Returns the next complete line, without its end.
     pub fn next_line(&mut self) -> Option<Vec<u8>> {
         let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
         Some(self.bytes.drain(..=end).take(end).collect())
@@ -601,7 +600,7 @@ impl LineBuffer {
 mod tests {
     use super::*;
 
-    /// The next line, as a message of a NIC process, or as it is.
+    /// Returns the next line, as a message of a NIC process, or as text.
     fn next(buffer: &mut LineBuffer) -> Option<Result<Line<FromNic>, String>> {
         let line = buffer.next_line()?;
         Some(serde_json::from_slice(&line).map_err(|_| String::from_utf8_lossy(&line).into_owned()))

@@ -1,4 +1,4 @@
-//! In a NIC process and in the relay that stands for one: what the supervisor says while it runs.
+//! Follows the supervisor's messages, in a NIC process or the relay to a remote one.
 
 use std::os::fd::OwnedFd;
 use std::thread;
@@ -12,9 +12,9 @@ use crate::ipc::messages::ToNic;
 /// Longest message, in bytes.
 const MESSAGE_BYTES_MAX: usize = 256;
 
-/// Starts a thread that does what the supervisor says on `control` until it is gone. To be called
-/// when the process is confined, since the thread keeps the rights that it starts with, and before
-/// it may start no more threads.
+/// Starts a thread that handles the supervisor's messages on `control` until the supervisor ends.
+/// To be called after the process is confined, since the thread keeps the rights that it starts
+/// with, and before the process loses the right to start threads.
 pub fn follow(control: OwnedFd) {
     let started = thread::Builder::new()
         .name("control".into())

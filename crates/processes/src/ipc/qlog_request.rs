@@ -1,5 +1,5 @@
-//! Which connections of QUIC are to be traced, as the client tells the supervisor, and what the
-//! host process then writes to the client's pipe: a line of JSON each.
+//! A client's request to the supervisor to trace QUIC connections, and the lines of JSON that the
+//! host process writes to the client's pipe.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -11,14 +11,14 @@ use serde_json::Value;
 /// Most connections of a trace.
 pub const CONNECTIONS_MAX: u32 = 10_000;
 
-/// Which connections are to be traced.
+/// Filter of connections to trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QlogRequest {
-    /// This one alone, by its number.
+    /// Number of the only connection.
     pub connection: Option<u64>,
-    /// Those of this client.
+    /// Address of the client.
     pub host: Option<IpAddr>,
-    /// No more than so many: at most [`CONNECTIONS_MAX`].
+    /// Most connections: at most [`CONNECTIONS_MAX`].
     pub connections_max: u32,
 }
 
@@ -60,52 +60,52 @@ impl FromStr for QlogRequest {
     }
 }
 
-/// What the host process writes to the pipe.
+/// A line of the host process in the pipe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QlogLine {
-    /// Nothing is traced.
+    /// The request is refused.
     Refused {
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// It has begun.
+    /// Tracing has begun.
     Began {
-        /// When, in microseconds since 1970.
+        /// Time of the beginning, in microseconds since 1970.
         unix_time_us: u64,
     },
     /// The trace of a connection begins.
     Connection {
-        /// Its number.
+        /// Number of the connection.
         connection: u64,
-        /// Our end.
+        /// Address of our end.
         local: SocketAddr,
-        /// The client.
+        /// Address of the client.
         peer: SocketAddr,
     },
-    /// A connection has done something.
+    /// An event of a connection.
     Event {
-        /// Which.
+        /// Number of the connection.
         connection: u64,
-        /// Since the beginning, in microseconds.
+        /// Time since the beginning, in microseconds.
         time_us: u64,
-        /// Of the event, with the name space of its schema.
+        /// Name of the event, with its schema's name space.
         name: String,
-        /// As the schema has it.
+        /// Data in the form of the schema.
         data: Value,
     },
-    /// Events of a connection are missing, because the client was behind.
+    /// Events of a connection are missing because the client was behind.
     Dropped {
-        /// Which.
+        /// Number of the connection.
         connection: u64,
-        /// How many.
+        /// Number of events.
         events: u64,
-        /// Since the beginning, in microseconds.
+        /// Time since the beginning, in microseconds.
         time_us: u64,
     },
-    /// Nothing follows of a connection.
+    /// The connection has no further lines.
     End {
-        /// Which.
+        /// Number of the connection.
         connection: u64,
     },
 }

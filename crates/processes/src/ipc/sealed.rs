@@ -1,4 +1,4 @@
-//! Sealed files of memory: what the supervisor hands to a process that can open no file.
+//! Sealed memory files, in which the supervisor passes data to a process that can open no file.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -8,10 +8,10 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-/// More than a hundred certificates of the greatest length.
+/// Largest size, in bytes: more than a hundred certificates of the greatest length.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// A file of memory that holds `pieces` and never changes again, to be read once from its
+/// Creates a memory file that holds `pieces` and never changes again, to be read once from its
 /// beginning. The kernel frees it when both ends have closed it.
 pub fn write(pieces: &[&[u8]]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -25,8 +25,8 @@ pub fn write(pieces: &[&[u8]]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Its contents, which are erased from memory with the result. No system call here looks for a
-/// file.
+/// Reads the contents, which are erased from memory when dropped. Performs no system call that
+/// opens a file.
 pub fn read(file: impl AsFd) -> rustix::io::Result<Zeroizing<Vec<u8>>> {
     let bytes = rustix::fs::fstat(file.as_fd())?.st_size;
     let bytes = u64::try_from(bytes)

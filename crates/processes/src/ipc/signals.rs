@@ -1,4 +1,4 @@
-//! Signals that ask the process for something, as descriptors to poll.
+//! Signals as descriptors to poll.
 
 use std::io::{IsTerminal, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,34 +9,34 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::ipc::fd_passing::has_hung_up;
 
-/// Some signals: readable once one of them has come.
+/// A set of signals: readable once any has arrived.
 #[derive(Debug)]
 pub struct Signals {
     receiver: UnixStream,
 }
 
 impl Signals {
-    /// Those that ask for an end: Ctrl-C, `kill`, or the end of the terminal.
+    /// Catches signals that end the process: Ctrl-C, `kill`, or the end of the terminal.
     pub fn catch_ends() -> Result<Self, Failure> {
         Self::catch(&[SIGINT, SIGTERM, SIGHUP])
     }
 
-    /// The same without SIGHUP, which [`HangUp`] catches.
+    /// Catches the same signals except SIGHUP, which [`HangUp`] catches.
     pub fn catch_ends_but_hang_up() -> Result<Self, Failure> {
         Self::catch(&[SIGINT, SIGTERM])
     }
 
-    /// SIGUSR1: logs are to be opened again.
+    /// Catches SIGUSR1: reopen the logs.
     pub fn catch_reopen() -> Result<Self, Failure> {
         Self::catch(&[SIGUSR1])
     }
 
-    /// SIGQUIT: take leave of everybody, and end then.
+    /// Catches SIGQUIT: drain, then end.
     pub fn catch_quit() -> Result<Self, Failure> {
         Self::catch(&[SIGQUIT])
     }
 
-    /// From here on the signals do not end the process by themselves.
+    /// Replaces the default action of `signals`.
     fn catch(signals: &[i32]) -> Result<Self, Failure> {
         let catch = || -> std::io::Result<UnixStream> {
             let (receiver, sender) = UnixStream::pair()?;
@@ -51,7 +51,7 @@ impl Signals {
         Ok(Self { receiver })
     }
 
-    /// True if one has come since the last call.
+    /// Returns whether a signal has arrived since the last call.
     pub fn take(&mut self) -> bool {
         let mut bytes = [0; 16];
         let mut any = false;
@@ -68,25 +68,25 @@ impl AsFd for Signals {
     }
 }
 
-/// SIGHUP, which means two things: read your configuration again, or that the terminal is gone.
+/// SIGHUP, with two meanings: reload, or end of the terminal.
 #[derive(Debug)]
 pub struct HangUp {
     signals: Signals,
-    /// One that the process was started at.
+    /// The terminal that the process was started at, if any.
     terminal: Option<OwnedFd>,
 }
 
-/// What SIGHUP asks for.
+/// Meaning of a SIGHUP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
-    /// SIGHUP asks for files to be read again.
+    /// Reload the files.
     Reload,
-    /// The terminal is gone, and what was started there is to go, too.
+    /// The terminal is gone: end as its other processes do.
     End,
 }
 
 impl HangUp {
-    /// From here on SIGHUP does not end the process by itself.
+    /// Replaces the default action of SIGHUP.
     pub fn catch() -> Result<Self, Failure> {
         Ok(Self {
             signals: Signals::catch(&[SIGHUP])?,
@@ -94,7 +94,7 @@ impl HangUp {
         })
     }
 
-    /// What SIGHUP asks for, if it has come since the last call.
+    /// Returns the meaning of a SIGHUP, if one has arrived since the last call.
     pub fn take(&mut self) -> Option<Hint> {
         self.signals.take().then(|| match &self.terminal {
             Some(terminal) if has_hung_up(terminal) => Hint::End,
@@ -109,7 +109,7 @@ impl AsFd for HangUp {
     }
 }
 
-/// A standard stream that is a terminal.
+/// Returns a standard stream that is a terminal.
 fn terminal() -> Option<OwnedFd> {
     fn terminal(stream: impl IsTerminal + AsFd) -> Option<OwnedFd> {
         let stream = stream.is_terminal().then_some(stream)?;

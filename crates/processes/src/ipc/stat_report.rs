@@ -1,8 +1,8 @@
-//! What `splitway stat --json` prints, and how it comes from the host process: `docs/stat.md`
-//! describes each field.
+//! The document of `splitway stat --json`, and the lines that carry it from the host process;
+//! `docs/stat.md` describes each field.
 //!
-//! Fields may be added; none that is there changes its meaning or goes while [`SCHEMA`] stays the
-//! same.
+//! Fields may be added; while [`SCHEMA`] stays the same, no field changes its meaning or is
+//! removed.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,14 +16,14 @@ use socket_channel::attach::{MODE_NAMES, MODE_SPLIT_TCP};
 /// Version of the document.
 pub const SCHEMA: u32 = 2;
 
-/// A server at a moment.
+/// State of a server at one time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Document {
-    /// Version of this form; docs/stat.md says what changes it.
+    /// Version of the document; docs/stat.md lists what changes it.
     pub schema: u32,
-    /// When it was asked, in seconds since the epoch.
+    /// Time of the request, in seconds since the epoch.
     pub unix_time_s: u64,
-    /// What the supervisor knows.
+    /// State of the supervisor and its processes.
     pub server: Server,
     /// `null` if the host process has not answered in time.
     pub host: Option<Host>,
@@ -40,7 +40,7 @@ pub struct Document {
     pub quic_connections: Vec<QuicConnection>,
 }
 
-/// What the supervisor knows.
+/// State of the supervisor and its processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Server {
     /// Version of the program.
@@ -49,11 +49,11 @@ pub struct Server {
     pub supervisor: Process,
     /// The host process.
     pub host: Option<Process>,
-    /// `false`: it takes no requests any more.
+    /// `false`: the host process takes no requests any more.
     pub is_host_asked: bool,
     /// NIC stacks, by number.
     pub nics: Vec<Nic>,
-    /// `null`: nothing comes from an origin.
+    /// `null`: no origin is configured.
     pub fetcher: Option<Fetcher>,
 }
 
@@ -75,67 +75,67 @@ pub struct Nic {
     pub nic: usize,
     /// Name of the NIC stack in the configuration.
     pub name: String,
-    /// The host stack uses it.
+    /// Whether the host stack uses it.
     pub serves: bool,
-    /// For how long it has served, or not.
+    /// Time since it began to serve, or ceased to, in seconds.
     pub since_s: u64,
-    /// Its workers.
+    /// Number of workers.
     pub workers: usize,
-    /// `null`: it was not started by this server, or there is none.
+    /// `null`: not started by this server, or not running.
     pub process: Option<Process>,
-    /// What its workers have counted together; nothing of one that has not told yet, or was not
-    /// started by this server.
+    /// Sum of its workers' counters; empty before the first report, or if this server did not start
+    /// the process.
     pub counters: BTreeMap<String, u64>,
-    /// The same in a line for people.
+    /// State in one line, for people.
     pub status: String,
 }
 
 /// The fetcher, as the supervisor knows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fetcher {
-    /// `null`: there is none at the moment.
+    /// `null`: not running at the moment.
     pub process: Option<Process>,
-    /// Most that the cache directory may hold.
+    /// Largest size of the cache directory, in bytes.
     pub cache_max_bytes: u64,
-    /// What it has counted, of all origins together; nothing of one that has not told yet.
+    /// Counters of all origins together; empty before the first report.
     pub counters: BTreeMap<String, u64>,
 }
 
-/// What the host process knows besides connections.
+/// State of the host process except connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// What the host stack holds.
+    /// Objects that the host stack holds.
     pub usage: Usage,
     /// How NIC workers get the SYNs that they answer: `steered`, or `handed on` by the host; `null`
     /// if they answer none.
     #[serde(default)]
     pub syns: Option<String>,
-    /// How many workers of each NIC stack are in use.
+    /// Workers in use of each NIC stack.
     #[serde(default)]
     pub nics: Vec<Division>,
-    /// The NIC workers of all NIC stacks.
+    /// Workers of all NIC stacks.
     pub workers: Vec<Worker>,
     /// Counters since the start, by metric name without prefix and `_total`.
     pub counters: BTreeMap<String, u64>,
 }
 
-/// What the host stack holds.
+/// Objects that the host stack holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Connections that are open or closing.
     pub connections: usize,
-    /// Those of them whose FIN is sent.
+    /// Connections whose FIN is sent.
     pub orphans: usize,
-    /// Those of them in SYN-RECEIVED.
+    /// Connections in SYN-RECEIVED.
     pub half_open: usize,
     /// Connections in TIME-WAIT.
     pub time_waits: usize,
-    /// Connections of which a NIC stack runs the end.
+    /// Connections whose end a NIC stack runs.
     pub parted: usize,
-    /// Connections of QUIC.
+    /// QUIC connections.
     #[serde(default)]
     pub quic_connections: usize,
-    /// Streams of these.
+    /// Streams of QUIC connections.
     #[serde(default)]
     pub quic_streams: usize,
     /// Open files.
@@ -146,16 +146,16 @@ pub struct Usage {
     pub commands_waiting: usize,
 }
 
-/// The workers of a NIC stack, as far as the host stack decides about them.
+/// Workers of a NIC stack that the host stack uses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Division {
     /// The NIC stack, from 0.
     pub nic: usize,
-    /// Its workers that new connections go to: the first ones.
+    /// Number of workers that new connections go to: the first ones.
     pub workers_in_use: usize,
-    /// So many at least.
+    /// Fewest workers in use.
     pub workers_min: usize,
-    /// All that it has.
+    /// Number of all workers.
     pub workers_max: usize,
 }
 
@@ -164,19 +164,19 @@ pub struct Division {
 pub struct Worker {
     /// The NIC stack, from 0.
     pub nic: usize,
-    /// The worker of that NIC stack, from 0.
+    /// Number of the worker within the NIC stack, from 0.
     pub worker: usize,
-    /// The worker takes commands.
+    /// Whether the worker takes commands.
     pub is_there: bool,
-    /// New connections may go to it.
+    /// Whether new connections may go to it.
     #[serde(default)]
     pub is_in_use: bool,
-    /// For which part of the time it has had work lately, from 0 to 1.
+    /// Share of recent time in which it had work, from 0 to 1.
     #[serde(default)]
     pub busy_share: f64,
     /// Connections that it sends for.
     pub connections: usize,
-    /// Those of them that wait for room in its ring.
+    /// Connections that wait for room in its ring.
     pub connections_waiting: usize,
     /// Commands that wait for room in its ring.
     pub commands_waiting: usize,
@@ -189,13 +189,13 @@ pub struct Backend {
     pub pool: String,
     /// Its name in logs and metrics.
     pub backend: String,
-    /// Where it listens; `null`: its name has no address.
+    /// Its address; `null`: its name has no address.
     pub address: Option<SocketAddr>,
     /// `up`, `down`, `unresolved`, `ejected` or `draining`.
     pub state: String,
     /// Connections in use.
     pub connections: u64,
-    /// Connections that wait to be used again.
+    /// Idle connections, for reuse.
     pub connections_idle: u64,
     /// Why the last lookup of its name, and the last check, failed.
     pub failures: Vec<String>,
@@ -230,39 +230,39 @@ impl Backend {
 pub struct Application {
     /// Its number, never used twice.
     pub application: u32,
-    /// The first of its processes that is attached; `null`: none is any more.
+    /// The first attached process; `null`: none is attached any more.
     pub pid: Option<u32>,
-    /// What the kernel calls that process; the host process does not know it.
+    /// The kernel's name for the process; the host process does not know it.
     pub name: Option<String>,
     /// Its user.
     pub uid: u32,
-    /// The modes that are on, by name.
+    /// Names of the modes that are on.
     pub modes: Vec<String>,
-    /// It is served no more, and goes when its processes have ended.
+    /// Whether it is detached, and disappears when its processes have ended.
     pub is_detached: bool,
-    /// Processes that are attached.
+    /// Attached processes.
     pub processes: usize,
     /// Sockets of all kinds.
     pub sockets: usize,
-    /// Those of them that listen.
+    /// Listening sockets.
     pub listeners: u32,
-    /// Those of them that are connections, or are being connected.
+    /// Sockets that are connected or connecting.
     pub connections: usize,
-    /// Files that it has open.
+    /// Open files.
     pub files: u32,
-    /// Descriptors that stand for sockets, also those that have none yet.
+    /// Descriptors that stand for sockets, including those without one yet.
     pub handles: usize,
-    /// Memory of its segment that bytes on their way have.
+    /// Memory of its segment that holds bytes in transit.
     pub memory_bytes: u64,
-    /// Bytes taken from it to be sent.
+    /// Bytes taken from it for sending.
     pub sent_bytes: u64,
-    /// Bytes of files that it has queued, which it never sees.
+    /// Bytes of files that it has queued, without reading them.
     pub file_bytes: u64,
-    /// Bytes handed to it.
+    /// Bytes delivered to it.
     pub received_bytes: u64,
-    /// `file_bytes` as a part of what it has sent, from 0 to 1; `null`: nothing was sent.
+    /// Share of `file_bytes` in all that it has sent, from 0 to 1; `null`: nothing was sent.
     pub offloaded_share: Option<f64>,
-    /// Turns of the host stack of which it has used up its share, so that other commands waited.
+    /// Turns of the host stack in which it used up its share, so that other commands waited.
     pub turns_used_up: u64,
 }
 
@@ -279,23 +279,23 @@ pub struct Connection {
     pub state: String,
     /// The NIC stack that sends for it.
     pub nic: usize,
-    /// The worker of that NIC stack.
+    /// Number of the worker within that NIC stack.
     pub worker: usize,
     /// SENDs that have not departed.
     pub sends_outstanding: u64,
-    /// It waits for a neighbour, room in a ring, a NIC stack, a file or its turn.
+    /// Whether it waits for a neighbour, room in a ring, a NIC stack, a file or its turn.
     pub waits: bool,
     /// `null` without TLS.
     pub tls: Option<Tls>,
     /// `null` before the first byte of a request.
     pub http: Option<Http>,
-    /// The file at SND.UNA; `null` if no file lies there.
+    /// The file at SND.UNA; `null` if no file is there.
     pub file: Option<File>,
-    /// TCP.
+    /// State of TCP.
     pub tcp: Tcp,
 }
 
-/// A connection of QUIC.
+/// A QUIC connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QuicConnection {
     /// The name of the connection in logs, never used twice.
@@ -304,37 +304,37 @@ pub struct QuicConnection {
     pub local: SocketAddr,
     /// The address and port of the client.
     pub peer: SocketAddr,
-    /// `HANDSHAKE`, `ESTABLISHED` or `CLOSED`: it is over, and answers stray packets.
+    /// `HANDSHAKE`, `ESTABLISHED`, or `CLOSED`: ended, but still answering stray packets.
     pub state: String,
     /// The NIC stack that sends for it.
     pub nic: usize,
-    /// The worker of that NIC stack.
+    /// Number of the worker within that NIC stack.
     pub worker: usize,
-    /// That worker has a key, and seals and sends its packets.
+    /// Whether that worker has a key, and seals and sends its packets.
     pub is_offloaded: bool,
-    /// It has the client's key, and opens its packets.
+    /// Whether that worker has the client's key, and opens its packets.
     pub is_opened_by_nic: bool,
     /// Packets of the client that NIC workers have opened.
     pub packets_opened_by_nic: u64,
     /// QSENDs that have not departed.
     pub sends_outstanding: u64,
-    /// It waits for a neighbour, room in a ring, a NIC stack or a file.
+    /// Whether it waits for a neighbour, room in a ring, a NIC stack or a file.
     pub waits: bool,
     /// `null` until the handshake is over.
     pub tls: Option<Tls>,
-    /// Streams that are open.
+    /// Open streams.
     pub streams: usize,
-    /// Bytes in datagrams that NIC stacks were given.
+    /// Bytes in datagrams passed to NIC stacks.
     pub bytes_sent: u64,
     /// Smoothed round-trip time (RFC 9002).
     pub srtt_us: u64,
     /// Congestion window.
     pub cwnd_bytes: u64,
-    /// Packets that were found lost.
+    /// Packets declared lost.
     pub packets_lost: u64,
 }
 
-/// TLS of a connection. What was agreed upon is `null` until the handshake is over.
+/// TLS of a connection. Negotiated values are `null` until the handshake is complete.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tls {
     /// Protocol version.
@@ -343,30 +343,30 @@ pub struct Tls {
     pub cipher: Option<String>,
     /// Protocol agreed on by ALPN.
     pub alpn: Option<String>,
-    /// The session is resumed (RFC 8446, section 2.2).
+    /// Whether the session is resumed (RFC 8446, section 2.2).
     pub is_resumed: Option<bool>,
 }
 
 /// HTTP of a connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Http {
-    /// What it does with the current request; docs/stat.md lists the phases.
+    /// Phase of the current request; docs/stat.md lists the phases.
     pub phase: String,
     /// Requests so far.
     pub requests: u32,
-    /// The first name of the site of the last request.
+    /// First name of the site of the last request.
     pub site: Option<String>,
     /// Path and query of the last request, if an origin's object answers it.
     #[serde(default)]
     pub object: Option<String>,
 }
 
-/// The file of which the first byte is that the peer has not acknowledged.
+/// The file that contains the first byte not acknowledged by the peer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct File {
     /// Path below the root of the NIC stack.
     pub path: String,
-    /// Offset of that byte.
+    /// Offset of the first byte not acknowledged.
     pub offset_bytes: u64,
     /// Size of the file.
     pub size_bytes: u64,
@@ -443,11 +443,11 @@ pub struct Tcp {
     pub since_progress_us: u64,
 }
 
-/// A line of what the host process writes.
+/// A line that the host process writes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
-    /// The first.
+    /// The first line.
     Host(Host),
     /// A backend of the proxy.
     Backend(Backend),
@@ -455,13 +455,13 @@ pub enum Line {
     Application(Application),
     /// A connection.
     Connection(Box<Connection>),
-    /// A connection of QUIC.
+    /// A QUIC connection.
     QuicConnection(Box<QuicConnection>),
-    /// The last: without it, something is missing.
+    /// The last line: without it, the report is incomplete.
     End {},
 }
 
-/// The counters of a NIC stack that are shown: an answer of the supervisor is short.
+/// The NIC stack's counters in the report: the supervisor's answer is short.
 const NIC_COUNTERS: [&str; 10] = [
     "superpackets",
     "file_sent_bytes",
@@ -476,7 +476,7 @@ const NIC_COUNTERS: [&str; 10] = [
 ];
 
 impl Nic {
-    /// What workers have counted together.
+    /// Returns the sum of the workers' counters.
     pub fn counters(workers: &[Report]) -> BTreeMap<String, u64> {
         let mut sum = Report::default();
         for report in workers {
@@ -490,7 +490,7 @@ impl Nic {
 }
 
 impl Host {
-    /// `counters`: those of the stack and its applications.
+    /// `counters` are those of the stack and its applications.
     pub fn of(stack: &host::Stack, counters: Vec<(String, u64)>) -> Self {
         let usage = stack.usage();
         let workers = stack.workers().map(|worker| Worker {
@@ -536,7 +536,7 @@ impl From<host::DivisionView> for Division {
 }
 
 impl Application {
-    /// True if the modes are those of a program that asks for none.
+    /// Returns whether the modes are those of a program that requests none.
     pub fn has_default_modes(&self) -> bool {
         let mut names = MODE_NAMES.into_iter();
         names.all(|(name, mode)| {
@@ -545,7 +545,7 @@ impl Application {
         })
     }
 
-    /// What the sockets know of it.
+    /// Returns the report on an application, from the sockets' state.
     pub fn of(view: &sockets::ApplicationView) -> Self {
         let modes = MODE_NAMES.into_iter();
         let modes = modes.filter(|(_, mode)| view.modes & mode != 0);
@@ -573,7 +573,7 @@ impl Application {
 }
 
 impl Connection {
-    /// A connection, from what both layers know of it.
+    /// Returns the report on a connection, from the state of both layers.
     pub fn of(info: &host::ConnectionInfo<'_>, app: &server::Server) -> Self {
         let http = app.connection_info(info.stream).map(|http| {
             let site = http.site.as_ref().and_then(|site| site.names.first());
@@ -607,7 +607,7 @@ impl Connection {
 }
 
 impl QuicConnection {
-    /// A connection, from what the host stack knows of it.
+    /// Returns the report on a connection, from the host stack's state.
     pub fn of(info: &host::QuicInfo<'_>) -> Self {
         let state = match (info.is_closed, info.tls) {
             (true, _) => "CLOSED",
@@ -699,10 +699,10 @@ impl Tcp {
 }
 
 impl Process {
-    /// What the kernel tells of it (proc(5)).
+    /// Reads a process's state from /proc (proc(5)).
     pub fn look_at(pid: u32) -> Self {
         let read = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
-        // Its name may hold anything; behind that, the state is the third field.
+        // The name may hold any character; behind it, the state is the third field.
         let stat = read("stat");
         let fields = stat.as_deref().and_then(|text| text.rsplit_once(')'));
         let cpu_ticks = fields.and_then(|(_, fields)| {

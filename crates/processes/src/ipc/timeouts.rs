@@ -1,6 +1,6 @@
-//! Times that the supervisor and its processes agree on.
+//! Timeouts that the supervisor and its processes share.
 
 use std::time::Duration;
 
-/// How long a NIC process may take to say hello, and the host process to answer it.
+/// Longest time until a NIC process sends its hello, and until the host process answers it.
 pub const START_WAIT: Duration = Duration::from_secs(20);

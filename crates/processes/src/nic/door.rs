@@ -1,9 +1,9 @@
-//! Where a NIC process takes files that applications have passed to the broker.
+//! The socket over which a NIC process takes files that applications have passed to the broker.
 //!
-//! The broker has sent a file before it tells the application the file's number. So when a number
-//! comes to a worker, through the application and the host process, its file is in the socket at
-//! the latest: a worker that does not know a number looks there itself. A broker that takes the
-//! place of another asks for the files that the other has passed.
+//! The broker sends a file before it sends the application the file's number. So when a number
+//! reaches a worker, through the application and the host process, its file is at least in the
+//! socket: a worker that does not know a number reads the socket itself. A new broker asks for the
+//! files that its predecessor passed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -22,8 +22,8 @@ use crate::closer::Closer;
 use crate::ipc::fd_passing;
 use crate::ipc::messages::{BrokerToNic, NicToBroker};
 
-/// How long files are not sent back after the kernel has had no memory for them, or too many
-/// descriptors on their way.
+/// Pause before files are sent back again after the kernel ran out of memory, or had too many
+/// descriptors in flight.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Longest message of the broker, in bytes.
@@ -40,17 +40,17 @@ pub(super) struct Door {
 #[derive(Debug, Default)]
 struct State {
     files: BTreeMap<u64, Arc<OwnedFd>>,
-    /// Files that the broker has asked for, and not taken.
+    /// Files that the broker has asked for, and not yet received.
     wanted: VecDeque<u64>,
-    /// The kernel could not send the first of them.
+    /// Whether the kernel could not send the first wanted file.
     is_short: bool,
-    /// All that were passed before this process began are here.
+    /// Whether all files passed before this process began have arrived.
     is_complete: bool,
-    /// No more will come.
+    /// Whether no more files will come.
     is_over: bool,
 }
 
-/// What is waited for.
+/// Condition to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     News,
@@ -71,7 +71,7 @@ impl State {
 }
 
 impl Door {
-    /// Files come over this socket.
+    /// Takes files over this socket.
     pub(super) fn new(socket: OwnedFd) -> io::Result<Door> {
         Ok(Door {
             socket,
@@ -84,8 +84,8 @@ impl Door {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all files have come that were passed before this process began, or for this
-    /// long: a broker that has ended sends them when there is another.
+    /// Waits until all files passed before this process began have arrived, or for this long: files
+    /// of a broker that has ended are sent by its successor.
     pub(super) fn wait_until_complete(&self, at_most: Duration) {
         let until = Instant::now() + at_most;
         loop {
@@ -103,7 +103,7 @@ impl Door {
         }
     }
 
-    /// Starts a thread that takes what comes, so that descriptors do not pile up on their way.
+    /// Starts a thread that receives files, so that descriptors in flight do not accumulate.
     pub(super) fn follow(self: Arc<Self>) -> io::Result<()> {
         let follow = move || {
             let mut due = Due::News;
@@ -120,7 +120,7 @@ impl Door {
         thread.stack_size(64 << 10).spawn(follow).map(drop)
     }
 
-    /// Waits until something is due.
+    /// Waits until the condition holds.
     fn wait(&self, due: Due, timeout: Option<Duration>) -> rustix::io::Result<()> {
         let mut flags = PollFlags::IN;
         flags.set(PollFlags::OUT, due == Due::Room);
@@ -131,7 +131,7 @@ impl Door {
         rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref())).map(drop)
     }
 
-    /// Takes all that has come, and sends what was asked for, as far as there is room.
+    /// Receives all pending messages, and sends wanted files as far as there is room.
     fn receive(&self, state: &mut State) {
         let buffer = &mut [0; MESSAGE_BYTES_MAX];
         while !state.is_over {
@@ -171,7 +171,7 @@ impl Door {
                     let before = state.files.insert(file, Arc::new(descriptor));
                     self.close(before);
                 }
-                // The kernel has dropped it.
+                // The kernel has dropped the descriptor.
                 None => tracing::warn!("no descriptor is left for a file of an application"),
             },
             BrokerToNic::Close { file } => self.close(state.files.remove(&file)),

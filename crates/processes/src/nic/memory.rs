@@ -8,32 +8,32 @@ use sandbox::memory_limit;
 
 use config::size::{Size, cache_bytes};
 
-/// Fails unless the part of `--cache` without huge pages, of so many bytes, is available.
-/// `is_first`: no other process has it that this one takes the place of.
+/// Fails unless the part of `--cache` without huge pages, `ordinary_bytes`, is available.
+/// `is_first`: no predecessor holds that memory.
 pub fn check(cache: Size, ordinary_bytes: u64, is_first: bool) -> Result<(), Failure> {
     Limits::here(is_first).check(cache, ordinary_bytes)
 }
 
-/// The part of a cache of several workers that so many of them have in ordinary pages.
+/// Returns the share of a cache in ordinary pages if `ordinary` of its workers use them.
 pub fn ordinary_bytes(cache: Size, ordinary: u64, workers: u64) -> u64 {
     let bytes = u128::from(cache.0) * u128::from(ordinary) / u128::from(workers.max(1));
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-/// The part of a cache of several workers for which huge pages of so many bytes do not suffice. A
-/// worker has pages of one kind.
+/// Returns the share of a cache that huge pages of `huge_bytes` in total do not cover. Each worker
+/// uses one kind of pages.
 pub fn ordinary_bytes_beside(cache: Size, huge_bytes: u64, workers: u64) -> u64 {
     let workers = workers.max(1);
     let huge = huge_bytes / (cache.0 / workers).max(1);
     ordinary_bytes(cache, workers.saturating_sub(huge), workers)
 }
 
-/// Memory for content where none was asked for, of each of so many NIC stacks: the default, and
-/// less if little memory is free, which is logged.
+/// Returns the memory for content of each of `stacks` NIC stacks if no size is given: the default,
+/// or less if little memory is free, which is logged.
 ///
 /// # Errors
 ///
-/// There is too little for so many workers.
+/// The memory does not suffice for `workers` workers.
 pub fn default_cache(workers: u16, stacks: usize) -> Result<Size, Failure> {
     let wanted = cache_bytes(None, 1, memory_limit::limit_bytes()) as u64;
     if memory_limit::huge_bytes_set_aside() >= wanted {
@@ -42,7 +42,8 @@ pub fn default_cache(workers: u16, stacks: usize) -> Result<Size, Failure> {
     Limits::here(true).default_cache(Size(wanted), workers, stacks)
 }
 
-/// The kernel gives no memory: which limit that is, or its own words.
+/// Returns the failure when the kernel refuses memory: the limit that was reached, or the kernel's
+/// error.
 pub fn refused(cache: Option<Size>, is_first: bool, error: &RunError) -> Failure {
     if let Some(Err(failure)) = cache.map(|cache| check(cache, cache.0, is_first)) {
         return failure;
@@ -95,7 +96,7 @@ impl Limits {
         let Some((bytes, what)) = least.filter(|(bytes, _)| *bytes < ordinary_bytes) else {
             return Ok(());
         };
-        // Whole megabytes are enough for people.
+        // Whole megabytes are precise enough for the message.
         let bytes = Size(bytes >> 20 << 20);
         let why = format!("there is not so much memory: {what} {bytes}");
         Err(Failure::input(format!("--cache {cache}"), why).remedy(
@@ -104,7 +105,7 @@ impl Limits {
         ))
     }
 
-    /// Half of what is free is left to the other processes and to the page cache.
+    /// Leaves half of the free memory to the other processes and the page cache.
     fn default_cache(&self, wanted: Size, workers: u16, stacks: usize) -> Result<Size, Failure> {
         let least = nic::Config::CACHE_BYTES_MIN as u64 * u64::from(workers);
         let wanted = Size(wanted.0.max(least));

@@ -1,4 +1,4 @@
-//! The relay process: to the host process it is the NIC stack, which is on another machine.
+//! The relay process on the host's machine: it acts as the NIC stack, which is on another machine.
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;
@@ -26,14 +26,14 @@ use config::control_link::MacAddress;
 use config::key_file;
 use observer::counter_names;
 
-/// What the relay on the host's machine starts with.
+/// Settings of the relay on the host's machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostRelaySettings {
     /// Interface of the control link.
     pub interface: String,
-    /// The NIC stack's machine.
+    /// Address of the NIC stack's machine.
     pub peer: Text<MacAddress>,
-    /// File of the key that both machines share.
+    /// File with the key that both machines share.
     #[serde(with = "launch::path")]
     pub key_file: PathBuf,
     /// The host's interface to its clients.
@@ -46,7 +46,7 @@ impl Settings for HostRelaySettings {
     const TASK_NAME: &'static CStr = c"splitway-relay";
 }
 
-/// How long the NIC stack's machine may take to answer: less than the host process waits for the
+/// Longest wait for the answer of the NIC stack's machine: less than the host process waits for the
 /// hello.
 const PATIENCE: Duration = Duration::from_secs(4);
 
@@ -93,7 +93,7 @@ pub fn run() -> Result<(), Failure> {
     let workers = usize::from(terms.workers);
     let mut stack = match nic_hello(host, workers) {
         Ok(stack) => stack,
-        // The host stack has closed the connection before it began.
+        // The host stack has closed the connection before the start.
         Err(HelloError::Closed) => return Ok(()),
         Err(error) => return Err(Failure::broken("connecting to the host process", error)),
     };

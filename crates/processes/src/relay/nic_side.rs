@@ -1,8 +1,8 @@
-//! The relay process of `splitway nic --control`: it lets host stacks of other machines in, one
-//! after the other, and is to the NIC process of each what the host process would be.
+//! The relay process of `splitway nic --control`: it admits host stacks of other machines, one
+//! after the other, and acts as the host process for the NIC process of each.
 //!
-//! It deals with strangers, so it may do little. It asks the supervisor for NIC processes, and is
-//! passed a socket that leads to each.
+//! It handles untrusted input, so it has few rights. It asks the supervisor for NIC processes, and
+//! receives a socket to each.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,17 +31,17 @@ use config::key_file;
 use observer::Report;
 use observer::counter_names;
 
-/// What the relay on the NIC stack's machine starts with.
+/// Settings of the relay on the NIC stack's machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NicRelaySettings {
     /// Interface of the control link.
     pub interface: String,
-    /// File of the key that both machines share.
+    /// File with the key that both machines share.
     #[serde(with = "launch::path")]
     pub key_file: PathBuf,
     /// The NIC stack's interface to the clients.
     pub device: String,
-    /// Workers of each NIC process.
+    /// Number of workers of each NIC process.
     pub workers: u16,
 }
 
@@ -80,9 +80,10 @@ struct Machine {
     port: ControlPort,
     acceptor: SessionAcceptor,
     workers: usize,
-    /// Where data leaves: its own address, so that switches do not learn the host's there.
+    /// Source address of data frames: that of the data port, so that switches do not learn the
+    /// host's address there.
     source_mac: [u8; 6],
-    /// Counts the hosts that were let in.
+    /// Number of admitted hosts.
     sessions: u8,
 }
 
@@ -96,7 +97,7 @@ impl Machine {
         let port = ControlPort::open(interface, ETHER_TYPE, None)
             .map_err(|error| device::port_failed(interface, &error))?;
         let mtu = mtu_of(device).map_err(|error| device::port_failed(device, &error))?;
-        // A port of the data link only to learn its address.
+        // Opened only to learn the address of the data link.
         let source_mac = ControlPort::open(device, ETHER_TYPE, None)
             .map_err(|error| device::port_failed(device, &error))?
             .mac();
@@ -179,8 +180,8 @@ struct NicProcess<'a> {
 }
 
 impl NicProcess<'_> {
-    /// Waits for it, meets it in the host's place, and carries for it. The host does not notice how
-    /// long it takes.
+    /// Waits for the NIC process, sends it the host's hello, and relays. The host does not notice
+    /// the delay.
     fn carry(
         &self,
         mut session: RelaySession<'_, '_>,
@@ -194,13 +195,13 @@ impl NicProcess<'_> {
             }
             match fd_passing::receive(self.supervisor, &mut [0; MESSAGE_BYTES_MAX])? {
                 Some((ToRelay::Nic { session }, socket)) if session == self.number => break socket,
-                // Of a host that has gone since.
+                // The message is for a host that has left.
                 Some(_) => {}
                 None => break None,
             }
         };
         let Some(socket) = socket else {
-            // The supervisor has said why. The host knocks again.
+            // The supervisor has reported the reason. The host connects again.
             return Ok(session.leave_unmet(self.workers, EndReason::StackGone));
         };
         if let Some(ending) = session.await_stack(self.workers, START_WAIT, socket.as_fd(), stop) {
@@ -213,7 +214,7 @@ impl NicProcess<'_> {
             }) => {
                 let ended = session.run(&mut channels, socket.as_fd(), stop);
                 if let EndReason::Session(End::Left(Leaving::HostDied)) = ended.0 {
-                    // The NIC process ends the connections.
+                    // The NIC process resets the connections.
                     drop(socket.without_farewell());
                 }
                 ended

@@ -5,23 +5,23 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-/// Numbers of slots, all primes. The paper wants more than a hundred for each backend.
+/// Numbers of slots, all primes. The paper recommends more than a hundred for each backend.
 const SLOTS: [usize; 4] = [2_039, 16_381, 65_537, 655_373];
 
-/// Slots for each backend at least.
+/// Fewest slots for each backend.
 const SLOTS_PER_BACKEND: usize = 100;
 
-/// Several proxies are to agree, so that these are no secret.
+/// Several proxies must agree, so the keys are not secret.
 const OFFSET_KEY: u64 = 0x6f66_6673_6574;
 const SKIP_KEY: u64 = 0x736b_6970;
 
-/// A table that is filled.
+/// A filled table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Table {
     slots: Vec<u16>,
 }
 
-/// A key of what is hashed. It is the same in each process, and in each proxy of the same pool.
+/// Hashes bytes to a key, which is the same in each process, and in each proxy of the same pool.
 pub(crate) fn hash(key: u64, bytes: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new_with_keys(key, 0);
     hasher.write(bytes);
@@ -29,7 +29,7 @@ pub(crate) fn hash(key: u64, bytes: &[u8]) -> u64 {
 }
 
 impl Table {
-    /// The table for backends of these names, each with its number.
+    /// Creates the table for backends with their numbers and names.
     pub(crate) fn new(backends: &[(u16, &str)]) -> Self {
         let wanted = backends.len() * SLOTS_PER_BACKEND;
         let count = SLOTS.into_iter().find(|slots| *slots >= wanted);
@@ -63,7 +63,7 @@ impl Table {
         Table { slots }
     }
 
-    /// The backend of a key, or the next one in the table that is eligible.
+    /// Returns the backend of a key, or the next eligible one in the table.
     pub(crate) fn find(&self, key: u64, is_eligible: impl Fn(usize) -> bool) -> Option<usize> {
         if self.slots.is_empty() {
             return None;

@@ -1,5 +1,5 @@
-//! Sessions that give up their connection to a backend because others wait for one
-//! ([`shares`](crate::shares) says which).
+//! Sessions that give up their connection to a backend because others wait for one, by the rules of
+//! [`shares`](crate::shares).
 
 use host::app::Io;
 
@@ -7,19 +7,20 @@ use super::{Phase, RESET, Session};
 use crate::answer::Refusal;
 use crate::shared::{Leave, Shared};
 
-/// A session that has had its connection for less time, or a tunnel that is idle for less, is not
-/// judged yet: the first acknowledgment takes a round trip, and a splice reports once a second.
+/// Shortest time that a session has had its connection, or that a tunnel has been idle, before it
+/// is judged, in microseconds: the first acknowledgment takes a round trip, and a splice reports
+/// once a second.
 const JUDGED_AFTER_US: u64 = 1_000_000;
 const TUNNEL_JUDGED_AFTER_US: u64 = 2 * JUDGED_AFTER_US;
 
 impl Session {
-    /// The session is a tunnel.
+    /// True if the session is a tunnel.
     pub(crate) fn is_tunnel(&self) -> bool {
         matches!(self.phase, Phase::Tunnel(_))
     }
 
-    /// If the session holds a connection to a backend that its client alone delays: how fast that
-    /// client has been since, in bytes per second.
+    /// Returns the client's rate since the session got its connection to a backend, in bytes per
+    /// second; `None` unless the client alone delays the session.
     pub(crate) fn rate_of_delay(&self, io: &dyn Io) -> Option<u64> {
         let now_us = io.now_us();
         let (bytes, since_us) = match &self.phase {
@@ -67,7 +68,7 @@ impl Session {
         self.go_on(io, shared, step);
     }
 
-    /// Another session has its place in the queue.
+    /// Handles the loss of the session's place in the queue to another session.
     pub(crate) fn on_displaced(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         let step = match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Exchange(mut it) if it.attempt.is_queued() => {

@@ -1,25 +1,24 @@
-//! A body that is waited for before its request takes a connection to a backend, as with HAProxy's
-//! `http-buffer-request`: a short one to its end, a longer one until `request_buffer` of it is
-//! here.
+//! Buffering of a request's body before the request takes a connection to a backend, as with
+//! HAProxy's `http-buffer-request`: a short body completely, a longer one up to `request_buffer`.
 
 use crate::answer::Refusal;
 use crate::body::Decode;
 use crate::config::Pool;
 use crate::forward::Request;
 
-/// How far a body has been looked through.
+/// Progress in parsing a buffered body.
 #[derive(Debug)]
 pub(super) struct Gathering {
     decode: Decode,
     scanned_bytes: usize,
-    /// So much of it is enough.
+    /// Number of buffered bytes that suffice.
     pub(super) bytes_max: usize,
 }
 
-/// What there is of a body.
+/// State of a buffered body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gathered {
-    /// Its request may go on.
+    /// The request may proceed.
     Enough,
     TooLittle,
     /// The client has ended before the body did.
@@ -27,8 +26,8 @@ pub(super) enum Gathered {
 }
 
 impl Gathering {
-    /// `None` if the request goes on at once. With `Expect: 100-continue` the backend has to answer
-    /// before the body comes (RFC 9110 §10.1.1).
+    /// `None` if the request proceeds at once. With `Expect: 100-continue` the backend has to
+    /// answer before the body is sent (RFC 9110 §10.1.1).
     pub(super) fn new(request: &Request, pool: &Pool) -> Option<Self> {
         let bytes_max = pool.request_buffer_bytes;
         let is_due = request.has_body() && !request.expects_continue && bytes_max > 0;
@@ -39,7 +38,8 @@ impl Gathering {
         })
     }
 
-    /// True if the body ends within these bytes of it. They begin as those of the last call did.
+    /// True if the body ends within `bytes`, its beginning, which extends the bytes of the last
+    /// call.
     pub(super) fn is_whole(&mut self, bytes: &[u8]) -> Result<bool, Refusal> {
         let decoder = match &mut self.decode {
             Decode::Length(length) => return Ok(*length <= bytes.len() as u64),

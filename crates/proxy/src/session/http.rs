@@ -18,9 +18,9 @@ use crate::pace::{self, Look, Pace, Since};
 use crate::proxy_protocol;
 use crate::shared::{Leave, Shared};
 
-/// A client that sends `Expect: 100-continue` delays nothing for so long: its backend has to
-/// answer. Then it has to send the body without an answer (RFC 9110 §10.1.1), as curl does after a
-/// second.
+/// Time for which a client that sends `Expect: 100-continue` delays nothing, in microseconds: its
+/// backend has to answer. Then the client has to send the body without an answer (RFC 9110
+/// §10.1.1), as curl does after a second.
 const CONTINUE_US: u64 = 3_000_000;
 
 /// A request in hand.
@@ -28,27 +28,27 @@ const CONTINUE_US: u64 = 3_000_000;
 pub(crate) struct Exchange {
     pub(super) attempt: Attempt,
     request: Request,
-    /// The beginning of the body is waited for, without a backend.
+    /// The beginning of the body is awaited, without a backend.
     pub(super) gathering: Option<Gathering>,
-    /// When it got its backend.
+    /// When the request got its backend.
     pub(super) since: Option<Since>,
-    /// How fast the client has been.
+    /// Measurement of the client's rate.
     pace: Pace,
     /// The request's body.
     pub(super) upload: Relay,
-    /// What the backend's stream has not taken yet.
+    /// Bytes that the backend's stream has not taken.
     up: Buffer,
     /// The head is on its way to the backend.
     is_sent: bool,
-    /// What has come from the backend and is not done with.
+    /// Bytes from the backend, not consumed.
     down: Buffer,
     /// The backend has sent FIN.
     pub(super) has_ended: bool,
     /// The backend's stream is over.
     is_gone: bool,
-    /// An interim response of this backend, or another one, has gone to the client.
+    /// An interim response, from this backend or another one, has gone to the client.
     is_answered: bool,
-    /// All of the request is sent, and the time for the response runs.
+    /// The request is completely sent, and the response timeout runs.
     awaits_response: bool,
     pub(super) response: Option<Response>,
     /// The response's body.
@@ -57,36 +57,36 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// With the end of the backend's stream: what has come and was not read.
+    /// Takes the unread bytes of the backend's stream, which has ended.
     pub(super) fn take_unread(&mut self, io: &mut dyn Io, stream: StreamId, reason: CloseReason) {
         self.down.tail().extend(io.take_unread(stream));
         self.is_gone = true;
-        // After a reset, a body that the end would delimit is not whole.
+        // After a reset, a body that the end would delimit is incomplete.
         self.has_ended |= reason == CloseReason::Finished;
     }
 
-    /// Memory for what goes to the backend, and for what goes to the client, in bytes.
+    /// Memory for bytes to the backend, and for bytes to the client, in bytes.
     pub(super) fn memory_bytes(&self) -> [usize; 2] {
         let up = self.up.memory_bytes() + self.request.head.capacity();
         let head = self.response.as_ref().map_or(0, |it| it.head.capacity());
         [up, self.down.memory_bytes() + head]
     }
 
-    /// The client alone delays the request; `input` is what has come from it.
+    /// True if the client alone delays the request; `input` has the bytes received from the client.
     pub(super) fn awaits_body(&self, input: &Buffer, now_us: u64) -> bool {
         let is_taken = self.up.is_empty() && input.is_empty() && !self.awaits_continue(now_us);
         !self.upload.is_done() && (self.gathering.is_some() || is_taken)
     }
 
-    /// The client waits for the backend's 100 before it sends the body.
+    /// True if the client waits for the backend's 100 before it sends the body.
     fn awaits_continue(&self, now_us: u64) -> bool {
         let held_us = self.since.map_or(0, |it| now_us.saturating_sub(it.at_us));
         let is_expected = self.request.expects_continue && !self.is_answered;
         is_expected && !self.upload.has_begun() && held_us < CONTINUE_US
     }
 
-    /// The request may be sent once more (RFC 9110 §9.2.2): no response has begun, and all of the
-    /// request is still here.
+    /// True if the request may be sent again (RFC 9110 §9.2.2): no response has begun, and the
+    /// whole request is still here.
     fn may_retry(&self) -> bool {
         let is_unanswered = self.response.is_none() && self.down.is_empty() && !self.is_answered;
         is_unanswered && !self.upload.has_begun() && (self.request.is_idempotent || !self.is_sent)
@@ -94,7 +94,7 @@ impl Exchange {
 }
 
 impl Session {
-    /// The connection waits for another request.
+    /// Waits for another request on the connection.
     pub(super) fn next_request(&mut self, io: &mut dyn Io, shared: &mut Shared) -> Step {
         self.arm_idle(io, shared.config.keepalive_timeout, None);
         (Phase::Head { has_begun: false }, true)
@@ -161,11 +161,11 @@ impl Session {
         let settings = pool.map(|pool| &config.pools[pool]);
         let sends_proxy = settings.is_some_and(|pool| pool.send_proxy.is_some());
         let reuse = if request.upgrades || sends_proxy {
-            // The PROXY protocol names one client for all of a connection.
+            // The PROXY protocol names one client for a whole connection.
             Reuse::None
         } else if !request.is_idempotent || request.has_body() {
-            // A backend may close a connection that waits, and what cannot be sent twice would be
-            // lost with it.
+            // A backend may close an idle connection, and a request that cannot be sent twice would
+            // be lost with the connection.
             Reuse::Recent
         } else {
             Reuse::Any
@@ -236,12 +236,12 @@ impl Session {
             }
             return self.read_response(io, shared, it, link);
         }
-        // What a backend does not want after its response has begun is not its business any more.
+        // A failure to send the rest of the request does not matter once the response has begun.
         let _ = self.upload(io, shared, &mut it, link);
         self.download(io, shared, it, link)
     }
 
-    /// Takes what the client has sent of a body that is waited for.
+    /// Reads the client's bytes of an awaited body.
     pub(super) fn gather(
         &mut self,
         io: &mut dyn Io,
@@ -268,7 +268,7 @@ impl Session {
         })
     }
 
-    /// How a client does that sends or takes a body.
+    /// Returns the state of a client that sends or takes a body.
     pub(super) fn look(&self, io: &dyn Io, it: &Exchange) -> Look {
         let client = self.client;
         match it.response {
@@ -288,7 +288,7 @@ impl Session {
         }
     }
 
-    /// What has moved between the client and this side, in bytes.
+    /// Bytes moved between the client and the proxy.
     pub(super) fn moved_bytes(&self, io: &dyn Io, it: &Exchange) -> u64 {
         let sent = it.upload.taken_bytes() + self.input.len() as u64;
         sent + io.acknowledged(self.client)
@@ -305,7 +305,7 @@ impl Session {
         self.measure_upload(io, shared, it);
     }
 
-    /// The client is measured from now on: it may send the body.
+    /// Begins to measure the client, which may send the body now.
     fn measure_upload(&mut self, io: &mut dyn Io, shared: &Shared, it: &mut Exchange) {
         it.since = Some(Since {
             at_us: io.now_us(),
@@ -345,7 +345,7 @@ impl Session {
         stop
     }
 
-    /// Reads heads of responses until the final one is there.
+    /// Reads response heads until the final one has arrived.
     fn read_response(
         &mut self,
         io: &mut dyn Io,
@@ -355,14 +355,14 @@ impl Session {
     ) -> Step {
         let config = shared.config.clone();
         loop {
-            // What the client has not taken of the ones before goes first.
+            // Bytes of earlier heads that the client has not taken go first.
             if !self.output.flush(io, self.client) {
                 return (Phase::Exchange(it), false);
             }
             let head_bytes_max = config.head_bytes_max;
             it.down
                 .fill(io, link.stream, &mut shared.scratch, head_bytes_max);
-            // After its FIN, a client may still wait for what it has asked before.
+            // After its FIN, a client may still wait for the responses to earlier requests.
             let is_last = self.has_ended && self.input.is_empty() && io.unread(self.client) == 0;
             let closes = shared.is_draining || !it.upload.is_done() || is_last;
             let bytes = it.down.bytes();
@@ -403,7 +403,7 @@ impl Session {
         }
     }
 
-    /// The client and the backend speak another protocol from now on.
+    /// Joins the client and the backend, which speak another protocol from now on.
     fn switch(
         &mut self,
         io: &mut dyn Io,
@@ -456,7 +456,7 @@ impl Session {
         }
     }
 
-    /// The client has all of the response.
+    /// Completes an exchange whose response the client's stream has taken.
     fn finish(&mut self, io: &mut dyn Io, shared: &mut Shared, mut it: Box<Exchange>) -> Step {
         let (persists, closes, status) = it
             .response
@@ -490,7 +490,7 @@ impl Session {
         self.next_request(io, shared)
     }
 
-    /// Notes what has become of a request; without a status, that of its response.
+    /// Logs the result of a request; without a status, that of its response.
     pub(super) fn end_exchange(
         &mut self,
         io: &mut dyn Io,
@@ -512,7 +512,8 @@ impl Session {
         );
     }
 
-    /// What is missing will never come: the client must not take what it has for all.
+    /// Resets the client's connection, since the rest will never arrive: the client must not take
+    /// the beginning for the whole.
     pub(super) fn cut_short(
         &mut self,
         io: &mut dyn Io,
@@ -527,7 +528,7 @@ impl Session {
         RESET
     }
 
-    /// The backend has failed before a response: another is tried, if that may be.
+    /// Handles a failure of the backend before a response: another one is tried, if permitted.
     fn retry(
         &mut self,
         io: &mut dyn Io,
@@ -546,7 +547,7 @@ impl Session {
         }
     }
 
-    /// The backend's stream is over.
+    /// Handles the end of the backend's stream.
     pub(super) fn lost_backend(
         &mut self,
         io: &mut dyn Io,
@@ -582,7 +583,7 @@ impl Session {
             }
         };
         match phase {
-            // It is blocked by the client, and what it waits for is here.
+            // The client blocks the rest of the response, which is completely buffered.
             Phase::Exchange(it) if it.download.is_fed(&it.down, it.has_ended) => {
                 (Phase::Exchange(it), false)
             }
@@ -591,7 +592,7 @@ impl Session {
         }
     }
 
-    /// The time is over for what the request waits for.
+    /// Handles the timeout of the event that the request waits for.
     pub(super) fn exchange_late(
         &mut self,
         io: &mut dyn Io,
@@ -632,7 +633,7 @@ impl Session {
         }
     }
 
-    /// The backend, which is to blame, gets no more time.
+    /// Ends the request because its backend is too slow.
     fn response_late(
         &mut self,
         io: &mut dyn Io,
@@ -664,7 +665,7 @@ impl Session {
         self.begin_answer(io, shared, why, (is_head, closes))
     }
 
-    /// The same for a request whose head cannot be read.
+    /// Answers a request whose head cannot be parsed.
     pub(super) fn refuse_head(
         &mut self,
         io: &mut dyn Io,

@@ -1,4 +1,4 @@
-//! Sessions in TCP mode, and what has become another protocol by an upgrade.
+//! Sessions in TCP mode, and those upgraded to another protocol.
 
 use host::app::{Io, StreamId};
 use host::splicing::SpliceEvent;
@@ -22,7 +22,7 @@ pub(super) struct Opened {
     pub(super) note: Note,
 }
 
-/// Two streams that are joined.
+/// Two joined streams.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     pub(super) attempt: Attempt,
@@ -31,7 +31,7 @@ pub(crate) struct Tunnel {
     status: u16,
     /// The backend's name.
     name: Option<String>,
-    /// When it was joined, in microseconds.
+    /// Time of the join, in microseconds.
     since_us: u64,
 }
 
@@ -57,7 +57,7 @@ impl Tunnel {
         self.since_us
     }
 
-    /// Bytes that have moved, in both directions.
+    /// Bytes moved in both directions.
     pub(super) fn bytes(&self) -> u64 {
         self.joint.copied_bytes()
     }
@@ -80,11 +80,11 @@ impl Tunnel {
     }
 }
 
-/// The status of a session that has ended in order, as nginx's stream module has it.
+/// Status of a session that ended in order, as in nginx's stream module.
 const DONE: u16 = 200;
 
 impl Session {
-    /// Finds the pool, by the name in a ClientHello if any rule is about one.
+    /// Finds the pool, by the name in a ClientHello if there are rules.
     pub(super) fn read_hello(&mut self, io: &mut dyn Io, shared: &mut Shared) -> Step {
         let listener = &shared.config.listeners[self.listener];
         let mut pool = listener.pool;
@@ -146,7 +146,7 @@ impl Session {
         }
     }
 
-    /// Two streams are joined from now on.
+    /// Begins a tunnel between two joined streams.
     pub(super) fn join(&mut self, io: &mut dyn Io, shared: &mut Shared, mut it: Tunnel) -> Step {
         if self.has_ended {
             it.on_peer_finished(self.client);
@@ -173,7 +173,7 @@ impl Session {
                 Some(Ok(())) => shared.counters.splices += 1,
                 Some(Err(_)) => {
                     shared.counters.splices_refused += 1;
-                    // What has been left unread for the sake of a splice is copied.
+                    // Bytes left unread for the splice are copied.
                     return (Phase::Tunnel(tunnel), true);
                 }
                 None => {}
@@ -186,7 +186,7 @@ impl Session {
         (Phase::Over, false)
     }
 
-    /// Bytes have gone through a tunnel.
+    /// Counts bytes moved through a tunnel.
     fn on_moved(
         &mut self,
         io: &mut dyn Io,
@@ -204,7 +204,7 @@ impl Session {
         }
     }
 
-    /// Something has become of the splice of a tunnel.
+    /// Handles an event of a tunnel's splice.
     pub(super) fn on_splice(&mut self, io: &mut dyn Io, shared: &mut Shared, event: &SpliceEvent) {
         let mut tunnel = match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Tunnel(tunnel) => tunnel,
@@ -225,7 +225,7 @@ impl Session {
         self.phase = Phase::Tunnel(tunnel);
     }
 
-    /// A tunnel ends before both of its ends have.
+    /// Ends a tunnel before both of its streams have ended.
     pub(super) fn break_tunnel(
         &mut self,
         io: &mut dyn Io,
@@ -237,7 +237,7 @@ impl Session {
             .leave(io, shared, how);
     }
 
-    /// Notes what a tunnel has moved.
+    /// Logs a completed tunnel.
     pub(super) fn end_tunnel(
         &mut self,
         io: &mut dyn Io,
@@ -267,7 +267,7 @@ impl Session {
         attempt
     }
 
-    /// There is no backend: the client's connection ends.
+    /// Ends the client's connection, since there is no backend.
     pub(super) fn refuse_opening(
         &mut self,
         io: &mut dyn Io,

@@ -2,8 +2,8 @@
 //! priority (RFC 9113 §10.5, RFC 9114 §10.5).
 //!
 //! Work is counted in tokens. A connection begins with some, and earns more over time and one with
-//! each completed response. Whatever the peer does, work beyond its responses is bounded by
-//! [`TOKENS_MAX`] and [`TOKENS_PER_SECOND`].
+//! each completed response. Work beyond the peer's responses is thus bounded by [`TOKENS_MAX`] and
+//! [`TOKENS_PER_SECOND`].
 
 /// Most tokens that a connection saves up.
 pub(crate) const TOKENS_MAX: u32 = 1000;
@@ -62,11 +62,7 @@ impl Budget {
     ///
     /// # Errors
     /// As [`Budget::spend`].
-    pub(crate) fn spend_frame(
-        &mut self,
-        now_us: u64,
-        payload_bytes: u64,
-    ) -> Result<(), Exhausted> {
+    pub(crate) fn spend_frame(&mut self, now_us: u64, payload_bytes: u64) -> Result<(), Exhausted> {
         let bytes = u32::try_from(payload_bytes / BYTES_PER_TOKEN).unwrap_or(u32::MAX);
         self.spend(now_us, FRAME_TOKENS.saturating_add(bytes))
     }

@@ -99,11 +99,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(
-        version: &'static str,
-        head: &'a mut Vec<u8>,
-        pseudo: &'a mut Vec<u8>,
-    ) -> Self {
+    fn new(version: &'static str, head: &'a mut Vec<u8>, pseudo: &'a mut Vec<u8>) -> Self {
         head.clear();
         pseudo.clear();
         Reader {
@@ -129,7 +125,12 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// Why the request is malformed, or which status refuses it.
-    pub(crate) fn take(&mut self, name: &[u8], value: &[u8], config: &Config) -> Result<(), Problem> {
+    pub(crate) fn take(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        config: &Config,
+    ) -> Result<(), Problem> {
         if name.starts_with(b":") {
             return self.take_pseudo(name, value);
         }

@@ -1,10 +1,10 @@
-//! Received bytes that are not consumed yet.
+//! Received bytes not consumed yet.
 //!
-//! A connection that waits for nothing in particular has no buffer: thousands of idle ones cost
-//! their table entry only. Buffers come from a pool and go back to it. They are small: each request
-//! has one until its file is open, and few heads are long. One that is full makes way for one of
-//! twice its size, which is not kept. An incomplete head that fills less than half of its buffer
-//! gets one of its length.
+//! A connection without a partial request has no buffer: thousands of idle ones cost only their
+//! table entries. Buffers come from a pool and return to it. They are small: each request has one
+//! until its file is open, and few heads are long. A full buffer is replaced by one of twice its
+//! size, which is not pooled. An incomplete head that fills less than half of its buffer moves to
+//! one of its length.
 
 use std::ops::Range;
 
@@ -20,12 +20,12 @@ pub(crate) struct Pool {
 /// Size of a small buffer, in bytes: browsers' heads are mostly shorter.
 const SMALL_BYTES: usize = 2 << 10;
 
-/// Most spare buffers kept, four megabytes of them. What was wanted at once before may be wanted at
-/// once again: a pause of the host's gathers requests of a thousand connections.
+/// Most spare buffers kept: four megabytes. After a pause of the host the requests of a thousand
+/// connections may arrive at once, and such a peak may recur.
 const SPARE_MAX: usize = 2048;
 
 impl Pool {
-    /// Buffers of at most so many bytes.
+    /// Creates a pool of buffers of at most `buffer_bytes_max` bytes.
     pub(crate) fn new(buffer_bytes_max: usize) -> Self {
         Pool {
             spare: Vec::new(),
@@ -33,7 +33,7 @@ impl Pool {
         }
     }
 
-    /// Buffers that are taken or enlarged from now on are of at most so many bytes.
+    /// Limits buffers taken or enlarged from now on to `buffer_bytes_max` bytes.
     pub(crate) fn resize(&mut self, buffer_bytes_max: usize) {
         let small_bytes = self.small_bytes();
         self.buffer_bytes_max = buffer_bytes_max;
@@ -57,8 +57,8 @@ impl Pool {
         }
     }
 
-    /// A buffer of at least so many bytes, and twice its size, that begins with the content of this
-    /// one; as far as the largest size permits.
+    /// Replaces a buffer by one of at least `wanted` bytes and twice its size, up to the limit,
+    /// with the same content.
     #[cold]
     fn enlarge(&mut self, small: &mut Box<[u8]>, wanted: usize) {
         let bytes = wanted.max(2 * small.len()).max(self.small_bytes());
@@ -67,7 +67,7 @@ impl Pool {
         self.give(std::mem::replace(small, large));
     }
 
-    /// A buffer of just these bytes in the place of one that has much more room.
+    /// Replaces a buffer with much free room by one of exactly these bytes.
     #[cold]
     fn shrink(&mut self, large: &mut Box<[u8]>, bytes: Range<usize>) {
         let small = large[bytes].to_vec().into_boxed_slice();
@@ -95,7 +95,7 @@ impl Input {
         self.start == self.end
     }
 
-    /// Forgets the first `count` bytes, or all if there are fewer.
+    /// Discards the first `count` bytes, or all if there are fewer.
     pub(crate) fn consume(&mut self, count: usize) {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         self.start = self.start.saturating_add(count).min(self.end);
@@ -104,7 +104,7 @@ impl Input {
         }
     }
 
-    /// Takes what the stream has and the buffer holds; returns how many bytes. 0 also if it is
+    /// Reads from the stream into the buffer; returns the number of bytes, 0 also if the buffer is
     /// full.
     pub(crate) fn fill(&mut self, io: &mut dyn Io, stream: StreamId, pool: &mut Pool) -> usize {
         let room = self.room(1, pool);
@@ -113,7 +113,7 @@ impl Input {
         count
     }
 
-    /// Appends bytes; false if the largest buffer does not hold them, too.
+    /// Appends bytes; false if the largest buffer has no room for them.
     pub(crate) fn append(&mut self, bytes: &[u8], pool: &mut Pool) -> bool {
         let Some(room) = self.room(bytes.len(), pool).get_mut(..bytes.len()) else {
             return false;
@@ -123,7 +123,8 @@ impl Input {
         true
     }
 
-    /// What is free of the buffer: at least so many bytes, if the largest buffer has them.
+    /// Returns the free part of the buffer: at least `wanted` bytes, unless the largest buffer has
+    /// fewer.
     fn room(&mut self, wanted: usize, pool: &mut Pool) -> &mut [u8] {
         let buffer = self.buffer.get_or_insert_with(|| pool.take());
         let (start, end) = (self.start as usize, self.end as usize);
@@ -143,8 +144,7 @@ impl Input {
         self.buffer.as_ref().map_or(0, |buffer| buffer.len())
     }
 
-    /// More must come before anything can be done: gives back the room that is free, if that is
-    /// more than half of the buffer.
+    /// Releases the free part of the buffer if it is more than half, while more bytes must arrive.
     pub(crate) fn shrink(&mut self, pool: &mut Pool) {
         let (start, end) = (self.start as usize, self.end as usize);
         if let Some(buffer) = &mut self.buffer
@@ -155,14 +155,14 @@ impl Input {
         }
     }
 
-    /// Gives the buffer back, if nothing is in it.
+    /// Returns the buffer to the pool if it is empty.
     pub(crate) fn release_if_empty(&mut self, pool: &mut Pool) {
         if self.is_empty() {
             self.release(pool);
         }
     }
 
-    /// Gives the buffer back with all that is in it.
+    /// Returns the buffer to the pool, discarding its content.
     pub(crate) fn release(&mut self, pool: &mut Pool) {
         (self.start, self.end) = (0, 0);
         if let Some(buffer) = self.buffer.take() {

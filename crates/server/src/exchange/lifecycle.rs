@@ -1,4 +1,4 @@
-//! The life of one exchange, from a request to its response, whatever the version of HTTP.
+//! The life of one exchange, from a request to its response, in any version of HTTP.
 //!
 //! ```text
 //!           take_up                             Opened            all queued
@@ -6,8 +6,8 @@
 //!                                                         └── content gone ──▶ Lost
 //! ```
 //!
-//! A version's codec reads requests and hands them over; it learns from [`Exchange::queue`] that a
-//! response is queued, and decides how its connection or stream goes on.
+//! A version's codec reads requests and hands them over. When [`Exchange::queue`] reports that a
+//! response is queued, the codec decides how its connection or stream continues.
 
 mod answer;
 mod listing;
@@ -34,72 +34,73 @@ use crate::semantics::pull::{Object, OriginEvent, Passed, Ticket};
 use crate::semantics::rate::{self, Bound, Peer};
 use crate::semantics::site::Site;
 
-/// So much of a target is shown to people, in bytes.
+/// Bytes of a target shown to operators, at most.
 const SHOWN_BYTES_MAX: usize = 200;
 
-/// A connection, or a stream of HTTP/3, as people are shown it.
+/// State of a connection, or of an HTTP/3 stream, for operators.
 #[derive(Clone, Debug)]
 pub struct ConnectionInfo {
-    /// What it is at: `reading` a request, `deferred` until the handshake is complete, `asking` for
-    /// an object of an origin, `opening` its file, `listing` its directory, `sending` the response
-    /// as far as the stream takes it, `lingering` after the last one, `aborted`. A response that is
-    /// queued to its end is not waited for.
+    /// Current phase: `reading` a request, `deferred` until the handshake is complete, `asking` an
+    /// origin for an object, `opening` the file, `listing` the directory, `sending` until the
+    /// stream has taken the whole response, `lingering` after the last response, `aborted`.
+    /// `sending` ends when the response is queued, not when it is acknowledged.
     pub phase: &'static str,
-    /// Requests so far, whole or broken.
+    /// Requests so far, including malformed ones.
     pub requests: u32,
-    /// The site of the last request that could be read.
+    /// Site of the last request that could be parsed.
     pub site: Option<Arc<Site>>,
-    /// Path and query of the last request, if an origin's object answers it: the name of the file
-    /// that is sent means nothing to people. Long ones are cut.
+    /// Path and query of the last request if an origin's object answers it, since the name of the
+    /// segment file is meaningless to operators. Truncated if long.
     pub object: Option<Arc<str>>,
 }
 
 /// State kept for origins.
 #[derive(Debug, Default)]
 struct Held {
-    /// Queued objects and their ends in the stream; the fetcher keeps them until acknowledged.
+    /// Queued objects with their end offsets in the stream; the fetcher keeps them until
+    /// acknowledged.
     queued: VecDeque<(u64, Ticket)>,
-    /// Fields of the origin for a refusal not written yet.
+    /// Fields of the origin's response, for a refusal that is not written yet.
     passed: Option<Box<Passed>>,
 }
 
-/// The exchange that a stream is at. One follows another on a connection of HTTP/1.1; a stream of
-/// HTTP/3 has one.
+/// The current exchange of a stream. On HTTP/1.1 exchanges follow one another; an HTTP/3 stream has
+/// one.
 #[derive(Debug)]
 pub(crate) struct Exchange<V: Version> {
     stream: StreamId,
     connection: V::Connection,
     source: Source,
     stage: Stage<V>,
-    /// While a request is in hand, it begins with the request's head.
+    /// Received bytes. Begins with the head of the request in hand, if there is one.
     pub(crate) input: Input,
     output: Output,
     pub(crate) watch: Watch,
-    /// The site of the last request that was for one.
+    /// Site of the last request that was assigned to one.
     site: Option<Arc<Site>>,
     /// See [`ConnectionInfo::object`].
     object: Option<Arc<str>>,
-    /// Requests so far, whole or broken.
+    /// Requests so far, including malformed ones.
     requests: u32,
-    /// Memory that it holds for a listing, in bytes.
+    /// Memory held for a listing, in bytes.
     listing_bytes: u32,
-    /// Longest field section that the client accepts, in bytes; `u32::MAX`: any.
+    /// Longest field section that the client accepts, in bytes; `u32::MAX`: no limit.
     pub(crate) section_bytes_max: u32,
-    /// Most have none.
+    /// `None` for most exchanges.
     held: Option<Box<Held>>,
-    /// How fast the stream may be sent to for its own sake.
+    /// Rate limit of the stream itself.
     rate_max: Bound,
-    /// The same once the stream has drained, if a part of the response waits for that.
+    /// Rate limit once the stream has drained, if part of the response waits for that.
     later_rate_max: Bound,
-    /// What the access log is to have of it, if there is one.
+    /// State for the access log, if there is one.
     accesses: Option<Box<Accesses>>,
-    /// Its request may be early data, and come more than once (RFC 8470 §2).
+    /// The request may be early data, which can be replayed (RFC 8470 §2).
     pub(crate) is_early: bool,
 }
 
 #[derive(Debug)]
 enum Stage<V> {
-    /// No request is in hand.
+    /// No request in hand.
     Idle,
     /// Waiting for the NIC stack to open a file. The request's head is still in the input.
     Opening {
@@ -108,48 +109,48 @@ enum Stage<V> {
         request: Request<V>,
         wanted: OpenPurpose,
     },
-    /// Waiting for part of what is in a directory. The request's head is still in the input.
+    /// Waiting for a part of a directory listing. The request's head is still in the input.
     Listing {
         file: FileHandle,
         request: Request<V>,
         listing: Box<Listing>,
     },
-    /// Waiting for what comes from an origin. The request's head is still in the input.
+    /// Waiting for an origin. The request's head is still in the input.
     Asking {
         ticket: Ticket,
         request: Request<V>,
         awaited: Option<Box<Awaited>>,
     },
-    /// Waiting until the handshake is complete: no origin is asked before (RFC 8470 §3, §5.2). The
-    /// request's head is still in the input.
+    /// Waiting until the handshake is complete: early data is not forwarded to origins (RFC 8470
+    /// §3, §5.2). The request's head is still in the input.
     Deferred {
         origin: Arc<str>,
         request: Request<V>,
     },
     /// Queueing a response.
     Sending { version: V },
-    /// The rest of a response is not to be had, or is not wanted any more.
+    /// The rest of a response is unavailable or no longer wanted.
     Lost,
 }
 
-/// An object that is known, and the segment without which its response does not begin.
+/// A known object, and the segment that must be present before its response begins.
 #[derive(Debug)]
 struct Awaited {
     object: Box<Object>,
     segment: u64,
 }
 
-/// What a file is opened for.
+/// Purpose of opening a file.
 #[derive(Clone, Copy, Debug)]
 enum OpenPurpose {
-    /// It may be what was asked for.
+    /// The file may be the requested one.
     Content(Attempt),
-    /// It tells of a refusal or failure with this status.
+    /// The file is the site's page for an error with this status.
     ErrorPage(StatusCode),
 }
 
 impl<V: Version> Exchange<V> {
-    /// `requests`: how many came before on the connection.
+    /// `requests`: number of earlier requests on the connection.
     pub(crate) fn new(
         stream: StreamId,
         connection: V::Connection,
@@ -182,10 +183,10 @@ impl<V: Version> Exchange<V> {
         self.stream
     }
 
-    /// Memory for the request and what is not queued of the response, in bytes.
+    /// Memory for the request and the unqueued part of the response, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let of_stage = match &self.stage {
-            // A page that is being sent is the output.
+            // While a listing is sent, its page is in the output.
             Stage::Listing { .. } => self.listing_bytes as usize,
             Stage::Asking { awaited, .. } => awaited
                 .as_ref()
@@ -197,22 +198,22 @@ impl<V: Version> Exchange<V> {
         self.input.memory_bytes() + self.output.memory_bytes() + of_stage + passed
     }
 
-    /// A request is in hand whose response is not queued to its end.
+    /// A request is in hand whose response is not completely queued.
     pub(crate) fn is_busy(&self) -> bool {
         !matches!(self.stage, Stage::Idle | Stage::Lost)
     }
 
-    /// What was promised is not to be had: nothing but an abort tells the client.
+    /// The rest of the body is unavailable; only a reset can signal that.
     pub(crate) fn is_lost(&self) -> bool {
         matches!(self.stage, Stage::Lost)
     }
 
-    /// Length of all that the stream has taken so far, in bytes.
+    /// Length of everything that the stream has taken so far, in bytes.
     pub(crate) fn queued_bytes(&self) -> u64 {
         self.output.queued_bytes()
     }
 
-    /// Takes what an event says of files, and of how far the stream has come.
+    /// Handles an event about files or about the stream's progress.
     pub(crate) fn on_event(&mut self, io: &mut dyn Io, shared: &mut Shared, event: &AppEvent) {
         match *event {
             AppEvent::Opened { file, ref meta } => self.opened(io, shared, file, meta),
@@ -238,7 +239,7 @@ impl<V: Version> Exchange<V> {
         asks || self.output.ticket() == Some(ticket)
     }
 
-    /// Takes what the fetcher has for it.
+    /// Handles an event from the fetcher.
     pub(crate) fn on_news(
         &mut self,
         io: &mut dyn Io,
@@ -253,8 +254,8 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// Queues what the stream takes of a response. Once that was the rest of it, returns what its
-    /// request has said of the connection.
+    /// Queues as much of a response as the stream takes. When the response is completely queued,
+    /// returns the version of its request, which decides how the connection continues.
     pub(crate) fn queue(&mut self, io: &mut dyn Io, shared: &mut Shared) -> Option<V> {
         let Stage::Sending { version } = self.stage else {
             return None;
@@ -267,7 +268,7 @@ impl<V: Version> Exchange<V> {
             let is_all = flushed == Flushed::All;
             accesses.on_queued(io.now_us(), self.output.queued_bytes(), is_all);
         }
-        // All of its object is queued, though perhaps not what follows.
+        // The object is completely queued, though perhaps not the bytes that follow it.
         if let Some(ticket) = ticket.filter(|_| self.output.ticket().is_none()) {
             shared.tickets.remove(&ticket);
             let end = self.output.queued_bytes();
@@ -287,7 +288,7 @@ impl<V: Version> Exchange<V> {
         Some(version)
     }
 
-    /// Notes what the peer has acknowledged, and gives back what is not needed any more.
+    /// Notes the peer's acknowledgements, and releases resources that are no longer needed.
     pub(crate) fn settle(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         if let (Some(accesses), Some(log)) = (&mut self.accesses, &mut shared.access_log) {
             let acknowledged = io.acknowledged(self.stream);
@@ -300,7 +301,7 @@ impl<V: Version> Exchange<V> {
         self.input.release_if_empty(&mut shared.pool);
     }
 
-    /// What it is like at the moment; without a request in hand, in this phase.
+    /// Describes the current state; `idle_phase` is the phase without a request in hand.
     pub(crate) fn info(&self, idle_phase: &'static str) -> ConnectionInfo {
         ConnectionInfo {
             phase: match self.stage {
@@ -318,7 +319,7 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// The stream is over: gives back what it holds.
+    /// Handles the end of the stream: releases all resources.
     pub(crate) fn closed(
         mut self,
         io: &mut dyn Io,
@@ -336,14 +337,14 @@ impl<V: Version> Exchange<V> {
         shared.rates.end(io, self.stream, self.peer());
     }
 
-    /// Nothing is to come of the request, whose client has taken it back: else as
+    /// Handles the client's cancellation of the request: logs it if it has no response, then
     /// [`Exchange::abandon`].
     pub(crate) fn cancel(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         self.note_unanswered(shared, io.acknowledged(self.stream));
         self.abandon(shared);
     }
 
-    /// Has the access log know of a request to which no response has begun.
+    /// Adds a request to which no response has begun to the access log.
     fn note_unanswered(&mut self, shared: &mut Shared, acknowledged: u64) {
         let request = match &self.stage {
             Stage::Opening { request, .. }
@@ -366,7 +367,7 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// The stream is going to be aborted: nothing more is asked for or queued.
+    /// Prepares to abort the stream: nothing more is requested or queued.
     pub(crate) fn abandon(&mut self, shared: &mut Shared) {
         if let Stage::Asking { ticket, .. } = self.stage {
             shared.end_ticket(ticket);
@@ -375,7 +376,8 @@ impl<V: Version> Exchange<V> {
         self.stage = Stage::Lost;
     }
 
-    /// The status that tells that what the request waits for has not come, if it waits.
+    /// The status to answer with if the awaited event does not come in time; `None` if no request
+    /// waits.
     pub(crate) fn late_status(&self) -> Option<StatusCode> {
         match self.stage {
             Stage::Opening { .. } | Stage::Listing { .. } => Some(StatusCode::SERVICE_UNAVAILABLE),
@@ -385,7 +387,7 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// Answers with this status, since what the request waits for has not come.
+    /// Answers with this status, since the awaited event did not come in time.
     pub(crate) fn answer_late(
         &mut self,
         io: &mut dyn Io,
@@ -396,12 +398,12 @@ impl<V: Version> Exchange<V> {
         shared.counters.open_timeouts += 1;
         self.end_ticket(shared);
         self.hold(shared, 0);
-        // Should the answer come after all, no request awaits it.
+        // A late result finds no request that awaits it.
         let request = Request::broken(self.input.bytes(), version, status);
         self.take_up(io, shared, request);
     }
 
-    /// How far the client has come.
+    /// The client's progress with the stream.
     pub(crate) fn progress(&self, io: &dyn Io) -> Progress {
         Progress {
             acknowledged: io.acknowledged(self.stream),
@@ -410,7 +412,7 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// Objects of which so many bytes of the stream hold all are not needed any more.
+    /// Releases objects whose bytes all lie within the first `acknowledged` bytes of the stream.
     fn release(&mut self, shared: &mut Shared, acknowledged: u64) {
         let Some(held) = self.held.as_deref_mut() else {
             return;
@@ -425,7 +427,7 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// Whatever it has asked an origin for is not needed any more.
+    /// Ends all requests to the fetcher.
     fn end_ticket(&mut self, shared: &mut Shared) {
         self.release(shared, u64::MAX);
         let asked = match self.stage {
@@ -437,7 +439,7 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// All that was queued is acknowledged, unless more has been queued since.
+    /// Handles the acknowledgement of everything queued, unless more has been queued since.
     fn drained(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         if io.unacknowledged(self.stream) > 0 {
             return;
@@ -456,7 +458,7 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// Bounds the rate for what is queued from now on. What is queued already is not hurried.
+    /// Limits the rate from now on. The limit does not rise while earlier bytes are unacknowledged.
     fn limit(&mut self, io: &mut dyn Io, shared: &mut Shared, response: Bound) {
         let mut rate_max = shared.rates.bound(response);
         let are_shared = shared.rates.are_shared(self.peer());
@@ -473,7 +475,7 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// What has been promised is not to be had.
+    /// Abandons a response whose remaining object bytes are unavailable.
     fn give_up(&mut self, shared: &mut Shared) {
         tracing::debug!(
             stream = self.stream.0,

@@ -1,5 +1,5 @@
-//! Field lines as text: of HTTP/1.1 (RFC 9112 §5), and of the parts of a multipart body, which all
-//! versions have in common.
+//! Field lines as text: in HTTP/1.1 (RFC 9112 §5), and in the parts of multipart bodies in all
+//! versions.
 
 /// Writes a field.
 pub(crate) fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {

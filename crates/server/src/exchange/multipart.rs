@@ -11,19 +11,19 @@ use crate::exchange::lines;
 /// Length of a boundary, in characters; RFC 2046 §5.1.1 permits 70.
 const BOUNDARY_BYTES: usize = 32;
 
-/// A multipart body, from the part that follows on.
+/// The rest of a multipart body, from the next part on.
 #[derive(Debug)]
 pub(crate) struct Multipart {
     boundary: [u8; BOUNDARY_BYTES],
     content_type: Box<[u8]>,
-    /// Of the whole file.
+    /// Size of the whole file.
     size_bytes: u64,
-    /// The ranges of the parts that follow, the last one first.
+    /// Ranges of the remaining parts, the last one first.
     later: Vec<Range<u64>>,
 }
 
 impl Multipart {
-    /// A body of these ranges, in this order. No file may contain `boundary`.
+    /// Creates a body of `ranges`, in their order. `boundary` must not occur in the file.
     pub(crate) fn new(
         mut ranges: Vec<Range<u64>>,
         boundary: [u64; 2],
@@ -46,18 +46,18 @@ impl Multipart {
         &self.boundary
     }
 
-    /// Memory that it takes, in bytes.
+    /// Memory use, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let ranges_bytes = self.later.capacity() * size_of::<Range<u64>>();
         size_of::<Multipart>() + self.content_type.len() + ranges_bytes
     }
 
-    /// Bytes of the file in the parts that follow.
+    /// Bytes of the file in the remaining parts.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.later.iter().map(|range| range.end - range.start).sum()
     }
 
-    /// Length of all that follows, in bytes.
+    /// Length of the remaining body, in bytes.
     pub(crate) fn body_bytes(&self) -> u64 {
         let fixed = head_bytes(self.content_type.len(), self.size_bytes);
         let heads = self.later.iter().map(|range| {
@@ -66,8 +66,8 @@ impl Multipart {
         heads.sum::<u64>() + self.file_bytes() + CLOSE_BYTES
     }
 
-    /// Writes what precedes the bytes of the part that follows, and returns which these are. After
-    /// the last part, writes the end of the body.
+    /// Writes the head of the next part, and returns its range. After the last part, writes the end
+    /// of the body.
     pub(crate) fn begin_part(&mut self, out: &mut Vec<u8>) -> Option<Range<u64>> {
         // Before the first delimiter, too, the line break is part of the delimiter (RFC 2046
         // §5.1.1); some clients rely on it.

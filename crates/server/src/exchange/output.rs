@@ -1,7 +1,7 @@
-//! What of a response the stream has not taken yet.
+//! The part of a response that the stream has not taken yet.
 //!
-//! Real bytes (the head, a page, the head of a part of a multipart body), and after them a range of
-//! a file or object. Of a multipart body the next part follows once these are queued.
+//! Real bytes (the head, a page, the head of a part of a multipart body), then a range of a file or
+//! object. In a multipart body, the next part follows once both are queued.
 
 use std::mem;
 use std::ops::Range;
@@ -13,16 +13,16 @@ use crate::exchange::multipart::Multipart;
 use crate::semantics::content::{Content, Piece, Segments};
 use crate::semantics::pull::{OriginEvent, Origins, Ticket};
 
-/// How far the stream has come with a response.
+/// Result of [`Output::flush`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flushed {
-    /// It has taken all.
+    /// The response is completely queued.
     All,
-    /// It is full: `Writable` follows.
+    /// The stream is full: `Writable` follows.
     Full,
-    /// It has what may be sent at once: `Drained` follows, and then [`Output::go_on`].
+    /// All bytes before the pause are queued: `Drained` follows, and then [`Output::go_on`].
     AtOnce,
-    /// It has what is there: more follows.
+    /// All available bytes are queued; more follow.
     Later,
 }
 
@@ -30,16 +30,16 @@ pub(crate) enum Flushed {
 #[derive(Debug)]
 pub(crate) struct Body {
     content: Content,
-    /// What follows the real bytes.
+    /// Range of the content that follows the real bytes.
     range: Range<u64>,
-    /// The parts after that.
+    /// Parts after `range`.
     parts: Option<Box<Multipart>>,
-    /// What of the range is not to wait for anything, in bytes.
+    /// Bytes of the range before the pause; `u64::MAX`: no pause.
     at_once_bytes: u64,
 }
 
 impl Body {
-    /// One range.
+    /// Creates a body of one range.
     pub(crate) fn one(content: Content, range: Range<u64>) -> Self {
         Body {
             content,
@@ -49,7 +49,7 @@ impl Body {
         }
     }
 
-    /// Several ranges.
+    /// Creates a body of several ranges.
     pub(crate) fn several(content: Content, parts: Multipart) -> Self {
         Body {
             content,
@@ -59,8 +59,8 @@ impl Body {
         }
     }
 
-    /// Has so many bytes sent at once and the rest wait; false if it has several ranges, or nothing
-    /// is to be sent at once.
+    /// Pauses the body after `bytes` until they are acknowledged; false, without a pause, for
+    /// several ranges or 0 bytes.
     pub(crate) fn pause_after(&mut self, bytes: u64) -> bool {
         let is_one = self.parts.is_none() && bytes > 0;
         if is_one {
@@ -74,14 +74,14 @@ impl Body {
         &self.content
     }
 
-    /// Bytes of the content in it.
+    /// Bytes of the content in the body.
     pub(crate) fn file_bytes(&self) -> u64 {
         let later = self.parts.as_ref().map_or(0, |parts| parts.file_bytes());
         self.range.end - self.range.start + later
     }
 
-    /// Begins the part that follows: writes its head; or writes the end of a multipart body, and
-    /// returns false.
+    /// Begins the next part by writing its head. After the last part, writes the end of a multipart
+    /// body and returns false.
     fn begin_part(&mut self, out: &mut Vec<u8>) -> bool {
         let next = self.parts.as_mut().and_then(|parts| parts.begin_part(out));
         let is_there = next.is_some();
@@ -90,40 +90,40 @@ impl Body {
     }
 }
 
-/// The response that is being sent.
+/// The response being sent.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     bytes: Vec<u8>,
-    /// How many of them the stream has taken.
+    /// Number of `bytes` that the stream has taken.
     taken_bytes: usize,
     body: Option<Body>,
-    /// Length of all that the stream has ever taken, in bytes.
+    /// Length of everything that the stream has taken, in bytes.
     queued_bytes: u64,
 }
 
 impl Output {
-    /// Length of all that the stream has taken so far, in bytes.
+    /// Length of everything that the stream has taken so far, in bytes.
     pub(crate) fn queued_bytes(&self) -> u64 {
         self.queued_bytes
     }
 
-    /// Memory for what the stream has not taken, in bytes.
+    /// Memory for bytes that the stream has not taken, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let parts = self.body.as_ref().and_then(|body| body.parts.as_ref());
         self.bytes.capacity() + parts.map_or(0, |parts| parts.memory_bytes())
     }
 
-    /// The stream has taken all there is.
+    /// True if the stream has taken the whole response.
     pub(crate) fn is_done(&self) -> bool {
         self.body.is_none() && self.taken_bytes == self.bytes.len()
     }
 
-    /// Begins a response, which has been sent when [`Output::flush`] says so.
+    /// Begins a response; [`Output::flush`] reports when it is queued.
     pub(crate) fn begin(&mut self, bytes: Vec<u8>, body: Option<Body>) {
         (self.bytes, self.taken_bytes, self.body) = (bytes, 0, body);
     }
 
-    /// The buffer of the response that has been sent, empty, to write the next one into.
+    /// Takes the buffer of the queued response, emptied, for the next one.
     pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
         let mut buffer = mem::take(&mut self.bytes);
         buffer.clear();
@@ -131,7 +131,7 @@ impl Output {
         buffer
     }
 
-    /// What was to be sent at once has been acknowledged. False if nothing waits for that.
+    /// Ends the pause, once the bytes before it are acknowledged. False if there is no pause.
     pub(crate) fn go_on(&mut self) -> bool {
         match &mut self.body {
             Some(body) if body.at_once_bytes == 0 => {
@@ -146,19 +146,19 @@ impl Output {
         self.body.as_mut()?.content.segments()
     }
 
-    /// The ticket of the object that is being sent.
+    /// Ticket of the object being sent.
     pub(crate) fn ticket(&mut self) -> Option<Ticket> {
         self.segments().map(|segments| segments.ticket)
     }
 
-    /// Little waits to be sent.
+    /// Handles `Writable`: little is left to send.
     pub(crate) fn on_writable(&mut self) {
         if let Some(segments) = self.segments() {
             segments.on_writable();
         }
     }
 
-    /// Takes what the fetcher of the object reports. False if the rest of it is not to be had.
+    /// Handles an event from the fetcher. False if the rest of the object is unavailable.
     pub(crate) fn on_news(
         &mut self,
         io: &mut dyn Io,
@@ -169,8 +169,8 @@ impl Output {
             .is_none_or(|segments| segments.on_news(io, stream, news))
     }
 
-    /// A file is open. `None` if it is none of the object's; false if the rest of that is not to be
-    /// had.
+    /// Handles an opened file. `None` if the file is not the object's; false if the rest of the
+    /// object is unavailable.
     pub(crate) fn on_opened(
         &mut self,
         io: &mut dyn Io,
@@ -181,8 +181,8 @@ impl Output {
         self.segments()?.on_opened(io, file, meta, origins)
     }
 
-    /// A file could not be opened. `None` if it is none of the object's; false if the rest of that
-    /// is not to be had.
+    /// Handles a file that could not be opened. `None` if the file is not the object's; false if
+    /// the rest of the object is unavailable.
     pub(crate) fn on_open_failed(
         &mut self,
         file: FileHandle,
@@ -192,7 +192,7 @@ impl Output {
         self.segments()?.on_open_failed(file, errno, origins)
     }
 
-    /// Queues what there is. The ticket of an object that is queued is its caller's to end.
+    /// Queues all available bytes. The caller ends the ticket of a completely queued object.
     pub(crate) fn flush(
         &mut self,
         io: &mut dyn Io,

@@ -1,6 +1,6 @@
 //! Priorities of responses (RFC 9218).
 
-/// The urgency of a response, and whether the client can use parts of it.
+/// The urgency of a response, and whether the client can use its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Priority {
     /// From 0, the most urgent, to 7.

@@ -1,4 +1,4 @@
-//! A request that has been read, whatever the version of HTTP.
+//! A parsed request, in any version of HTTP.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,34 +16,34 @@ use crate::semantics::site::{HostName, Site};
 pub(crate) struct Request<V> {
     /// Length of the head, in bytes.
     pub(crate) head_bytes: usize,
-    /// Where the target stands in the head.
+    /// Range of the target in the head.
     pub(crate) target: Range<usize>,
     pub(crate) method: Method,
-    /// The version, with what the request says of its connection.
+    /// HTTP version, with the request's connection options.
     pub(crate) version: V,
-    /// The status to refuse with, whatever the target is.
+    /// Status of the refusal, regardless of the target.
     pub(crate) refusal: Option<StatusCode>,
-    /// Which of the fields are there that matter once the file is known.
+    /// Which of the fields that matter once the file is known are present.
     pub(crate) present: Present,
-    /// What the target was found to be about, once it was looked at.
+    /// Site and rule of the target, once resolved.
     pub(crate) place: Option<Place>,
-    /// The files that were tried for it depended on `Accept-Encoding`: so does any response.
+    /// The choice of files depended on `Accept-Encoding`: so does any response.
     pub(crate) is_negotiated: bool,
 }
 
-/// What is asked for.
+/// The method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
-    /// And all others, which are refused.
+    /// GET, and all other methods, which are refused.
     Get,
-    /// The answer has no body.
+    /// HEAD: the response has no body.
     Head,
-    /// What may be done.
+    /// OPTIONS.
     Options,
 }
 
 impl Method {
-    /// The method of this name.
+    /// Returns the method of this name.
     pub(crate) fn of(name: &[u8]) -> Method {
         match name {
             b"HEAD" => Method::Head,
@@ -53,7 +53,7 @@ impl Method {
     }
 }
 
-/// The status that refuses a method, if no resource here allows it.
+/// Returns the status that refuses a method, if no resource here allows it.
 pub(crate) fn method_refusal(name: &[u8]) -> Option<StatusCode> {
     match name {
         b"GET" | b"HEAD" | b"OPTIONS" => None,
@@ -65,20 +65,20 @@ pub(crate) fn method_refusal(name: &[u8]) -> Option<StatusCode> {
     }
 }
 
-/// The field `Expect` of a request, of which there is one expectation (RFC 9110 §10.1.1).
+/// The field `Expect` of a request: `100-continue` is the only expectation (RFC 9110 §10.1.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Expectation {
-    /// There is none.
+    /// No expectation.
     #[default]
     None,
     /// `100-continue`.
     Continue,
-    /// One that is not known, or several.
+    /// An unknown expectation, or several.
     Unknown,
 }
 
 impl Expectation {
-    /// Takes another member of the field's list.
+    /// Adds a member of the field's list.
     pub(crate) fn note(&mut self, member: &[u8]) {
         *self = match self {
             Expectation::None if member.eq_ignore_ascii_case(b"100-continue") => {
@@ -89,7 +89,7 @@ impl Expectation {
     }
 }
 
-/// A site, and a rule of it, by number.
+/// A site, and the number of one of its rules.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) site: Arc<Site>,
@@ -105,39 +105,39 @@ impl PartialEq for Place {
 impl Eq for Place {}
 
 impl<V> Request<V> {
-    /// The site that it was found to be for.
+    /// The site of the request.
     pub(crate) fn site(&self) -> Option<&Site> {
         self.place.as_ref().map(|place| &*place.site)
     }
 
-    /// The first name of that.
+    /// The first name of the site.
     pub(crate) fn site_name(&self) -> Option<&HostName> {
         self.site()?.names.first()
     }
 
-    /// The rule that was found to be about its path.
+    /// The rule for the request's path.
     pub(crate) fn rule(&self) -> Option<&Rule> {
         let Place { site, rule } = self.place.as_ref()?;
         site.rules.get(usize::from((*rule)?))
     }
 
-    /// Whether files that it names may grow while they are sent.
+    /// Whether the requested files may grow while they are sent.
     pub(crate) fn growth(&self) -> Growth {
         self.rule().map_or(Growth::Forbidden, |rule| rule.growth)
     }
 
-    /// A directory that it names, and that has no index, is listed.
+    /// True if a requested directory without an index is listed.
     pub(crate) fn lists(&self) -> bool {
         let own = self.rule().and_then(|rule| rule.listing);
         own.unwrap_or_else(|| self.site().is_some_and(|site| site.listing))
     }
 
-    /// The answer has no body, whatever it says.
+    /// True if the response has no body.
     pub(crate) fn head_only(&self) -> bool {
         self.method == Method::Head
     }
 
-    /// What stands for the request in `bytes` when it could not be parsed, or came too late.
+    /// Returns a substitute for the request in `bytes`, which could not be parsed or timed out.
     pub(crate) fn broken(bytes: &[u8], version: V, status: StatusCode) -> Self {
         Request {
             head_bytes: bytes.len(),

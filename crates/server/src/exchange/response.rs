@@ -20,25 +20,25 @@ use crate::semantics::passed;
 use crate::semantics::pull::{CacheStatus, Passed};
 use crate::semantics::rule::{self, Rule};
 
-/// What every response of a server has in common.
+/// Context of a response head.
 pub(crate) struct Common<'a, V> {
     /// `Date`'s value.
     pub(crate) date: Option<&'a str>,
-    /// The version, with what becomes of the connection.
+    /// HTTP version, with the persistence of the connection.
     pub(crate) version: V,
     /// The answer to HEAD: the same header fields, and no body (RFC 9110 §9.3.2).
     pub(crate) head_only: bool,
-    /// What is special about the path.
+    /// Rule for the path.
     pub(crate) rule: Option<&'a Rule>,
-    /// What an origin says of the content, or of there being none.
+    /// Fields of the origin's response.
     pub(crate) passed: Option<&'a Passed>,
-    /// The origin of the page that asks.
+    /// `Origin` of the requesting page.
     pub(crate) origin: Option<&'a [u8]>,
-    /// Now, since the epoch.
+    /// Current time since the epoch.
     pub(crate) unix_time: Duration,
-    /// Where HTTP/3 is served.
+    /// Port of HTTP/3.
     pub(crate) http3_port: Option<NonZeroU16>,
-    /// Another `Accept-Encoding` might have got another response.
+    /// Another `Accept-Encoding` might have selected another response.
     pub(crate) varies_by_encoding: bool,
 }
 
@@ -47,25 +47,25 @@ impl<V> Common<'_, V> {
         self.rule.and_then(|rule| rule.cors.as_ref())
     }
 
-    /// Length of the body of a response with so much content, in bytes.
+    /// Returns the length of the body of a response with this content length, in bytes.
     fn body_bytes(&self, content_bytes: u64) -> u64 {
         if self.head_only { 0 } else { content_bytes }
     }
 }
 
-/// What is said about a file.
+/// Metadata of a file or object.
 #[derive(Clone, Copy)]
 pub(crate) struct Entity<'a> {
-    /// All of it, in bytes.
+    /// Total size, in bytes.
     pub(crate) size_bytes: u64,
     pub(crate) media_type: &'a str,
     pub(crate) last_modified: Option<HttpDate>,
     pub(crate) etag: Option<ETag>,
-    /// How the bytes are coded.
+    /// Content coding.
     pub(crate) coding: Option<Coding>,
-    /// The client cannot get a part of these bytes, unless it has another one.
+    /// Ranges of the bytes are served only to a client that already has a part.
     pub(crate) is_indivisible: bool,
-    /// How it has come from its origin, if responses state that.
+    /// Role of the cache, if responses state it.
     pub(crate) how: Option<CacheStatus>,
 }
 
@@ -78,7 +78,7 @@ impl Entity<'_> {
         version.text(out, "Accept-Ranges", "bytes");
     }
 
-    /// What caches need to know, also of what they have already.
+    /// Writes the fields that a cache needs, for stored responses too.
     fn validators<V: Version>(&self, out: &mut Vec<u8>, version: V) {
         if let Some(date) = self.last_modified {
             version.display(out, "Last-Modified", date);
@@ -98,7 +98,7 @@ impl Entity<'_> {
         });
     }
 
-    /// A multipart body of these ranges.
+    /// Creates a multipart body of `ranges`.
     pub(crate) fn multipart(
         &self,
         ranges: Vec<Range<u64>>,
@@ -128,8 +128,8 @@ pub(crate) fn part_head_bytes_max(
 
 /// Writes the head of a 200 whose body is a whole file.
 pub(crate) fn whole<V: Version>(out: &mut Vec<u8>, common: &Common<'_, V>, entity: &Entity<'_>) {
-    // Clients that ask for a length before they ask for parts would take this one for that of the
-    // parts' file. RFC 9110 §9.3.2 lets a response to HEAD do without.
+    // A client that sends HEAD before range requests would take this length for that of the file
+    // whose ranges it gets. RFC 9110 §9.3.2 permits omitting the field.
     let has_length = !(common.head_only && entity.is_indivisible);
     let size_bytes = has_length.then_some(entity.size_bytes);
     begin(out, common, StatusCode::OK, size_bytes);
@@ -180,7 +180,7 @@ pub(crate) fn parts<V: Version>(
     version.end(out, body_bytes);
 }
 
-/// Writes a 304 (RFC 9110 §15.4.5): what the client needs to go on with what it has.
+/// Writes a 304 (RFC 9110 §15.4.5): the fields that update the client's stored response.
 pub(crate) fn not_modified<V: Version>(
     out: &mut Vec<u8>,
     common: &Common<'_, V>,
@@ -191,18 +191,18 @@ pub(crate) fn not_modified<V: Version>(
     common.version.end(out, 0);
 }
 
-/// What is said about a listing of a directory.
+/// Metadata of a directory listing.
 pub(crate) struct Listed {
     pub(crate) media_type: &'static str,
     pub(crate) etag: ETag,
-    /// How many entries it has, if there are more.
+    /// Number of listed entries, if the directory has more.
     pub(crate) truncated_after: Option<usize>,
 }
 
 impl Listed {
     fn validators<V: Version>(&self, out: &mut Vec<u8>, version: V) {
-        // Beside what `begin` may have said of other fields: lists may come in several lines (RFC
-        // 9110 §5.3).
+        // `begin` may have written another `Vary` line: a list may span several lines (RFC 9110
+        // §5.3).
         version.text(out, "Vary", "Accept");
         etag(out, version, &self.etag);
         if let Some(count) = self.truncated_after {
@@ -239,7 +239,7 @@ pub(crate) fn listing_not_modified<V: Version>(
     common.version.end(out, 0);
 }
 
-/// Writes a 416 (RFC 9110 §15.5.17), which tells how long the file is.
+/// Writes a 416 (RFC 9110 §15.5.17) with the size of the file.
 pub(crate) fn unsatisfiable<V: Version>(
     out: &mut Vec<u8>,
     common: &Common<'_, V>,
@@ -263,7 +263,8 @@ pub(crate) fn moved<V: Version>(
     });
 }
 
-/// Writes a 204 that says what may be done: what a page of another origin may, if `preflight`.
+/// Writes the 204 for OPTIONS: the allowed methods, and CORS fields, for a preflight if
+/// `preflight`.
 pub(crate) fn options<V: Version>(out: &mut Vec<u8>, common: &Common<'_, V>, preflight: bool) {
     begin(out, common, StatusCode::NO_CONTENT, None);
     let version = common.version;
@@ -276,14 +277,14 @@ pub(crate) fn options<V: Version>(out: &mut Vec<u8>, common: &Common<'_, V>, pre
     version.end(out, 0);
 }
 
-/// Writes a refusal or failure.
+/// Writes an error.
 pub(crate) fn error<V: Version>(out: &mut Vec<u8>, common: &Common<'_, V>, status: StatusCode) {
     page(out, common, status, |out| {
         error_fields(out, common.version, status);
     });
 }
 
-/// Writes a refusal that says why, for people who read it in a terminal.
+/// Writes an error with an explanation in plain text, for people at a terminal.
 pub(crate) fn message<V: Version>(
     out: &mut Vec<u8>,
     common: &Common<'_, V>,
@@ -299,7 +300,7 @@ pub(crate) fn message<V: Version>(
     }
 }
 
-/// Writes the head of a refusal or failure whose page is a file.
+/// Writes the head of an error whose page is a file.
 pub(crate) fn error_with_file<V: Version>(
     out: &mut Vec<u8>,
     common: &Common<'_, V>,
@@ -314,11 +315,11 @@ pub(crate) fn error_with_file<V: Version>(
     version.end(out, common.body_bytes(size_bytes));
 }
 
-/// What may be done with files.
+/// Methods that files allow.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
 fn error_fields<V: Version>(out: &mut Vec<u8>, version: V, status: StatusCode) {
-    // RFC 9110 §15.5.6: 405 must say what is allowed.
+    // RFC 9110 §15.5.6: 405 requires `Allow`.
     if status == StatusCode::METHOD_NOT_ALLOWED {
         version.text(out, "Allow", ALLOW);
     }
@@ -355,8 +356,8 @@ fn reason(status: StatusCode) -> &'static str {
     status.canonical_reason().unwrap_or("Error")
 }
 
-/// Writes the status and the fields of every response. `None` where there is no body to have a
-/// length.
+/// Writes the status and the fields of every response. `content_bytes`: `Content-Length`, if the
+/// response has that field.
 fn begin<V: Version>(
     out: &mut Vec<u8>,
     common: &Common<'_, V>,
@@ -366,7 +367,7 @@ fn begin<V: Version>(
     let version = common.version;
     out.clear();
     version.begin(out, status);
-    // RFC 9110 §6.6.1: the date of what comes from an origin is the origin's.
+    // RFC 9110 §6.6.1: an origin's response keeps its date.
     match common.passed.and_then(|passed| passed.value(&DATE)) {
         Some(date) => version.field(out, "Date", date.as_bytes()),
         None => {
@@ -425,7 +426,7 @@ fn rule_fields<V: Version>(
     for extra in &rule.fields {
         version.field(out, &extra.written, extra.value.as_bytes());
     }
-    // The answer to a preflight says more, and in its own place.
+    // `options` writes the CORS fields of a 204.
     if let Some(cors) = rule
         .cors
         .as_ref()
@@ -443,7 +444,7 @@ fn content_type<V: Version>(out: &mut Vec<u8>, version: V, media_type: &str) {
     });
 }
 
-/// The origin's value, if there is one, or that of the media type.
+/// Writes the origin's value, if there is one, or that of the media type.
 fn write_content_type_of(out: &mut Vec<u8>, media_type: &str, passed: Option<&Passed>) {
     match passed.and_then(|passed| passed.value(&CONTENT_TYPE)) {
         Some(value) => out.extend_from_slice(value.as_bytes()),

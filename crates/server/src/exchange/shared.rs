@@ -1,4 +1,4 @@
-//! What all exchanges of a server share.
+//! State shared by all exchanges of a server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::semantics::target;
 
 /// See the [module documentation](self).
 pub(crate) struct Shared {
-    /// Without its sites.
+    /// The configuration without its sites.
     pub(crate) config: Config,
     pub(crate) sites: Vec<Arc<Site>>,
     pub(crate) counters: Counters,
@@ -39,26 +39,26 @@ pub(crate) struct Shared {
     pub(crate) rates: Rates,
     /// Each connection closes with its next response, or when it has nothing to do.
     pub(crate) is_draining: bool,
-    /// The greatest SETTINGS_MAX_FIELD_SECTION_SIZE so far. None that follows is less: a client may
-    /// go by an earlier one with its early data (RFC 9114 §7.2.4.2).
+    /// Largest SETTINGS_MAX_FIELD_SECTION_SIZE sent so far. Later ones are no smaller: a client may
+    /// use an earlier value for its early data (RFC 9114 §7.2.4.2).
     pub(crate) section_bytes_max: u64,
     /// Streams of HTTP/2 so far.
     pub(crate) http2_streams: u64,
     /// Memory that connections hold for listings, in bytes.
     pub(crate) listings_bytes: usize,
-    /// Clients that are slower than the least rate.
+    /// Clients slower than the minimum rate.
     pub(crate) slow_clients: Episode,
-    /// Requests with more ranges than they may have.
+    /// Requests with more ranges than the limit.
     pub(crate) many_ranges: Episode,
     /// The fetcher of objects from origins.
     pub(crate) origins: Option<Box<dyn Origins>>,
-    /// Whose tickets they are.
+    /// The stream of each ticket.
     pub(crate) tickets: HashMap<Ticket, StreamId>,
     pub(crate) ticket_last: u64,
 }
 
 impl Shared {
-    /// A wish of a connection's is over.
+    /// Ends a ticket of a connection.
     pub(crate) fn end_ticket(&mut self, ticket: Ticket) {
         self.tickets.remove(&ticket);
         if let Some(origins) = &mut self.origins {
@@ -66,7 +66,8 @@ impl Shared {
         }
     }
 
-    /// The site that a request is for: the one of its target's authority, else that of its `Host`.
+    /// Returns the number of the request's site, by the authority of its target, else by its
+    /// `Host`.
     pub(crate) fn site(&mut self, head: Head<'_>, target: &[u8]) -> usize {
         if self.names.is_empty() {
             return 0;

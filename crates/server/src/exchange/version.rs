@@ -1,4 +1,4 @@
-//! What differs between versions of HTTP in an exchange: how the head of a response is written.
+//! Differences between versions of HTTP in an exchange: how the head of a response is written.
 
 use std::fmt::{Debug, Display};
 use std::io::Write;
@@ -15,7 +15,7 @@ pub(crate) enum Multiplexed {
     Quic(QuicConnection),
 }
 
-/// A version of HTTP, with what a request of that version says of its connection.
+/// A version of HTTP, with a request's connection options.
 pub(crate) trait Version: Copy + Debug {
     /// Name of the version, as in a request line.
     const NAME: &'static str;
@@ -34,7 +34,7 @@ pub(crate) trait Version: Copy + Debug {
     /// Begins the head of a response in `out`, which is empty.
     fn begin(self, out: &mut Vec<u8>, status: StatusCode);
 
-    /// Writes the fields that are about the connection.
+    /// Writes the connection-specific fields.
     fn connection(self, _out: &mut Vec<u8>) {}
 
     /// Writes a field.
@@ -43,23 +43,23 @@ pub(crate) trait Version: Copy + Debug {
     /// Writes a field whose value `write` appends.
     fn field_with(self, out: &mut Vec<u8>, name: &str, write: impl FnOnce(&mut Vec<u8>));
 
-    /// Ends the head; a body of so many bytes follows.
+    /// Ends the head; a body of `body_bytes` follows.
     fn end(self, out: &mut Vec<u8>, body_bytes: u64);
 
-    /// The head of a response is a field section longer than so many bytes (RFC 9114 §4.2.2).
+    /// True if the response's head is a field section longer than the limit (RFC 9114 §4.2.2).
     fn has_longer_section(_response: &[u8], _bytes_max: u32) -> bool {
         false
     }
 
-    /// Where the body begins in a response.
+    /// Returns the offset of the body in a response.
     fn body_start(response: &[u8]) -> usize;
 
-    /// Writes a field whose value is text.
+    /// Writes a field with a text value.
     fn text(self, out: &mut Vec<u8>, name: &str, value: &str) {
         self.field(out, name, value.as_bytes());
     }
 
-    /// Writes a field whose value is shown as text.
+    /// Writes a field with a formatted value.
     fn display(self, out: &mut Vec<u8>, name: &str, value: impl Display) {
         // Writing to a `Vec` cannot fail.
         self.field_with(out, name, |out| {

@@ -1,73 +1,73 @@
-//! What a connection waits for, and for how long.
+//! The event that a connection waits for, and its deadline.
 //!
-//! A stream has one timer, and a connection waits for one thing at a time: its peer's
-//! acknowledgements while anything is unacknowledged, else the rest of a request, else another
-//! request, else the peer's FIN. Bytes do not postpone a deadline, only arriving at the next thing
-//! to wait for does.
+//! A stream has one timer, and a connection waits for one event at a time: its peer's
+//! acknowledgements while bytes are unacknowledged, else the rest of a request, else another
+//! request, else the peer's FIN. Received bytes do not postpone a deadline; only a change of the
+//! awaited event does.
 //!
-//! Acknowledgements are looked at several times in the course of a timeout. Two things end a
-//! connection: none at all during the stall timeout, and fewer than the least rate asks for during
+//! Acknowledgements are examined several times per timeout. Two conditions end a connection: no
+//! acknowledgement during the stall timeout, and fewer bytes than the minimum rate requires during
 //! its period.
 
 use std::time::Duration;
 
 use crate::config::Config;
 
-/// What a connection waits for.
+/// The event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// A request head, or the rest of a body.
     Head,
     /// The first byte of another request.
     Idle,
-    /// Acknowledgement of what is queued, or the NIC stack's answer to OPEN.
+    /// Acknowledgement of queued bytes, or the NIC stack's answer to OPEN.
     Progress,
     /// The peer's FIN.
     Linger,
 }
 
-/// What the timer means.
+/// The meaning of an expired timer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Expiry {
-    /// This has been waited for too long.
+    /// This event did not come in time.
     Overdue(Wait),
-    /// The peer takes less than the least rate.
+    /// The peer acknowledges less than the minimum rate.
     TooSlow,
-    /// Look again after this time.
+    /// Examine the acknowledgements again after this time.
     Again(Duration),
-    /// Nothing is being waited for.
+    /// No event is awaited.
     Stale,
 }
 
-/// How far the peer has come with what is queued, in bytes.
+/// The peer's progress with queued bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) acknowledged: u64,
     pub(crate) unacknowledged: u64,
-    /// The peer alone delays the rest.
+    /// Only the peer delays the rest.
     pub(crate) waits_for_peer: bool,
 }
 
-/// What is being waited for.
+/// The awaited event.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     wait: Option<Wait>,
-    /// While waiting for [`Wait::Progress`]: looks since the rate is measured, ...
+    /// Looks at acknowledgements since the measurement of the rate began.
     rate_looks: u8,
-    /// ... and looks that have seen the same acknowledged.
+    /// Consecutive looks without a new acknowledgement.
     idle_looks: u8,
-    /// What was unacknowledged when the measurement of the rate began, in bytes.
+    /// Unacknowledged bytes when the measurement of the rate began.
     rate_unacknowledged: u32,
-    /// What was acknowledged then.
+    /// Acknowledged bytes when the measurement of the rate began.
     rate_acknowledged: u64,
-    /// What was acknowledged at the last look.
+    /// Acknowledged bytes at the last look.
     acknowledged: u64,
 }
 
-/// How often acknowledgements are looked at in the course of the stall timeout, at least.
+/// Fewest looks at acknowledgements during the stall timeout.
 const STALL_LOOKS_MIN: u32 = 4;
 
-/// ... and in the course of the least rate's period.
+/// Fewest looks at acknowledgements during the period of the minimum rate.
 const RATE_LOOKS_MIN: u32 = 2;
 
 impl Watch {
@@ -75,7 +75,7 @@ impl Watch {
         self.wait == Some(wait)
     }
 
-    /// Starts to wait for something; returns for how long.
+    /// Starts to wait for an event; returns the time until the timer expires.
     pub(crate) fn set(&mut self, wait: Wait, progress: &Progress, config: &Config) -> Duration {
         *self = Watch {
             wait: Some(wait),
@@ -91,7 +91,7 @@ impl Watch {
         self.wait = None;
     }
 
-    /// The timer has come.
+    /// Handles the expired timer.
     pub(crate) fn expire(&mut self, progress: &Progress, config: &Config) -> Expiry {
         let Some(wait) = self.wait else {
             return Expiry::Stale;
@@ -113,16 +113,17 @@ impl Watch {
         Expiry::Overdue(wait)
     }
 
-    /// A period of the least rate begins.
+    /// Begins a period of the minimum rate.
     fn measure_rate(&mut self, progress: &Progress) {
         self.rate_looks = 0;
         self.rate_acknowledged = progress.acknowledged;
         self.rate_unacknowledged = u32::try_from(progress.unacknowledged).unwrap_or(u32::MAX);
     }
 
-    /// True if the peer has acknowledged something, and less than the least rate asks for and less
-    /// than all there was, in a whole period in which it was waited for at each look. A silent peer
-    /// may have lost its network for a moment: the stall timeout is for that.
+    /// True if the peer has acknowledged some bytes in a whole period, but fewer than the minimum
+    /// rate requires and fewer than were unacknowledged, and only the peer delayed the rest at each
+    /// look. A silent peer may have lost its network for a moment: the stall timeout covers that
+    /// case.
     fn is_too_slow(&mut self, progress: &Progress, interval: Duration, config: &Config) -> bool {
         let Some(rate) = config.bytes_per_second_min else {
             return false;
@@ -138,7 +139,7 @@ impl Watch {
         }
         let wanted = u128::from(rate.get()) * elapsed.as_millis() / 1000;
         let wanted = wanted.min(u128::from(self.rate_unacknowledged));
-        // Of a stream that is gone, nothing is known any more.
+        // The acknowledgements of a closed stream are unknown.
         let acknowledged = progress.acknowledged.saturating_sub(self.rate_acknowledged);
         self.measure_rate(progress);
         acknowledged > 0 && u128::from(acknowledged) < wanted
@@ -153,7 +154,7 @@ fn timer(wait: Wait, config: &Config) -> Duration {
             let stall = config.stall_timeout / STALL_LOOKS_MIN;
             match config.bytes_per_second_min {
                 None => stall,
-                // A look count fits into 8 bits: no period is looked at more often than that.
+                // A look count has 8 bits, which bounds the looks during a period.
                 Some(_) => stall
                     .min(config.rate_period / RATE_LOOKS_MIN)
                     .max(config.stall_timeout.max(config.rate_period) / 128),

@@ -9,7 +9,7 @@
 //!
 //! One request is in hand at a time, so that responses leave in the order of requests (RFC 9112
 //! §9.3.2). Queueing a file costs nothing, so the next request is taken up as soon as the response
-//! to the last one is queued, not when it is acknowledged; how many responses may be under way is
+//! to the last one is queued, not when it is acknowledged; the number of responses in flight is
 //! bounded.
 
 use std::collections::VecDeque;
@@ -29,8 +29,8 @@ use crate::http1::head::{Http1, Persistence};
 use crate::http1::request::{self, Parsed};
 use crate::semantics::pull::{OriginEvent, Ticket};
 
-/// A pipelined request is taken up when no more of the responses before it is unsent, in bytes:
-/// little beside what one file costs, and enough to keep a link busy until the next one is open.
+/// Most unsent bytes of earlier responses when a pipelined request is taken up: few compared with a
+/// file, and enough to keep a link busy until the next file is open.
 const NEARLY_SENT_BYTES: u64 = 64 << 10;
 
 /// A connection.
@@ -38,16 +38,16 @@ const NEARLY_SENT_BYTES: u64 = 64 << 10;
 pub(crate) struct Connection {
     exchange: Exchange<Http1>,
     phase: Phase,
-    /// The stream may hold bytes that were not read yet.
+    /// The stream may hold unread bytes.
     unread: bool,
-    /// The peer will send no more than what is in the stream.
+    /// The peer will send no more than the unread bytes of the stream.
     peer_finished: bool,
     /// A response has been sent, so that waiting for another request is idling.
     answered: bool,
-    /// Bytes that are to be read and thrown away: the rest of the last request's body, or, while
-    /// lingering, as many as are read at most.
+    /// Bytes to read and discard: the rest of the last request's body, or the most that are read
+    /// while lingering.
     discard_bytes: u64,
-    /// Where queued responses end in the stream, as far as they are not acknowledged.
+    /// Ends in the stream of queued responses that are not acknowledged.
     in_flight: VecDeque<u64>,
 }
 
@@ -60,8 +60,9 @@ const _: () = assert!(
 enum Phase {
     /// Waiting for a request, or answering one.
     Open,
-    /// All is queued, FIN as well. What the peer still sends is read and thrown away, since closing
-    /// with unread bytes would send RST and destroy the response on its way (RFC 9112 §9.6).
+    /// All bytes are queued, FIN included. Further bytes from the peer are read and discarded,
+    /// since closing with unread bytes would send RST and destroy the response in flight (RFC 9112
+    /// §9.6).
     Lingering,
     /// RST is sent; `Closed` is on its way.
     Aborted,
@@ -92,7 +93,7 @@ impl Connection {
         self.go_on(io, shared);
     }
 
-    /// Whatever has happened, goes on as far as possible.
+    /// Handles an event, and advances as far as possible.
     pub(crate) fn on_event(&mut self, io: &mut dyn Io, shared: &mut Shared, event: &AppEvent) {
         match *event {
             AppEvent::Readable => self.unread = true,
@@ -103,7 +104,7 @@ impl Connection {
         self.go_on(io, shared);
     }
 
-    /// Takes what the fetcher has for it, and goes on as far as possible.
+    /// Handles an event from the fetcher, and advances as far as possible.
     pub(crate) fn on_news(
         &mut self,
         io: &mut dyn Io,
@@ -115,7 +116,7 @@ impl Connection {
         self.go_on(io, shared);
     }
 
-    /// Goes on as far as possible.
+    /// Advances as far as possible.
     pub(crate) fn go_on(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         while self.advance(io, shared) {}
         if !self.exchange.is_busy() {
@@ -137,7 +138,7 @@ impl Connection {
         self.exchange.memory_bytes() + in_flight
     }
 
-    /// What it is like at the moment.
+    /// Describes the state of the connection.
     pub(crate) fn info(&self) -> ConnectionInfo {
         self.exchange.info(match self.phase {
             Phase::Open => "reading",
@@ -146,7 +147,7 @@ impl Connection {
         })
     }
 
-    /// The connection is over: gives back what it holds.
+    /// Handles the end of the connection: releases its resources.
     pub(crate) fn closed(
         self,
         io: &mut dyn Io,
@@ -158,7 +159,7 @@ impl Connection {
         exchange.closed(io, shared, acknowledged, retransmissions);
     }
 
-    /// One step, if one is possible.
+    /// Advances by one step, if one is possible.
     fn advance(&mut self, io: &mut dyn Io, shared: &mut Shared) -> bool {
         match self.phase {
             Phase::Aborted => false,
@@ -186,7 +187,7 @@ impl Connection {
         }
     }
 
-    /// Throws away what the peer still sends, up to a bound.
+    /// Discards further bytes from the peer, up to a bound.
     fn discard(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         let stream = self.exchange.stream();
         let input = &mut self.exchange.input;
@@ -199,7 +200,7 @@ impl Connection {
         input.release(&mut shared.pool);
     }
 
-    /// Takes up the next request, or takes in more bytes.
+    /// Takes up the next request, or reads more bytes.
     fn read(&mut self, io: &mut dyn Io, shared: &mut Shared) -> bool {
         let stream = self.exchange.stream();
         let acknowledged = io.acknowledged(stream);
@@ -213,8 +214,8 @@ impl Connection {
         if self.in_flight.len() >= shared.config.responses_in_flight_max {
             return false;
         }
-        // A file that is opened for a response far from being sent is held for nothing, 32 of them
-        // by a client that pipelines and does not read.
+        // A file opened for a response far from being sent would be held for nothing, 32 files by a
+        // client that pipelines and does not read.
         let has_bytes = self.unread || !self.exchange.input.is_empty();
         if !self.in_flight.is_empty() && has_bytes && io.unsent(stream) > NEARLY_SENT_BYTES {
             io.set_notsent_lowat(stream, NEARLY_SENT_BYTES);
@@ -251,7 +252,7 @@ impl Connection {
         true
     }
 
-    /// It waits for another request, of which nothing is there yet.
+    /// True if the connection waits for the first byte of another request.
     fn is_idle(&self) -> bool {
         self.answered && self.exchange.input.is_empty() && self.discard_bytes == 0
     }
@@ -263,13 +264,13 @@ impl Connection {
         self.exchange.take_up(io, shared, request);
     }
 
-    /// Refuses what is in the input, after which the connection ends.
+    /// Refuses the malformed request in the input, after which the connection ends.
     fn take_up_broken(&mut self, io: &mut dyn Io, shared: &mut Shared, status: StatusCode) {
         let request = Request::broken(self.exchange.input.bytes(), Http1::CLOSE, status);
         self.exchange.take_up(io, shared, request);
     }
 
-    /// No further response: FIN after all that is queued.
+    /// Sends FIN after all queued bytes: no further response follows.
     fn finish(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         self.exchange.input.release(&mut shared.pool);
         io.shutdown(self.exchange.stream());
@@ -283,7 +284,7 @@ impl Connection {
         self.phase = Phase::Aborted;
     }
 
-    /// What has to happen next from outside.
+    /// Returns the outside event that must come next.
     fn wait(&self, io: &dyn Io) -> Option<Wait> {
         match self.phase {
             Phase::Aborted => None,
@@ -303,7 +304,7 @@ impl Connection {
             Expiry::Again(after) => io.set_timer(stream, Some(after)),
             Expiry::Overdue(Wait::Head) => {
                 shared.counters.head_timeouts += 1;
-                // Who has asked nothing, or has been answered already, expects no 408.
+                // 408 only if part of a request head has arrived.
                 let is_empty = without_empty_lines(self.exchange.input.bytes()).is_empty();
                 if self.discard_bytes > 0 || is_empty {
                     self.finish(io, shared);

@@ -5,10 +5,10 @@ use http::StatusCode;
 use crate::exchange::lines;
 use crate::exchange::version::{Multiplexed, Version};
 
-/// A request of HTTP/1.1, as far as its connection goes.
+/// Connection options of an HTTP/1.1 request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Http1 {
-    /// What becomes of the connection.
+    /// Persistence of the connection after the response.
     pub(crate) persistence: Persistence,
     /// Length of the body to skip before the next request, in bytes. Meaningless with
     /// [`Persistence::Close`].

@@ -8,11 +8,11 @@ use crate::exchange::response::{self, Common};
 use crate::exchange::shared::Shared;
 use crate::http1::head::Http1;
 
-/// It does not repeat what the client has sent.
+/// Body of the response. It does not repeat the client's bytes.
 const MESSAGE: &str = "This port serves HTTPS, and the request came without TLS. \
                        Use a URL that begins with https://.\n";
 
-/// The response, after which the connection ends.
+/// Returns the response, after which the connection ends.
 pub(crate) fn response(shared: &mut Shared, unix_time: Duration, is_head: bool) -> Vec<u8> {
     let status = StatusCode::BAD_REQUEST;
     let common = Common {

@@ -1,10 +1,10 @@
 //! From bytes to a request, or to a refusal (RFC 9112).
 //!
-//! Refusals that leave the end of the request in doubt must be the last thing on a connection, or
-//! what one party takes for a body another takes for a request (smuggling, RFC 9112 §11.2). They
-//! are [`Parsed::Broken`]; all other refusals are requests like any other, with a status to answer.
+//! Refusals that leave the end of the request in doubt must be the last response on a connection,
+//! or one party's body is another party's request (smuggling, RFC 9112 §11.2). They are
+//! [`Parsed::Broken`]; all other refusals are requests like any other, with a status to answer.
 //!
-//! What comes out depends on the bytes alone, not on how they were split on their way.
+//! The result depends on the bytes alone, not on how they were split in transit.
 
 use http::StatusCode;
 use http_message::authority;
@@ -16,10 +16,10 @@ use crate::exchange::request::{Expectation, Method, Request, method_refusal};
 use crate::http1::head::{Http1, Persistence};
 use crate::semantics::fields::{Field, Present};
 
-/// What the bytes received so far amount to.
+/// The result of parsing the bytes received so far.
 pub(crate) type Parsed = request::Parsed<Request<Http1>>;
 
-/// Parses what has arrived of a request, at most `config.head_bytes_max` bytes of it.
+/// Parses a request from the bytes received so far, at most `config.head_bytes_max`.
 pub(crate) fn parse(bytes: &[u8], config: &Config) -> Parsed {
     let limits = Limits {
         head_bytes_max: config.head_bytes_max,
@@ -90,7 +90,7 @@ fn judge(head: &Head<'_>, config: &Config) -> Result<Request<Http1>, StatusCode>
     })
 }
 
-/// The header fields that matter.
+/// Header fields that matter to the codec.
 #[derive(Default)]
 struct Fields {
     host: bool,

@@ -267,7 +267,8 @@ impl Connection {
         news: OriginEvent,
     ) {
         let mut streams = self.streams.values_mut();
-        if let Some(stream) = streams.find_map(|stream| stream.has_ticket(ticket).then_some(stream)) {
+        if let Some(stream) = streams.find_map(|stream| stream.has_ticket(ticket).then_some(stream))
+        {
             let id = stream.output.id;
             stream.on_news(context!(self, io, shared), ticket, news);
             self.make_ready(id);
@@ -611,7 +612,9 @@ impl Connection {
         }
         let now_us = io.now_us();
         let streams = self.streams.values().flat_map(|stream| {
-            let paced_us = stream.paced_until_us(now_us).filter(|_| stream.place.is_none());
+            let paced_us = stream
+                .paced_until_us(now_us)
+                .filter(|_| stream.place.is_none());
             [stream.output.deadline_us, paced_us]
         });
         let own = [self.watch_us, self.settings_us, self.stage_us];
@@ -627,9 +630,8 @@ impl Connection {
     fn expired(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         self.armed_us = None;
         let now_us = io.now_us();
-        let is_over = |deadline_us: &mut Option<u64>| {
-            deadline_us.take_if(|at_us| *at_us <= now_us).is_some()
-        };
+        let is_over =
+            |deadline_us: &mut Option<u64>| deadline_us.take_if(|at_us| *at_us <= now_us).is_some();
         if is_over(&mut self.stage_us) && self.stage == Stage::Announced {
             self.stage = Stage::Leaving(self.last_id);
             frame::goaway(self.writer.control(), self.last_id, Code::NO_ERROR, "");
@@ -674,7 +676,12 @@ impl Connection {
             }
             Expiry::Overdue(Wait::Head) => {
                 shared.counters.head_timeouts += 1;
-                self.close(io, shared, Code::NO_ERROR, "a frame that did not end in time");
+                self.close(
+                    io,
+                    shared,
+                    Code::NO_ERROR,
+                    "a frame that did not end in time",
+                );
             }
             Expiry::Overdue(Wait::Idle) => {
                 shared.counters.idle_timeouts += 1;

@@ -85,9 +85,7 @@ fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: [&[u8]; 2
         stream,
     };
     header.write(out);
-    payload
-        .iter()
-        .for_each(|part| out.extend_from_slice(part));
+    payload.iter().for_each(|part| out.extend_from_slice(part));
 }
 
 /// Appends SETTINGS.

@@ -211,7 +211,11 @@ impl FrameReader {
         self.fragment_bytes = fragment_bytes;
         self.padding_bytes = padding_bytes;
         self.ends_block = header.has(flag::END_HEADERS);
-        self.skip_bytes = if fragment_bytes == 0 { padding_bytes } else { 0 };
+        self.skip_bytes = if fragment_bytes == 0 {
+            padding_bytes
+        } else {
+            0
+        };
         Ok(Step::Consumed(HEADER_BYTES + prefix_bytes as usize))
     }
 

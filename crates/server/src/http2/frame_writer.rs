@@ -174,7 +174,11 @@ impl FrameWriter {
         for (name, value) in head.fields() {
             self.encoder.field(&mut self.bytes, name, value);
         }
-        let end_stream = if head.body_bytes == 0 { flag::END_STREAM } else { 0 };
+        let end_stream = if head.body_bytes == 0 {
+            flag::END_STREAM
+        } else {
+            0
+        };
         self.split_block(start, stream, end_stream);
         self.note(stream, head.bytes as u64);
     }
@@ -196,7 +200,9 @@ impl FrameWriter {
         if is_one {
             return;
         }
-        let rest = self.bytes.split_off(start + HEADER_BYTES + PAYLOAD_BYTES_MAX);
+        let rest = self
+            .bytes
+            .split_off(start + HEADER_BYTES + PAYLOAD_BYTES_MAX);
         let mut fragments = rest.chunks(PAYLOAD_BYTES_MAX).peekable();
         while let Some(fragment) = fragments.next() {
             let is_last = fragments.peek().is_none();
@@ -261,7 +267,9 @@ impl FrameWriter {
     pub(crate) fn acknowledge(&mut self, io: &dyn Io) -> Option<(u32, u64)> {
         self.acknowledged = io.acknowledged(self.stream).max(self.acknowledged);
         let acknowledged = self.acknowledged;
-        let first = self.in_flight.pop_front_if(|first| first.end <= acknowledged)?;
+        let first = self
+            .in_flight
+            .pop_front_if(|first| first.end <= acknowledged)?;
         if self.in_flight.is_empty() && self.in_flight.capacity() > 64 {
             self.in_flight = VecDeque::new();
         }

@@ -136,7 +136,10 @@ mod tests {
         assert!(Head::read(&out[..head_bytes - 1]).is_none());
         out.extend_from_slice(b"body");
         let head = Head::read(&out).unwrap();
-        assert_eq!((head.bytes, head.body_bytes, head.status), (head_bytes, 1 << 40, 206));
+        assert_eq!(
+            (head.bytes, head.body_bytes, head.status),
+            (head_bytes, 1 << 40, 206)
+        );
         let long = vec![b'v'; 70_000];
         let expected = [
             ("content-type", &b"text/plain"[..]),

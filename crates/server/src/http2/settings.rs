@@ -121,7 +121,15 @@ mod tests {
     /// Covers: RFC 9113 §6.5.1, RFC 9113 §6.5.2, RFC 9218 §2.1
     #[test]
     fn values_have_ranges_and_unknown_settings_are_ignored() {
-        let all = [(1, 0), (2, 0), (3, 7), (4, 5), (5, 1 << 15), (6, 99), (9, 1)];
+        let all = [
+            (1, 0),
+            (2, 0),
+            (3, 7),
+            (4, 5),
+            (5, 1 << 15),
+            (6, 99),
+            (9, 1),
+        ];
         let expected = Settings {
             header_table_bytes_max: 0,
             initial_window_bytes: 5,
@@ -143,7 +151,10 @@ mod tests {
             assert_eq!(applied(&[setting]), Err(code), "{setting:?}");
         }
         let cut = Settings::default().apply(&[0; 7]);
-        assert!(matches!(cut, Err(Fault::Connection(Code::FRAME_SIZE_ERROR, _))));
+        assert!(matches!(
+            cut,
+            Err(Fault::Connection(Code::FRAME_SIZE_ERROR, _))
+        ));
     }
 
     /// Covers: RFC 9113 §6.5

@@ -20,14 +20,14 @@ use host::Source;
 use host::app::{AppEvent, Io, QuicConnection, QuicStream, StreamId, TlsAgreed};
 
 use crate::access::Accesses;
+use crate::exchange::budget::{Budget, FRAME_TOKENS, STREAM_TOKENS};
+use crate::exchange::field_section::{self, Scratch};
 use crate::exchange::lifecycle::ConnectionInfo;
+use crate::exchange::priority::Priority;
 use crate::exchange::shared::Shared;
 use crate::exchange::watch::{Expiry, Progress, Wait, Watch};
-use crate::exchange::budget::{Budget, FRAME_TOKENS, STREAM_TOKENS};
 use crate::http3::code::{Code, Fault};
 use crate::http3::frame::{Header, kind};
-use crate::exchange::priority::Priority;
-use crate::exchange::field_section::{self, Scratch};
 use crate::http3::request_stream::{Context, RequestStream};
 use crate::http3::settings;
 use crate::http3::unidirectional::{Notice, Purpose, Unidirectional};

@@ -18,7 +18,8 @@ pub(crate) struct Http3;
 /// Offset of the length in a HEADERS frame.
 const LENGTH_AT: usize = 1;
 
-/// Size of that length, in bytes, unless the frame is longer than [`SHORT_BYTES_MAX`].
+/// Size of the length in a HEADERS frame, in bytes, unless the frame is longer than
+/// [`SHORT_BYTES_MAX`].
 const LENGTH_BYTES: usize = 2;
 
 /// Longest payload whose length fits in [`LENGTH_BYTES`].

@@ -1,9 +1,7 @@
 //! Turns a field section of QPACK into a request or a refusal (RFC 9114 §4).
 
 use crate::config::Config;
-use crate::exchange::field_section::{
-    Problem, Read, Scratch, check_field, section_bytes_max,
-};
+use crate::exchange::field_section::{Problem, Read, Scratch, check_field, section_bytes_max};
 use crate::exchange::version::Version;
 use crate::http3::head::Http3;
 use crate::http3::qpack::decode::{Failure, decode};
@@ -36,7 +34,7 @@ pub(crate) fn read(
 /// Checks the field section of trailers, which are ignored (RFC 9114 §4.1).
 ///
 /// # Errors
-/// What is wrong with the trailers.
+/// The problem with the trailers.
 pub(crate) fn check_trailers(
     section: &[u8],
     config: &Config,

@@ -14,17 +14,17 @@ use host::app::{AppEvent, Io, QuicStream, StreamId};
 use http::StatusCode;
 
 use crate::access::Accesses;
+use crate::exchange::budget::{Budget, STREAM_TOKENS};
+use crate::exchange::field_section::{Problem, Scratch};
 use crate::exchange::input::Input;
 use crate::exchange::lifecycle::{ConnectionInfo, Exchange};
+use crate::exchange::priority::Priority;
 use crate::exchange::request::Request;
 use crate::exchange::shared::Shared;
 use crate::exchange::watch::{Expiry, Progress, Wait};
-use crate::exchange::budget::{Budget, STREAM_TOKENS};
 use crate::http3::code::{Code, Fault};
 use crate::http3::frame::{self, Header, kind};
 use crate::http3::head::Http3;
-use crate::exchange::priority::Priority;
-use crate::exchange::field_section::{Problem, Scratch};
 use crate::http3::request;
 use crate::semantics::pull::{OriginEvent, Ticket};
 
@@ -46,7 +46,7 @@ pub(crate) struct RequestStream {
     /// Streams with a greater priority precede this one.
     priority: i32,
     phase: Phase,
-    /// What the request may contain next.
+    /// Next part of the request.
     part: Part,
     /// Received bytes, not consumed.
     raw: Input,

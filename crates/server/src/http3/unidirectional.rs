@@ -3,12 +3,12 @@
 use host::app::{Io, StreamId};
 
 use crate::exchange::budget::{Budget, FRAME_TOKENS};
+use crate::exchange::priority::Priority;
 use crate::http3::code::{Code, Fault};
 use crate::http3::frame::{self, Header, kind};
-use crate::exchange::priority::Priority;
-use crate::primitives::integer;
 use crate::http3::settings;
 use crate::http3::varint;
+use crate::primitives::integer;
 
 /// The type of a unidirectional stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) enum Purpose {
     QpackDecoder,
 }
 
-/// What a stream reports to its connection.
+/// A stream's report to its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// The stream has a type that may occur once.
@@ -53,7 +53,7 @@ pub(crate) struct Unidirectional {
 }
 
 impl Unidirectional {
-    /// Memory for what was not consumed, in bytes.
+    /// Memory for unconsumed bytes, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.buffer.capacity()
     }

@@ -19,7 +19,7 @@ pub(crate) fn read(bytes: &[u8], prefix_bits: u32) -> Result<(u64, usize), NoInt
     let mut value = first;
     for (at, &byte) in bytes[1..].iter().enumerate() {
         let shift = 7 * at as u32;
-        // Nine bytes hold 63 bits: no sum of these exceeds 64.
+        // Nine bytes hold 63 bits: their sum fits in 64.
         if shift > 56 {
             return Err(NoInteger::TooLarge);
         }

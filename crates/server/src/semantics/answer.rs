@@ -1,4 +1,4 @@
-//! What of a file a request is answered with.
+//! The part of a file that answers a request.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use crate::semantics::conditional::{self, Validators, Verdict};
 use crate::semantics::fields::{Field, Head};
 use crate::semantics::range::{self, Limits, Selection};
 
-/// What a GET or HEAD for a file that is open gets.
+/// The answer to a GET or HEAD for an open file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// 200.
     Whole,
-    /// 200: more ranges are asked for than a response may have.
+    /// 200: the request has more ranges than a response may have.
     TooManyRanges,
     /// 206 with one range.
     Part(Range<u64>),
@@ -26,12 +26,12 @@ pub(crate) enum Answer {
     Unsatisfiable,
 }
 
-/// A file that is open.
+/// An open file.
 #[derive(Clone, Copy)]
 pub(crate) struct Opened<'a> {
     pub(crate) validators: &'a Validators,
     pub(crate) size_bytes: u64,
-    /// It has a content coding.
+    /// The file has a content coding.
     pub(crate) is_coded: bool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn of(
         Verdict::Failed => return Answer::PreconditionFailed,
         Verdict::Proceed => {}
     }
-    // RFC 9110 §14.2: a range of a HEAD has no meaning.
+    // RFC 9110 §14.2: `Range` has no meaning in a HEAD.
     let range = head.value(Field::Range).filter(|_| {
         !head_only
             && conditional::range_applies(head, file.validators, unix_time)
@@ -64,15 +64,15 @@ pub(crate) fn of(
         Selection::Whole => Answer::Whole,
         Selection::TooMany => Answer::TooManyRanges,
         Selection::One(range) => Answer::Part(range),
-        // Nothing says whether a coding is that of a part or of what the parts come from.
+        // No field states whether a coding applies to a part or to the whole.
         Selection::Several(_) if file.is_coded => Answer::Whole,
         Selection::Several(ranges) => Answer::Parts(ranges),
         Selection::Unsatisfiable => Answer::Unsatisfiable,
     }
 }
 
-/// True if the client can make use of a part of coded content: it has another part of this very
-/// version, or does not decode. One that decodes what it gets cannot decode a part.
+/// True if the client can use a part of coded content: it has another part of the same version, or
+/// does not decode. A client that decodes responses cannot decode a part.
 fn takes_coded_part(head: Head<'_>, validators: &Validators) -> bool {
     !head.present().has(Field::AcceptEncoding) || conditional::names_version(head, validators)
 }

@@ -1,20 +1,20 @@
-//! Which files may answer a request: the one that it names, in the codings that the client takes,
-//! and for a directory each of the files that may be its index.
+//! Files that may answer a request: the named file, in the codings that the client accepts, and for
+//! a directory each file that may be its index.
 
 use crate::semantics::encoding::{Acceptable, Coding, Form};
 use crate::semantics::mime;
 use crate::semantics::site::Site;
 use crate::semantics::target::{Kind, PATH_BYTES_MAX};
 
-/// The file that is being tried.
+/// The file being tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attempt {
     kind: Kind,
-    /// The index, by number.
+    /// Number of the index file.
     index: u8,
-    /// How many forms of the file have been tried.
+    /// Number of forms of the file tried before.
     forms_tried: u8,
-    /// The file may lie there in other codings.
+    /// The file may have variants in other codings.
     pub(crate) is_negotiated: bool,
     acceptable: Acceptable,
 }
@@ -30,7 +30,7 @@ impl Attempt {
         }
     }
 
-    /// The form of the file that is being tried; `None` if the client takes none that is left.
+    /// Returns the form being tried; `None` if the client accepts no further form.
     fn form(&self) -> Option<Form> {
         match self.is_negotiated {
             true => self.acceptable.form(usize::from(self.forms_tried)),
@@ -38,7 +38,7 @@ impl Attempt {
         }
     }
 
-    /// How the file that is being tried is coded.
+    /// Returns the coding of the file being tried.
     pub(crate) fn coding(&self) -> Option<Coding> {
         match self.form()? {
             Form::Plain => None,
@@ -46,19 +46,18 @@ impl Attempt {
         }
     }
 
-    /// The client takes the file in the form that is being tried.
+    /// True if the client accepts the file in the form being tried.
     pub(crate) fn is_acceptable(&self) -> bool {
         self.form().is_some()
     }
 
-    /// The client does not take the file as it is.
+    /// True if the client does not accept the plain file.
     pub(crate) fn refuses_plain(&self) -> bool {
         self.is_negotiated && !self.acceptable.identity
     }
 
-    /// Writes the path of the file that is being tried, below the NIC stack's root, and returns the
-    /// media type of what is in it; `None` if that can be no file's. `path` is what the target
-    /// names.
+    /// Writes the path of the file being tried, below the NIC stack's root, and returns the media
+    /// type of its content; `None` if no file can have this path. `path` is the resolved target.
     pub(crate) fn path(
         &mut self,
         site: &Site,
@@ -86,7 +85,7 @@ impl Attempt {
             .then_some(media_type)
     }
 
-    /// What to try when the file that was tried is not there; `None` if that was the last.
+    /// Returns the next attempt after a missing file; `None` after the last.
     pub(crate) fn next(mut self, site: &Site) -> Option<Self> {
         self.forms_tried += 1;
         if self.is_acceptable() {
@@ -103,7 +102,7 @@ impl Attempt {
 mod tests {
     use super::*;
 
-    /// What is tried, one after the other.
+    /// Paths tried, in order.
     fn tried(site: &Site, kind: Kind, accept_encoding: &str, path: &str) -> Vec<String> {
         let values = std::iter::once(accept_encoding.as_bytes());
         let acceptable = Acceptable::new(values, &site.precompressed);

@@ -1,4 +1,4 @@
-//! Conditional requests (RFC 9110 §13): whether a file is what the client thinks it is.
+//! Conditional requests (RFC 9110 §13): whether a file is the version that the client assumes.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,20 +9,21 @@ use crate::semantics::encoding::Coding;
 use crate::semantics::etag::{self, Comparison, ETag};
 use crate::semantics::fields::{Field, Head};
 
-/// What tells a file from other versions of it.
+/// Properties that distinguish versions of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Validators {
-    /// Its tag, unless that could only be weak.
+    /// Entity tag, unless it could only be weak.
     pub(crate) etag: Option<ETag>,
-    /// When it was modified last, in seconds since the epoch; `None` before that.
+    /// Time of the last modification, in seconds since the epoch; `None` if before the epoch.
     pub(crate) modified_s: Option<u64>,
-    /// True if a later version has another date, or a tag beside it: `Last-Modified` is sent.
+    /// True if `Last-Modified` is sent: a later version has another date, or the response has a
+    /// tag.
     pub(crate) is_dated: bool,
 }
 
 impl Validators {
-    /// Those of a file. Without a tag a client goes by the date, which tells versions apart once
-    /// its second is over.
+    /// Returns the validators of a file. Without a tag a client uses the date, which distinguishes
+    /// versions once its second is over.
     pub(crate) fn of_file(
         meta: &FileMeta,
         coding: Option<Coding>,
@@ -40,7 +41,7 @@ impl Validators {
         }
     }
 
-    /// Those of a version that has a number.
+    /// Returns the validators of a numbered version.
     pub(crate) fn of_number(number: u64, modified_s: Option<u64>) -> Self {
         Validators {
             etag: Some(ETag::of_number(number)),
@@ -50,14 +51,14 @@ impl Validators {
     }
 }
 
-/// What becomes of a request.
+/// The result of a request's conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is answered as if there were no condition.
+    /// The request is answered as if it had no condition.
     Proceed,
-    /// 304: the client has it already.
+    /// 304: the client has this version already.
     NotModified,
-    /// 412: it is not what the client wants.
+    /// 412: the client wants another version.
     Failed,
 }
 
@@ -70,7 +71,7 @@ pub(crate) fn judge(head: Head<'_>, validators: &Validators) -> Verdict {
             etag::is_any(value) || etag.is_some_and(|etag| etag.is_in(value, comparison))
         })
     };
-    // A date that is none, and a file without a date, leave a condition out (§13.1.3, §13.1.4).
+    // An invalid date, or a file without a date, disables a condition (§13.1.3, §13.1.4).
     let not_later_than = |field| {
         let date_s = head.value(field).and_then(parsed)?;
         Some(validators.modified_s? <= date_s)
@@ -97,8 +98,8 @@ pub(crate) fn judge(head: Head<'_>, validators: &Validators) -> Verdict {
     }
 }
 
-/// True if `Range` applies, as far as `If-Range` is concerned: the client has a part of this very
-/// version (RFC 9110 §13.1.5).
+/// True if `If-Range` permits `Range`: it is absent, or the client has a part of this very version
+/// (RFC 9110 §13.1.5).
 pub(crate) fn range_applies(head: Head<'_>, validators: &Validators, unix_time: Duration) -> bool {
     if !head.present().has(Field::IfRange) {
         return true;
@@ -106,15 +107,15 @@ pub(crate) fn range_applies(head: Head<'_>, validators: &Validators, unix_time: 
     let Some(value) = head.value(Field::IfRange) else {
         return false;
     };
-    // Where there is no tag, a later version may have the same date.
+    // Without a tag, a later version may have the same date.
     let Some(etag) = &validators.etag else {
         return false;
     };
     if etag.is(value) {
         return true;
     }
-    // Once the second is over no later version has its date. Two versions of that second may:
-    // §8.8.2.2 asks that there be none, which no server can know.
+    // Once the second is over, no later version has its date. Two versions within the second may:
+    // §8.8.2.2 demands that there be none, which no server can know.
     validators.modified_s.is_some_and(|modified_s| {
         parsed(value) == Some(modified_s) && modified_s < unix_time.as_secs()
     })
@@ -134,7 +135,7 @@ pub(crate) fn names_version(head: Head<'_>, validators: &Validators) -> bool {
     values.any(|value| etag.is_in(value, Comparison::Strong))
 }
 
-/// The coding of the variant of which the client has a part, by a tag that it sends.
+/// Returns the coding of the variant of which the client has a part, by a tag in the request.
 pub(crate) fn coding_named(head: Head<'_>) -> Option<Coding> {
     let fields = [Field::IfRange, Field::IfMatch, Field::IfNoneMatch];
     let field = fields

@@ -1,4 +1,4 @@
-//! The content of a response: that of a file, or an object in segments, of which each is a file.
+//! Content of a response: a file, or an object in segments, each of which is a file.
 //!
 //! ```text
 //!            not there            there            opened             all of it queued
@@ -6,9 +6,8 @@
 //!     └──────────── there ─────────────────────▲
 //! ```
 //!
-//! The next segment is opened when little of those before it waits to be sent: so many files are
-//! open as it takes to keep the stream busy, however long the object and however slow the client
-//! is.
+//! The next segment is opened when little of the segments before it is left to send: no more files
+//! are open than keep the stream busy, for any length of the object and any speed of the client.
 
 use std::ops::Range;
 
@@ -17,12 +16,12 @@ use host::app::{FileHandle, FileMeta, Io, StreamId};
 
 use crate::semantics::pull::{Object, OriginEvent, Origins, Ticket};
 
-/// The next segment is opened when no more than this waits to be sent, in bytes: what a fast client
-/// takes until it is open.
+/// Most unsent bytes when the next segment is opened: as many as a fast client takes until it is
+/// open.
 const AHEAD_BYTES: u64 = 1 << 20;
 
-/// A segment that is said to be there, and is not, is asked for again so often: each time it may
-/// have made room for others before it was opened.
+/// Attempts to open a segment that is reported present. Before each, the segment may have been
+/// evicted to make room for others.
 const OPENS_MAX: u8 = 8;
 
 /// See the [module documentation](self).
@@ -32,26 +31,26 @@ pub(crate) enum Content {
     Segments(Box<Segments>),
 }
 
-/// What may be queued now.
+/// The next piece to queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     /// This range of a file.
     Of(FileHandle, Range<u64>),
-    /// Nothing, before something else happens.
+    /// Nothing until another event.
     Later,
 }
 
-/// An object, and how far it has been sent.
+/// An object, and the progress of sending it.
 #[derive(Debug)]
 pub(crate) struct Segments {
     pub(crate) ticket: Ticket,
     pub(crate) object: Box<Object>,
     stage: Stage,
-    /// Enough waits to be sent.
+    /// Enough bytes are left to send.
     is_held_back: bool,
-    /// How often this segment could not be opened.
+    /// Failed attempts to open the current segment.
     opens_failed: u8,
-    /// The segment behind the last that the response needs.
+    /// End of the segments that the response needs.
     needs_end: u64,
 }
 
@@ -82,8 +81,8 @@ impl Content {
         }
     }
 
-    /// What of this range may be queued now, from its start on. The response needs what is behind
-    /// it up to `end`.
+    /// Returns the piece at the start of `range` that can be queued now. The response also needs
+    /// the bytes behind `range`, up to `end`.
     pub(crate) fn piece(
         &mut self,
         io: &mut dyn Io,
@@ -101,7 +100,7 @@ impl Content {
         }
     }
 
-    /// The stream has taken all before this byte.
+    /// Notes that the stream has taken all bytes before `offset`.
     pub(crate) fn on_queued(&mut self, io: &mut dyn Io, stream: StreamId, offset: u64) {
         let Content::Segments(segments) = self else {
             return;
@@ -117,7 +116,7 @@ impl Content {
         }
     }
 
-    /// It is not needed any more.
+    /// Releases content that is no longer needed.
     pub(crate) fn close(&self, io: &mut dyn Io, origins: Option<&mut (dyn Origins + 'static)>) {
         self.close_file(io);
         if let (Content::Segments(segments), Some(origins)) = (self, origins) {
@@ -125,8 +124,8 @@ impl Content {
         }
     }
 
-    /// All of it is queued. An object's segments may still be opened again, by a NIC process that
-    /// follows another, until all is acknowledged.
+    /// Closes the file, since all bytes are queued. Until they are acknowledged, a later NIC
+    /// process may still open an object's segments again.
     pub(crate) fn close_file(&self, io: &mut dyn Io) {
         match self {
             Content::File(file) => io.close_file(*file),
@@ -179,12 +178,12 @@ impl Segments {
         self.stage = Stage::Opening(segment, io.open(stream, &path, Growth::Forbidden));
     }
 
-    /// Little waits to be sent.
+    /// Handles `Writable`: little is left to send.
     pub(crate) fn on_writable(&mut self) {
         self.is_held_back = false;
     }
 
-    /// Takes what its fetcher reports. False if the rest is not to be had.
+    /// Handles an event from the fetcher. False if the rest is unavailable.
     pub(crate) fn on_news(
         &mut self,
         io: &mut dyn Io,
@@ -203,7 +202,7 @@ impl Segments {
         }
     }
 
-    /// A file is open. `None` if it is none of this object's; false if the rest is not to be had.
+    /// Handles an opened file. `None` if it is not this object's; false if the rest is unavailable.
     pub(crate) fn on_opened(
         &mut self,
         io: &mut dyn Io,
@@ -228,8 +227,8 @@ impl Segments {
         Some(true)
     }
 
-    /// A file could not be opened. `None` if it is none of this object's; false if the rest is not
-    /// to be had.
+    /// Handles a file that could not be opened. `None` if it is not this object's; false if the
+    /// rest is unavailable.
     pub(crate) fn on_open_failed(
         &mut self,
         file: FileHandle,
@@ -242,7 +241,7 @@ impl Segments {
         if awaited != file {
             return None;
         }
-        // Something else than the segment is there, or nothing.
+        // The segment is missing, or another kind of file is in its place.
         let is_none = matches!(
             i32::from(errno),
             libc::ENOENT | libc::ENOTDIR | libc::EISDIR | libc::ELOOP | libc::EXDEV | libc::ESTALE
@@ -251,8 +250,8 @@ impl Segments {
         Some(is_none && self.want_again(segment, origins))
     }
 
-    /// A segment is not what it should be: it has made room for others since, or something has
-    /// happened to it. False if it is not asked for again.
+    /// Requests a segment again that is missing or has a wrong size: it was evicted to make room
+    /// for others, or damaged. False if it is not requested.
     fn want_again(&mut self, segment: u64, origins: Option<&mut (dyn Origins + 'static)>) -> bool {
         self.stage = Stage::Nothing;
         self.opens_failed += 1;

@@ -1,21 +1,21 @@
-//! What pages of other origins may do with answers (CORS, as the Fetch standard has it).
+//! Access to answers by pages of other origins (CORS, as specified by the Fetch standard).
 
 use std::fmt;
 use std::time::Duration;
 
 use http::HeaderName;
 
-/// Who may read answers from within a page of another origin.
+/// Permissions of pages of other origins.
 #[derive(Clone, Debug)]
 pub struct Cors {
     origins: Origins,
     /// Request fields that a page may set, besides those that it always may. Default: `Range` and
     /// the conditions.
     pub request_fields: Vec<HeaderName>,
-    /// Response fields that a page gets to see, besides those that it always does. Default: what a
-    /// player of media wants to know of ranges, and whether a listing is whole.
+    /// Response fields that a page may read, besides those that it always may. Default: fields
+    /// about ranges for media players, and whether a listing is truncated.
     pub exposed_fields: Vec<HeaderName>,
-    /// How long a browser may remember that it is allowed. Default: a day.
+    /// Time for which a browser may cache the permission. Default: a day.
     pub max_age: Duration,
 }
 
@@ -33,13 +33,13 @@ enum Origins {
 pub struct OriginError(String);
 
 impl Cors {
-    /// Pages of all origins may, without credentials.
+    /// Permits pages of all origins, without credentials.
     pub fn any() -> Self {
         Cors::of(Origins::Any)
     }
 
-    /// Pages of these origins may, such as `https://example.org`; with cookies and other
-    /// `credentials` if so.
+    /// Permits pages of `origins`, such as `https://example.org`; with cookies and other
+    /// credentials if `credentials`.
     pub fn these(origins: &[&str], credentials: bool) -> Result<Self, OriginError> {
         let checked = origins.iter().map(|&origin| {
             let host = origin.split_once("://").map_or("", |(_, host)| host);
@@ -81,13 +81,13 @@ impl Cors {
         }
     }
 
-    /// Answers differ from origin to origin.
+    /// True if answers differ between origins.
     pub(crate) fn varies(&self) -> bool {
         matches!(self.origins, Origins::These { .. })
     }
 
-    /// Gives `put` the fields that say what a page of this origin may do; `preflight` if it asks
-    /// whether it may.
+    /// Passes the CORS fields for a page of this origin to `put`; those for a preflight if
+    /// `preflight`.
     pub(crate) fn write(
         &self,
         origin: Option<&[u8]>,

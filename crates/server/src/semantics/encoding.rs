@@ -1,4 +1,4 @@
-//! `Accept-Encoding`: which of the variants of a file a client takes, and in which order (RFC 9110
+//! `Accept-Encoding`: the variants of a file that a client accepts, and their order (RFC 9110
 //! §12.5.3).
 
 use std::fmt;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use http_message::framing::list;
 
-/// A content coding in which a file may lie beside itself.
+/// A content coding of the precompressed variants of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
     /// Brotli (RFC 7932): `NAME.br`.
@@ -18,10 +18,10 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// All of them, the one that is usually shortest first.
+    /// All codings, the usually shortest variant first.
     pub const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
-    /// Its name in the registry of content codings.
+    /// Name in the registry of content codings.
     pub fn name(self) -> &'static str {
         match self {
             Coding::Brotli => "br",
@@ -30,7 +30,7 @@ impl Coding {
         }
     }
 
-    /// What a file's name ends with if it is a variant of another.
+    /// Suffix of a variant's file name.
     pub fn suffix(self) -> &'static str {
         match self {
             Coding::Brotli => ".br",
@@ -46,7 +46,7 @@ impl Coding {
     }
 }
 
-/// A name of a content coding that files cannot lie in.
+/// A name of a content coding that variants cannot have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodingError(String);
 
@@ -75,36 +75,36 @@ impl fmt::Display for CodingError {
 
 impl std::error::Error for CodingError {}
 
-/// How a file is sent.
+/// The form in which a file is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As it is.
+    /// The plain file.
     Plain,
-    /// Its variant in this coding.
+    /// The variant in this coding.
     Coded(Coding),
 }
 
-/// What a client takes.
+/// The forms of a file that a client accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Acceptable {
     /// Codings to try, the best one first.
     order: [Option<Coding>; Coding::ALL.len()],
-    /// The file as it is, if none of them is there.
+    /// The plain file is accepted, if there is no variant.
     pub(crate) identity: bool,
-    /// The file as it is comes before them.
+    /// The plain file comes before the variants.
     is_plain_first: bool,
 }
 
 impl Acceptable {
-    /// Who does not say anything gets files as they are.
+    /// The plain file only, as without `Accept-Encoding`.
     pub(crate) const IDENTITY: Acceptable = Acceptable {
         order: [None; Coding::ALL.len()],
         identity: true,
         is_plain_first: false,
     };
 
-    /// What the lines of the field say of the codings that are `offered`, the server's favourite
-    /// first: its order decides between those that the client likes equally.
+    /// Parses the lines of the field for the codings that are `offered`, in the server's order of
+    /// preference: it decides between codings of equal weight.
     pub(crate) fn new<'a>(
         values: impl Iterator<Item = &'a [u8]> + Clone,
         offered: &[Coding],
@@ -124,7 +124,7 @@ impl Acceptable {
         }
         let identity = weight_of(&|name| name.eq_ignore_ascii_case(b"identity")).or(any);
         for weight in &mut weights {
-            // Who likes the file better as it is gets it so.
+            // A client that prefers the plain file gets it.
             if identity.is_some_and(|identity| identity > *weight) {
                 *weight = 0;
             }
@@ -148,9 +148,9 @@ impl Acceptable {
         acceptable
     }
 
-    /// The order for a request of a range: of the variant that the client has a part of, if it
-    /// `names` one, else of the plain file. Libraries add `Accept-Encoding` to any request, and
-    /// cannot decode a part of a variant.
+    /// Returns the order for a request of a range: first the variant of which the client has a
+    /// part, if it `names` one, else the plain file. Libraries add `Accept-Encoding` to any
+    /// request, and cannot decode a part of a variant.
     pub(crate) fn for_range(mut self, names: Option<Coding>) -> Acceptable {
         let place = names.and_then(|coding| self.order.iter().position(|it| *it == Some(coding)));
         match place {
@@ -160,7 +160,7 @@ impl Acceptable {
         self
     }
 
-    /// What to try after `tried` others; `None` if that was all.
+    /// Returns the form to try after `tried` others; `None` if none is left.
     pub(crate) fn form(&self, tried: usize) -> Option<Form> {
         let coded = |place: usize| self.order.get(place).copied().flatten().map(Form::Coded);
         if self.is_plain_first && self.identity {
@@ -174,7 +174,8 @@ impl Acceptable {
     }
 }
 
-/// A coding and its weight in thousandths (RFC 9110 §12.4.2); `None` for what is neither.
+/// Parses a coding and its weight in thousandths (RFC 9110 §12.4.2); `None` if the element is
+/// invalid.
 fn weighted(element: &[u8]) -> Option<(&[u8], u16)> {
     let mut parts = element.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
     let name = parts.next()?;
@@ -259,7 +260,7 @@ mod tests {
             ("identity;q=0, br", &["br"]),
             ("*;q=0, identity;q=0.1", &["identity"]),
             ("identity;q=1, *;q=0", &["identity"]),
-            // Nor is what is liked less than the file as it is.
+            // A coding of less weight than the plain file is not accepted either.
             ("gzip;q=0.1, identity;q=1", &["identity"]),
             ("gzip;q=0.1, br, identity;q=0.5", &["br", "identity"]),
             ("gzip;q=0.1, *;q=0.5", &["br", "zstd", "identity"]),

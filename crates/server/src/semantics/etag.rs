@@ -1,13 +1,13 @@
-//! Entity tags (RFC 9110 §8.8.3), made from what is known of a file's version.
+//! Entity tags (RFC 9110 §8.8.3), made from the metadata of a file's version.
 //!
-//! A tag is strong: it changes whenever a byte may have. Writing to a file changes its times, and
-//! putting another in its place changes its inode; all of that is in the tag, as a hash, since
-//! inode numbers are not for clients. A tag of a variant ends with its coding, so that the tag
-//! alone tells which variant a client has.
+//! A tag is strong: it changes whenever a byte may have changed. Writing to a file changes its
+//! times, and replacing a file changes its inode; the tag has both, as a hash, since inode numbers
+//! are not for clients. A tag of a variant ends with its coding, so that the tag alone identifies
+//! the client's variant.
 //!
 //! A version has no tag if it could only be weak: while a file may change again within the grain of
-//! its timestamps, and where the file system does not show all changes. Clients that make a weak
-//! tag strong, and send it in `If-Match`, fail; without a tag they go by the date.
+//! its timestamps, and where the file system does not show all changes. A client that makes a weak
+//! tag strong, and sends it in `If-Match`, fails; without a tag it uses the date.
 
 use std::hash::Hasher;
 use std::time::Duration;
@@ -17,12 +17,11 @@ use siphasher::sip::SipHasher13;
 
 use crate::semantics::encoding::Coding;
 
-/// Within this time after a change a further one may leave the timestamps as they are: file systems
-/// take them from a clock that advances with the scheduler's tick, every 10 ms at the least
-/// frequent.
+/// Within this time after a change, another change may not alter the timestamps: file systems take
+/// them from a clock that advances with the scheduler's tick, at least every 10 ms.
 const GRAIN_NS: i64 = 20_000_000;
 
-/// The same on file systems that keep whole seconds, or every second one as FAT does.
+/// The same for file systems that keep whole seconds, or every second one as FAT does.
 const GRAIN_NS_COARSE: i64 = 2_000_000_000;
 
 /// Hexadecimal digits of a tag.
@@ -32,15 +31,15 @@ const DIGITS: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ETag {
     digits: [u8; DIGITS],
-    /// How the version is coded: the tag ends with it.
+    /// Coding of the version: the tag ends with it.
     coding: Option<Coding>,
 }
 
 impl ETag {
-    /// The tag of the version that this metadata is of.
+    /// Returns the tag of the version with this metadata.
     ///
-    /// Where `is_anywhere`, the file may come from any of several machines that have copies of it,
-    /// with the same times of modification: what is each machine's own is left out.
+    /// If `is_anywhere`, the file may come from any of several machines with copies and the same
+    /// times of modification: the tag omits machine-specific metadata.
     pub(crate) fn of_file(meta: &FileMeta, coding: Option<Coding>, is_anywhere: bool) -> ETag {
         let FileMeta {
             size,
@@ -50,7 +49,7 @@ impl ETag {
             ctime_ns,
             is_weak: _,
         } = *meta;
-        // Keys that are no secret: the same version has the same tag after a restart.
+        // The keys are not secret: the same version has the same tag after a restart.
         let mut hasher = SipHasher13::new();
         hasher.write(&size.to_le_bytes());
         hasher.write(&mtime_ns.to_le_bytes());
@@ -65,7 +64,7 @@ impl ETag {
         }
     }
 
-    /// The tag of a version that another component tells from others by this number.
+    /// Returns the tag of a version that another component has numbered.
     pub(crate) fn of_number(number: u64) -> ETag {
         ETag {
             digits: hexadecimal(number),
@@ -73,7 +72,7 @@ impl ETag {
         }
     }
 
-    /// Writes the tag as a field's value has it.
+    /// Writes the tag in the form of a field's value.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.push(b'"');
         out.extend_from_slice(&self.digits);
@@ -110,7 +109,7 @@ impl ETag {
     }
 }
 
-/// The coding of the variant that the first tag of a list is of, if it is one.
+/// Returns the coding of the variant that the first tag of a list names, if any.
 pub(crate) fn coding_named(value: &[u8]) -> Option<Coding> {
     let tag = Tags(value).next()?;
     let name = tag.opaque.get(DIGITS..)?.strip_prefix(b"-")?;
@@ -143,7 +142,7 @@ pub(crate) fn is_settled(meta: &FileMeta, unix_time: Duration, is_anywhere: bool
 pub(crate) enum Comparison {
     /// Both must be strong: the bytes are the same.
     Strong,
-    /// What proxies have made weak, as they do when they compress, is good enough.
+    /// Tags that proxies have made weak, as they do when they compress, match as well.
     Weak,
 }
 
@@ -158,7 +157,8 @@ struct Tag<'a> {
     opaque: &'a [u8],
 }
 
-/// The tags of a list, as far as it is one. Commas may stand within tags, so they do not divide it.
+/// The tags of a list, up to the first malformed one. Commas may occur within tags, so they do not
+/// separate them.
 struct Tags<'a>(&'a [u8]);
 
 impl<'a> Iterator for Tags<'a> {

@@ -1,7 +1,7 @@
-//! Header fields that matter only once it is known what they are about: found in the head when they
-//! are wanted.
+//! Header fields that matter only once the file is known: looked up in the head when they are
+//! needed.
 //!
-//! Parsing notes which of them there are; the head itself stays in the input until its response
+//! Parsing notes which fields are present; the head itself stays in the input until its response
 //! begins, so nothing is copied and a connection does not grow.
 
 /// A header field whose value is looked at late, or not at all.
@@ -35,8 +35,8 @@ const FIELDS: [(Field, &str); 10] = [
     (Field::Range, "range"),
 ];
 
-/// Which lengths their names have, one bit for each: it tells most fields of a request to be none
-/// of these.
+/// Lengths of the names, one bit for each: most other fields of a request are excluded by their
+/// length.
 const LENGTHS: u32 = {
     let (mut lengths, mut at) = (0, 0);
     while at < FIELDS.len() {
@@ -75,7 +75,7 @@ impl Present {
         self.0 & (1 << field as u16) != 0
     }
 
-    /// There is one that may make the answer another than the whole file.
+    /// True if the answer may differ from the whole file.
     pub(crate) fn has_conditions(self) -> bool {
         const CONDITIONS: u16 = 1 << Field::IfMatch as u16
             | 1 << Field::IfModifiedSince as u16
@@ -86,7 +86,7 @@ impl Present {
     }
 }
 
-/// A request head that has been parsed, and which fields are in it.
+/// A parsed request head, and the fields present.
 #[derive(Clone, Copy)]
 pub(crate) struct Head<'a> {
     bytes: &'a [u8],
@@ -102,8 +102,8 @@ impl<'a> Head<'a> {
         self.present
     }
 
-    /// The values of a field, one for each line that has it: together they are one list (RFC 9110
-    /// §5.3).
+    /// Returns the values of a field, one for each of its lines: together they are one list (RFC
+    /// 9110 §5.3).
     pub(crate) fn values(self, field: Field) -> impl Iterator<Item = &'a [u8]> + Clone {
         let bytes = if self.present.has(field) {
             self.bytes
@@ -113,13 +113,14 @@ impl<'a> Head<'a> {
         values(bytes, field.name())
     }
 
-    /// The same of a field of another name, in small letters, which parsing does not note: it
-    /// hardly ever matters.
+    /// Returns the values of another field, by its name in lower case. Parsing does not note such
+    /// fields, which rarely matter.
     pub(crate) fn values_named(self, name: &'static str) -> impl Iterator<Item = &'a [u8]> + Clone {
         values(self.bytes, name)
     }
 
-    /// The value of a field that is no list: `None` also if there are several, which mean nothing.
+    /// Returns the value of a field that is not a list; `None` also if it is repeated, which is
+    /// invalid.
     pub(crate) fn value(self, field: Field) -> Option<&'a [u8]> {
         let mut values = self.values(field);
         let value = values.next()?;

@@ -1,8 +1,8 @@
-//! What a directory without an index is answered with, where that is asked for: a listing of it.
+//! Listings of directories without an index, where listings are enabled.
 //!
-//! The NIC stack tells what is there, in parts, and knows no policy: what is not told to clients is
-//! left out here. A directory that changes between two parts is read again, some times; one that
-//! never rests is listed as it was found, each name once.
+//! The NIC stack reports the entries in parts, and knows no policy: entries hidden from clients are
+//! removed here. A directory that changes between two parts is read again, a few times; one that
+//! keeps changing is listed as found, each name once.
 
 pub(crate) mod format;
 mod html;
@@ -13,34 +13,34 @@ use host::app::{Entry, EntryKind, ListPart, ListPlace};
 use self::format::Format;
 use crate::semantics::relative_path::RelativePath;
 
-/// Most entries of a listing; those that the file system has first.
+/// Most entries of a listing, in the file system's order.
 pub(crate) const ENTRIES_MAX: usize = 10_000;
 
-/// Most bytes that their names have together.
+/// Most bytes of all names together.
 const NAMES_BYTES_MAX: usize = 1 << 20;
 
-/// Most parts that are asked for: in a directory of sockets there may be nothing in any.
+/// Most parts requested: in a directory of sockets, all parts may be empty.
 const PARTS_MAX: u32 = 4096;
 
-/// A directory that changes while it is read is begun so often.
+/// Most times that a changing directory is read from its start.
 const BEGINS_MAX: u8 = 4;
 
-/// Bytes that all connections of a server hold for listings, at most: more are answered 503.
+/// Memory for the listings of all connections of a server, in bytes, at most; beyond: 503.
 pub(crate) const HELD_BYTES_MAX: usize = 64 << 20;
 
-/// A listing that is gathered.
+/// A listing being gathered.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     rows: Vec<Row>,
-    /// All names, one behind the other.
+    /// All names, concatenated.
     names: Vec<u8>,
     parts: u32,
-    /// How often it was begun again.
+    /// Number of restarts.
     begun_again: u8,
     is_truncated: bool,
 }
 
-/// An entry whose name is somewhere else.
+/// An entry, whose name is in `names`.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     kind: EntryKind,
@@ -50,25 +50,25 @@ struct Row {
     mtime_ns: i64,
 }
 
-/// What comes next.
+/// The next step of a listing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The part at this place; `None`: the first one, again.
+    /// Request the part at this place; `None`: the first part, again.
     Ask(Option<ListPlace>),
-    /// The answer: that is all, or enough.
+    /// Answer with the listing, which is complete or has reached a limit.
     Tell,
 }
 
-/// Who asks for a listing, and of what.
+/// A request for a listing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirectoryRequest<'a> {
-    /// The directory's path below its site's root; empty for that itself.
+    /// Path of the directory below its site's root; empty for the root itself.
     pub(crate) path: &'a [u8],
     pub(crate) format: Format,
 }
 
 impl Listing {
-    /// Takes a part in. `hidden` is a name that no listing shows.
+    /// Adds a part. `hidden` is a name that no listing shows.
     pub(crate) fn take(&mut self, part: &ListPart, hidden: Option<&[u8]>) -> Step {
         if part.has_changed && self.begin_again() {
             return Step::Ask(None);
@@ -94,7 +94,7 @@ impl Listing {
         }
     }
 
-    /// What was gathered means nothing any more; false if that has happened too often.
+    /// Discards the entries, to read the directory again; false after too many restarts.
     pub(crate) fn begin_again(&mut self) -> bool {
         let may = self.begun_again < BEGINS_MAX - 1;
         if may {
@@ -106,7 +106,7 @@ impl Listing {
         may
     }
 
-    /// Memory that it takes, in bytes.
+    /// Memory use, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         self.names.capacity() + self.rows.capacity() * size_of::<Row>()
     }
@@ -130,8 +130,8 @@ impl Listing {
         &self.names[row.name_at as usize..][..usize::from(row.name_bytes)]
     }
 
-    /// Directories first, each kind by name; a name that was told twice once, as a directory if it
-    /// was told as both.
+    /// Sorts directories first, each kind by name. A repeated name stays once, as a directory if it
+    /// was reported as both.
     fn sort(&mut self) {
         let names = &self.names;
         let name = |row: &Row| &names[row.name_at as usize..][..usize::from(row.name_bytes)];
@@ -142,7 +142,7 @@ impl Listing {
         self.rows.sort_by_key(is_file);
     }
 
-    /// Writes it; returns how many entries it has if there are more.
+    /// Writes the listing; returns the number of its entries if the directory has more.
     pub(crate) fn write(mut self, told: DirectoryRequest<'_>, out: &mut Vec<u8>) -> Option<usize> {
         self.sort();
         match told.format {
@@ -162,13 +162,13 @@ impl Listing {
     }
 }
 
-/// What lies below a name that no listing shows is not listed either.
+/// True if a path has a name that no listing shows: nothing below such a name is listed.
 pub(crate) fn has_dot_name(path: &[u8]) -> bool {
     path.split(|&byte| byte == b'/')
         .any(|name| name.starts_with(b"."))
 }
 
-/// The name in a directory that no listing shows, if `hidden` lies in it.
+/// Returns the name of `hidden` in a directory, if `hidden` lies directly in it.
 pub(crate) fn hidden_name<'a>(hidden: &'a RelativePath, directory: &[u8]) -> Option<&'a [u8]> {
     let below = hidden.as_bytes().strip_prefix(directory)?;
     let name = match directory {

@@ -1,6 +1,6 @@
 //! From a file name to a media type.
 
-/// For names that tell nothing. RFC 9110 §8.3 leaves sniffing to clients.
+/// Type of names without a known extension. RFC 9110 §8.3 leaves sniffing to clients.
 const UNKNOWN: &str = "application/octet-stream";
 
 /// The media type that a path's last extension stands for.

@@ -12,8 +12,8 @@ use http::{HeaderValue, StatusCode};
 use crate::semantics::pull::Passed;
 use crate::semantics::rule::{self, Rule};
 
-/// Fields about the object as a whole: of no use to a client that gets none of it (RFC 9110
-/// §15.4.5).
+/// Fields about the object as a whole: useless to a client that gets no part of the object (RFC
+/// 9110 §15.4.5).
 const OF_OBJECT: [HeaderName; 5] = [
     CONTENT_DISPOSITION,
     CONTENT_ENCODING,
@@ -50,7 +50,7 @@ pub(crate) fn sent<'a>(
     })
 }
 
-/// A field of this name is true of a response with this status.
+/// True if a field of this name is correct in a response with this status.
 fn fits(name: &HeaderName, status: StatusCode, head_only: bool) -> bool {
     let has_object = [StatusCode::OK, StatusCode::PARTIAL_CONTENT].contains(&status);
     if [DATE, CONTENT_TYPE].contains(name) {
@@ -64,7 +64,7 @@ fn fits(name: &HeaderName, status: StatusCode, head_only: bool) -> bool {
     }
 }
 
-/// The rule says itself what clients get of this name.
+/// True if the rule determines the fields of this name.
 fn decides(rule: &Rule, status: StatusCode, name: &HeaderName) -> bool {
     let decides_caching = rule::may_be_kept(status)
         && (rule.cache_control.is_some() || rule.expires.is_some())

@@ -1,5 +1,5 @@
-//! What comes from an origin elsewhere: a fetcher gets it, and says where its bytes lie below the
-//! NIC stack's root.
+//! Content from origins: a fetcher gets it, and reports where its bytes lie below the NIC stack's
+//! root.
 
 use std::fmt;
 use std::io::Write;
@@ -13,31 +13,31 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use crate::semantics::pattern::Pattern;
 use crate::semantics::relative_path::RelativePath;
 
-/// One client's wish for one object. Never used again.
+/// Identifies one client's request for one object. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// Which paths of a site come from an origin.
+/// Paths of a site that come from an origin.
 #[derive(Clone, Debug)]
 pub struct Pull {
-    /// Compared with a path as a rule's is.
+    /// Compared with a path as a rule's pattern is.
     pub pattern: Pattern,
-    /// Which origin: its URL.
+    /// URL of the origin.
     pub origin: Arc<str>,
 }
 
-/// Where a rule has what it is about come from, whatever its site says.
+/// Source of the paths of a rule, regardless of its site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RulePull {
-    /// From no origin: it is a file, or it is not there.
+    /// No origin: the path is a file, or missing.
     Off,
-    /// From this origin: its URL.
+    /// The origin with this URL.
     From(Arc<str>),
 }
 
 /// The fetcher of objects from origins.
 pub trait Origins: Send {
-    /// Fields of a request by which an origin may select what it answers, in small letters.
+    /// Request fields by which an origin may select its response, in lower case.
     fn selecting(&self) -> &'static [&'static str];
     /// Asks an origin for an object: its path and query, escaped, with a slash at the start.
     /// `fields` are those of the request that may select a variant. [`OriginEvent::Object`],
@@ -49,98 +49,97 @@ pub trait Origins: Send {
         target: &str,
         fields: &[(&'static str, String)],
     );
-    /// Asks for the first of these segments of an object; the client is going to need the others.
-    /// [`OriginEvent::Segment`] or [`OriginEvent::Lost`] follows.
+    /// Asks for the first segment of a range of an object's segments; the client will need the
+    /// others. [`OriginEvent::Segment`] or [`OriginEvent::Lost`] follows.
     fn want(&mut self, ticket: Ticket, segments: Range<u64>);
-    /// Asks again for the first of these, which was said to be there, and is not, or is not as long
-    /// as it should be. The same follows.
+    /// Asks again for the first segment of a range, which was reported present but is missing or of
+    /// the wrong length. The same events follow.
     fn want_again(&mut self, ticket: Ticket, segments: Range<u64>);
-    /// The ticket is not needed any more. Nothing follows.
+    /// Ends a ticket. No event follows.
     fn done(&mut self, ticket: Ticket);
-    /// What is new, if anything is.
+    /// Returns the next event, if there is one.
     fn hear(&mut self) -> Option<(Ticket, OriginEvent)>;
-    /// Readable when there is something to hear, or to be done.
+    /// Descriptor that is readable when [`Origins::hear`] has an event to return or work to do.
     fn wake_fd(&self) -> BorrowedFd<'_>;
 }
 
-/// What becomes of a wish.
+/// An event about a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OriginEvent {
     /// The object is known.
     Object(Box<Object>),
-    /// There is none, or none to be had. Nothing follows.
+    /// There is no such object, or it is unavailable. The last event.
     Refused {
-        /// What the client gets.
+        /// Status of the response to the client.
         status: StatusCode,
-        /// Where it is sent, if this is a redirect.
+        /// `Location` of a redirect.
         location: Option<HeaderValue>,
-        /// What the origin says besides, unless it has failed.
+        /// Fields of the origin's response, unless the origin has failed.
         passed: Option<Box<Passed>>,
-        /// How that has come.
+        /// Role of the cache.
         how: CacheStatus,
     },
-    /// The segment is there.
+    /// The segment is present.
     Segment(u64),
-    /// The rest of it is not to be had. Nothing follows.
+    /// The rest of the object is unavailable. The last event.
     Lost {
-        /// What a client gets that has no head yet.
+        /// Status for a client that has no response head yet.
         status: StatusCode,
     },
 }
 
-/// A version of an object: files of equal length that never change, one behind the other.
+/// A version of an object, stored in consecutive segment files that never change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// Where its segments lie, below the NIC stack's root. The name of each is its number, in eight
-    /// hexadecimal digits or more.
+    /// Directory of its segments, below the NIC stack's root. A segment's file name is its number,
+    /// in eight or more hexadecimal digits.
     pub directory: RelativePath,
-    /// All of it.
+    /// Size of the whole object.
     pub size_bytes: u64,
-    /// Each segment but the last.
+    /// Size of each segment but the last.
     pub segment_bytes: NonZeroU64,
-    /// What tells this version from others of the same target.
+    /// Number that distinguishes this version from others of the same target.
     pub tag: u64,
     /// Seconds since the epoch.
     pub last_modified_s: Option<u64>,
-    /// What the origin says of it.
+    /// Fields of the origin's response.
     pub passed: Passed,
-    /// Segments that are there, as far as is known, as runs: the first one, and the one behind the
-    /// last.
+    /// Segments known to be present, as half-open ranges.
     pub present: Vec<(u64, u64)>,
-    /// How it has come.
+    /// Role of the cache.
     pub how: CacheStatus,
 }
 
-/// What an origin says that clients get.
+/// Part of an origin's response that clients get.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Fields, `Date` among them, but none that the server itself has something to say of.
+    /// Fields, including `Date`, without those that the server generates itself.
     pub fields: Vec<(HeaderName, HeaderValue)>,
-    /// RFC 9111 §4.2.3, in seconds. `None` if the response is made now.
+    /// `Age` (RFC 9111 §4.2.3), in seconds. `None` if the response is generated now.
     pub age_s: Option<u64>,
 }
 
-/// What a cache had to do with an answer, in nginx's words (`$upstream_cache_status`).
+/// Role of the cache in a response, in nginx's terms (`$upstream_cache_status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheStatus {
-    /// It was there.
+    /// The object was cached.
     Hit,
-    /// It was not there.
+    /// The object was not cached.
     Miss,
-    /// What was there was stale, and the origin had another one.
+    /// The cached object was stale, and the origin sent another version.
     Expired,
-    /// What was there was stale, and the origin says that it is still good.
+    /// The cached object was stale, and the origin confirmed it.
     Revalidated,
-    /// It is stale, and stands in for an origin that fails.
+    /// The cached object is stale, and replaces the response of a failing origin.
     Stale,
-    /// It is stale, and given while the origin is being asked.
+    /// The cached object is stale, and served while the origin is being asked.
     Updating,
-    /// It is for one client alone.
+    /// The response is for one client alone, and is not cached.
     Bypass,
 }
 
 impl CacheStatus {
-    /// As the access log has it.
+    /// Name in the access log.
     pub fn name(self) -> &'static str {
         match self {
             CacheStatus::Hit => "hit",
@@ -153,7 +152,7 @@ impl CacheStatus {
         }
     }
 
-    /// The value of `Cache-Status` (RFC 9211 §2).
+    /// Value of `Cache-Status` (RFC 9211 §2).
     pub(crate) fn cache_status(self) -> &'static str {
         match self {
             CacheStatus::Hit => "splitway; hit",
@@ -168,11 +167,11 @@ impl CacheStatus {
 }
 
 impl Passed {
-    /// Leaves only the fields for a refusal that the server itself makes now. The freshness of an
-    /// object would let a cache keep that refusal in its place (RFC 9111 §3).
+    /// Removes the object's freshness fields, for a refusal that the server generates itself: with
+    /// them a cache could store the refusal in the object's place (RFC 9111 §3).
     pub(crate) fn drop_freshness(&mut self) {
         let is_of_freshness = |name: &HeaderName| {
-            // RFC 9213 §2.1: further ones are `CDN-Cache-Control` and the like.
+            // RFC 9213 §2.1: `CDN-Cache-Control` and other targeted fields.
             let name = name.as_str();
             ["date", "expires", "surrogate-control"].contains(&name)
                 || name.ends_with("cache-control")
@@ -181,7 +180,7 @@ impl Passed {
         self.age_s = None;
     }
 
-    /// Allocated bytes.
+    /// Allocated memory, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let fields = self.fields.iter();
         let texts = fields.map(|(name, value)| name.as_str().len() + value.len());
@@ -189,7 +188,7 @@ impl Passed {
         places + texts.sum::<usize>()
     }
 
-    /// The first value of a field.
+    /// Returns the first value of a field.
     pub(crate) fn value(&self, name: &HeaderName) -> Option<&HeaderValue> {
         let mut fields = self.fields.iter();
         let found = fields.find(|(known, _)| known == name);
@@ -206,7 +205,7 @@ impl Object {
         let _ = write!(out, "/{segment:08x}");
     }
 
-    /// The segment in which a byte lies, where that begins and how long it is.
+    /// Returns the segment that contains a byte, with its start and its length.
     pub(crate) fn segment_of(&self, offset: u64) -> (u64, u64, u64) {
         let segment = offset / self.segment_bytes;
         let start = segment * self.segment_bytes.get();

@@ -1,41 +1,42 @@
 //! `Range`: which bytes of a file are asked for (RFC 9110 §14).
 //!
 //! A request of a hundred bytes may ask for the same gigabytes many times over, or for thousands of
-//! crumbs each of which costs a part of a multipart body. So parts that overlap become one, and so
-//! do those whose gap is no longer than the head of a part: a response never has a byte of the file
-//! twice, and a multipart body is at most one such head longer than the file. A request for too
-//! many ranges gets the whole file (RFC 9110 §17.15).
+//! tiny ranges, each of which costs a part of a multipart body. So overlapping ranges become one,
+//! and so do ranges whose gap is no longer than the head of a part: a response never has a byte of
+//! the file twice, and a multipart body is at most one such head longer than the file. A request
+//! for too many ranges gets the whole file (RFC 9110 §17.15).
 
 use std::ops::Range;
 
 use http_message::framing::list;
 use http_message::number;
 
-/// What a request selects of a file.
+/// The part of a file that a request selects.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Selection {
-    /// All of it: the field makes no sense.
+    /// The whole file: the field is invalid.
     Whole,
-    /// All of it: the field has more ranges than the limit.
+    /// The whole file: the field has more ranges than the limit.
     TooMany,
     /// One part.
     One(Range<u64>),
-    /// Two or more parts, none of which touches another, in the order in which they were asked for.
+    /// Two or more parts that do not touch, in the order of the request.
     Several(Vec<Range<u64>>),
-    /// Nothing that it has: 416.
+    /// No byte of the file: 416.
     Unsatisfiable,
 }
 
-/// How many parts a response may have, and which of them become one.
+/// Limits on the number and the distance of parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Most ranges of a request.
     pub(crate) ranges_max: usize,
-    /// Parts no farther apart than this become one, in bytes: the length of a part's head.
+    /// Longest gap across which parts become one, in bytes: the length of a part's head.
     pub(crate) gap_bytes_max: u64,
 }
 
-/// The part or parts that a `Range` field with this value selects of a file of `size_bytes`.
+/// Returns the part or parts that a `Range` field with this value selects of a file of
+/// `size_bytes`.
 pub(crate) fn select(value: &[u8], size_bytes: u64, limits: Limits) -> Selection {
     let Some(set) = byte_range_set(value) else {
         return Selection::Whole;
@@ -70,7 +71,7 @@ pub(crate) fn select(value: &[u8], size_bytes: u64, limits: Limits) -> Selection
     }
 }
 
-/// True if the value is a set of byte ranges, whatever the file has of them.
+/// True if the value is a set of byte ranges, for a file of any size.
 pub(crate) fn is_valid(value: &[u8]) -> bool {
     byte_range_set(value).is_some_and(|set| {
         let mut specs = list(set).peekable();
@@ -78,8 +79,8 @@ pub(crate) fn is_valid(value: &[u8]) -> bool {
     })
 }
 
-/// Joins ranges that overlap or have no more than `gap_bytes_max` between them, in the place of the
-/// first of these.
+/// Joins ranges that overlap or have no more than `gap_bytes_max` between them, at the place of the
+/// first.
 fn merged(ranges: Vec<Range<u64>>, gap_bytes_max: u64) -> Selection {
     let mut parts: Vec<(usize, Range<u64>)> = ranges.into_iter().enumerate().collect();
     parts.sort_unstable_by_key(|(place, range)| (range.start, *place));
@@ -98,19 +99,19 @@ fn merged(ranges: Vec<Range<u64>>, gap_bytes_max: u64) -> Selection {
     Selection::Several(parts.into_iter().map(|(_, range)| range).collect())
 }
 
-/// What follows `bytes=`; there are no other units (RFC 9110 §14.1).
+/// Returns the value after `bytes=`; there are no other units (RFC 9110 §14.1).
 fn byte_range_set(value: &[u8]) -> Option<&[u8]> {
     let (unit, rest) = value.split_at_checked("bytes".len())?;
     let set = rest.strip_prefix(b"=")?;
     unit.eq_ignore_ascii_case(b"bytes").then_some(set)
 }
 
-/// One range as it was written.
+/// One range of the field.
 #[derive(Clone, Copy)]
 enum Spec {
-    /// From an offset to another, which is part of it.
+    /// From an offset to another, inclusive.
     Between(u64, u64),
-    /// The last so many bytes.
+    /// The last bytes of the file, by their number.
     Last(u64),
 }
 
@@ -128,9 +129,9 @@ impl Spec {
         }
     }
 
-    /// What it names of a file, `None` if nothing of it is there. Empty only for all of an empty
-    /// file, which is no range: the end of one, or `0-`, with which clients ask for any file from
-    /// its start.
+    /// Returns the range within a file of `size_bytes`, `None` if it has no byte. Empty only for an
+    /// empty file as a whole, which is no range: its end, or `0-`, with which clients request any
+    /// file from its start.
     fn of(self, size_bytes: u64) -> Option<Range<u64>> {
         match self {
             Spec::Between(0, u64::MAX) if size_bytes == 0 => Some(0..0),
@@ -243,8 +244,8 @@ mod tests {
                 "{value}"
             );
         }
-        // RFC 9110 §14.1.2: all of it, if it is shorter; and no Content-Range can say that of
-        // nothing.
+        // RFC 9110 §14.1.2: the whole file, if it is shorter; no Content-Range can express an empty
+        // one.
         assert_eq!(selected("bytes=-1", 0), Selection::Whole);
     }
 

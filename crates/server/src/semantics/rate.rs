@@ -1,9 +1,9 @@
-//! How fast responses are sent: what an operator allows a response, a connection, and a source of
+//! Rates of responses: an operator's limits for a response, a connection, and a source of
 //! connections.
 //!
-//! All of these are bounds for the pacing of the host stack, which sends evenly and no faster. A
-//! stream has one bound at a time, the least of those that apply. Streams of a QUIC connection
-//! share what their connection may have, as connections share what their source may have.
+//! The limits bound the pacing of the host stack, which sends evenly and no faster. A stream has
+//! one limit at a time, the lowest that applies. The streams of a QUIC connection share the limit
+//! of the connection, as connections share the limit of their source.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::{NonZeroU32, NonZeroU64};
@@ -14,20 +14,20 @@ use host::app::{Io, StreamId};
 
 use crate::exchange::version::Multiplexed;
 
-/// So many bytes of a response as fast as they go, and the rest at a rate. Who asks for ranges that
-/// are no longer gets all of them as fast as they go.
+/// Sends the first bytes of a response without a limit, and the rest at a rate. Ranges no longer
+/// than the first bytes are sent without a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// The rate, in bytes per second; less than 1000 counts as 1000.
     pub bytes_per_second: NonZeroU64,
-    /// What is sent before that, in bytes.
+    /// Number of bytes before the rate applies.
     pub at_once_bytes: u64,
 }
 
 impl Pace {
-    /// For media of this bit rate: what is played in the time `ahead` at once, the rest at so many
-    /// percent of the bit rate. A player starts without waiting then, and who leaves in mid-film
-    /// has not been sent all of it.
+    /// Returns the pace for media of this bit rate: `ahead` of playing time at once, the rest at
+    /// `percent` of the bit rate. A player starts without waiting, and a viewer who leaves early
+    /// has not been sent the whole film.
     pub fn of_media(bits_per_second: NonZeroU64, percent: NonZeroU32, ahead: Duration) -> Self {
         let bytes_per_second = u128::from(bits_per_second.get()) / 8;
         let paced = bytes_per_second * u128::from(percent.get()) / 100;
@@ -40,29 +40,29 @@ impl Pace {
     }
 }
 
-/// Whose a stream is.
+/// Source and connection of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     pub(crate) source: Source,
-    /// The connection that has other streams besides, if it is one of QUIC.
+    /// The connection, if it has other streams besides.
     pub(crate) connection: Option<Multiplexed>,
 }
 
-/// Bytes per second, or as many as go.
+/// Bytes per second; `None`: no limit.
 pub(crate) type Bound = Option<NonZeroU64>;
 
-/// The bounds of streams.
+/// Rate limits of streams.
 #[derive(Debug)]
 pub(crate) struct Rates {
     connection: Bound,
     source: Bound,
     sending: HashMap<Source, Sharing>,
-    /// The same of connections of QUIC.
+    /// Sending streams of each connection that has several.
     within: HashMap<Multiplexed, Sharing>,
 }
 
 impl Rates {
-    /// Of connections and of sources.
+    /// Creates limits for connections and for sources.
     pub(crate) fn new(connection: Bound, source: Bound) -> Self {
         Rates {
             connection,
@@ -72,8 +72,8 @@ impl Rates {
         }
     }
 
-    /// Other bounds. Who has to share learns of the new share at once; other responses go on as
-    /// they began.
+    /// Changes the limits. Streams that share a limit get their new shares at once; other responses
+    /// continue as they began.
     pub(crate) fn change(&mut self, io: &mut dyn Io, connection: Bound, source: Bound) {
         self.connection = connection;
         if self.source == source {
@@ -97,12 +97,12 @@ impl Rates {
         }
     }
 
-    /// The bound of a stream whose response has this one.
+    /// Returns the limit of a stream whose response has this limit.
     pub(crate) fn bound(&self, response: Bound) -> Bound {
         least(self.connection, response)
     }
 
-    /// A peer has to share, so that it matters when a stream has nothing to send.
+    /// True if the peer's streams share a limit, so that the end of sending on a stream matters.
     pub(crate) fn are_shared(&self, peer: Peer) -> bool {
         self.source.is_some() || peer.connection.is_some() && self.connection.is_some()
     }
@@ -114,7 +114,7 @@ impl Rates {
         Some(share(total, sharing.told))
     }
 
-    /// A stream sends, with this bound of its own.
+    /// Begins to send on a stream, with this limit of its own.
     pub(crate) fn begin(&mut self, io: &mut dyn Io, stream: StreamId, peer: Peer, own: Bound) {
         let (Some(connection), Some(total)) = (peer.connection, self.connection) else {
             return self.begin_of_source(io, stream, peer.source, own);
@@ -140,7 +140,7 @@ impl Rates {
         }
     }
 
-    /// A stream has nothing to send any more: the others of its peer may have its share.
+    /// Ends sending on a stream: others of its peer may use its share.
     pub(crate) fn end(&mut self, io: &mut dyn Io, stream: StreamId, peer: Peer) {
         if let Some(connection) = peer.connection {
             self.end_within(io, stream, connection, peer.source);
@@ -176,7 +176,7 @@ impl Rates {
         }
     }
 
-    /// Bounds each stream of a connection by its share.
+    /// Limits each stream of a connection to its share.
     fn share_out_within(
         &mut self,
         io: &mut dyn Io,
@@ -194,18 +194,18 @@ impl Rates {
     }
 }
 
-/// The streams of a source, or of a connection, that are sending.
+/// Sending streams of a source, or of a connection.
 #[derive(Debug, Default)]
 struct Sharing {
-    /// With the bound that each has for itself.
+    /// Streams with their own limits.
     streams: BTreeMap<StreamId, Bound>,
-    /// Between how many they have been told to share.
+    /// Number of streams on which the current shares are based.
     told: usize,
 }
 
 impl Sharing {
-    /// Shares are other ones from now on, if there are so many more or fewer streams that it
-    /// matters.
+    /// Bases the shares on the current number of streams, if it differs by at least a sixteenth
+    /// from the number on which they are based. False if it does not.
     fn takes_count(&mut self) -> bool {
         let count = self.streams.len();
         let matters = count.abs_diff(self.told) * SHARE_PARTS >= count;
@@ -215,31 +215,31 @@ impl Sharing {
         matters
     }
 
-    /// Tells everybody of their share, if it is by more than a sixteenth another one: to tell them
-    /// of each stream that comes or goes would have each response cost as much as there are
-    /// streams. False if no stream was told.
+    /// Limits each stream to its share, if the shares change by more than a sixteenth: an update
+    /// whenever a stream comes or goes would cost each response as much as there are streams. False
+    /// if the limits did not change.
     fn share_out(&mut self, io: &mut dyn Io, total: NonZeroU64) -> bool {
         if !self.takes_count() {
             return false;
         }
         let share = share(total, self.told);
         for (&stream, &own) in &self.streams {
-            // Everybody gets as much, but for those who want less.
+            // Shares are equal, except for streams with a lower limit of their own.
             set(io, stream, least(own, Some(share)));
         }
         true
     }
 }
 
-/// Shares are kept to one part in so many; between no more streams than that, exactly.
+/// Reciprocal of the largest error of a share; shares of at most this number of streams are exact.
 const SHARE_PARTS: usize = 16;
 
 fn share(total: NonZeroU64, count: usize) -> NonZeroU64 {
     NonZeroU64::new(total.get() / count.max(1) as u64).unwrap_or(NonZeroU64::MIN)
 }
 
-/// TCP sends two packets at a time at least. Below this, those of 9000 bytes would be so far apart
-/// that a client which takes them looks like one that is gone.
+/// TCP sends at least two packets at a time. Below this rate, packets of 9000 bytes would be so far
+/// apart that a client that takes them looks like one that is gone.
 const BYTES_PER_SECOND_MIN: u64 = 1_000;
 
 fn set(io: &mut dyn Io, stream: StreamId, bound: Bound) {

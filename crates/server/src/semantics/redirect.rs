@@ -7,27 +7,28 @@ use percent_encoding::percent_encode;
 
 use crate::semantics::target::{NOT_PCHAR, extend};
 
-/// Where clients are sent, and how.
+/// The status and the target of a redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     status: StatusCode,
     before: Box<str>,
-    /// What follows the place of what the star of the rule's pattern has stood for.
+    /// Text after the captured bytes, if the target has a star.
     after: Option<Box<str>>,
 }
 
 /// A redirect that leads nowhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedirectError {
-    /// Another status than 301, 302, 303, 307 and 308.
+    /// A status other than 301, 302, 303, 307 and 308.
     Status(u16),
-    /// It is neither a path nor a URL, or has its star where it would decide about the host.
+    /// The target is neither a path nor a URL, or has its star where it would determine the host.
     To(String),
 }
 
 impl Redirect {
-    /// To a path of the same site or to a URL. A `*` in it stands for what the star of the rule's
-    /// pattern has stood for. The query of the request is kept unless there is one in `to`.
+    /// Creates a redirect to a path of the same site or to a URL. A `*` in `to` stands for the
+    /// bytes that the star of the rule's pattern has matched. The query of the request is kept
+    /// unless `to` has one.
     pub fn new(status: u16, to: &str) -> Result<Self, RedirectError> {
         let status = match status {
             301 | 302 | 303 | 307 | 308 => StatusCode::from_u16(status).ok(),
@@ -36,7 +37,7 @@ impl Redirect {
         .ok_or(RedirectError::Status(status))?;
         let fail = || RedirectError::To(to.to_owned());
         let path_start = match to.strip_prefix("https://").or(to.strip_prefix("http://")) {
-            // Browsers skip an empty host, and take what follows for one.
+            // Browsers skip an empty host, and take the next segment for the host.
             Some(rest) if rest.is_empty() || rest.starts_with(['/', '?']) => return Err(fail()),
             Some(rest) => to.len() - rest.len() + rest.find('/').unwrap_or(rest.len()),
             None if to.starts_with('/') && !to.starts_with("//") => 0,
@@ -67,7 +68,7 @@ impl Redirect {
         out.clear();
         out.extend_from_slice(self.before.as_bytes());
         if let Some(after) = &self.after {
-            // `//elsewhere` is another host: what is captured may begin with a slash, or be empty
+            // `//elsewhere` is another host: the captured bytes may begin with a slash, or be empty
             // before one.
             let start = captured.iter().position(|&byte| byte != b'/');
             let start = start.unwrap_or(captured.len());

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A path below a directory, that does not lead out of it: `index.html`, `errors/404.html`. May be
-/// empty, which is the directory itself.
+/// A path that stays below a directory: `index.html`, `errors/404.html`. May be empty: the
+/// directory itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RelativePath(Box<str>);
 

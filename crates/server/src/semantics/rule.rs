@@ -1,4 +1,4 @@
-//! Rules: what is special about some paths of a site.
+//! Rules for some paths of a site.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,33 +13,33 @@ use crate::semantics::rate::Pace;
 use crate::semantics::redirect::Redirect;
 use crate::semantics::signed::SigningKeys;
 
-/// What is special about the paths that a pattern is about. Of a site's rules the first one that is
-/// about a path counts, and no other.
+/// A rule for the paths that match a pattern. The first rule of a site that matches a path applies,
+/// and no other.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Which paths, as they are asked for: that of a directory ends with a slash, and its index has
-    /// no path of its own.
+    /// Paths as requested: the path of a directory ends with a slash, and its index has no path of
+    /// its own.
     pub pattern: Pattern,
-    /// The value of `Cache-Control`, where the answer is a file, a redirect, or 304.
+    /// Value of `Cache-Control`, if the answer is a file, a redirect, or 304.
     pub cache_control: Option<HeaderValue>,
-    /// How long after `Date` the answer `Expires`, where it is a file, a redirect, or 304.
+    /// Time from `Date` to `Expires`, if the answer is a file, a redirect, or 304.
     pub expires: Option<Duration>,
-    /// Further fields of every answer, errors as well, unless the request could not be read.
+    /// Further fields of every answer, including errors, unless the request could not be parsed.
     pub fields: Vec<ExtraField>,
-    /// What pages of other origins may do.
+    /// Access by pages of other origins.
     pub cors: Option<Cors>,
-    /// Where to go instead.
+    /// Redirect that replaces the answer.
     pub redirect: Option<Redirect>,
-    /// Only URLs that are signed with one of these keys get an answer; others get 403.
+    /// Only URLs signed with one of the keys are answered; others get 403.
     pub signed: Option<SigningKeys>,
-    /// How fast files are sent.
+    /// Rate of sending files.
     pub pace: Option<Pace>,
-    /// Whether directories without an index are listed; `None`: as the site has it.
+    /// Whether directories without an index are listed; `None`: as the site configures.
     pub listing: Option<bool>,
-    /// Whether files that become longer can still be sent: only for those whose writers append and
-    /// rewrite nothing.
+    /// Whether files that grow can still be sent: only for files whose writers append and never
+    /// rewrite.
     pub growth: Growth,
-    /// Whether what is not there comes from an origin. Default: as the site has it.
+    /// Source of missing files. Default: as the site configures.
     pub pull: Option<RulePull>,
 }
 
@@ -62,11 +62,11 @@ impl Rule {
     }
 }
 
-/// A field that is added to answers.
+/// A field added to answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtraField {
     pub(crate) name: HeaderName,
-    /// The name as it was written: HTTP/1.1 sends it so.
+    /// The name as configured: HTTP/1.1 sends it in this form.
     pub(crate) written: Box<str>,
     pub(crate) value: HeaderValue,
 }
@@ -74,13 +74,13 @@ pub struct ExtraField {
 /// A field that cannot be added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExtraFieldError {
-    /// It has no such name or value in HTTP.
+    /// The name or the value is not valid in HTTP.
     Malformed(String),
-    /// The server itself says that.
+    /// The server generates this field itself.
     Reserved(String),
 }
 
-/// What the server says itself, and what would break the framing of responses.
+/// Fields that the server generates itself, or that would break the framing of responses.
 const RESERVED: [&str; 27] = [
     "accept-ranges",
     "access-control-allow-credentials",
@@ -112,7 +112,7 @@ const RESERVED: [&str; 27] = [
 ];
 
 impl ExtraField {
-    /// A field of this name and value.
+    /// Creates a field of this name and value.
     pub fn new(name: &str, value: &str) -> Result<Self, ExtraFieldError> {
         let malformed = || ExtraFieldError::Malformed(format!("{name}: {value}"));
         let field = ExtraField {
@@ -148,7 +148,7 @@ impl fmt::Display for ExtraFieldError {
 
 impl std::error::Error for ExtraFieldError {}
 
-/// True for the statuses of which a rule says how long they may be kept.
+/// True for the statuses whose caching a rule controls.
 pub(crate) fn may_be_kept(status: StatusCode) -> bool {
     status.is_success() || status.is_redirection()
 }

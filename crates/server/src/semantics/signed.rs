@@ -1,4 +1,4 @@
-//! Signed URLs: who has one may have the file, until it expires.
+//! Signed URLs: the holder of one may have the file, until it expires.
 //!
 //! A URL is signed by adding to its query `expires`, the second since the epoch until which it
 //! holds; `key`, the name of the key; and `signature`, the last of all: 64 hexadecimal digits of
@@ -11,8 +11,8 @@
 //! └─────────────────── signed ──────────────┘
 //! ```
 //!
-//! Several keys may be in use: to change keys, add the new one, sign with it, and take the old one
-//! away when all that was signed with it has expired.
+//! Several keys may be in use: to change keys, add the new one, sign with it, and remove the old
+//! one when all URLs signed with it have expired.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use aws_lc_rs::hmac;
 const SIGNATURE_BYTES: usize = 32;
 
 /// Shortest secret, in bytes: RFC 2104 §3 calls less than the hash's length strongly discouraged;
-/// half of that is out of reach of any search.
+/// half the hash's length is still beyond any search.
 const SECRET_BYTES_MIN: usize = 16;
 
 /// The keys that URLs may be signed with.
@@ -35,20 +35,20 @@ pub struct SigningKeys {
 /// A key that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SigningKeyError {
-    /// Its name is not what can stand in a query: letters, digits, `-`, `_`, `.` and `~`.
+    /// The name is empty, or has characters other than letters, digits, `-`, `_`, `.` and `~`.
     Name(String),
-    /// There is another one of this name.
+    /// Another key has this name.
     Repeated(String),
-    /// Its secret is shorter than 16 bytes.
+    /// The secret is shorter than 16 bytes.
     Short(String),
 }
 
-/// Why a URL is not good.
+/// Why a URL is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsigned {
-    /// It has no signature, or one that is not right.
+    /// The signature is missing or wrong.
     Wrong,
-    /// It was good once.
+    /// The URL is signed, but has expired.
     Expired,
 }
 
@@ -68,7 +68,7 @@ impl SigningKeys {
         Ok(())
     }
 
-    /// Adds all of others.
+    /// Adds all keys of `others`.
     pub fn extend(&mut self, others: &SigningKeys) -> Result<(), SigningKeyError> {
         for (name, key) in &others.keys {
             self.check_new(name)?;
@@ -85,8 +85,8 @@ impl SigningKeys {
         }
     }
 
-    /// A target in origin-form with what makes it good until this second; `None` without a key of
-    /// this name.
+    /// Returns a target in origin-form, signed until this second; `None` without a key of this
+    /// name.
     pub fn sign(&self, target: &str, key: &str, expires_s: u64) -> Option<String> {
         let (name, key) = self.keys.iter().find(|(name, _)| **name == *key)?;
         let mark = if target.contains('?') { '&' } else { '?' };
@@ -115,10 +115,10 @@ impl SigningKeys {
         let name = parameter(query, b"key=").ok_or(Unsigned::Wrong)?;
         let named = |(known, _): &&(Box<str>, hmac::Key)| known.as_bytes() == name;
         let (_, key) = self.keys.iter().find(named).ok_or(Unsigned::Wrong)?;
-        // In a time that does not tell how much of it is right.
+        // In constant time, which does not reveal how many bytes are right.
         hmac::verify(key, signed, &signature).map_err(|_| Unsigned::Wrong)?;
 
-        // Only what is signed is believed.
+        // Only signed parameters are trusted.
         let expires = parameter(query, b"expires=").ok_or(Unsigned::Wrong)?;
         let expires_s = std::str::from_utf8(expires)
             .ok()
@@ -133,7 +133,8 @@ impl SigningKeys {
     }
 }
 
-/// A query without what makes it good: what is signed for each client is the same for an origin.
+/// Removes the parameters of the signature from a query: the origin's object is the same for all
+/// clients.
 pub(crate) fn unsigned(query: &[u8]) -> Option<Vec<u8>> {
     let is_ours = |parameter: &&[u8]| {
         let names: [&[u8]; 3] = [b"expires=", b"key=", b"signature="];
@@ -276,7 +277,7 @@ mod tests {
         ] {
             assert_eq!(verified(target), Err(Unsigned::Wrong), "{target}");
         }
-        // Signed, but by whom does not know what is wanted.
+        // Signed, but with a repeated or malformed parameter.
         for target in ["/a?expires=1&x=1", "/a?expires=+5000", "/a?key=new"] {
             let signed = keys().sign(target, "new", 2_000).unwrap();
             assert_eq!(verified(&signed), Err(Unsigned::Wrong), "{target}");

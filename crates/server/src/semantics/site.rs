@@ -1,4 +1,4 @@
-//! Virtual hosts: what is served under which names, and from where.
+//! Virtual hosts: the content and rules of host names.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,60 +15,57 @@ use crate::semantics::rule::Rule;
 /// the first label).
 const HOST_BYTES_MAX: usize = 254;
 
-/// What is served under some names.
+/// Content and rules of some host names.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// Its names. The first site of a server needs none: it serves what no other does.
+    /// Names of the site. The first site of a server needs none: it serves all names of no other
+    /// site.
     pub names: Vec<HostName>,
-    /// Directory below the NIC stack's root in which its files are; empty for the root itself.
+    /// Directory of the site's files below the NIC stack's root; empty for the root itself.
     /// Default: empty.
     ///
-    /// Files of a root within this one are this site's as well, and the other site's rules do not
-    /// hold for them here.
+    /// Files below the root of another site within this one belong to this site as well, without
+    /// the other site's rules.
     pub root: RelativePath,
-    /// What a directory is asked for: the first of these files that is there. Default:
-    /// `index.html`.
+    /// Index files of a directory: the first that exists answers a request for the directory.
+    /// Default: `index.html`.
     pub index: Vec<RelativePath>,
-    /// Codings in which files may lie beside themselves (`a.css.br`), the one to be preferred
-    /// first; what is compressed by itself, as videos are, is never looked for. Default: none.
+    /// Codings of precompressed variants beside files (`a.css.br`), in order of preference. Files
+    /// of compressed types, such as videos, have no variants. Default: none.
     pub precompressed: Vec<Coding>,
-    /// Directories without an index are listed, unless a rule says otherwise. Default: they are
-    /// not.
+    /// Whether directories without an index are listed, unless a rule decides. Default: false.
     pub listing: bool,
-    /// Which of its paths come from an origin; the first one that is about a path counts. Default:
-    /// none.
+    /// Paths that come from an origin; the first match applies. Default: none.
     pub pulls: Vec<Pull>,
-    /// What is special about some of its paths; the first rule that is about a path counts.
-    /// Default: none.
+    /// Rules for some paths; the first match applies. Default: none.
     pub rules: Vec<Rule>,
-    /// Files, below its root, that are sent with these statuses, in the place of a page that says
-    /// no more than the status. Not for 416, nor for requests that could not be read. Default:
-    /// none.
+    /// Files below the root that are sent with these error statuses, instead of the built-in page.
+    /// Not for 416, nor for requests that could not be parsed. Default: none.
     pub error_pages: Vec<(StatusCode, RelativePath)>,
 }
 
 impl Site {
-    /// The rule about a path, by number, and what its star stands for. The path begins with a
-    /// slash.
+    /// Returns the number of the first rule that matches a path, and the bytes that its star
+    /// matches. The path begins with a slash.
     pub(crate) fn rule<'a>(&self, path: &'a [u8]) -> Option<(u16, &'a [u8])> {
         let mut rules = self.rules.iter().zip(0..);
         rules.find_map(|(rule, number)| Some((number, rule.pattern.captures(path)?)))
     }
 
-    /// Where what this path names comes from, if not from a file. The path begins with a slash.
+    /// Returns the origin of a path, if it has one. The path begins with a slash.
     pub(crate) fn pull(&self, path: &[u8]) -> Option<&Pull> {
         self.pulls
             .iter()
             .find(|pull| pull.pattern.captures(path).is_some())
     }
 
-    /// Writes the path of a file of the site, below the NIC stack's root.
+    /// Writes the path of one of the site's files, below the NIC stack's root.
     pub(crate) fn path(&self, file: &RelativePath, out: &mut Vec<u8>) {
         self.below(file.as_bytes(), out);
     }
 
-    /// Writes a path below the site's root, or that itself for an empty one, as one below the NIC
-    /// stack's root.
+    /// Writes a path below the site's root as one below the NIC stack's root; an empty path is the
+    /// site's root.
     pub(crate) fn below(&self, path: &[u8], out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(self.root.as_bytes());
@@ -78,7 +75,7 @@ impl Site {
         out.extend_from_slice(path);
     }
 
-    /// What is offered twice would take the place of another coding.
+    /// Removes repeated codings, each of which would displace another coding.
     pub(crate) fn offer_each_coding_once(&mut self) {
         let mut once = Vec::new();
         for coding in self.precompressed.drain(..) {
@@ -89,7 +86,7 @@ impl Site {
         self.precompressed = once;
     }
 
-    /// The file to send with this status.
+    /// Returns the file to send with this status.
     pub(crate) fn error_page(&self, status: StatusCode) -> Option<&RelativePath> {
         let mut pages = self.error_pages.iter();
         pages
@@ -113,10 +110,10 @@ impl Default for Site {
     }
 }
 
-/// A name of a site: `example.org`, or `*.example.org` for all names below that.
+/// A name of a site: `example.org`, or `*.example.org` for all names below `example.org`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName {
-    /// In small letters, without the star and the dot.
+    /// In lower case, without the star and its dot.
     name: Box<str>,
     is_wildcard: bool,
 }
@@ -133,7 +130,7 @@ impl FromStr for HostName {
             Some(name) => (name, true),
             None => (text, false),
         };
-        // Addresses of IPv6 stand in brackets, as they do in `Host`.
+        // IPv6 addresses are in brackets, as in `Host`.
         let may_stand = |byte: u8| byte.is_ascii_alphanumeric() || b"-._[]:".contains(&byte);
         let has_port = !name.ends_with(']') && name.contains(':');
         if name.is_empty() || !name.bytes().all(may_stand) || has_port {
@@ -170,14 +167,14 @@ impl std::error::Error for HostNameError {}
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     exact: HashMap<Box<[u8]>, usize>,
-    /// What follows the star's dot.
+    /// Names with a star, without the star and its dot.
     below: HashMap<Box<[u8]>, usize>,
-    /// A request's host in small letters.
+    /// Buffer for a request's host in lower case.
     lower: Vec<u8>,
 }
 
 impl Names {
-    /// A name that two sites have is the first one's.
+    /// Indexes the sites by name. A name of two sites belongs to the first.
     pub(crate) fn new(sites: &[Site]) -> Self {
         let mut names = Names::default();
         for (number, site) in sites.iter().enumerate() {
@@ -193,16 +190,16 @@ impl Names {
         names
     }
 
-    /// There is no choice, whatever a request says.
+    /// True if the first site serves all requests.
     pub(crate) fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.below.is_empty()
     }
 
-    /// The site of a `Host` field or of a target's authority: the one of the name, else the one of
-    /// the nearest name with a star above it, else the first.
+    /// Returns the number of the site for a `Host` field or a target's authority: the site of the
+    /// exact name, else of the nearest name with a star above it, else the first.
     pub(crate) fn site(&mut self, authority: &[u8]) -> usize {
         let host = without_port(authority);
-        // Each dot costs a look-up of all that follows it.
+        // Each dot costs a look-up of the bytes that follow.
         if host.len() > HOST_BYTES_MAX {
             return 0;
         }

@@ -4,19 +4,19 @@ use http::StatusCode;
 use http_message::authority;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_encode};
 
-/// Longest path that OPEN takes, in bytes; `PATH_MAX` of Linux without the final zero.
+/// Longest path that OPEN accepts, in bytes; `PATH_MAX` of Linux without the final zero.
 pub(crate) const PATH_BYTES_MAX: usize = 4095;
 
-/// What a target names, by its form.
+/// Kind of file that a target names, by its form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A file, or a directory whose final slash is missing.
     File,
-    /// A directory: what is wanted is an index in it.
+    /// A directory: the request is for an index in it.
     Directory,
 }
 
-/// What may stand in a path as it is: `pchar` of RFC 3986 §3.3, and the `/` between segments.
+/// Bytes to escape in a path: all but `pchar` of RFC 3986 §3.3, and the `/` between segments.
 pub(crate) const NOT_PCHAR: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -37,8 +37,8 @@ pub(crate) const NOT_PCHAR: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'@')
     .remove(b'/');
 
-/// What may stand in a query as it is. RFC 3986 §3.4 has fewer bytes, but browsers leave these as
-/// they are (URL Standard, "query percent-encode set"), and origins expect them so.
+/// Bytes to escape in a query. RFC 3986 §3.4 has more, but browsers leave the others as they are
+/// (URL Standard, "query percent-encode set"), and origins expect that.
 const NOT_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>');
 
 /// Writes the path that a target names into `path`: relative to its site's root, decoded, without
@@ -48,13 +48,13 @@ const NOT_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').a
 /// segments are dropped, as a file system drops them, so `..` always takes a name away.
 ///
 /// # Errors
-/// The status to answer with: 400 for what is no target, or climbs above the root; 404 for what can
-/// be no file's name.
+/// The status to answer with: 400 for an invalid target, or one that climbs above the root; 404 for
+/// a path that no file can have.
 pub(crate) fn resolve(target: &[u8], path: &mut Vec<u8>) -> Result<Kind, StatusCode> {
     path.clear();
     let (before_query, query) = split_query(target);
-    // A fragment is no part of a target (RFC 9112 §3.2); that there is none in the path is seen on
-    // the way.
+    // A fragment is no part of a target (RFC 9112 §3.2); one in the path is detected while it is
+    // decoded.
     if query.is_some_and(|query| query.contains(&b'#')) {
         return Err(StatusCode::BAD_REQUEST);
     }
@@ -89,8 +89,8 @@ pub(crate) fn resolve(target: &[u8], path: &mut Vec<u8>) -> Result<Kind, StatusC
     Ok(kind)
 }
 
-/// Writes the path of a target, of which `path` is what [`resolve`] has made, as patterns are
-/// compared with: with a slash at its start, and at its end if it is a directory's.
+/// Writes the path of a target in the form that patterns are compared with: with a slash at its
+/// start, and at its end if it is a directory's. `path` is the result of [`resolve`].
 pub(crate) fn absolute(path: &[u8], kind: Kind, out: &mut Vec<u8>) {
     out.clear();
     out.push(b'/');
@@ -100,8 +100,8 @@ pub(crate) fn absolute(path: &[u8], kind: Kind, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes what an origin is asked for: the path of a target, of which `path` is what [`resolve`]
-/// has made, and this query, in which what no URL may have is escaped.
+/// Returns the target to request from an origin: the path and this query, with escapes for the
+/// bytes that no URL may have. `path` is the result of [`resolve`].
 pub(crate) fn at_origin(path: &[u8], kind: Kind, query: Option<&[u8]>) -> String {
     let mut out = Vec::new();
     out.push(b'/');
@@ -113,7 +113,7 @@ pub(crate) fn at_origin(path: &[u8], kind: Kind, query: Option<&[u8]>) -> String
         out.push(b'?');
         extend(&mut out, percent_encode(query, NOT_QUERY));
     }
-    // What is escaped is ASCII.
+    // Escaped text is ASCII.
     String::from_utf8(out).unwrap_or_default()
 }
 
@@ -136,9 +136,9 @@ pub(crate) fn redirect(target: &[u8], path: &mut Vec<u8>, location: &mut Vec<u8>
     Some(())
 }
 
-/// Writes `Location` for a directory's target, of which `path` is what [`resolve`] has made, if
-/// relative links in an answer to it would lead elsewhere, since it ends with `..` or the like: the
-/// same path without that. False if they would not.
+/// Writes `Location` for a directory's target, if relative links in an answer to it would lead
+/// elsewhere, since it ends with `..` or the like: the same path without that. False if they would
+/// not. `path` is the result of [`resolve`].
 pub(crate) fn canonical(target: &[u8], path: &[u8], location: &mut Vec<u8>) -> bool {
     let (raw, query) = split_query(target);
     if origin_path(raw).ends_with(b"/") {
@@ -168,8 +168,8 @@ pub(crate) fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// The authority of a target in absolute-form, which counts in the place of `Host` (RFC 9112
-/// §3.2.2); `None` for any other form.
+/// Returns the authority of a target in absolute-form, which overrides `Host` (RFC 9112 §3.2.2);
+/// `None` for any other form.
 pub(crate) fn authority(target: &[u8]) -> Option<&[u8]> {
     let rest = after_scheme(target)?;
     let end = rest.iter().position(|byte| b"/?#".contains(byte));
@@ -184,8 +184,8 @@ fn after_scheme(target: &[u8]) -> Option<&[u8]> {
     after(b"http://").or_else(|| after(b"https://"))
 }
 
-/// A target in absolute-form from its path's first slash on, so nothing if it has no path; any
-/// other as it is.
+/// Returns a target in absolute-form from its path's first slash on, which is nothing without a
+/// path; returns any other form unchanged.
 pub(crate) fn without_authority(target: &[u8]) -> &[u8] {
     let Some(rest) = after_scheme(target) else {
         return target;
@@ -227,8 +227,8 @@ fn decode(segment: &[u8], path: &mut Vec<u8>) -> Result<(), StatusCode> {
                 };
                 match (high * 16 + low) as u8 {
                     0 => return Err(StatusCode::BAD_REQUEST),
-                    // A name with a slash in it: not two segments (RFC 3986 §2.2), and no file has
-                    // it.
+                    // A slash within a name: not two segments (RFC 3986 §2.2), and no file has such
+                    // a name.
                     b'/' => return Err(StatusCode::NOT_FOUND),
                     decoded => path.push(decoded),
                 }

@@ -276,7 +276,10 @@ fn an_object_comes_with_what_its_origin_says_of_it() {
         assert_eq!(response.header(name), Some(value), "{name}");
     }
     bench.all_done();
-    assert!(bench.lab.has_twins(), "all of it went over HTTP/2 and HTTP/3 as well");
+    assert!(
+        bench.lab.has_twins(),
+        "all of it went over HTTP/2 and HTTP/3 as well"
+    );
 }
 
 /// Fields of an origin's answer, by the responses that have them: 200, 200 to HEAD, 206, 304, 416,

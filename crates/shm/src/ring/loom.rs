@@ -17,7 +17,7 @@ use super::{Consumer, Full, Producer, ring, ring_words};
 /// Two messages of one word fill the ring.
 const CAPACITY_BYTES: usize = 4 * WORD_BYTES;
 
-/// What an end sleeps on: stands for its event descriptor.
+/// Stands for the event descriptor on which an end sleeps.
 #[derive(Clone)]
 struct Bell(Arc<Notify>);
 

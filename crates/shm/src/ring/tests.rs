@@ -42,7 +42,7 @@ impl Rig {
         self.consumer.read().unwrap().map(<[u8]>::to_vec)
     }
 
-    /// What a peer that breaks the rules does.
+    /// Actions of a peer that breaks the rules.
     fn overwrite(&self, word: usize, value: u64) {
         self.memory.words()[word].store(value, Ordering::Relaxed);
     }
@@ -257,7 +257,7 @@ fn a_length_beyond_what_is_published_is_corrupt() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A message of this length.
+    /// Returns a message of this length.
     Write(usize),
     Publish,
     Read,
@@ -320,8 +320,7 @@ proptest! {
         }
     }
 
-    /// Whatever the peer scribbles over the whole memory: an answer, in bounded time, without
-    /// panic.
+    /// A peer that scribbles over the whole memory gets an answer, in bounded time, without panic.
     #[test]
     fn garbage_never_panics(
         garbage in prop::collection::vec((0..ring_words(CAPACITY_BYTES), any_word()), 1..40),
@@ -350,7 +349,7 @@ fn any_word() -> impl Strategy<Value = u64> {
 #[test]
 fn a_consumer_that_stands_still_misses_heartbeats_and_a_full_ring_hinders_none() {
     let mut rig = rig();
-    // One that has not answered yet may still be starting.
+    // A consumer that has not answered yet may still be starting.
     let starting = [(); HEARTBEATS_STARTING_MAX as usize + 1];
     assert_eq!(starting.map(|()| rig.producer.heartbeat()), [0; 25]);
     assert_eq!([(); 2].map(|()| rig.producer.heartbeat()), [1, 2]);
@@ -360,10 +359,10 @@ fn a_consumer_that_stands_still_misses_heartbeats_and_a_full_ring_hinders_none()
     let _ = rig.producer.publish();
     rig.consumer.answer_heartbeat();
     assert_eq!([(); 4].map(|()| rig.producer.heartbeat()), [0, 1, 2, 3]);
-    // It goes on: one answer is enough for all.
+    // The consumer continues: one answer is enough for all heartbeats.
     rig.consumer.answer_heartbeat();
     assert_eq!([(); 2].map(|()| rig.producer.heartbeat()), [0, 1]);
-    // A number that was not asked for is no answer.
+    // A number that was not requested is no answer.
     rig.overwrite(ANSWERED, u64::MAX);
     assert_eq!(rig.producer.heartbeat(), 2);
 }

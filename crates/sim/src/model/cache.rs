@@ -1,9 +1,8 @@
 //! A last-level cache that a core shares with disks (IO-TCP, figure 12a and table 4).
 //!
-//! Discrete: sets of ways, least recently used first to go. The core looks up connections, any of
-//! them, and may fill any way. Disks write past the core, but into two of the ways only (DDIO, as
-//! it is set unless changed), and so take them away from the core as soon as they write often
-//! enough.
+//! A discrete model: sets of ways, replaced in LRU order. The core looks up random connections and
+//! may fill any way. Disks write past the core, but into two of the ways only (the default of
+//! DDIO), and so evict the core's lines there as soon as they write often enough.
 
 use crate::random::Random;
 
@@ -17,49 +16,49 @@ pub const LINE_BYTES: usize = 64;
 /// A cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// Its size, in bytes.
+    /// Size, in bytes.
     pub bytes: usize,
     /// Lines of a set.
     pub ways: usize,
 }
 
-/// That of the paper's CPU, an Intel Xeon Silver 4210: 13.75 MB (Intel ARK), 11 ways.
+/// Cache of the paper's CPU, an Intel Xeon Silver 4210: 13.75 MB (Intel ARK), 11 ways.
 pub const XEON_SILVER_4210: Cache = Cache {
     bytes: 13_750 << 10,
     ways: 11,
 };
 
-/// What a lookup of a connection takes: hashing and comparing, and two lines, of the table and of
-/// the connection. Hit and memory latency are those of this family of CPUs (Intel Memory Latency
-/// Checker on Cascade Lake: about 20 and 90 ns).
+/// CPU time of a connection lookup without its cache lines, in nanoseconds: hashing and comparing.
+/// It touches two lines, of the table and of the connection. Hit and memory latency are those of
+/// this family of CPUs (Intel Memory Latency Checker on Cascade Lake: about 20 and 90 ns).
 pub const LOOKUP_NS: f64 = 10.0;
-/// Lines that it touches.
+/// Lines touched by a lookup.
 pub const LOOKUP_LINES: f64 = 2.0;
-/// A line that is there.
+/// Latency of a line in the cache, in nanoseconds.
 pub const HIT_NS: f64 = 20.0;
-/// One that is not.
+/// Latency of a line in memory, in nanoseconds.
 pub const MISS_NS: f64 = 90.0;
 
-/// Bytes of all connections with which the miss ratio without disk I/O is 1/24 of that with it, as
-/// in the paper: a little more than the cache holds. Calibrated.
+/// Bytes of the connection table with which the miss ratio without disk I/O is 1/24 of the ratio
+/// with disk I/O, as in the paper: a little more than the cache holds. Calibrated.
 pub const TABLE_BYTES: usize = 14_190_000;
 
-/// What has come of lookups.
+/// Result of simulated lookups.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lookups {
-    /// Lines not found, as a part of all lines looked for.
+    /// Lines not found, as a fraction of all lines looked for.
     pub miss_ratio: f64,
     /// Time for a lookup, in nanoseconds.
     pub ns: f64,
 }
 
 impl Cache {
-    /// Looks up connections in `table_bytes` of them while disks write `disk_gb_per_s`.
+    /// Simulates lookups in a table of `table_bytes` while disks write `disk_gb_per_s`.
     pub fn look_up(&self, table_bytes: usize, disk_gb_per_s: f64) -> Lookups {
         let mut lines = Lines::new(self);
         let table_lines = (table_bytes / LINE_BYTES).max(1) as u64;
         let mut random = Random::new(0x5eed);
-        // Until every line was asked for, e⁻⁸ of them excepted; then as long again to count.
+        // Long enough to touch all but e⁻⁸ of the lines; then as long again to count.
         let rounds = 16 * table_lines.max(lines.count());
         let mut misses = 0_u64;
         let mut counted = 0_u64;
@@ -90,15 +89,15 @@ impl Cache {
     }
 }
 
-/// Time for a lookup with so many misses.
+/// Returns the time for a lookup with this miss ratio, in nanoseconds.
 fn time_ns(miss_ratio: f64) -> f64 {
     LOOKUP_NS + LOOKUP_LINES * (HIT_NS + miss_ratio * (MISS_NS - HIT_NS))
 }
 
-/// Who has a line.
+/// A line of a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Line {
-    /// Its number plus one, zero if there is none. Those of disks have the highest bit.
+    /// Number of the cached line plus one; zero if empty. Lines of disks have the highest bit.
     name: u64,
     used: u64,
 }
@@ -125,23 +124,23 @@ impl Lines {
         self.lines.len() as u64
     }
 
-    /// The core reads a line of the table. True if it was not there.
+    /// Reads a line of the table. Returns true on a miss.
     fn read(&mut self, number: u64) -> bool {
         let ways = self.ways;
         self.touch(number, number + 1, ways)
     }
 
-    /// A disk writes a line that no core has.
+    /// Writes a line of a disk, which the core does not use.
     fn write(&mut self, number: u64) {
         let ways = self.ways.min(DDIO_WAYS);
         self.touch(number, number | OF_DISKS, ways);
     }
 
-    /// True if the line was not there; it takes the place of the one that was used least recently
-    /// among the first `ways`.
+    /// Returns true on a miss; the line then replaces the least recently used one among the first
+    /// `ways`.
     fn touch(&mut self, number: u64, name: u64, ways: usize) -> bool {
         self.clock += 1;
-        // Lines that follow each other lie in sets that do: a table fills all sets alike.
+        // Consecutive lines fall into consecutive sets, so a table fills all sets evenly.
         let sets = self.lines.len() / self.ways;
         let first = (number % sets as u64) as usize * self.ways;
         let set = &mut self.lines[first..first + self.ways];
@@ -187,7 +186,7 @@ mod tests {
         }
         let with = |gb_per_s| SMALL.look_up(SMALL.bytes * 9 / 10, gb_per_s).miss_ratio;
         assert!(with(0.0) < with(0.1) && with(0.1) < with(10.0));
-        // Two ways are all that disks get.
+        // Disks are confined to two ways.
         assert!(with(100.0) < 2.0 / 11.0 + 0.1);
     }
 

@@ -1,9 +1,9 @@
-//! What reading from disks costs a core (IO-TCP, figure 3): a core issues reads until it or the
-//! disks have enough.
+//! CPU cost of disk reads (IO-TCP, figure 3): a core issues reads until it or the disks are
+//! saturated.
 
 use super::hardware::Disk;
 
-/// What a read costs a core.
+/// CPU cost of a read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReadCost {
     /// For each read, in microseconds.
@@ -12,9 +12,9 @@ pub struct ReadCost {
     pub page_us: f64,
 }
 
-/// fio on the paper's CPU (Xeon Silver 4210, Linux 4.14). Assumed, within what its two statements
-/// leave: of reads of 4 KB a core does one disk's and not two's, so that one takes more than 0.91
-/// µs; of 16 KB three's and not four's, so that one takes between 1.64 and 2.18 µs.
+/// fio on the paper's CPU (Xeon Silver 4210, Linux 4.14). Assumed, within the bounds of the paper's
+/// two statements: with reads of 4 KB a core saturates one disk and not two, so a read takes more
+/// than 0.91 µs; with 16 KB three and not four, so a read takes between 1.64 and 2.18 µs.
 pub const FIO: ReadCost = ReadCost {
     read_us: 1.5,
     page_us: 0.1,
@@ -29,13 +29,13 @@ pub const NIC_WORKER: ReadCost = ReadCost {
 const PAGE_BYTES: u64 = 4096;
 
 impl ReadCost {
-    /// For a read of so many bytes, in microseconds.
+    /// Returns the CPU time of a read of `block_bytes`, in microseconds.
     pub fn us(&self, block_bytes: u64) -> f64 {
         self.read_us + self.page_us * block_bytes.div_ceil(PAGE_BYTES) as f64
     }
 
-    /// The part of a core that so many disks take if they do all they can; more than 1 if a core
-    /// does not suffice.
+    /// Returns the fraction of a core that `disks` disks take at their full rate; more than 1 if
+    /// one core does not suffice.
     pub fn core_share(&self, disk: &Disk, disks: usize, block_bytes: u64) -> f64 {
         let by_bytes = disk.read.value * 1e9 / block_bytes as f64;
         let reads_per_s = by_bytes.min(disk.reads_per_s.value);

@@ -1,16 +1,16 @@
 //! Hardware: parameters, each with its source.
 
-/// Gigabits per second that a gigabyte per second is.
+/// Gbit/s of one GB/s.
 pub const GBIT_PER_GB: f64 = 8.0;
 
-/// A number that was not measured here.
+/// A number from an outside source, or an assumption.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameter {
     /// Its value.
     pub value: f64,
-    /// What it counts in.
+    /// Unit of the value.
     pub unit: &'static str,
-    /// The source. What has none is "assumed", with the reason.
+    /// The source; "assumed", with the reason, if there is none.
     pub source: &'static str,
 }
 
@@ -27,13 +27,13 @@ const fn parameter(value: f64, unit: &'static str, source: &'static str) -> Para
 pub struct Nic {
     /// Its name.
     pub name: &'static str,
-    /// All ports together.
+    /// Rate of all ports together.
     pub link: Parameter,
-    /// What its memory moves at most, reads and writes together.
+    /// Peak bandwidth of its memory, reads and writes together.
     pub memory: Parameter,
-    /// What its cores send at most, if the bytes are in its memory already.
+    /// Peak sending rate of its cores, with the bytes already in its memory.
     pub cores: Parameter,
-    /// What its slot carries in one direction.
+    /// Bandwidth of its PCIe slot in one direction.
     pub pcie: Parameter,
 }
 
@@ -86,9 +86,9 @@ pub const BLUEFIELD_3: Nic = Nic {
 pub struct Disk {
     /// Its name.
     pub name: &'static str,
-    /// What it reads at most.
+    /// Peak read rate.
     pub read: Parameter,
-    /// Reads of 4 KiB at most.
+    /// Peak rate of 4 KiB reads.
     pub reads_per_s: Parameter,
 }
 
@@ -133,7 +133,7 @@ pub const PCIE_5_DISK: Disk = Disk {
     ),
 };
 
-/// The part of a link's rate that bytes of the stream have.
+/// Fraction of a link's rate that is stream bytes.
 pub const GOODPUT: Parameter = parameter(
     1448.0 / 1538.0,
     "",
@@ -141,7 +141,7 @@ pub const GOODPUT: Parameter = parameter(
      802.3)",
 );
 
-/// Bytes that a NIC's memory moves for each byte that comes from a disk and leaves.
+/// Bytes moved by a NIC's memory for each byte from a disk to the wire.
 pub const MEMORY_BYTES_PER_BYTE: Parameter = parameter(
     25.6 / (95.2 / 2.0 / GBIT_PER_GB),
     "",
@@ -156,6 +156,6 @@ pub const SOFTWARE_NIC: Parameter = parameter(
     "measured: `make bench`, superpackets of 257 KB",
 );
 
-/// What it costs the host stack to take a frame from the ring of a packet socket, which the
-/// calibration does not have.
+/// CPU time of the host stack for a frame from the ring of a packet socket, which the calibration
+/// excludes.
 pub const FRAME_RECEPTION: Parameter = parameter(0.07, "µs", "measured: TPACKET_V2 ring");

@@ -1,13 +1,13 @@
-//! What IO-TCP (Kim et al., NSDI 2023) has published, to compare with. Facts, each with its place.
+//! Results published by IO-TCP (Kim et al., NSDI 2023), for comparison. Facts, each with its place.
 
 /// A measurement of the paper.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// What was measured.
+    /// The measured configuration.
     pub what: &'static str,
-    /// What came of it.
+    /// The result.
     pub value: f64,
-    /// Where it stands.
+    /// Its place in the paper.
     pub place: &'static str,
 }
 
@@ -28,23 +28,23 @@ pub const NO_DISK: Point = point("no disk I/O, each NIC", 80.0, "§5.4");
 /// Gbit/s that the authors expect of a BlueField-3, at least; their footnote computes 141.
 pub const BLUEFIELD_3_EXPECTED: Point = point("expected of a BlueField-3", 100.0, "§5.4");
 
-/// Disks that a core can just saturate, and that it cannot, with reads of so many bytes (figure 3
-/// and its text).
+/// Block size in bytes, number of disks that a core just saturates, and number that it does not
+/// (figure 3 and its text).
 pub const FIO: [(u64, usize, usize); 2] = [(4 << 10, 1, 2), (16 << 10, 3, 4)];
 
-/// By what the miss ratio of looking up connections grows with disk I/O beside it (figure 12a).
+/// Factor by which the lookups' miss ratio grows with concurrent disk I/O (figure 12a).
 pub const LOOKUP_MISS_FACTOR: Point = point("cache misses of the TCB lookup", 24.0, "figure 12a");
-/// And what part of the lookups is lost by it.
+/// Fraction of the lookups that is lost by it.
 pub const LOOKUP_LOSS: Point = point("lookups lost", 0.30, "figure 12a");
 
 /// Instructions per cycle (table 4).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ipc {
-    /// Of what.
+    /// Name of the function.
     pub function: &'static str,
-    /// With the data plane on the same CPU.
+    /// IPC with the data plane on the same CPU.
     pub before: f64,
-    /// Without.
+    /// IPC without the data plane.
     pub after: f64,
 }
 

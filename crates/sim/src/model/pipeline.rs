@@ -1,6 +1,6 @@
-//! The stations that a byte passes from disk to wire, and the host core that decides about it. Each
-//! has a rate, and the slowest decides: with as many connections as content servers have, there is
-//! always work waiting before it.
+//! The stations that a byte passes from disk to wire, and the host core that controls them. Each
+//! has a rate, and the slowest decides: with the number of connections that content servers have,
+//! every station always has work queued.
 
 use super::Calibration;
 use super::hardware::{
@@ -25,7 +25,7 @@ pub enum Station {
 }
 
 impl Station {
-    /// What it is called.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Station::HostCores => "host cores",
@@ -38,7 +38,7 @@ impl Station {
     }
 }
 
-/// What clients acknowledge.
+/// Unit that clients acknowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acks {
     /// Superpackets of 64 KB.
@@ -50,21 +50,21 @@ pub enum Acks {
 /// A server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Server {
-    /// Its NICs, and how many.
+    /// Model of its NICs.
     pub nic: Nic,
-    /// How many of them.
+    /// Number of NICs.
     pub nics: usize,
-    /// Its disks.
+    /// Model of its disks.
     pub disk: Disk,
-    /// How many of them, all NICs together. None: everything is in the NICs' memory.
+    /// Number of disks, all NICs together. Zero: everything is in the NICs' memory.
     pub disks: usize,
     /// Cores of the host stack.
     pub host_cores: usize,
 }
 
 impl Calibration {
-    /// What one core controls, in Gbit/s, with frames from a packet socket's ring instead of
-    /// memory.
+    /// Returns the rate that one core controls, in Gbit/s, with frames from a packet socket's ring
+    /// instead of memory.
     pub fn gbit_per_core(&self, acks: Acks) -> f64 {
         let (s_per_gb, acks_per_gb) = match acks {
             Acks::Superpacket => (self.superpacket_s_per_gb, self.superpacket_acks_per_gb),
@@ -76,7 +76,7 @@ impl Calibration {
 }
 
 impl Server {
-    /// The rate of each station, in Gbit/s of files.
+    /// Returns the rate of each station, in Gbit/s of files.
     pub fn rates(&self, calibration: &Calibration, acks: Acks) -> Vec<(Station, f64)> {
         let nics = self.nics as f64;
         let memory = self.nic.memory.value * GBIT_PER_GB;
@@ -102,7 +102,7 @@ impl Server {
         rates
     }
 
-    /// The slowest station, and its rate: what the server reaches.
+    /// Returns the slowest station and its rate, which is the server's.
     pub fn bottleneck(&self, calibration: &Calibration, acks: Acks) -> (Station, f64) {
         let rates = self.rates(calibration, acks).into_iter();
         let slowest = rates.min_by(|a, b| a.1.total_cmp(&b.1));
@@ -110,24 +110,24 @@ impl Server {
     }
 }
 
-/// What it takes to reach a rate.
+/// Hardware needed to reach a rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Needs {
     /// The rate, in Gbit/s of files.
     pub gbit_per_s: f64,
     /// Cores of the host stack.
     pub host_cores: usize,
-    /// NICs.
+    /// Number of NICs.
     pub nics: usize,
-    /// What they are so many for.
+    /// The station that requires this number of NICs.
     pub nics_for: Station,
-    /// Disks.
+    /// Number of disks.
     pub disks: usize,
-    /// Cores of the same machine that do the work of the NICs, if there are none.
+    /// Cores of the same machine that replace the NICs, if there are none.
     pub software_nic_cores: usize,
 }
 
-/// What it takes to reach a rate with these NICs and disks.
+/// Computes the hardware needed to reach a rate with these NICs and disks.
 pub fn needs(
     gbit_per_s: f64,
     nic: Nic,
@@ -166,7 +166,7 @@ mod tests {
     use super::super::paper::{self, Point};
     use super::*;
 
-    /// A core that is no bottleneck in what the paper has measured.
+    /// A core that is never the bottleneck in the paper's measurements.
     const FAST: Calibration = Calibration {
         connections: 1600,
         superpacket_s_per_gb: 0.016,
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// How far the model is off, as a part of what was measured.
+    /// Returns the model's error, as a fraction of the measured value.
     fn error(server: &Server, point: &Point) -> f64 {
         let (_, modelled) = server.bottleneck(&FAST, Acks::Superpacket);
         (modelled - point.value).abs() / point.value

@@ -1,15 +1,15 @@
-//! The memory of an application for FIFOs, and the places for sockets that it has been promised to.
+//! Memory of an application for FIFOs, and the number of socket places promised from it.
 
 use socket_channel::Layout;
 use socket_channel::fifo_area::FifoArea;
 
-/// FIFOs of a socket: for what is received, or accepted, and for what is sent.
+/// FIFOs of a socket: one for received bytes or accepted connections, one for bytes to send.
 const FIFOS_PER_SOCKET: usize = 2;
 
-/// At most such a part of the memory is promised.
+/// Divisor of the memory that may be promised.
 const PROMISED: usize = 2;
 
-/// The memory, and how many sockets an application may have, given how many it might.
+/// Returns the memory, and the number of sockets that fit, at most `sockets_max`.
 pub(crate) fn area_for(layout: &Layout, sockets_max: u32) -> (FifoArea, usize) {
     let mut area = FifoArea::new(layout);
     let all = usize::try_from(area.spare_fifos()).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! A file of an application, and ranges of it on their way into a stream.
+//! A file of an application, and its ranges on their way into a stream.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -10,20 +10,20 @@ use socket_channel::SocketId;
 
 use crate::state::passed::PassedUse;
 
-/// What a file is opened by.
+/// Name by which a file is opened.
 #[derive(Debug)]
 pub(crate) enum Name {
     /// A path below the roots of the NIC stacks.
     Path(Vec<u8>),
-    /// A descriptor that the application has passed.
+    /// Descriptor that the application has passed.
     Passed(PassedUse),
 }
 
-/// A file, for all that name it.
+/// A file, shared by all users.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) name: Name,
-    /// What the look-up has brought.
+    /// Result of the lookup.
     pub(crate) found: OnceLock<Result<FileMeta, Errno>>,
 }
 
@@ -31,49 +31,49 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct File {
     pub(crate) shared: Arc<Shared>,
-    /// Connections that wait for the look-up.
+    /// Connections that wait for the lookup.
     pub(crate) waiting: BTreeSet<SocketId>,
-    /// Connections that have it open.
+    /// Connections that have the file open.
     pub(crate) holders: BTreeSet<SocketId>,
 }
 
-/// The file that a stream has open.
+/// The open file of a stream.
 #[derive(Debug)]
 pub(crate) struct Current {
     file: Arc<Shared>,
-    /// The socket that stands for it, which may be gone.
+    /// Socket of the file, which may be gone.
     pub(crate) of: SocketId,
     pub(crate) handle: FileHandle,
     is_open: bool,
 }
 
-/// A range of a file that has its place in a stream.
+/// A file range with a place in a stream.
 #[derive(Debug)]
 pub(crate) struct FileRange {
     pub(crate) file: Arc<Shared>,
-    /// The socket that stands for the file, which may be gone.
+    /// Socket of the file, which may be gone.
     pub(crate) of: SocketId,
-    /// Where it begins in the file, in bytes.
+    /// Start of the range in the file, in bytes.
     pub(crate) offset: u64,
-    /// What is left of it, in bytes.
+    /// Remaining length, in bytes.
     pub(crate) len: u64,
 }
 
-/// How far a range has come.
+/// Progress of a range.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// All of it is queued.
+    /// The whole range is queued.
     Done,
-    /// It waits for the NIC stack, or for room.
+    /// The range waits for the NIC stack, or for room.
     Waits,
-    /// It waits for the NIC stack to open its file. The stream lets go of the one before.
+    /// The range waits for the NIC stack to open its file. The stream has closed the previous one.
     Opens(Option<Current>),
-    /// The stream cannot go on.
+    /// The stream must end.
     Failed(Errno),
 }
 
 impl FileRange {
-    /// Queues it in a stream, opening the file there first.
+    /// Queues the range in a stream, after opening the file there.
     pub(crate) fn send(
         &mut self,
         io: &mut dyn Io,
@@ -120,7 +120,7 @@ impl FileRange {
 }
 
 impl Name {
-    /// Asks for the file's metadata.
+    /// Requests the file's metadata.
     pub(crate) fn look_up(&self, io: &mut dyn Io) -> Option<FileHandle> {
         match self {
             Name::Path(path) => io.look_up(path),
@@ -137,7 +137,8 @@ impl Name {
 }
 
 impl Current {
-    /// The file is open for the stream: an error if it is another version than was looked up.
+    /// Handles the opening of the file for the stream: an error if the version differs from the
+    /// lookup.
     pub(crate) fn on_opened(&mut self, meta: &FileMeta) -> Result<(), Errno> {
         self.is_open = true;
         let found = self.file.found.get();
@@ -146,7 +147,7 @@ impl Current {
         };
         let is_version = |one: &FileMeta, other: &FileMeta| {
             let is_copy = (one.size, one.mtime_ns) == (other.size, other.mtime_ns);
-            // Copies on other machines have an inode and a status change of their own.
+            // Copies on other machines have inodes and status changes of their own.
             let is_here = (one.device, one.inode) == (other.device, other.inode);
             is_copy && (!is_here || one.ctime_ns == other.ctime_ns)
         };

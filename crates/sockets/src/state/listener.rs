@@ -1,17 +1,17 @@
-//! A socket that listens.
+//! A listening socket.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use host::app::{BindingId, CloseReason, StreamId};
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) binding: BindingId,
-    /// Most connections that wait.
+    /// Maximum number of waiting connections.
     pub(crate) backlog: usize,
-    /// Connections that wait to be asked for, the oldest first.
+    /// Connections held until AcceptNext, the oldest first.
     pub(crate) held: VecDeque<HeldConnection>,
 }
 
@@ -19,9 +19,9 @@ pub(crate) struct Listener {
 #[derive(Debug)]
 pub(crate) struct HeldConnection {
     pub(crate) stream: StreamId,
-    /// Its own and its peer's.
+    /// Local and peer address.
     pub(crate) addresses: (SocketAddr, SocketAddr),
     pub(crate) peer_finished: bool,
-    /// Why the stack has forgotten it, and what was received before.
+    /// Reason for its end, and the bytes received before, if it has ended.
     pub(crate) end: Option<(CloseReason, Vec<u8>)>,
 }

@@ -1,5 +1,5 @@
-//! Options of sockets (socket(7), tcp(7)). They are kept before there is a connection, and
-//! inherited by those that a listener accepts.
+//! Options of sockets (socket(7), tcp(7)). They are kept until there is a connection, and inherited
+//! by connections that a listener accepts.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use rustix::io::Errno;
 use socket_channel::SocketOption;
 use tcp::Keepalive;
 
-/// Sizes of buffers that are taken, in bytes; others are made one of these, as the kernel does.
+/// Smallest and largest buffer sizes, in bytes; others are clamped, as in the kernel.
 const BUFFER_BYTES_MIN: u64 = 4 << 10;
 const BUFFER_BYTES_MAX: u64 = 1 << 20;
 
-/// Least MSS that is taken, in bytes (`TCP_MIN_MSS` of Linux).
+/// Smallest accepted MSS, in bytes (`TCP_MIN_MSS` of Linux).
 const MSS_MIN: u64 = 88;
 
-/// Longest keep-alive times that are taken, in seconds, and most probes (`MAX_TCP_KEEPIDLE`,
+/// Longest accepted keep-alive times, in seconds, and most probes (`MAX_TCP_KEEPIDLE`,
 /// `MAX_TCP_KEEPCNT` of Linux).
 const KEEPALIVE_SECONDS_MAX: u64 = 32_767;
 const KEEPALIVE_PROBES_MAX: u64 = 127;
@@ -28,13 +28,13 @@ const CONGESTIONS: [CongestionAlgorithm; 3] = [
     CongestionAlgorithm::Bbr,
 ];
 
-/// What messages say for a congestion control.
+/// Returns the code of a congestion control in messages.
 pub(crate) fn congestion_code(algorithm: CongestionAlgorithm) -> u64 {
     let before = CONGESTIONS.iter().take_while(|known| **known != algorithm);
     before.count() as u64
 }
 
-/// What the options of a socket say.
+/// Option values of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     nodelay: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Options {
 }
 
 impl Default for Options {
-    /// The kernel's: above all, the Nagle algorithm is on.
+    /// Returns the kernel's defaults: above all, the Nagle algorithm is on.
     fn default() -> Options {
         Options {
             nodelay: false,
@@ -81,10 +81,10 @@ impl Default for Options {
     }
 }
 
-/// As `net.core.somaxconn` bounds it.
+/// The bound of `net.core.somaxconn`.
 const FAST_OPEN_QUEUE_MAX: u64 = 4096;
 
-/// A number from `least` to `most`.
+/// Checks that a number is between `least` and `most`.
 fn within(value: u64, least: u64, most: u64) -> Result<u64, Errno> {
     if (least..=most).contains(&value) {
         Ok(value)
@@ -93,7 +93,7 @@ fn within(value: u64, least: u64, most: u64) -> Result<u64, Errno> {
     }
 }
 
-/// A traffic class without its ECN field.
+/// Returns a traffic class without its ECN field.
 fn class(value: u64) -> Result<u8, Errno> {
     Ok(within(value, 0, u8::MAX.into())? as u8 & !3)
 }
@@ -112,7 +112,7 @@ impl Options {
         (ms > 0).then(|| Duration::from_millis(ms))
     }
 
-    /// What a connection has of its listener's.
+    /// Returns the options that a connection inherits from its listener.
     pub(crate) fn inherited(self) -> Options {
         Options {
             fast_open_queue: 0,
@@ -121,7 +121,7 @@ impl Options {
         }
     }
 
-    /// Notes an option.
+    /// Sets an option.
     pub(crate) fn set(&mut self, option: SocketOption, value: u64) -> Result<(), Errno> {
         match option {
             SocketOption::NoDelay => self.nodelay = value != 0,
@@ -167,7 +167,7 @@ impl Options {
             SocketOption::TrafficClass => self.traffic_class.v6 = class(value)?,
             SocketOption::SetupOffload => self.setup_offload = Some(value != 0),
             SocketOption::TeardownOffload => self.teardown_offload = Some(value != 0),
-            // They say how an address is bound, and come with Bind.
+            // These concern the binding of an address, and come with Bind.
             SocketOption::ReuseAddress | SocketOption::ReusePort | SocketOption::V6Only => {
                 return Err(Errno::INVAL);
             }
@@ -175,12 +175,12 @@ impl Options {
         Ok(())
     }
 
-    /// `TCP_CORK`.
+    /// Reports `TCP_CORK`.
     pub(crate) fn cork(&self) -> bool {
         self.cork
     }
 
-    /// `TCP_NOTSENT_LOWAT`, in bytes, if it is set.
+    /// Returns `TCP_NOTSENT_LOWAT`, in bytes, if it is set.
     pub(crate) fn notsent_lowat_bytes(&self) -> Option<u64> {
         self.notsent_lowat_bytes.filter(|bytes| *bytes > 0)
     }
@@ -213,7 +213,8 @@ impl Options {
         })
     }
 
-    /// What was said of an option that NIC stacks carry out; `None`: nothing, or it is another.
+    /// Returns the value set for an option that NIC stacks implement; `None` if unset, or for
+    /// others.
     pub(crate) fn wanted_offload(&self, option: SocketOption) -> Option<bool> {
         match option {
             SocketOption::SetupOffload => self.setup_offload,
@@ -222,7 +223,7 @@ impl Options {
         }
     }
 
-    /// What the connections of a listener begin with.
+    /// Returns the initial options of a listener's connections.
     pub(crate) fn to_stream_options(self) -> StreamOptions {
         let defer_accept = self.defer_accept_seconds;
         StreamOptions {
@@ -241,7 +242,7 @@ impl Options {
         }
     }
 
-    /// Gives a connection that is being opened all of them.
+    /// Applies all options to a connection that is being opened.
     pub(crate) fn apply(&self, io: &mut dyn Io, stream: StreamId) {
         io.set_option(stream, StreamOption::NoDelay(self.nodelay));
         io.set_option(stream, StreamOption::Keepalive(self.keepalive()));
@@ -263,7 +264,7 @@ impl Options {
         }
     }
 
-    /// What of it a living connection takes when one option was set.
+    /// Returns the change for a live connection after one option was set.
     pub(crate) fn change_of(&self, option: SocketOption) -> Option<StreamOption> {
         Some(match option {
             SocketOption::NoDelay => StreamOption::NoDelay(self.nodelay),
@@ -282,7 +283,7 @@ impl Options {
                 StreamOption::TrafficClass(self.traffic_class)
             }
             SocketOption::TeardownOffload => StreamOption::TeardownOffload(self.teardown_offload?),
-            // Whether it is corked depends on its bytes as well.
+            // Corking also depends on the connection's bytes.
             SocketOption::Cork
             | SocketOption::LingerMs
             | SocketOption::DeferAcceptSeconds
@@ -297,5 +298,5 @@ impl Options {
     }
 }
 
-/// The MSS of a socket that is not connected, as the kernel says it, in bytes.
+/// The kernel's value for the MSS of an unconnected socket, in bytes.
 const DEFAULT_MSS: u64 = 536;

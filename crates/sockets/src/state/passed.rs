@@ -1,7 +1,7 @@
-//! Descriptors that an application has passed to the NIC stacks, and who uses them.
+//! Descriptors that an application has passed to the NIC stacks, and their uses.
 //!
-//! The broker keeps each until the host stack has released it: no socket names it any more, nothing
-//! of it waits in a stream, and no connection may have to send of it again.
+//! The broker keeps each until the host stack has released it: no socket names it, no range of its
+//! file waits in a stream, and no connection may have to retransmit from it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,17 +19,17 @@ pub(crate) struct PassedUse {
 
 impl Drop for PassedUse {
     fn drop(&mut self) {
-        // Without the application there is no one to tell.
+        // The receiver is gone if the application is.
         let _ = self.ended.send(self.id);
     }
 }
 
-/// The descriptors of an application.
+/// Passed descriptors of an application.
 #[derive(Debug)]
 pub(crate) struct Passed {
     app: AppId,
     uses: HashMap<PassedId, u32>,
-    /// Those without uses of which the stack may have to send again.
+    /// Descriptors without uses from which the stack may have to retransmit.
     leaving: BTreeSet<PassedId>,
     ends: (Sender<PassedId>, Receiver<PassedId>),
 }
@@ -44,18 +44,18 @@ impl Passed {
         }
     }
 
-    /// True if all have been released.
+    /// Reports whether all descriptors are released.
     pub(crate) fn is_empty(&self) -> bool {
         self.uses.is_empty() && self.leaving.is_empty()
     }
 
-    /// The numbers of those that are not released.
+    /// Returns the numbers of the unreleased descriptors.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
         let ids = self.uses.keys().chain(&self.leaving);
         ids.map(|id| number_of(*id))
     }
 
-    /// Begins to use the descriptor that the broker has given this number.
+    /// Starts a use of the descriptor to which the broker has given this number.
     pub(crate) fn begin(&mut self, file: u32) -> PassedUse {
         let id = PassedId(self.app.passed(file));
         self.leaving.remove(&id);
@@ -66,7 +66,7 @@ impl Passed {
         }
     }
 
-    /// The numbers of those that are released now.
+    /// Returns the numbers of descriptors that are now released.
     pub(crate) fn take_released(&mut self, io: &dyn Io) -> Vec<u32> {
         let mut released = Vec::new();
         for id in self.ends.1.try_iter() {
@@ -87,7 +87,7 @@ impl Passed {
         released
     }
 
-    /// The stack uses this one no more: its number, if that releases it.
+    /// Notes the end of the stack's use; returns the number if this releases the descriptor.
     pub(crate) fn on_unused(&mut self, id: PassedId) -> Option<u32> {
         self.leaving.remove(&id).then(|| number_of(id))
     }

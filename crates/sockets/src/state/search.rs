@@ -9,18 +9,18 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Each of the first so many places is visited from now on: once, however many searches begin
-    /// meanwhile. There are never fewer.
+    /// Starts to visit each of the first `places` places once, even if other searches start
+    /// meanwhile. `places` never decreases.
     pub(crate) fn begin(&mut self, places: usize) {
         (self.places, self.left) = (places, places);
     }
 
-    /// True if there is no place to visit.
+    /// Reports whether no place is left to visit.
     pub(crate) fn is_over(&self) -> bool {
         self.left == 0
     }
 
-    /// The next place, in a circle.
+    /// Returns the next place, in a circle.
     pub(crate) fn next(&mut self) -> Option<usize> {
         self.left = self.left.checked_sub(1)?;
         let place = if self.next < self.places {
@@ -48,7 +48,7 @@ mod tests {
         let all: Vec<usize> = std::iter::from_fn(|| search.next()).collect();
         assert_eq!(all, [3, 4, 0, 1, 2]);
         assert!(search.is_over());
-        // Others have come.
+        // Places have been added.
         search.begin(7);
         let all: Vec<usize> = std::iter::from_fn(|| search.next()).collect();
         assert_eq!(all, [3, 4, 5, 6, 0, 1, 2]);

@@ -10,23 +10,23 @@ use crate::state::listener::Listener;
 use crate::state::options::Options;
 use crate::state::stream::Stream;
 
-/// One socket: its record, and what the host alone knows of it.
+/// A socket: its record, and the host's private state.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) record: HostRecord,
-    /// The descriptor that it lives as long as; none before a connection is accepted, and after
+    /// Descriptor that determines its lifetime; `None` before a connection is accepted, and after
     /// the last copy is closed.
     pub(crate) handle: Option<HandleId>,
     pub(crate) options: Options,
     pub(crate) own: Own,
-    /// The record says what they are.
+    /// The record shows the options.
     pub(crate) tells_options: bool,
     pub(crate) kind: Kind,
     /// Hints of its last changes are still to be sent.
     pub(crate) is_changed: bool,
 }
 
-/// What a socket is.
+/// Kind of a socket.
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly all are streams, which each request would reach through a box"
@@ -46,15 +46,15 @@ pub(crate) struct Unconnected {
     pub(crate) binding: Option<BindingId>,
 }
 
-/// What a socket keeps of its own end when it is disconnected.
+/// Local end that a socket keeps when it is disconnected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Own {
     pub(crate) family: Family,
-    /// The address that it was bound to, if that was not all.
+    /// Address to which it was bound, unless that was the unspecified one.
     pub(crate) ip: Option<IpAddr>,
     /// The application has named the port.
     pub(crate) is_port_named: bool,
-    /// The last port that it had.
+    /// Its last port.
     port: u16,
 }
 
@@ -68,7 +68,7 @@ impl Own {
         }
     }
 
-    /// The address that it was bound to, or all.
+    /// Returns the address to which it was bound, or the unspecified one.
     pub(crate) fn ip_or_all(&self) -> IpAddr {
         let all = match self.family {
             Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
@@ -77,13 +77,13 @@ impl Own {
         self.ip.unwrap_or(all)
     }
 
-    /// It has this address now, whether or not its record says so.
+    /// Notes the port of its local address, whether or not the record shows it.
     pub(crate) fn note_port(&mut self, local: SocketAddr) {
         self.port = local.port();
     }
 
-    /// Where it is after it was disconnected; `None` if it never was anywhere. As the kernel does,
-    /// it names the port also if that is not its own any more.
+    /// Returns the local address after a disconnect; `None` if it never had one. As in the kernel,
+    /// it includes the port even after its release.
     pub(crate) fn left(&self) -> Option<SocketAddr> {
         (self.port != 0).then(|| SocketAddr::new(self.ip_or_all(), self.port))
     }
@@ -106,7 +106,7 @@ impl Socket {
         self.record.id()
     }
 
-    /// Says where its own end is.
+    /// Sets its local address, in the record too.
     pub(crate) fn set_local(&mut self, local: SocketAddr) {
         self.own.note_port(local);
         self.record.set_local(local);
@@ -133,7 +133,7 @@ impl Socket {
         }
     }
 
-    /// Says in the record what the options are, from now on.
+    /// Publishes the options in the record from now on.
     pub(crate) fn tell_options(&mut self) {
         self.tells_options = true;
         let options = self.options;
@@ -141,7 +141,7 @@ impl Socket {
             .set_options(|option| options.get(option).unwrap_or_default());
     }
 
-    /// True if nothing will come or go any more.
+    /// Reports whether the socket is closed in both directions for good.
     pub(crate) fn is_over(&self) -> bool {
         self.record.flags().has(Flags::CLOSED)
     }

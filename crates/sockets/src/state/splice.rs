@@ -1,27 +1,27 @@
-//! A connection that is part of a splice.
+//! State of a connection that is part of a splice.
 
 use host::splicing::SpliceLimits;
 use socket_channel::SocketId;
 
-/// How far a splice has come, as far as is known here.
+/// Stage of a splice, as far as this side knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// What is in the FIFOs is moved to TCP.
+    /// Bytes of the FIFOs are moved to TCP.
     Moving,
     /// The stack joins the connections.
     Joining,
-    /// A NIC stack has them.
+    /// A NIC stack has the connections.
     Joined,
 }
 
-/// What a connection has of its splice.
+/// A connection's view of its splice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Splice {
     pub(crate) other: SocketId,
-    /// It is the first of the two, by which the stack names the splice.
+    /// It is the first of the two, whose stream names the splice at the stack.
     pub(crate) is_first: bool,
     pub(crate) stage: Stage,
     pub(crate) limits: SpliceLimits,
-    /// Bytes that went from its rx FIFO to the other connection.
+    /// Bytes moved from its rx FIFO to the other connection.
     pub(crate) moved_bytes: u64,
 }

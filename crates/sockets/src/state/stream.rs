@@ -1,4 +1,4 @@
-//! A connection of an application, and what has its place in its stream.
+//! A connection of an application, and the marks in its stream.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -9,12 +9,12 @@ use socket_channel::SocketId;
 use crate::state::file::{Current, FileRange};
 use crate::state::splice::Splice;
 
-/// What has its place between the bytes of a stream.
+/// An item with a place between the bytes of a stream.
 #[derive(Debug)]
 pub(crate) struct Mark {
     /// Its number.
     pub(crate) number: u32,
-    /// Position in the tx FIFO behind which it comes.
+    /// Position in the tx FIFO that precedes it.
     pub(crate) at: u64,
     pub(crate) what: What,
 }
@@ -29,35 +29,35 @@ pub(crate) enum What {
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) id: StreamId,
-    /// The listener that it has come from.
+    /// Listener that accepted it.
     pub(crate) listener: Option<SocketId>,
-    /// Its peer's address, if that counts as the source of an accepted connection.
+    /// Its peer's address, if it counts as the source of an accepted connection.
     pub(crate) source: Option<IpAddr>,
-    /// Bytes that had come to its FIFOs when they were last looked at, to take back idle ones.
+    /// Bytes moved through its FIFOs at the last search for idle ones.
     pub(crate) moved_bytes: [u64; 2],
-    /// The address that was bound before it was opened.
+    /// Address bound before it was opened.
     pub(crate) binding: Option<BindingId>,
     pub(crate) marks: VecDeque<Mark>,
-    /// Marks of other processes than the one whose turn it is.
+    /// Marks that arrived before their predecessors, from other processes.
     pub(crate) early: Vec<Mark>,
-    /// TCP holds back segments that are not full.
+    /// TCP holds back partial segments.
     pub(crate) is_corked: bool,
-    /// The file that it sends.
+    /// File being sent.
     pub(crate) current: Option<Current>,
     pub(crate) peer_finished: bool,
-    /// The stack has forgotten it.
+    /// The stack has dropped it.
     pub(crate) is_gone: bool,
-    /// What was received and found no room before that.
+    /// Received bytes that had no room when it was dropped.
     pub(crate) rest: VecDeque<u8>,
-    /// The application has closed it: what is queued still goes.
+    /// The application has closed it: queued bytes are still sent.
     pub(crate) is_closing: bool,
-    /// It is reset when what the windows let go is under way.
+    /// It will be reset once TCP has sent as much as the windows allow.
     pub(crate) is_resetting: bool,
-    /// Bytes that were acknowledged when it was last looked at, while it is being closed.
+    /// Acknowledged bytes at the last closing timer.
     pub(crate) acknowledged: u64,
-    /// Its own and its peer's address, for those who ask: the record does not tell them.
+    /// Local and peer address, for GetAddress, while the record lacks them.
     pub(crate) untold: Option<Box<(SocketAddr, SocketAddr)>>,
-    /// Another connection with which it is joined, or about to be.
+    /// Splice with another connection, in progress or joined.
     pub(crate) splice: Option<Splice>,
     /// Its first bytes wait until a process has given it a handle.
     pub(crate) waits_for_handle: bool,
@@ -91,7 +91,7 @@ impl Stream {
         }
     }
 
-    /// File bytes that wait for their turn.
+    /// Returns the file bytes of the waiting marks.
     pub(crate) fn waiting_file_bytes(&self) -> u64 {
         let ranges = self.marks.iter().map(|mark| match &mark.what {
             What::File(range) => range.len,

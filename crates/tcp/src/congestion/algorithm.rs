@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Which congestion control a connection uses.
+/// Congestion control of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CongestionAlgorithm {
@@ -17,25 +17,25 @@ pub enum CongestionAlgorithm {
 }
 
 impl CongestionAlgorithm {
-    /// All that there are.
+    /// All algorithms.
     pub const ALL: [CongestionAlgorithm; 3] = [
         CongestionAlgorithm::Cubic,
         CongestionAlgorithm::Bbr,
         CongestionAlgorithm::NewReno,
     ];
 
-    /// True if it names a rate at which data leaves.
+    /// Returns true if the algorithm sets a rate at which data leaves.
     #[inline]
     pub(crate) fn paces(self) -> bool {
         self == CongestionAlgorithm::Bbr
     }
 
-    /// True if it goes by delivery rate samples.
+    /// Returns true if the algorithm uses delivery rate samples.
     pub(crate) fn uses_rate(self) -> bool {
         self == CongestionAlgorithm::Bbr
     }
 
-    /// The name by which people call it, and [`FromStr`] knows it.
+    /// Returns the algorithm's name, which [`FromStr`] accepts.
     pub fn name(self) -> &'static str {
         match self {
             CongestionAlgorithm::NewReno => "newreno",

@@ -1,8 +1,8 @@
 //! Congestion control against a model of a bottleneck: packets, one queue, virtual time.
 //!
 //! The path keeps the order of packets, so a packet that is overtaken is lost; loss detection is
-//! perfect and takes one acknowledgment. What remains is what the algorithms make of it. One seed
-//! decides everything.
+//! perfect and takes one acknowledgment. The results depend on the algorithms alone. One seed
+//! determines each run.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -25,9 +25,9 @@ struct Path {
     /// Drop-tail.
     queue_bytes: u64,
     loss_percent: u64,
-    /// Acknowledgments are late by up to so much, in order.
+    /// Longest delay of an acknowledgment, in order.
     jitter: Duration,
-    /// Acknowledgments come in bundles, so long apart.
+    /// Time between bundles of acknowledgments; zero: none are bundled.
     bundle: Duration,
 }
 
@@ -61,7 +61,7 @@ struct Flow {
     limited_until: u64,
     recovery_end: Option<u64>,
     next_send: Instant,
-    /// When it has asked to be called.
+    /// When its next wake-up is scheduled.
     wakes: Instant,
     last_progress: Instant,
     timeouts: u32,
@@ -183,7 +183,7 @@ impl Bottleneck {
         self.now = end;
     }
 
-    /// Runs from `from` to `to`; each flow's share of the bottleneck in that time.
+    /// Runs from `from` to `to`, and returns each flow's share of the bottleneck in that time.
     fn shares(&mut self, from: f64, to: f64) -> Vec<f64> {
         self.run_until(from);
         for flow in &mut self.flows {
@@ -276,7 +276,7 @@ impl Bottleneck {
             match flow.in_flight.pop_front() {
                 Some(packet) if packet.seq < seq => lost += MSS,
                 Some(packet) if packet.seq == seq => break packet,
-                // It was given up by a timeout.
+                // A timeout has given it up.
                 other => return flow.in_flight.extend(other),
             }
         };
@@ -495,8 +495,8 @@ fn hystart_leaves_slow_start_before_a_big_overshoot() {
     assert!(ssthresh >= path.bdp() / 2, "{ssthresh}");
 }
 
-/// Whatever part of the path a round of slow start happens to fill: if nearly all of it, the next
-/// one fills the queue as well, and the delay of its first packets does not tell.
+/// The bandwidth varies the part of the path that a round of slow start fills: after nearly all,
+/// the next round fills the queue as well, and the delay of its first packets does not show that.
 #[test]
 fn slow_start_does_not_overflow_a_queue_of_one_path() {
     for (percent, bundle_ms) in [50, 60, 70, 80, 90, 100]
@@ -506,7 +506,7 @@ fn slow_start_does_not_overflow_a_queue_of_one_path() {
         let mut path = Path {
             bytes_per_second: 250_000 * percent,
             rtt: Duration::from_millis(100),
-            // Who holds up acknowledgments leaves gaps between them.
+            // A receiver that holds up acknowledgments leaves gaps between them.
             bundle: Duration::from_millis(bundle_ms),
             ..Path::USUAL
         };

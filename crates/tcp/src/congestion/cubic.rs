@@ -3,7 +3,7 @@
 //!
 //! Slow start is [`HyStart`]'s until the first congestion (RFC 9438 §4.10). Windows are in bytes,
 //! and, where the formulas of the RFC count segments, converted by the MSS. They are floating-point
-//! numbers, so that what a single acknowledgment adds is not rounded away.
+//! numbers, so that the growth by a single acknowledgment is not rounded away.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::time::Instant;
 /// RFC 9438 §5.1: how aggressively the window grows, in segments per cubed second.
 const C: f64 = 0.4;
 
-/// RFC 9438 §4.6: what is left of the window after a loss.
+/// RFC 9438 §4.6: factor of the window at a loss.
 const BETA: f64 = 0.7;
 
-/// RFC 8511 §3.1: and after a mark of a router in congestion avoidance. Its queue is short.
+/// RFC 8511 §3.1: factor at a mark of a router in congestion avoidance. Its queue is short.
 const BETA_ECN: f64 = 0.85;
 
 /// RFC 9438 §4.3: growth in the Reno-friendly region, in segments per round trip.
@@ -38,11 +38,11 @@ pub(crate) struct Cubic {
     ssthresh: f64,
     curve: Curve,
     hystart: HyStart,
-    /// What there was before the last reduction.
+    /// State before the last reduction.
     before: Option<Before>,
 }
 
-/// Where congestion avoidance is heading.
+/// Target of congestion avoidance.
 #[derive(Clone, Copy, Debug, Default)]
 struct Curve {
     /// `W_max`: the window at the last congestion, and lower if the flow is to make room.
@@ -61,15 +61,15 @@ struct Curve {
 struct Epoch {
     /// `t`, in seconds. It stands still while the window is not used (RFC 9438 §5.8).
     elapsed: f64,
-    /// Up to when `t` counts.
+    /// Time up to which `t` counts.
     counted: Instant,
     /// `K`: when the window is to be at `W_max` again, in seconds.
     k: f64,
-    /// `W_est`: what Reno would have.
+    /// `W_est`: the window that Reno would have.
     w_est: f64,
 }
 
-/// RFC 9438 §4.9: what is to be restored if a reduction turns out to be without cause.
+/// RFC 9438 §4.9: state to be restored if a reduction turns out to be without cause.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     cwnd: f64,
@@ -92,8 +92,8 @@ impl Cubic {
     /// RFC 9438 §4.6, §4.7.
     ///
     /// "An implementation MAY use cwnd instead of flight_size": the window grows only while at
-    /// least half of it is used (RFC 7661), and what is in flight when one of the last segments is
-    /// lost, or all but a few are acknowledged selectively, is no measure of the path.
+    /// least half of it is used (RFC 7661), and the flight when one of the last segments is lost,
+    /// or all but a few are acknowledged selectively, is no measure of the path.
     fn reduce(&mut self, now: Instant, beta: f64) {
         self.suspend(now);
         self.before = Some(Before {
@@ -115,7 +115,7 @@ impl Cubic {
         self.ssthresh = (self.cwnd * beta).max(2.0 * self.mss);
     }
 
-    /// No acknowledgment will count time before `now`.
+    /// Stops the clock of the epoch: no acknowledgment will count time before `now`.
     fn suspend(&mut self, now: Instant) {
         if let Some(epoch) = &mut self.curve.epoch {
             epoch.counted = now;
@@ -184,8 +184,8 @@ impl Cubic {
 }
 
 fn seconds(duration: Duration) -> f64 {
-    // Instants have microseconds, and more than an hour between two acknowledgments says nothing
-    // more.
+    // Instants have microseconds, and more than an hour between two acknowledgments makes no
+    // difference.
     u32::try_from(duration.as_micros()).map_or(3600.0, f64::from) * 1e-6
 }
 
@@ -267,7 +267,7 @@ impl Congestion for Cubic {
         self.cwnd = self.mss;
     }
 
-    /// RFC 9438 §4.9.2: if the window has grown beyond what it was, all stays as it is now.
+    /// RFC 9438 §4.9.2: a window that has grown beyond its former size stays as it is.
     fn on_undo(&mut self, now: Instant) {
         if let Some(before) = self.before.take()
             && self.cwnd < before.cwnd
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(cubic.window(), 14 * MSS);
         let window = run(&mut cubic, Duration::ZERO, Duration::from_secs(1), 10);
         assert!((18_800..=19_400).contains(&window), "{window}");
-        // Once it has regained what it had, it gains one in each.
+        // Once it has regained the former window, it gains one in each.
         let window = run(
             &mut cubic,
             Duration::from_secs(1),
@@ -384,7 +384,7 @@ mod tests {
     fn a_loss_leaves_seven_tenths_but_two_segments() {
         assert_eq!(after_loss_at(100).window(), 70 * MSS);
         assert_eq!(after_loss_at(2).window(), 2 * MSS);
-        // A lone lost segment tells no more of the path than the loss of one of a hundred.
+        // The loss of a lone segment weighs as much as the loss of one of a hundred.
         let mut cubic = established();
         cubic.adopt(at(0), MSS as u16, 100 * MSS, u64::MAX);
         cubic.on_congestion(at(0), Signal::Loss, MSS);

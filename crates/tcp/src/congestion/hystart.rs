@@ -1,11 +1,11 @@
 //! HyStart++ (RFC 9406): leaves slow start when the round-trip time grows, before the queue
 //! overflows.
 //!
-//! A round is what is in flight at its start: it ends when all of that is acknowledged. A growing
-//! delay makes slow start *conservative* (CSS); if the delay falls again, it was jitter; if it does
-//! not for [`CSS_ROUNDS`] rounds, slow start is over.
+//! A round is the data in flight at its start: it ends when all of this data is acknowledged. A
+//! growing delay makes slow start *conservative* (CSS); if the delay falls again, it was jitter; if
+//! it does not for [`CSS_ROUNDS`] rounds, slow start is over.
 //!
-//! The least delay of a round tells nothing if the round before it has just not filled the path:
+//! The least delay of a round reveals nothing if the round before it has just not filled the path:
 //! then all of the queue is built in one round, whose first packets still find none. So there is a
 //! second reason to become conservative, from HyStart as it was before the RFC: a *train* of
 //! acknowledgments. If they come without a gap for half of the round-trip time, twice as much fills
@@ -17,13 +17,13 @@
 //! start is over at once. Five more rounds would triple the window, and a queue of a
 //! bandwidth-delay product overflow.
 //!
-//! Rounds and short gaps are not to be relied on. Where packets overtake each other, SND.UNA stands
-//! still for what is missing, and a round begins in the middle of what the one before has sent; and
+//! Rounds and short gaps are unreliable. Where packets overtake each other, SND.UNA stands still
+//! for missing data, and a round begins in the middle of the previous round's data; and
 //! acknowledgments are held up, in hosts as in networks. So there is a third sign, which needs
 //! neither: half of a round-trip time without a *long* gap, and then packets that have waited for a
-//! quarter of it. Slow start sends twice what is acknowledged, so that so much has gathered in the
-//! queue when half of the path was acknowledged. It makes slow start conservative, and half as much
-//! again ends it.
+//! quarter of a round-trip time. Slow start sends twice the acknowledged data, so that this much
+//! has gathered in the queue when half of the path was acknowledged. The sign makes slow start
+//! conservative, and half as much again ends it.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -39,25 +39,25 @@ const N_RTT_SAMPLE: u32 = 8;
 const CSS_GROWTH_DIVISOR: u64 = 4;
 const CSS_ROUNDS: u32 = 5;
 
-/// A longer gap ends a train of acknowledgments; so does an eighth of the round-trip time.
+/// Longest gap in a train of acknowledgments, unless an eighth of the round-trip time is shorter.
 const TRAIN_GAP_MAX: Duration = Duration::from_millis(2);
 
-/// What ends one that is looked at together with the delay, and so does an eighth of the round-trip
-/// time: held up for no longer than this, acknowledgments alone do not look as if there were a
-/// queue.
+/// Longest gap in a train that is evaluated together with the delay, unless an eighth of the
+/// round-trip time is shorter: acknowledgments held up for no longer than this do not by themselves
+/// look like a queue.
 const LONG_GAP_MAX: Duration = MAX_RTT_THRESH;
 
-/// How long packets wait in the queue, in eighths of the least round-trip time, if the path is
-/// being filled, and when it is full.
+/// Wait of packets in the queue, in eighths of the least round-trip time, if the path is being
+/// filled, and when it is full.
 const WAIT_EIGHTHS_FILLING: u32 = 2;
 const WAIT_EIGHTHS_FULL: u32 = 3;
 
-/// What becomes of slow start.
+/// Decision on slow start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The window grows by so many bytes.
+    /// The window grows by this many bytes.
     Grow(u64),
-    /// Slow start is over: the threshold is where the window is.
+    /// Slow start is over: the window is the threshold.
     Leave,
 }
 
@@ -88,18 +88,18 @@ pub(crate) struct HyStart {
     /// The least round-trip time of all rounds.
     least: Option<Duration>,
     train: Train,
-    /// The arrival of the first acknowledgment and of the last one since the last long gap,
-    /// whatever the round.
+    /// The arrival of the first acknowledgment and of the last one since the last long gap, across
+    /// rounds.
     unbroken: Range<Instant>,
     latest: Latest,
 }
 
-/// The last measurements, whatever the round: the least of each [`N_RTT_SAMPLE`] in a row.
+/// The last measurements, across rounds: the least of each [`N_RTT_SAMPLE`] in a row.
 #[derive(Clone, Copy, Debug)]
 struct Latest {
-    /// Of those that are complete; zero if none are.
+    /// Least of the last complete group; zero if none is complete.
     min: Duration,
-    /// Of the present ones, and how many these are.
+    /// Least of the present group, and its number of measurements.
     gathering: Duration,
     samples: u32,
 }
@@ -113,7 +113,7 @@ impl Latest {
         }
     }
 
-    /// True if these are enough.
+    /// Adds a measurement. Returns true if it completes a group.
     fn on_sample(&mut self, rtt: Duration) -> bool {
         self.gathering = self.gathering.min(rtt);
         self.samples += 1;
@@ -134,7 +134,7 @@ struct Train {
     /// Arrival of the first and of the last one.
     start: Instant,
     end: Instant,
-    /// In this round there was one that was long enough; in the round before.
+    /// A train long enough was seen in this round; in the round before.
     seen: bool,
     seen_before: bool,
 }
@@ -149,7 +149,7 @@ impl Train {
         }
     }
 
-    /// An acknowledgment; the least round-trip time so far.
+    /// Adds an acknowledgment. `least`: the least round-trip time so far.
     fn on_ack(&mut self, now: Instant, least: Duration) {
         if now.since(self.end) > TRAIN_GAP_MAX.min(least / 8) {
             self.start = now;
@@ -174,7 +174,7 @@ impl HyStart {
         }
     }
 
-    /// An acknowledgment has delivered `bytes` in slow start.
+    /// Handles an acknowledgment that has delivered `bytes` in slow start.
     pub(crate) fn on_ack(&mut self, ack: &Ack, bytes: u64) -> Verdict {
         if ack.una >= self.round_end && self.begin_round(ack) {
             return Verdict::Leave;
@@ -219,7 +219,7 @@ impl HyStart {
         }
     }
 
-    /// True if slow start has been conservative for long enough.
+    /// Begins a round. Returns true if slow start has been conservative for long enough.
     fn begin_round(&mut self, ack: &Ack) -> bool {
         let had_train = self.train.seen;
         self.round_end = ack.nxt;
@@ -240,8 +240,8 @@ impl HyStart {
         }
     }
 
-    /// There was no long gap for half of the least round-trip time, and the last packets have
-    /// waited in a queue for so many eighths of it.
+    /// Returns true if there was no long gap for half of the least round-trip time, and the last
+    /// packets have waited in a queue for `eighths` eighths of the least round-trip time.
     fn has_waited(&self, eighths: u32) -> bool {
         let least = self.least.unwrap_or(Duration::MAX);
         let unbroken = self.unbroken.end.since(self.unbroken.start);
@@ -249,12 +249,13 @@ impl HyStart {
         unbroken >= least / 2 && self.latest.min >= least.saturating_add(wait)
     }
 
-    /// Compared to the round before.
+    /// Compares the delay to the round before.
     fn delay_increases(&self) -> bool {
         self.exceeds(self.last_min)
     }
 
-    /// Compared to the path without a queue: even the first packets of this round have waited.
+    /// Compares the delay to the path without a queue: even the first packets of this round have
+    /// waited.
     fn has_queue(&self) -> bool {
         self.exceeds(self.least)
     }
@@ -344,7 +345,7 @@ mod tests {
         assert!(growth.iter().all(|&bytes| bytes == 10_000), "{growth:?}");
     }
 
-    /// Rounds of 64 segments and 50 ms, with so much time between two acknowledgments in each.
+    /// Rounds of 64 segments and 50 ms, each with its gap between two acknowledgments.
     fn growth_with_gaps(gaps_us: &[u64]) -> (Vec<u64>, bool) {
         let rounds: Vec<_> = gaps_us.iter().map(|&gap_us| (gap_us, 50)).collect();
         growth_with_gaps_and_delays(&rounds)
@@ -376,8 +377,8 @@ mod tests {
 
     #[test]
     fn a_train_of_acknowledgments_for_half_of_the_round_trip_quarters_the_growth() {
-        // 64 of them take 19 ms in the first rounds, then 38 ms: from 25 ms on the path is taken to
-        // be full.
+        // 64 acknowledgments take 19 ms in the first rounds, then 38 ms: from 25 ms on the path is
+        // taken to be full.
         let (growth, left) = growth_with_gaps(&[300, 300, 600, 600, 600, 600, 600, 600]);
         assert!(left);
         assert_eq!(growth[..2], [64_000; 2]);

@@ -10,8 +10,8 @@ use crate::congestion::{
 use crate::recovery::state::Phase;
 use crate::time::Instant;
 
-/// RFC 8511 §3.1: what is left of the window after a mark of a router in congestion avoidance, in
-/// percent. Its queue is short.
+/// RFC 8511 §3.1: percentage of the window that a router's mark in congestion avoidance leaves. Its
+/// queue is short.
 const BETA_ECN_PERCENT: u64 = 80;
 
 #[derive(Debug)]
@@ -42,8 +42,8 @@ impl NewReno {
     /// RFC 5681 (4): `ssthresh = max(FlightSize/2, 2*SMSS)`.
     fn reduce(&mut self, percent: u64, flight: u64) {
         self.before = Some((self.cwnd, self.ssthresh));
-        // What is in flight when an acknowledgment for dozens of segments comes is less than was
-        // sent: a window that is used up counts itself, as in RFC 9438 §4.6.
+        // At the acknowledgment of dozens of segments, less is in flight than was sent: a window
+        // that is used up counts itself, as in RFC 9438 §4.6.
         let used = if self.window_limited {
             self.cwnd.max(flight)
         } else {

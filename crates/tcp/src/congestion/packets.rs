@@ -1,8 +1,8 @@
 //! Congestion control for a transport that numbers its packets and finds their losses itself, as
-//! QUIC does (RFC 9002): the algorithms of this crate, driven by what such a transport knows.
+//! QUIC does (RFC 9002): the algorithms of this crate, driven by the reports of such a transport.
 //!
-//! What RFC 9002 §7.3.2 calls a recovery period is kept here: one reduction for all that was sent
-//! before it began.
+//! The recovery period of RFC 9002 §7.3.2 is kept here: one reduction for all data sent before it
+//! began.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,22 +13,22 @@ use crate::congestion::{self, Ack, Congestion, Signal};
 use crate::recovery::state::Phase;
 use crate::time::{Instant, whole_us};
 
-/// Most moments of sending that are remembered. What is acknowledged beyond them gives no sample.
+/// Most send times that are kept. Acknowledged data beyond them gives no sample.
 const SENT_MAX: usize = 1024;
 
 /// RFC 9002 §7.2, kMinimumWindow: in datagrams.
 const WINDOW_DATAGRAMS_MIN: u64 = 2;
 
-/// RFC 6298 §2.4 has a second; what is idle for less than a fifth of one keeps its window.
+/// RFC 6298 §2.4 has a second; a path idle for less than a fifth of one keeps its window.
 const IDLE_US_MIN: u64 = 200_000;
 
-/// What was sent at one moment.
+/// The packets sent at one time.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     at: Instant,
-    /// Position behind it, among all bytes sent.
+    /// Position behind these packets, among all bytes sent.
     end: u64,
-    /// Bytes of it that are neither acknowledged nor given up.
+    /// Bytes in these packets that are neither acknowledged nor given up.
     left: u64,
     /// At least half of the window was in use.
     window_limited: bool,
@@ -46,9 +46,9 @@ struct Batch {
 
 /// The congestion control of one path.
 ///
-/// Tell it of packets that leave ([`on_sent`](PacketCongestion::on_sent)), of each packet that an
-/// ACK frame acknowledges ([`on_acked`](PacketCongestion::on_acked)) and of the frame's end
-/// ([`on_acks_end`](PacketCongestion::on_acks_end)), and of losses and marks
+/// Report packets that leave ([`on_sent`](PacketCongestion::on_sent)), each packet that an ACK
+/// frame acknowledges ([`on_acked`](PacketCongestion::on_acked)) and the frame's end
+/// ([`on_acks_end`](PacketCongestion::on_acks_end)), and losses and marks
 /// ([`on_congestion`](PacketCongestion::on_congestion)), behind that frame's end.
 #[derive(Debug)]
 pub struct PacketCongestion {
@@ -57,11 +57,11 @@ pub struct PacketCongestion {
     control: Box<dyn Congestion>,
     mss: u16,
     phase: Phase,
-    /// When the last reduction was made: what was sent until then causes no other.
+    /// Time of the last reduction: losses of packets sent until then cause no other.
     reduced_at: Option<Instant>,
     rate: DeliveryRate,
     sent: VecDeque<Sent>,
-    /// Bytes sent, ever; and the end of the newest of them that was acknowledged.
+    /// Bytes sent, ever; and the end of the newest acknowledged packet.
     nxt: u64,
     una: u64,
     flight: u64,
@@ -73,8 +73,8 @@ pub struct PacketCongestion {
 }
 
 impl PacketCongestion {
-    /// Begins on a path whose datagrams take `mss` bytes. `seed`: what an algorithm leaves to
-    /// chance is decided by this.
+    /// Begins on a path whose datagrams take `mss` bytes. `seed`: seeds the algorithm's random
+    /// choices.
     pub fn new(algorithm: CongestionAlgorithm, seed: u64, now: Instant, mss: u16) -> Self {
         let mut control = congestion::new(algorithm, seed);
         control.on_established(now, mss, false);
@@ -108,8 +108,8 @@ impl PacketCongestion {
         }
     }
 
-    /// Another one that goes on from this window, on a path of which nothing else is known to be
-    /// the same.
+    /// Returns a new instance that begins with this window, on a path that is not known to share
+    /// anything else.
     pub fn fork(&self) -> Self {
         let mut control = congestion::new(self.algorithm, self.seed);
         control.adopt(
@@ -121,39 +121,39 @@ impl PacketCongestion {
         Self::with(self.algorithm, self.seed, control, self.now, self.mss)
     }
 
-    /// Bytes that may be in flight. Never less than two datagrams (RFC 9002 §7.2).
+    /// Returns how many bytes may be in flight, never less than two datagrams (RFC 9002 §7.2).
     pub fn window(&self) -> u64 {
         let least = WINDOW_DATAGRAMS_MIN * u64::from(self.mss);
         self.control.window().max(least)
     }
 
-    /// The window of a path of which nothing is known.
+    /// Returns the window of an unknown path.
     pub fn initial_window(&self) -> u64 {
         congestion::initial_window(u64::from(self.mss), false)
     }
 
-    /// The slow start threshold. `None` until there was congestion.
+    /// Returns the slow start threshold. `None` until there was congestion.
     pub fn ssthresh(&self) -> Option<u64> {
         Some(self.control.ssthresh()).filter(|ssthresh| *ssthresh != u64::MAX)
     }
 
-    /// Bytes per second that may leave, if the algorithm names a rate.
+    /// Returns how many bytes per second may leave, if the algorithm sets a rate.
     pub fn pacing_rate(&self) -> Option<u64> {
         self.control.pacing_rate()
     }
 
-    /// A loss is being recovered from (RFC 9002 §7.3.2).
+    /// Returns true during recovery from a loss (RFC 9002 §7.3.2).
     pub fn is_recovering(&self) -> bool {
         self.phase == Phase::FastRecovery
     }
 
-    /// Datagrams of another size can be sent.
+    /// Sets a new datagram size.
     pub fn on_mss(&mut self, mss: u16) {
         self.mss = mss;
         self.control.on_mss(mss);
     }
 
-    /// Packets that count towards the window have left.
+    /// Records that packets that count towards the window have left.
     pub fn on_sent(&mut self, now: Instant, bytes: u64) {
         self.now = now;
         let alone = self.flight == 0;
@@ -186,7 +186,7 @@ impl PacketCongestion {
         }
     }
 
-    /// A packet that had left at `sent_at` is acknowledged for the first time.
+    /// Records the first acknowledgment of a packet that had left at `sent_at`.
     pub fn on_acked(&mut self, now: Instant, sent_at: Instant, bytes: u64) {
         self.now = now;
         let batch = &mut self.batch;
@@ -207,9 +207,9 @@ impl PacketCongestion {
         self.rate.on_delivered(now, bytes, departed);
     }
 
-    /// All that an ACK frame acknowledges has been told. `flight`: what is in flight now;
-    /// `app_limited`: there was nothing to send although the window was open; `srtt` and `min_rtt`
-    /// as they were before the frame.
+    /// Records that all packets acknowledged by an ACK frame were reported. `flight`: bytes now in
+    /// flight; `app_limited`: there was nothing to send although the window was open; `srtt` and
+    /// `min_rtt` as they were before the frame.
     pub fn on_acks_end(
         &mut self,
         now: Instant,
@@ -252,8 +252,9 @@ impl PacketCongestion {
         self.forget(newest);
     }
 
-    /// Packets are lost, the newest of which had left at `sent_at`, or marked by a router: then
-    /// `lost` is zero. `persistent`: all that was sent over a long time is lost (RFC 9002 §7.6).
+    /// Records that packets are lost, the newest of which had left at `sent_at`, or marked by a
+    /// router: then `lost` is zero. `persistent`: all packets sent over a long time are lost (RFC
+    /// 9002 §7.6).
     pub fn on_congestion(&mut self, now: Instant, sent_at: Instant, persistent: bool, lost: u64) {
         self.now = now;
         let flight = self.flight;
@@ -275,8 +276,8 @@ impl PacketCongestion {
         }
     }
 
-    /// Forgets what needs no sample any more: what is acknowledged, and what left so long before
-    /// the newest packet acknowledged that it must be lost (RFC 9002 §6.1.2).
+    /// Drops entries that need no sample any more: those acknowledged in full, and those that left
+    /// long enough before the newest packet acknowledged that they must be lost (RFC 9002 §6.1.2).
     fn forget(&mut self, newest: Instant) {
         let late = self.srtt.unwrap_or_default() * 2;
         while let Some(sent) = self.sent.front()
@@ -298,7 +299,7 @@ mod tests {
         Instant::from_us(ms * 1000)
     }
 
-    /// Sends a window at `ms`; all of it is acknowledged a round trip later.
+    /// Sends a window at `ms`, and acknowledges it in full a round trip later.
     fn round(control: &mut PacketCongestion, ms: u64) {
         let window = control.window();
         control.on_sent(at(ms), window);
@@ -349,7 +350,7 @@ mod tests {
             assert!(reduced < before, "{algorithm}");
             control.on_congestion(at(61), at(41), false, MSS);
             assert_eq!(control.window(), reduced, "{algorithm}");
-            // What was sent later ends the period; its loss counts.
+            // An acknowledgment of data sent later ends the period; its loss counts.
             control.on_sent(at(70), MSS);
             control.on_acked(at(90), at(70), MSS);
             control.on_acks_end(at(90), 0, false, (RTT, RTT));
@@ -405,7 +406,7 @@ mod tests {
             control.on_sent(Instant::from_us(i), 1);
         }
         assert_eq!(control.sent.len(), SENT_MAX);
-        // What is forgotten is taken all the same.
+        // The acknowledgment of a dropped entry counts all the same.
         control.on_acked(at(20), at(0), 1);
         control.on_acks_end(at(20), control.flight, false, (RTT, RTT));
         assert_eq!(control.flight, 3 * SENT_MAX as u64 - 1);

@@ -1,11 +1,12 @@
 //! Delivery rate estimation (draft-ietf-ccwg-bbr, "Delivery Rate Samples"): how fast the network
 //! delivers, measured over about a round trip.
 //!
-//! Time of sending is the departure from the NIC stack: what waits there is not in the network.
+//! Time of sending is the departure from the NIC stack: data that waits there is not in the
+//! network.
 
 use crate::time::Instant;
 
-/// What a transmission remembers of the connection at its departure.
+/// State of the estimator at a transmission's departure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     /// `P.delivered`, in bytes.
@@ -22,7 +23,7 @@ pub(crate) struct Snapshot {
     pub(crate) app_limited: bool,
 }
 
-/// What an acknowledgment tells of the delivery rate.
+/// Delivery rate measured by an acknowledgment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RateSample {
     /// `RS.delivered`: bytes delivered over the interval.
@@ -31,10 +32,10 @@ pub(crate) struct RateSample {
     pub(crate) lost: u64,
     /// `RS.interval` in microseconds, never zero.
     pub(crate) interval_us: u64,
-    /// `RS.prior_delivered`: what was delivered when the newest transmission acknowledged had
-    /// departed.
+    /// `RS.prior_delivered`: bytes delivered before the departure of the newest transmission
+    /// acknowledged.
     pub(crate) prior_delivered: u64,
-    /// `RS.tx_in_flight`: what was in flight then.
+    /// `RS.tx_in_flight`: bytes in flight at that departure.
     pub(crate) flight: u64,
     /// `RS.is_app_limited`: the sender had nothing to send then; the network may be faster than
     /// this.
@@ -59,7 +60,7 @@ pub(crate) struct DeliveryRate {
     delivered_at: Instant,
     first_departed_at: Instant,
     lost: u64,
-    /// Of these, bytes of which congestion control has not been told.
+    /// Part of `lost` that was not reported to congestion control.
     newly_lost: u64,
     /// `C.app_limited`: the sender had nothing to send until more than this is delivered. 0: not
     /// lately.
@@ -69,7 +70,7 @@ pub(crate) struct DeliveryRate {
 }
 
 impl DeliveryRate {
-    /// `used`: samples are wanted.
+    /// Returns a new estimator. `used`: samples are wanted.
     pub(crate) fn new(used: bool) -> DeliveryRate {
         DeliveryRate {
             unused: !used,
@@ -77,15 +78,15 @@ impl DeliveryRate {
         }
     }
 
-    /// Whether samples are wanted. Who begins to use them gets lower ones from what departed
-    /// before.
+    /// Sets whether samples are wanted. When use begins, data that departed before gives lower
+    /// samples.
     pub(crate) fn set_used(&mut self, used: bool) {
         self.unused = !used;
         self.newest = None;
     }
 
-    /// A transmission departs. `flight`: bytes in flight, itself included; `alone`: nothing else
-    /// is.
+    /// Records a departure. `flight`: bytes in flight, the transmission included; `alone`: nothing
+    /// else is in flight.
     pub(crate) fn on_departed(&mut self, at: Instant, flight: u64, alone: bool) -> Snapshot {
         if alone {
             self.first_departed_at = at;
@@ -101,25 +102,26 @@ impl DeliveryRate {
         }
     }
 
-    /// There is nothing to send although the windows are open. `flight`: bytes in flight.
+    /// Records that there is nothing to send although the windows are open. `flight`: bytes in
+    /// flight.
     pub(crate) fn on_app_limited(&mut self, flight: u64) {
         self.app_limited_until = (self.delivered + flight).max(1);
     }
 
-    /// Bytes were found lost.
+    /// Records newly lost bytes.
     pub(crate) fn on_lost(&mut self, bytes: u64) {
         self.lost += bytes;
         self.newly_lost += bytes;
     }
 
-    /// `RS.newly_lost`, in bytes: found lost by an acknowledgment, or by a timer since the one
-    /// before.
+    /// Takes `RS.newly_lost`, in bytes: found lost by an acknowledgment, or by a timer since the
+    /// previous acknowledgment.
     pub(crate) fn take_newly_lost(&mut self) -> u64 {
         std::mem::take(&mut self.newly_lost)
     }
 
-    /// `bytes` of a transmission are delivered. `departed`: its snapshot and when it left; `None`
-    /// if its departure was not reported.
+    /// Records the delivery of `bytes` of a transmission. `departed`: its snapshot and departure;
+    /// `None` if the departure was not reported.
     pub(crate) fn on_delivered(
         &mut self,
         now: Instant,
@@ -138,8 +140,8 @@ impl DeliveryRate {
         }
     }
 
-    /// After all of an acknowledgment was told: the sample. `min_rtt_us`: the shortest round-trip
-    /// time seen; an interval below it says nothing.
+    /// Returns the sample of an acknowledgment, once all its deliveries are recorded. `min_rtt_us`:
+    /// the shortest round-trip time seen; a shorter interval is invalid.
     #[inline]
     pub(crate) fn sample(&mut self, now: Instant, min_rtt_us: Option<u64>) -> Option<RateSample> {
         if self.unused {

@@ -1,12 +1,12 @@
-//! TCP Fast Open, of the side that is connected to (RFC 7413).
+//! TCP Fast Open of the passive side (RFC 7413).
 //!
-//! A peer that has had a cookie before sends it with text in its SYN. The text goes to the
-//! application at once, and what that answers leaves before the handshake is over: a round trip is
-//! saved. The cookie shows that the peer has got something at its address before, so that a forged
-//! SYN costs no more than a SYN,ACK.
+//! A peer with a cookie from an earlier connection sends it with text in its SYN. The text goes to
+//! the application at once, and the application's answer leaves before the handshake is over: a
+//! round trip is saved. The cookie shows that the peer has received a segment at its address
+//! before, so that a forged SYN costs no more than a SYN,ACK.
 //!
 //! A SYN may come twice, with all of its text, when the first connection is over (RFC 7413 §2.1):
-//! who takes text of SYNs must be able to bear that.
+//! an application that accepts text of SYNs must tolerate that.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -21,30 +21,30 @@ use crate::receiver::rcv::Arrival;
 use crate::sender::output::Transmit;
 use crate::time::Instant;
 
-/// Makes cookies, and knows them again: a hash of both addresses under a key (RFC 7413 §4.1.2).
+/// Makes and verifies cookies: a hash of both addresses under a key (RFC 7413 §4.1.2).
 #[derive(Clone)]
 pub struct FastOpenCookies {
     keys: [[u8; 16]; 2],
 }
 
 impl FastOpenCookies {
-    /// Cookies are made with the first key, and taken if they were made with either: the second is
-    /// the one before (RFC 7413 §4.1.2). Keys must be secret and random.
+    /// Cookies are made with the first key, and accepted if they were made with either: the second
+    /// is the previous key (RFC 7413 §4.1.2). Keys must be secret and random.
     pub fn new(keys: [[u8; 16]; 2]) -> FastOpenCookies {
         FastOpenCookies { keys }
     }
 
-    /// The keys.
+    /// Returns the keys.
     pub fn keys(&self) -> [[u8; 16]; 2] {
         self.keys
     }
 
-    /// The cookie of a peer, for a SYN,ACK.
+    /// Returns the cookie of a peer, for a SYN,ACK.
     pub fn cookie(&self, local: IpAddr, remote: IpAddr) -> FastOpen {
         FastOpen::Cookie(cookie(&self.keys[0], local, remote))
     }
 
-    /// True if a SYN has the cookie of its peer.
+    /// Returns true if a SYN has the cookie of its peer.
     pub fn are_good(&self, local: IpAddr, remote: IpAddr, option: FastOpen) -> bool {
         let is_of = |key| option == FastOpen::Cookie(cookie(key, local, remote));
         self.keys.iter().any(is_of)
@@ -66,9 +66,9 @@ impl std::fmt::Debug for FastOpenCookies {
 }
 
 impl Connection {
-    /// Answers a SYN whose cookie is good, as [`Connection::accept`] does, and takes its text
-    /// (RFC 7413 §4.2.2). What the application writes leaves in SYN-RECEIVED; the FIN waits for
-    /// ESTABLISHED. A FIN in the SYN is not taken: the peer repeats it.
+    /// Answers a SYN whose cookie is good, as [`Connection::accept`] does, and takes its text (RFC
+    /// 7413 §4.2.2). The application's data leaves in SYN-RECEIVED; the FIN waits for ESTABLISHED.
+    /// A FIN in the SYN is ignored: the peer repeats it.
     pub fn accept_fast_open(
         config: &Config,
         syn: &Segment<'_>,
@@ -88,8 +88,8 @@ impl Connection {
         Some(connection)
     }
 
-    /// Data that goes before the handshake is over. What is lost waits until it is: the SYN,ACK
-    /// alone is repeated.
+    /// Returns data to send before the handshake is over. Lost data waits for the end of the
+    /// handshake: the SYN,ACK alone is repeated.
     pub(crate) fn poll_fast_open(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
         if !self.is_fast_open {
             return None;

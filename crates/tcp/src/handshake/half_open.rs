@@ -1,9 +1,9 @@
 //! SYN-RECEIVED, in a few dozen bytes (RFC 9293 §3.10.7.4, RFC 4987 §3.3).
 //!
-//! A host that is flooded with SYNs keeps one of these for each, not a connection. It remembers
-//! what the SYN said, and nothing that follows from it: when a segment arrives or a timer expires,
-//! a [`Connection`] is made of it by repeating what has happened, and asked. So there is one place
-//! only that knows what a SYN,ACK says, when it is repeated, and which segment is acceptable.
+//! A host that is flooded with SYNs keeps one `HalfOpen` for each, not a connection. It holds the
+//! contents of the SYN, and no state derived from it: when a segment arrives or a timer expires, a
+//! [`Connection`] is built by replaying the events so far, and handles the event. So a single place
+//! defines the SYN,ACK, the time of its repetition, and which segment is acceptable.
 
 use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
@@ -24,7 +24,7 @@ pub(crate) const LIMITS: Limits = Limits {
 
 /// A connection that a peer has begun, until the ACK of our SYN.
 ///
-/// Give it the same [`Config`] each time.
+/// All calls must pass the same [`Config`].
 #[derive(Clone, Copy, Debug)]
 pub struct HalfOpen {
     syn: Syn,
@@ -35,28 +35,28 @@ pub struct HalfOpen {
     limiter: AckLimiter,
     /// SYN,ACKs sent because of the timer.
     retransmissions: u8,
-    /// One was sent because the peer has repeated its SYN.
+    /// A SYN,ACK was sent because the peer has repeated its SYN.
     repeated: bool,
 }
 
-/// What a segment does to a [`HalfOpen`].
+/// Effect of a segment on a [`HalfOpen`].
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "it is taken apart where it is returned to"
 )]
 pub enum HalfOpenReaction {
-    /// Nothing.
+    /// No effect.
     Nothing,
-    /// This is to be sent.
+    /// The segment to send.
     Answer(Header),
-    /// The peer has given it up: forget it.
+    /// The peer has given up: drop the `HalfOpen`.
     Refused,
-    /// The handshake is complete: this takes its place, and has processed the segment.
+    /// The handshake is complete: this connection takes its place, and has processed the segment.
     Opened(Connection),
 }
 
-/// The SYN that began it, without text.
+/// The SYN that began the connection, without text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Syn {
     local_port: u16,
@@ -88,8 +88,8 @@ impl Syn {
         }
     }
 
-    /// A connection before the SYN is applied, which [`Connection::on_passive_open`] does. Two
-    /// steps, since a connection is large: it is made where it stays, and not moved in between.
+    /// Returns a connection before the SYN is applied, which [`Connection::on_passive_open`] does.
+    /// Two steps, since a connection is large: it is made where it stays, and not moved in between.
     pub(crate) fn begin(
         &self,
         config: &Config,
@@ -170,13 +170,13 @@ impl HalfOpen {
         Some((half_open, syn_ack))
     }
 
-    /// When to call [`on_timeout`](HalfOpen::on_timeout).
+    /// Returns when to call [`on_timeout`](HalfOpen::on_timeout).
     pub fn next_timeout(&self) -> Instant {
         self.timeout
     }
 
-    /// The SYN,ACK again, because none has been acknowledged; `None` if it is time to forget the
-    /// peer ([`Config::syn_retries`]).
+    /// Returns the SYN,ACK again, because none has been acknowledged; `None` if it is time to drop
+    /// the `HalfOpen` ([`Config::syn_retries`]).
     pub fn on_timeout(&mut self, config: &Config) -> Option<Header> {
         let mut connection = self.begin(config);
         self.repeat(&mut connection)?;
@@ -188,7 +188,7 @@ impl HalfOpen {
         Some(syn_ack)
     }
 
-    /// The last SYN,ACK, for a caller that could not send it before.
+    /// Returns the last SYN,ACK, for a caller that could not send it before.
     pub fn syn_ack(&self, config: &Config) -> Option<Header> {
         self.repeat(&mut self.begin(config))
     }
@@ -211,7 +211,7 @@ impl HalfOpen {
                 let Some(transmit) = connection.poll_transmit(now, &LIMITS) else {
                     return HalfOpenReaction::Nothing;
                 };
-                // The connection's own count is forgotten with it.
+                // The connection's own count is dropped with it.
                 let max = config.challenge_acks_max;
                 let interval = config.challenge_acks_interval;
                 if !self.limiter.allows(now, max, interval) {
@@ -219,8 +219,8 @@ impl HalfOpen {
                 }
                 if transmit.transmission.is_some() {
                     self.repeated = true;
-                    // RFC 3168 §6.1.1.1: the peer may have given ECN up. Nothing else that it says
-                    // now counts.
+                    // RFC 3168 §6.1.1.1: the peer may have given ECN up. The rest of the repeated
+                    // SYN is ignored.
                     let Flags(bits) = segment.header.flags;
                     let Flags(kept) = Flags::SYN | Flags::ECE | Flags::CWR;
                     self.syn.flags = Flags(bits & kept);
@@ -232,13 +232,13 @@ impl HalfOpen {
         }
     }
 
-    /// The connection that this stands for, before anything has happened to it.
+    /// Returns the connection before any event.
     fn begin(&self, config: &Config) -> Connection {
         self.syn
             .begin(config, self.isn, self.ts_offset, self.opened)
     }
 
-    /// Repeats what has happened to the connection; returns the last SYN,ACK it has sent.
+    /// Replays the connection's events; returns the last SYN,ACK sent.
     fn repeat(&self, connection: &mut Connection) -> Option<Header> {
         let syn = self.syn.segment();
         let mut at = self.opened;

@@ -1,7 +1,7 @@
 //! Initial sequence numbers and timestamp offsets (RFC 6528, RFC 7323 §5.4).
 //!
 //! Timestamp offsets have a key of their own, which is derived from that of the sequence numbers
-//! and does not lead back to it: a NIC stack that answers SYNs gets it, and cannot predict an ISN.
+//! and does not reveal it: a NIC stack that answers SYNs gets it, and cannot predict an ISN.
 
 use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};
@@ -18,20 +18,20 @@ pub struct IsnGenerator {
     ts_offsets: TsOffsets,
 }
 
-/// What a hash is for: the same connection must not get related numbers for different purposes.
+/// Purpose of a hash: a connection must not get related numbers for different purposes.
 #[derive(Clone, Copy)]
 enum Purpose {
     Isn = 1,
     TimestampOffset = 2,
 }
 
-/// Chooses what connections add to the clock in their timestamps.
+/// Chooses the offsets that connections add to the clock in their timestamps.
 #[derive(Clone)]
 pub struct TsOffsets {
     key: [u8; 16],
 }
 
-/// A key of 16 bytes from which neither `key` nor that of another `purpose` can be had.
+/// Derives a key of 16 bytes that reveals neither `key` nor the key of another `purpose`.
 pub fn derive_key(key: &[u8; 16], purpose: u64) -> [u8; 16] {
     let half = |number: u8| {
         let mut hasher = SipHasher24::new_with_key(key);
@@ -58,8 +58,8 @@ impl IsnGenerator {
         }
     }
 
-    /// RFC 6528 §3: `ISN = M + F(localip, localport, remoteip, remoteport, secretkey)`, where `M`
-    /// ticks every 4 µs.
+    /// Returns the ISN (RFC 6528 §3): `ISN = M + F(localip, localport, remoteip, remoteport,
+    /// secretkey)`, where `M` ticks every 4 µs.
     pub fn isn(&self, local: SocketAddr, remote: SocketAddr, now: Instant) -> u32 {
         let ticks = (now.as_us() / 4) as u32;
         ticks.wrapping_add(hash(Purpose::Isn, &self.key, local, remote))
@@ -70,7 +70,7 @@ impl IsnGenerator {
         self.ts_offsets.of(local, remote)
     }
 
-    /// The key of the timestamp offsets, for [`TsOffsets::new`] elsewhere.
+    /// Returns the key of the timestamp offsets, for [`TsOffsets::new`] elsewhere.
     pub fn ts_offset_key(&self) -> [u8; 16] {
         self.ts_offsets.key
     }
@@ -82,9 +82,9 @@ impl TsOffsets {
         TsOffsets { key }
     }
 
-    /// What a connection adds to the clock in its timestamps. It depends on the addresses alone, so
-    /// timestamps grow from one incarnation to the next and a peer in TIME-WAIT accepts the new SYN
-    /// (RFC 6191).
+    /// Returns the offset that a connection adds to the clock in its timestamps. It depends on the
+    /// addresses alone, so timestamps grow from one incarnation to the next and a peer in TIME-WAIT
+    /// accepts the new SYN (RFC 6191).
     pub fn of(&self, local: SocketAddr, remote: SocketAddr) -> u32 {
         hash(Purpose::TimestampOffset, &self.key, local, remote)
     }
@@ -97,15 +97,15 @@ fn hash(purpose: Purpose, key: &[u8; 16], local: SocketAddr, remote: SocketAddr)
     SipHasher24::new_with_key(key).hash(input.bytes()) as u32
 }
 
-/// What is hashed of a connection, put together first: a hasher that gets it in pieces takes twice
-/// as long.
+/// Input of a connection's hash, assembled first: a hasher that gets it in pieces takes twice as
+/// long.
 pub(crate) struct HashInput {
     bytes: [u8; HashInput::BYTES_MAX],
     len: usize,
 }
 
 impl HashInput {
-    /// The ends of IPv6, and what a SYN cookie adds.
+    /// The ends of IPv6, and the fields that a SYN cookie adds.
     const BYTES_MAX: usize = 2 * (16 + 2) + 8 + 3;
 
     pub(crate) fn push<const N: usize>(&mut self, piece: [u8; N]) {
@@ -113,7 +113,7 @@ impl HashInput {
         self.len += N;
     }
 
-    /// What names a connection: addresses and ports.
+    /// Adds the ends of a connection: addresses and ports.
     pub(crate) fn push_ends(&mut self, local: SocketAddr, remote: SocketAddr) {
         for end in [local, remote] {
             match end.ip() {

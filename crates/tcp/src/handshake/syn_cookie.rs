@@ -1,7 +1,6 @@
-//! SYN cookies: SYN-RECEIVED, in no bytes at all (RFC 4987 §3.6).
+//! SYN cookies: SYN-RECEIVED without memory (RFC 4987 §3.6).
 //!
-//! Everything that a connection needs to know of the SYN is in the SYN,ACK, and comes back in the
-//! ACK:
+//! Every fact that a connection needs about the SYN is in the SYN,ACK, and comes back in the ACK:
 //!
 //! ```text
 //! ISN     31: period, modulo 2 | 30–28: MSS class | 27–14, 13–0: SipHash-2-4, twice
@@ -15,17 +14,17 @@
 //!         | 24: SACK permitted | 23–12, 11–0: SipHash-2-4, twice
 //! ```
 //!
-//! The hashes are keyed, and taken over addresses, ports, the number of the period, and all that is
-//! encoded; the first one over the peer's ISN as well. What a peer sends before its ACK of ours has
-//! made a connection may be lost, and what follows does not tell its ISN: the second hash knows
-//! such a segment, so that it is not answered with RST, and the peer sends again what was lost. A
-//! guess is right once in 2²⁸ times, or 2²⁴ times without timestamps: a blind attacker who sends a
-//! million guesses per second opens a connection every 17 s, and only during a flood. A period is
-//! 64 s; a cookie is good in its own and the next one, so its number modulo 2 tells which of the
-//! two it belongs to.
+//! The hashes are keyed, and taken over addresses, ports, the number of the period, and all encoded
+//! fields; the first one over the peer's ISN as well. Segments that a peer sends before its ACK has
+//! made a connection here may be lost, and later ones do not contain its ISN: the second hash
+//! recognizes such a segment, so that it is not answered with RST, and the peer retransmits the
+//! lost data. A guess is right once in 2²⁸ times, or 2²⁴ times without timestamps: a blind attacker
+//! who sends a million guesses per second opens a connection every 17 s, and only during a flood. A
+//! period is 64 s; a cookie is good in its own and the next one, so its number modulo 2 identifies
+//! the period.
 //!
 //! Without timestamps there is no room for ECN, and window scales are rounded down: the peer's
-//! window then counts for less than it is, which is safe.
+//! window then counts for less than its size, which is safe.
 
 use std::hash::Hasher;
 use std::net::SocketAddr;
@@ -43,21 +42,21 @@ use crate::time::Instant;
 /// Length of a period, in microseconds.
 const PERIOD_US: u64 = 64_000_000;
 
-/// What a peer's MSS is rounded down to: no MSS at all (RFC 9293 §3.7.1: 536 and 1220), tunnels,
-/// Ethernet over IPv4 and IPv6, jumbo frames. Without the first one a smaller MSS would be
+/// Classes to which a peer's MSS is rounded down: no MSS at all (RFC 9293 §3.7.1: 536 and 1220),
+/// tunnels, Ethernet over IPv4 and IPv6, jumbo frames. Without the first one a smaller MSS would be
 /// exceeded.
 const MSS_CLASSES: [u16; 8] = [64, 536, 1220, 1300, 1400, 1440, 1460, 8960];
 
-/// What a peer's window scale is rounded down to, without timestamps.
+/// Classes to which a peer's window scale is rounded down, without timestamps.
 const SCALE_CLASSES: [u32; 8] = [NO_SCALE, 0, 1, 2, 4, 6, 7, 8];
 
 const CLASS_SHIFT: u32 = 28;
-/// Without timestamps: where options stand in an ISN, and how many bits they take.
+/// Without timestamps: position and mask of the options in an ISN.
 const ISN_OPTION_SHIFT: u32 = 24;
 const ISN_OPTION_MASK: u32 = 15;
 const CLASS_MASK: u32 = 7;
 
-/// What a timestamp's lowest bits say.
+/// Layout of a timestamp's lowest bits.
 const OPTION_BITS: u32 = 6;
 const OPTION_MASK: u32 = (1 << OPTION_BITS) - 1;
 const ECN: u32 = 1 << 5;
@@ -74,22 +73,22 @@ const _: () = assert!(
     "period, class, options and hash fill an ISN"
 );
 
-/// Makes cookies, and knows them again.
+/// Makes and verifies cookies.
 #[derive(Clone)]
 pub struct SynCookies {
     key: [u8; 16],
 }
 
-/// A cookie that a peer has brought back.
+/// A cookie that a peer has returned.
 #[derive(Clone, Copy, Debug)]
 pub struct SynCookie {
-    /// As far as the cookie has kept it.
+    /// The fields of the SYN that the cookie has kept.
     syn: Syn,
     isn: u32,
 }
 
 impl SynCookies {
-    /// How long a cookie can be good at most, in microseconds.
+    /// Longest time for which a cookie is good, in microseconds.
     pub const LIFETIME_US_MAX: u64 = 2 * PERIOD_US;
 
     /// `key` must be secret and random, and stay the same as long as the host runs.
@@ -97,8 +96,8 @@ impl SynCookies {
         SynCookies { key }
     }
 
-    /// The SYN,ACK that answers a SYN, of which nothing is kept. `None` if the segment is no plain
-    /// SYN. `ts_offset` is [`IsnGenerator::ts_offset`](crate::IsnGenerator::ts_offset).
+    /// Returns the SYN,ACK that answers a SYN, without keeping state. `None` if the segment is no
+    /// plain SYN. `ts_offset` is [`IsnGenerator::ts_offset`](crate::IsnGenerator::ts_offset).
     pub fn syn_ack(
         &self,
         config: &Config,
@@ -131,16 +130,16 @@ impl SynCookies {
         if let (Some(timestamps), Place::Timestamp(options)) =
             (&mut header.options.timestamps, place)
         {
-            // The latest instant that ends with these bits, and is not in the future: what the
-            // connection sends later must not be older (RFC 7323 §5).
+            // The latest instant that ends with these bits, and is not in the future: the
+            // connection's later timestamps must not be older (RFC 7323 §5).
             let behind = timestamps.value.wrapping_sub(options) & OPTION_MASK;
             timestamps.value = timestamps.value.wrapping_sub(behind);
         }
         Some(header)
     }
 
-    /// The connection that an ACK completes, if it acknowledges a cookie that is good; it has
-    /// processed the segment. Its round-trip time is not known yet.
+    /// Returns the connection that an ACK completes, if it acknowledges a cookie that is good; it
+    /// has processed the segment. Its round-trip time is not known yet.
     pub fn accept(
         &self,
         config: &Config,
@@ -156,7 +155,7 @@ impl SynCookies {
         is_complete.then_some(connection)
     }
 
-    /// The cookie that an ACK acknowledges, if it is good.
+    /// Returns the cookie that an ACK acknowledges, if it is good.
     pub fn verify(
         &self,
         config: &Config,
@@ -185,8 +184,8 @@ impl SynCookies {
         Some(SynCookie { syn, isn })
     }
 
-    /// True if the segment may follow an ACK that completes a handshake, which was lost: it
-    /// acknowledges a cookie that is good, and that is all that is known.
+    /// Returns true if the segment may follow a lost ACK that completes a handshake: all that is
+    /// known is that it acknowledges a cookie that is good.
     pub fn may_follow(
         &self,
         config: &Config,
@@ -240,18 +239,18 @@ impl SynCookies {
 }
 
 impl SynCookie {
-    /// A connection before the SYN is applied, which [`SynCookie::complete`] does. Two steps,
-    /// since a connection is large: it is made where it stays, and not moved in between.
+    /// Returns a connection before the SYN is applied, which [`SynCookie::complete`] does. Two
+    /// steps, since a connection is large: it is made where it stays, and not moved in between.
     pub fn begin(&self, config: &Config, ts_offset: u32, now: Instant) -> Connection {
         self.syn.begin(config, self.isn, ts_offset, now)
     }
 
-    /// The connection processes the SYN, and the ACK that has brought back the cookie. True if that
-    /// completes the handshake; if not, the connection is to be forgotten. Its round-trip time is
-    /// not known yet.
+    /// Lets the connection process the SYN, and the ACK that has returned the cookie. Returns true
+    /// if that completes the handshake; if not, the connection is to be dropped. Its round-trip
+    /// time is not known yet.
     pub fn complete(&self, connection: &mut Connection, ack: &Segment<'_>, now: Instant) -> bool {
         connection.on_passive_open(now, &self.syn.segment());
-        // The SYN,ACK left at an unknown time: nothing is kept of it, as nothing is measured by it.
+        // The SYN,ACK left at an unknown time: it has no record, and measures no round trip.
         connection.snd.nxt = 1;
         connection.sent.skip();
         connection.on_segment(now, ack);
@@ -259,7 +258,8 @@ impl SynCookie {
     }
 }
 
-/// What an ACK's cookie says, if it is one: where its options are, the class of MSS, the period.
+/// Decodes the cookie in an ACK, if it is one: the place of its options, the class of MSS, the
+/// period.
 fn decode(config: &Config, header: &Header, now: Instant) -> Option<(Place, u32, u64)> {
     let timestamps = header.options.timestamps.filter(|_| config.timestamps);
     let isn = header.ack.wrapping_sub(1);
@@ -277,7 +277,7 @@ fn decode(config: &Config, header: &Header, now: Instant) -> Option<(Place, u32,
     Some((place, class, period))
 }
 
-/// Where a cookie has the SYN's options.
+/// Place of the SYN's options in a cookie.
 #[derive(Clone, Copy)]
 enum Place {
     /// In a timestamp, as [`encode_options`] writes them.
@@ -287,7 +287,7 @@ enum Place {
 }
 
 impl Place {
-    /// Bits of an ISN that hashes have.
+    /// Returns the number of ISN bits for hashes.
     fn hash_bits(self) -> u32 {
         match self {
             Place::Timestamp(_) => CLASS_SHIFT,
@@ -295,7 +295,7 @@ impl Place {
         }
     }
 
-    /// As [`encode_options`] writes them.
+    /// Returns the options as [`encode_options`] writes them.
     fn options(self) -> u32 {
         match self {
             Place::Timestamp(options) => options,
@@ -307,7 +307,7 @@ impl Place {
     }
 }
 
-/// What an ISN has room for: the class of the window scale, and SACK permitted.
+/// Encodes the options that fit into an ISN: the class of the window scale, and SACK permitted.
 fn narrow(options: u32) -> u32 {
     let scale = options & NO_SCALE;
     let class = match scale {
@@ -331,7 +331,7 @@ fn encode_options(syn: &Syn) -> u32 {
     scale | sack | ecn
 }
 
-/// Makes a SYN say what the cookie says of its options.
+/// Sets a SYN's options to those that the cookie has kept.
 fn impose_options(syn: &mut Syn, options: u32) {
     let scale = options & NO_SCALE;
     syn.window_scale = (scale != NO_SCALE).then_some(scale as u8);

@@ -1,6 +1,6 @@
-//! When to acknowledge (RFC 9293 §3.8.6.3, RFC 5681 §4.2).
+//! Timing of acknowledgments (RFC 9293 §3.8.6.3, RFC 5681 §4.2).
 
-/// RFC 5681 §4.2: no segment that the peer could call full-sized is smaller.
+/// RFC 5681 §4.2: least size of a segment that the peer could call full-sized.
 pub(crate) const SEGMENT_BYTES_MIN: u32 = 536;
 
 /// Acknowledgments owed to the peer.
@@ -16,12 +16,12 @@ pub(crate) struct Acks {
     /// §2).
     duplicates: u8,
     /// The first transmission that carries the acknowledgment of a position, and the position,
-    /// while its departure is not reported. It may be on its way for long: the acknowledgment is
-    /// not given yet.
+    /// while its departure is not reported. It may be on its way for long: until it departs, the
+    /// acknowledgment counts as owed.
     carried: Option<(u64, u64)>,
 }
 
-/// When received text is to be acknowledged.
+/// Urgency of the acknowledgment of received text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
     Now,
@@ -29,7 +29,7 @@ pub(crate) enum Urgency {
 }
 
 impl Acks {
-    /// In-order text has arrived. A merged superpacket counts for as many segments as it holds.
+    /// Records in-order text. A merged superpacket counts for as many segments as it holds.
     pub(crate) fn on_text(&mut self, bytes: usize, mss: u16) -> Urgency {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.segment_bytes = self
@@ -46,24 +46,24 @@ impl Acks {
         }
     }
 
-    /// Acknowledge now; data may carry it.
+    /// Requests an acknowledgment now; data may carry it.
     pub(crate) fn request(&mut self) {
         self.immediate = true;
     }
 
-    /// Acknowledge now, and alone.
+    /// Requests an acknowledgment now, without data.
     pub(crate) fn request_duplicate(&mut self) {
         self.duplicates = self.duplicates.saturating_add(1);
     }
 
-    /// True once for each acknowledgment that must go alone.
+    /// Returns true once for each acknowledgment that must go alone.
     pub(crate) fn take_duplicate(&mut self) -> bool {
         let owed = self.duplicates > 0;
         self.duplicates = self.duplicates.saturating_sub(1);
         owed
     }
 
-    /// The largest packet that the peer has sent, of which smaller ones count as
+    /// Returns the size of the largest packet that the peer has sent, at least
     /// [`SEGMENT_BYTES_MIN`]; 0 if it has sent none.
     pub(crate) fn segment_bytes(&self) -> u32 {
         self.segment_bytes
@@ -73,27 +73,27 @@ impl Acks {
         self.immediate
     }
 
-    /// True if one is due, be it alone or with data.
+    /// Returns true if an acknowledgment is due, be it alone or with data.
     pub(crate) fn is_owed(&self) -> bool {
         self.immediate || self.duplicates > 0
     }
 
-    /// An acknowledgment of all that was received has left.
+    /// Records that an acknowledgment of all received data has left.
     pub(crate) fn on_sent(&mut self) {
         self.pending_bytes = 0;
         self.immediate = false;
         self.carried = None;
     }
 
-    /// A transmission that acknowledges everything before `nxt` is on its way through the NIC
-    /// stack.
+    /// Records that a transmission that acknowledges everything before `nxt` is on its way through
+    /// the NIC stack.
     pub(crate) fn on_carried(&mut self, transmission: u64, nxt: u64) {
         if self.carried.is_none_or(|(_, position)| position < nxt) {
             self.carried = Some((transmission, nxt));
         }
     }
 
-    /// A transmission has departed. True if everything before `nxt` is acknowledged by it.
+    /// Records a departure. Returns true if its transmission acknowledges everything before `nxt`.
     pub(crate) fn on_departed(&mut self, transmission: u64, nxt: u64) -> bool {
         self.carried
             .is_some_and(|(carrier, position)| carrier <= transmission && position == nxt)

@@ -1,9 +1,9 @@
-//! Header prediction (Jacobson, 1990): a sender of bulk data hears, nearly always, that what is
-//! oldest in flight has arrived, in a segment that says nothing else. None of the clauses of
-//! segment arrival and loss recovery has anything to decide about it then.
+//! Header prediction (Jacobson, 1990): nearly every segment that a sender of bulk data receives
+//! acknowledges the oldest data in flight and does nothing else. None of the clauses of segment
+//! arrival and loss recovery has anything to decide about it then.
 //!
-//! This is a shorter way to where [`Connection::on_segment_otherwise`] leads, never a different
-//! one: what each step leaves out, [`Connection::expects`] has ruled out, and the tests go both
+//! This is a shorter way to the result of [`Connection::on_segment_otherwise`], never a different
+//! one: [`Connection::expects`] excludes the cases that each step leaves out, and the tests go both
 //! ways and compare all state.
 
 use std::time::Duration;
@@ -19,7 +19,8 @@ use crate::timer::Timer;
 use crate::timestamps::Verdict;
 
 impl Connection {
-    /// Takes the segment in if it is an acknowledgment as expected. False: nothing was done.
+    /// Processes the segment if it is an acknowledgment as expected. Returns false if nothing was
+    /// done.
     #[inline]
     pub(crate) fn on_expected_ack(&mut self, now: Instant, segment: &Segment<'_>) -> bool {
         let header = &segment.header;
@@ -36,26 +37,26 @@ impl Connection {
         expected
     }
 
-    /// True if of a segment without text, which advances SND.UNA, nothing else is of interest.
+    /// Returns true if a segment without text, which advances SND.UNA, has no other effect.
     #[inline]
     fn expects(&self, now: Instant, header: &Header) -> bool {
         // No SYN, no FIN, no RST; no echo of congestion.
         header.flags == Flags::ACK
             // Our FIN is not queued.
             && matches!(self.state, State::Established | State::CloseWait)
-            // Acceptable, and not older than what was acknowledged.
+            // Acceptable, and not older than the last acknowledgment.
             && header.seq == self.rcv.wire_nxt()
             && self.last_ack_sent == self.rcv.nxt()
             && has_no_blocks(&header.options)
             && self.timestamps.check(now, header.options.timestamps) == Verdict::Accept
-            // What is missing, RACK finds; there is nothing to undo.
+            // RACK finds missing data; there is nothing to undo.
             && self.sacks.is_permitted()
             && self.sent.is_intact()
             && self.recovery.is_quiet(self.snd.una)
             && !self.config.rtt_from_timestamps
     }
 
-    /// The oldest `acked` bytes in flight have arrived.
+    /// Handles the arrival of the oldest `acked` bytes in flight.
     fn on_arrival_of_oldest(&mut self, now: Instant, header: &Header, acked: u64) {
         self.silence.on_heard(now);
         self.persist.on_answer();
@@ -147,12 +148,12 @@ mod tests {
         shortened: u32,
         /// Transmissions that took the short way.
         bulk: u32,
-        /// Transmissions that were said to be the last.
+        /// Transmissions with `is_last`.
         lasts: u32,
         now: Instant,
-        /// What the peer would say next.
+        /// Header of the peer's next segment.
         peer: Header,
-        /// Sequence numbers behind what was sent, and transmissions, that were not acknowledged or
+        /// Ends of sent packets not acknowledged, as sequence numbers, and transmissions not
         /// reported.
         sent: VecDeque<u32>,
         undeparted: VecDeque<u64>,
@@ -260,7 +261,7 @@ mod tests {
 
         fn poll(&mut self) {
             let mut is_last = false;
-            // One is not polled beyond what is the last, the other one is.
+            // One connection is not polled beyond its last transmission, the other one is.
             while !is_last && let Some(transmit) = self.poll_short() {
                 let twin = self.long.poll_transmit_otherwise(self.now, &LIMITS);
                 assert_eq!(Some(&transmit), twin.as_ref());
@@ -275,7 +276,7 @@ mod tests {
                 self.undeparted.push_back(transmission);
                 self.stamp = header.options.timestamps.map_or(0, |ts| ts.value);
                 if !transmit.retransmission {
-                    // The peer may acknowledge any packet of it.
+                    // The peer may acknowledge any packet of the superpacket.
                     for behind in (1448..len).step_by(1448) {
                         self.sent.push_back(header.seq.wrapping_add(behind));
                     }
@@ -292,7 +293,7 @@ mod tests {
             }
         }
 
-        /// The peer acknowledges some of what it has not acknowledged, most often plainly.
+        /// The peer acknowledges a part of the outstanding data, most often plainly.
         fn acknowledge(&mut self, random: &mut Random) {
             let count = random.below(4).min(self.sent.len() as u64);
             if let Some(ack) = self.sent.drain(..count as usize).next_back() {

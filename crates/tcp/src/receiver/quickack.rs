@@ -2,31 +2,31 @@
 //! §3.8.6.3).
 //!
 //! In slow start every acknowledgment lets the peer send more, so that a delayed one costs it a
-//! part of a round trip: at the start, after a pause, and after something was missing. Then each
-//! full-sized segment is acknowledged at once, for as many segments as a small window has.
+//! part of a round trip: at the start, after a pause, and after a gap. Then each full-sized segment
+//! is acknowledged at once, for as many segments as a small window has.
 //!
-//! A last, short segment of a message is not, once something received was answered within the time
-//! of a delayed acknowledgment ("pingpong"): what the application answers next will carry the
-//! acknowledgment. Before that it is, as Linux has it, and again after an acknowledgment was
+//! A last, short segment of a message is not acknowledged at once if earlier text was answered
+//! within the time of a delayed acknowledgment ("pingpong"): the application's next answer will
+//! carry the acknowledgment. Before that it is, as in Linux, and again after an acknowledgment was
 //! delayed in vain: a peer that sends several small segments would wait for it each time (Nagle).
-//! What this side sends first, as a client does, answers nothing. An application that has nothing
-//! to answer can ask for the same (TCP_QUICKACK).
+//! Data that this side sends first, as a client does, is no answer. An application that has nothing
+//! to answer can request the same (TCP_QUICKACK).
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// Segments that an application which asks gets acknowledged at once, whatever is configured:
-/// TCP_MAX_QUICKACKS of Linux.
+/// Least number of segments acknowledged at once on the application's request, for any
+/// configuration: TCP_MAX_QUICKACKS of Linux.
 const ASKED_FOR_MIN: u8 = 16;
 
 /// Segments that are still to be acknowledged one by one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuickAcks {
     left: u8,
-    /// The application wants these, of any size.
+    /// The application has requested them, for segments of any size.
     is_asked_for: bool,
-    /// Data answers what is received, and carries its acknowledgment.
+    /// Data answers received text, and carries its acknowledgment.
     is_pingpong: bool,
     text_at: Instant,
 }
@@ -41,8 +41,8 @@ impl QuickAcks {
         }
     }
 
-    /// Text has come in order. `bulk`: the peer has more to send. True if it is to be acknowledged
-    /// at once.
+    /// Records in-order text. `bulk`: the peer has more to send. Returns true if it is to be
+    /// acknowledged at once.
     pub(crate) fn on_text(&mut self, now: Instant, bulk: bool, max: u8, rto: Duration) -> bool {
         let paused = self.text_at != Instant::NEVER && now.since(self.text_at) > rto;
         self.text_at = now;
@@ -56,7 +56,7 @@ impl QuickAcks {
         quick
     }
 
-    /// Data that was never sent goes. `delay`: the time for which an acknowledgment may wait.
+    /// Records that new data is sent. `delay`: the time for which an acknowledgment may wait.
     #[inline]
     pub(crate) fn on_data_sent(&mut self, now: Instant, delay: Duration) {
         if !self.is_pingpong {
@@ -70,12 +70,12 @@ impl QuickAcks {
         self.is_pingpong = answers;
     }
 
-    /// An acknowledgment was delayed, and no data came to carry it.
+    /// Records that an acknowledgment was delayed, and no data carried it.
     pub(crate) fn on_delayed(&mut self) {
         self.is_pingpong = false;
     }
 
-    /// The application wants the next segments to be acknowledged at once, or none of them.
+    /// Sets whether the next segments are acknowledged at once, by request of the application.
     pub(crate) fn set(&mut self, is_asked_for: bool, max: u8) {
         self.is_asked_for = is_asked_for;
         self.left = if is_asked_for {
@@ -85,17 +85,17 @@ impl QuickAcks {
         };
     }
 
-    /// True if the next full-sized segment is acknowledged at once.
+    /// Returns true if the next full-sized segment is acknowledged at once.
     pub(crate) fn is_on(&self) -> bool {
         self.left > 0
     }
 
-    /// When text has last come in order; [`Instant::NEVER`] if none has.
+    /// Returns when text last arrived in order; [`Instant::NEVER`] if none has.
     pub(crate) fn text_at(&self) -> Instant {
         self.text_at
     }
 
-    /// Something is missing: the peer is going to reduce its window.
+    /// Starts quick acknowledgments after a gap: the peer is going to reduce its window.
     pub(crate) fn on_gap(&mut self, max: u8) {
         self.left = max;
     }

@@ -1,4 +1,4 @@
-//! The peer's stream: what has arrived, what may be read, and the window that is offered for more.
+//! The peer's stream: its received part, its readable part, and the window offered for more.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,32 +10,31 @@ use crate::seq::SeqSpace;
 /// RFC 7323 §2.3.
 pub(crate) const WINDOW_SHIFT_MAX: u8 = 14;
 
-/// A buffer that has grown beyond this is given back when it becomes empty.
+/// Capacity beyond which an empty buffer is freed.
 const IDLE_BYTES_MAX: usize = 2 << 10;
 
-/// The smallest shift with which the whole buffer can be offered.
+/// Returns the smallest shift with which the whole buffer can be offered.
 pub(crate) fn window_shift(buffer_bytes: usize) -> u8 {
     (0..WINDOW_SHIFT_MAX)
         .find(|shift| buffer_bytes >> shift <= 0xffff)
         .unwrap_or(WINDOW_SHIFT_MAX)
 }
 
-/// A size of the buffer that some window can offer.
+/// Clamps the size of the buffer to the sizes that a window can offer.
 fn within_window(bytes: usize) -> usize {
     bytes.clamp(1, 0xffff << WINDOW_SHIFT_MAX)
 }
 
-/// What has become of the text of a segment.
+/// Effect of a segment's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// Nothing of it is new and in the window.
+    /// None of the text is new and in the window.
     Nothing,
-    /// It continues the stream: so many bytes are ready, nothing is missing behind them.
+    /// The text continues the stream: this number of bytes is ready, without a gap behind them.
     InOrder(usize),
-    /// It continues the stream, and text that had come early stands behind it, or behind the next
-    /// gap.
+    /// The text continues the stream, and early text stands behind it, or behind the next gap.
     FilledGap,
-    /// Something before it is missing.
+    /// Earlier text is missing.
     OutOfOrder,
 }
 
@@ -47,17 +46,17 @@ pub(crate) struct Receiver {
     nxt: u64,
     /// Right edge of the window that we have offered. It never retreats (RFC 9293 §3.8.6, SHLD-14).
     edge: u64,
-    /// Both sides scale windows, and ours by Rcv.Wind.Shift.
+    /// Both sides scale windows; ours by Rcv.Wind.Shift.
     scaled: bool,
     shift: u8,
-    /// The buffer takes as little as it can.
+    /// Memory is short: the buffer has its minimal size.
     is_pressed: bool,
     /// Position of the peer's FIN, once seen.
     fin: Option<u64>,
-    /// In order and not read.
+    /// Text in order and not read.
     buffer: VecDeque<u8>,
     buffer_bytes_max: usize,
-    /// The buffer may grow up to here.
+    /// Bound of the buffer's growth.
     grown_bytes_max: usize,
     /// The window scale of our SYN.
     offered_shift: u8,
@@ -93,7 +92,7 @@ impl Receiver {
         }
     }
 
-    /// The peer's SYN has arrived. `scaled`: both sides scale windows.
+    /// Takes the peer's SYN. `scaled`: both sides scale windows.
     pub(crate) fn on_syn(&mut self, irs: u32, scaled: bool) {
         self.space = SeqSpace::new(irs);
         let window = u64::from(self.syn_window());
@@ -103,19 +102,19 @@ impl Receiver {
         self.edge = self.nxt + window;
     }
 
-    /// Goes on where another one was: `nxt` is RCV.NXT, and so many bytes were offered behind it.
+    /// Continues another receiver: `nxt` is its RCV.NXT, and `window` bytes were offered behind it.
     pub(crate) fn resume(&mut self, nxt: u32, window: u64, shift: u8, has_fin: bool) {
         self.space = SeqSpace::new(nxt.wrapping_sub(1));
         self.nxt = 1;
         self.edge = self.nxt + window;
         self.scaled = shift > 0;
         self.shift = shift;
-        // Behind RCV.NXT, where none that comes again can be taken for another.
+        // Behind RCV.NXT, where no repeated FIN can be taken for another.
         self.fin = has_fin.then_some(0);
     }
 
-    /// RCV.NXT has this sequence number from now on, and the peer knows of so much window behind.
-    /// What is more than the buffer takes is taken back: the peer sends it again.
+    /// Moves RCV.NXT to this sequence number, with `window` bytes behind it known to the peer.
+    /// Window beyond the buffer is withdrawn: the peer sends its text again.
     pub(crate) fn move_to(&mut self, nxt: u32, window: u64) {
         self.space.place(self.nxt, nxt);
         self.edge = self.nxt + window.min(self.buffer_bytes_max as u64);
@@ -131,9 +130,9 @@ impl Receiver {
         self.offered_shift
     }
 
-    /// The buffer has this size from now on, and does not grow by itself. What was offered before
-    /// still comes. `before_syn`: our SYN, with the scale of the window, has not been issued, nor
-    /// the peer's received.
+    /// Fixes the size of the buffer, which no longer grows by itself. A window offered before stays
+    /// valid. `before_syn`: our SYN, with the scale of the window, has not been issued, nor the
+    /// peer's received.
     pub(crate) fn fix(&mut self, bytes: usize, before_syn: bool) {
         self.grown_bytes_max = within_window(bytes);
         if before_syn {
@@ -147,13 +146,13 @@ impl Receiver {
         };
     }
 
-    /// Size of the buffer, in bytes.
+    /// Returns the size of the buffer, in bytes.
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.buffer_bytes_max
     }
 
-    /// Whether no more is offered than a small buffer can take; afterwards the buffer has `bytes`
-    /// again, and may grow. What was offered before still comes.
+    /// Sets whether the window is limited to a small buffer; afterwards the buffer has `bytes`
+    /// again, and may grow. A window offered before stays valid.
     pub(crate) fn set_pressed(&mut self, is_pressed: bool, bytes: usize) {
         match (self.is_pressed, is_pressed) {
             (false, true) => {
@@ -167,12 +166,12 @@ impl Receiver {
         self.is_pressed = is_pressed;
     }
 
-    /// Memory that is held for text, in bytes.
+    /// Returns the memory held for text, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.buffer.capacity() + self.reassembly.memory_bytes()
     }
 
-    /// Lets the buffer grow up to this size, or its bound. The window grows with it: no byte is
+    /// Lets the buffer grow up to this size, or its bound. The window grows with it: no memory is
     /// reserved.
     pub(crate) fn grow(&mut self, bytes: usize) {
         if !self.is_pressed {
@@ -180,7 +179,7 @@ impl Receiver {
         }
     }
 
-    /// Bytes that the application has read so far.
+    /// Returns the number of bytes that the application has read so far.
     pub(crate) fn read_bytes(&self) -> u64 {
         self.read
     }
@@ -189,22 +188,22 @@ impl Receiver {
         self.nxt
     }
 
-    /// RCV.NXT as on the wire.
+    /// Returns RCV.NXT as on the wire.
     pub(crate) fn wire_nxt(&self) -> u32 {
         self.space.wire(self.nxt)
     }
 
-    /// The position of a sequence number; negative if it lies before the SYN.
+    /// Returns the position of a sequence number; negative if it lies before the SYN.
     pub(crate) fn position(&self, seq: u32) -> i64 {
         self.space.position(seq, self.nxt)
     }
 
-    /// True if both sides scale windows. A shift of 0 is one, too.
+    /// Returns true if both sides scale windows. A shift of 0 is one, too.
     pub(crate) fn is_scaled(&self) -> bool {
         self.scaled
     }
 
-    /// RCV.WND: what we have offered and the peer has not used.
+    /// Returns RCV.WND: the offered window that the peer has not used.
     pub(crate) fn window(&self) -> u64 {
         self.edge - self.nxt
     }
@@ -223,27 +222,27 @@ impl Receiver {
         }
     }
 
-    /// The right edge of the window.
+    /// Returns the right edge of the window.
     pub(crate) fn edge(&self) -> i64 {
         self.edge as i64
     }
 
-    /// True if text has come ahead of its turn.
+    /// Returns true if text has arrived ahead of its turn.
     pub(crate) fn has_gaps(&self) -> bool {
         !self.reassembly.is_empty()
     }
 
-    /// Text that has come ahead of its turn, in blocks without gaps.
+    /// Returns the text that has arrived ahead of its turn, in blocks without gaps.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = Range<u64>> {
         self.reassembly.blocks()
     }
 
-    /// The block that holds a position.
+    /// Returns the block that holds a position.
     pub(crate) fn block_at(&self, position: u64) -> Option<Range<u64>> {
         self.blocks().find(|block| block.contains(&position))
     }
 
-    /// The first part of a text that has arrived before.
+    /// Returns the first part of a text that has arrived before.
     pub(crate) fn duplicate_of(&self, start: i64, len: usize) -> Option<Range<u64>> {
         let end = u64::try_from(start.saturating_add_unsigned(len as u64)).ok()?;
         // Position 0 is the SYN.
@@ -255,13 +254,12 @@ impl Receiver {
         Some(block.start.max(start)..block.end.min(end))
     }
 
-    /// Sequence numbers of the peer's direction.
+    /// Returns the mapping of the peer's sequence numbers.
     pub(crate) fn space(&self) -> SeqSpace {
         self.space
     }
 
-    /// Takes the text of an acceptable segment, without what is old or beyond the window or the
-    /// FIN.
+    /// Takes the new text of an acceptable segment, up to the window's edge and the FIN.
     pub(crate) fn on_text(&mut self, start: i64, text: &[u8]) -> Arrival {
         let old = usize::try_from((self.nxt as i64).saturating_sub(start))
             .unwrap_or(0)
@@ -289,7 +287,8 @@ impl Receiver {
         Arrival::FilledGap
     }
 
-    /// A FIN at this position; ignored if it contradicts what is known or lies outside the window.
+    /// Takes a FIN at this position; ignored if it contradicts earlier segments or lies outside the
+    /// window.
     pub(crate) fn on_fin(&mut self, position: i64) {
         let Ok(position) = u64::try_from(position) else {
             return;
@@ -302,7 +301,7 @@ impl Receiver {
         }
     }
 
-    /// True if all before the FIN has arrived; the FIN then counts as received.
+    /// Returns true if all text before the FIN has arrived; the FIN then counts as received.
     pub(crate) fn take_fin(&mut self) -> bool {
         let complete = self.fin == Some(self.nxt);
         if complete {
@@ -312,7 +311,7 @@ impl Receiver {
         complete
     }
 
-    /// Bytes that can be read.
+    /// Returns the number of bytes that can be read.
     pub(crate) fn readable(&self) -> usize {
         self.buffer.len()
     }
@@ -331,12 +330,12 @@ impl Receiver {
         count
     }
 
-    /// What was not read is lost.
+    /// Drops unread text.
     pub(crate) fn discard(&mut self) {
         self.buffer = VecDeque::new();
     }
 
-    /// The right edge that the free part of the buffer allows.
+    /// Returns the right edge that the free part of the buffer allows.
     fn edge_allowed(&self) -> u64 {
         let free = self.buffer_bytes_max.saturating_sub(self.buffer.len()) as u64;
         let unit = 1u64 << self.shift;
@@ -349,14 +348,14 @@ impl Receiver {
         (self.buffer_bytes_max as u64 / 2).clamp(1, u64::from(mss).max(1))
     }
 
-    /// True if reading has opened the window so far that the peer should hear of it at once.
+    /// Returns true if reading has opened the window enough for an acknowledgment at once.
     pub(crate) fn is_update_due(&self, mss: u16) -> bool {
         let gain = self.edge_allowed().saturating_sub(self.edge);
         // The window at least doubles. While it is wide, the next acknowledgment will do.
         gain >= self.step(mss).max(self.window())
     }
 
-    /// The window field of the next segment.
+    /// Returns the window field of the next segment.
     pub(crate) fn offer_window(&mut self, mss: u16) -> u16 {
         let allowed = self.edge_allowed();
         if allowed >= self.edge + self.step(mss) {
@@ -369,7 +368,7 @@ impl Receiver {
         field as u16
     }
 
-    /// The window field of a SYN, which is never scaled (RFC 7323 §2.2). A SYN that is repeated
+    /// Returns the window field of a SYN, which is never scaled (RFC 7323 §2.2). A repeated SYN
     /// offers no less than before.
     pub(crate) fn syn_window(&mut self) -> u16 {
         let window = self.window().max(self.buffer_bytes_max as u64).min(0xffff);

@@ -1,15 +1,15 @@
-//! How large the receive buffer should be: dynamic right-sizing (Fisk and Feng, 2001).
+//! Size of the receive buffer: dynamic right-sizing (Fisk and Feng, 2001).
 //!
 //! A peer that is held up by our window sends one window in each round trip. So if the application
-//! has taken nearly a whole buffer within one, the buffer may be what limits the rate, and becomes
-//! twice what was taken: the peer's congestion window may double in a round trip. An application
-//! that does not read gets no larger buffer, and a peer that sends little neither.
+//! has read nearly a whole buffer within one, the buffer may limit the rate, and becomes twice the
+//! bytes read: the peer's congestion window may double in a round trip. An application that does
+//! not read gets no larger buffer, and a peer that sends little neither.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// The round trip being looked at.
+/// The current round trip.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AutoTune {
     since: Instant,
@@ -18,8 +18,8 @@ pub(crate) struct AutoTune {
 }
 
 impl AutoTune {
-    /// Text has arrived. `read`: bytes that the application has read so far. Names the size that
-    /// the buffer should have, if that is more than `buffer_bytes`.
+    /// Records arrived text. `read`: bytes that the application has read so far. Returns the size
+    /// that the buffer should have, if that is more than `buffer_bytes`.
     pub(crate) fn on_text(
         &mut self,
         now: Instant,

@@ -33,19 +33,19 @@ impl Reassembly {
         self.fragments.is_empty()
     }
 
-    /// Memory for text, in bytes.
+    /// Returns the memory held for text, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let texts = self.fragments.iter();
         let texts: usize = texts.map(|fragment| fragment.bytes.capacity()).sum();
         texts + self.fragments.capacity() * size_of::<Fragment>()
     }
 
-    /// Behind the last byte held.
+    /// Returns the position behind the last byte held.
     pub(crate) fn end(&self) -> Option<u64> {
         self.fragments.back().map(Fragment::end)
     }
 
-    /// What is held, without gaps between fragments.
+    /// Returns the blocks of held text, adjacent fragments merged.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = Range<u64>> {
         let mut fragments = self.fragments.iter().peekable();
         std::iter::from_fn(move || {
@@ -57,7 +57,7 @@ impl Reassembly {
         })
     }
 
-    /// Keeps what is new of the text; as much as `fragments_max` allows.
+    /// Keeps the new part of the text, as far as `fragments_max` allows.
     pub(crate) fn insert(&mut self, mut start: u64, mut bytes: &[u8], fragments_max: usize) {
         let mut index = self.fragments.partition_point(|f| f.end() < start);
         while !bytes.is_empty() {
@@ -76,8 +76,8 @@ impl Reassembly {
                 index += 1;
                 continue;
             }
-            // The text begins within the fragment or where it ends: leave out what is there, and
-            // append what reaches up to the next.
+            // The text begins within the fragment or where it ends: skip the known part, and append
+            // the part up to the next fragment.
             let known = ((fragment.end() - start).min(bytes.len() as u64)) as usize;
             (start, bytes) = (start + known as u64, &bytes[known..]);
             let next_start = self
@@ -106,8 +106,8 @@ impl Reassembly {
         room
     }
 
-    /// Takes the fragment that continues the text at `nxt`, if there is one, and says how many of
-    /// its first bytes are old. Fragments that are old altogether go.
+    /// Takes the fragment that continues the text at `nxt`, if there is one, and returns the number
+    /// of old bytes at its start. Drops fragments that are old altogether.
     pub(crate) fn pop(&mut self, nxt: u64) -> Option<(usize, Vec<u8>)> {
         while let Some(fragment) = self.fragments.front() {
             if fragment.start > nxt {

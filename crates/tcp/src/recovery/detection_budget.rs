@@ -1,10 +1,10 @@
 //! A bound on the work that acknowledgments cause.
 //!
-//! Loss detection by time looks at all that is in flight. A peer with a small MSS that acknowledges
-//! every other segment makes thousands of records out of that, and each of its acknowledgments,
-//! which cost it nothing, would make us look at all of them. So detection has a budget, to which
-//! each acknowledgment adds. If it does not cover all records, a later acknowledgment or a timer
-//! does the detection: at most once per millisecond and connection.
+//! Loss detection by time looks at all records in flight. A peer with a small MSS that acknowledges
+//! every other segment splits the flight into thousands of records, and each of its
+//! acknowledgments, which cost it nothing, would make us look at every record. So detection has a
+//! budget, to which each acknowledgment adds. If it does not cover all records, a later
+//! acknowledgment or a timer does the detection: at most once per millisecond and connection.
 
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ pub(crate) struct DetectionBudget {
 }
 
 impl DetectionBudget {
-    /// All records are looked at, without an acknowledgment.
+    /// Spends the budget on a look at all records, without an acknowledgment.
     pub(crate) fn spend(&mut self) {
         self.records = 0;
     }
 
-    /// An acknowledgment has come. True if all `records` may be looked at.
+    /// Adds an acknowledgment. Returns true if all `records` may be looked at.
     pub(crate) fn on_ack(&mut self, records: usize) -> bool {
         let affordable = self.records as usize + RECORDS_PER_ACK;
         if records <= affordable {

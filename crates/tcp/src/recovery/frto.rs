@@ -1,12 +1,12 @@
-//! Forward RTO-recovery (RFC 5682): is a timeout spurious? If acknowledgments of what was sent only
-//! once come after it, the data was late, not lost.
+//! Forward RTO-recovery (RFC 5682) detects spurious timeouts: if data sent only once is
+//! acknowledged after the timeout, it was late, not lost.
 
 use crate::time::Instant;
 
-/// What has been seen since the timeout.
+/// Progress of the detection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Step {
-    /// There was no timeout, or it is settled what it was.
+    /// There was no timeout, or its cause is settled.
     #[default]
     Off,
     /// §2.1 step 2: the first acknowledgment is awaited.
@@ -19,30 +19,30 @@ enum Step {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Frto {
     step: Step,
-    /// When that was: what had departed before and was not sent again counts. What had been issued
-    /// and waited in the NIC stack says nothing, it is later than the timeout.
+    /// Time of the timeout: data that had departed before and was not sent again counts. Data that
+    /// had been issued and waited in the NIC stack does not, as it departs after the timeout.
     at: Instant,
-    /// In [`Step::Second`], new data may be sent up to here.
+    /// In [`Step::Second`], end of the new data that may be sent.
     new_end: u64,
 }
 
-/// What an acknowledgment after a timeout tells.
+/// Results of an acknowledgment after a timeout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     /// SND.UNA advances.
     pub(crate) advances: bool,
-    /// All that was in flight at the timeout is acknowledged.
+    /// All data in flight at the timeout is acknowledged.
     pub(crate) complete: bool,
-    /// Data of [`Frto::covers`] is delivered, which was not known before.
+    /// Data that [`Frto::covers`] is newly delivered.
     pub(crate) original: bool,
     /// The peer sends SACK blocks.
     pub(crate) sack: bool,
-    /// Where two segments of new data end, if there is any and the peer's window lets it go.
+    /// End of two segments of new data, if there is any and the peer's window lets it go.
     pub(crate) new_end: Option<u64>,
 }
 
 impl Frto {
-    /// The retransmission timer has expired.
+    /// Begins the detection at a retransmission timeout.
     pub(crate) fn on_timeout(&mut self, now: Instant) {
         *self = Frto {
             step: Step::First,
@@ -55,19 +55,19 @@ impl Frto {
         self.step = Step::Off;
     }
 
-    /// True if what has departed at an instant, once, was on its way when the timer expired, and it
-    /// is not settled yet what its delivery means.
+    /// Returns true if data that departed at an instant, once, was on its way when the timer
+    /// expired, and the detection is not settled.
     pub(crate) fn covers(&self, departed: Instant) -> bool {
         self.step != Step::Off && departed < self.at
     }
 
-    /// Where new data ends that is to be sent in place of what counts as lost (§2.1 step 2b).
+    /// Returns the end of the new data that is to be sent in place of lost data (§2.1 step 2b).
     pub(crate) fn new_end(&self) -> Option<u64> {
         (self.step == Step::Second).then_some(self.new_end)
     }
 
-    /// True if the timeout was spurious. An acknowledgment of everything says nothing: it may
-    /// answer the retransmission.
+    /// Returns true if the timeout was spurious. An acknowledgment of everything is inconclusive:
+    /// it may answer the retransmission.
     pub(crate) fn on_ack(&mut self, answer: &Answer) -> bool {
         let Answer {
             advances,
@@ -78,7 +78,7 @@ impl Frto {
         } = *answer;
         match (self.step, new_end) {
             (Step::Off, _) => false,
-            // §3.1 step 3b: with SACK, the data itself tells.
+            // §3.1 step 3b: with SACK, the delivered data itself is the evidence.
             _ if sack && original => {
                 self.stop();
                 true

@@ -1,11 +1,11 @@
-//! The shortest round-trip time of the last minutes: what the path takes when nothing waits on it.
+//! The shortest round-trip time of the last minutes: that of the path without queues.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// The minimum covers between one and two of these; routes change (RFC 8985 §6.2 step 1 wants a
-/// window).
+/// Length of an epoch. The minimum covers one to two epochs; routes change (RFC 8985 §6.2 step 1
+/// wants a window).
 const EPOCH_US: u64 = 150 * 1_000_000;
 
 /// A minimum over a window of time.
@@ -31,8 +31,8 @@ impl Default for MinRtt {
 }
 
 impl MinRtt {
-    /// A round trip from the departure of a packet: not one from a timestamp, whose ticks are too
-    /// coarse, nor one that may be too short.
+    /// Adds a round trip from the departure of a packet: not one from a timestamp, whose ticks are
+    /// too coarse, nor one that may be too short.
     pub(crate) fn on_sample(&mut self, now: Instant, sample_us: u64) {
         if self.least_us == NONE {
             self.epoch = now;
@@ -43,7 +43,7 @@ impl MinRtt {
         self.least_us = self.least_us.min(sample_us);
     }
 
-    /// True if no round trip took so little, in microseconds.
+    /// Returns true if all round trips took longer than `us` microseconds.
     #[inline]
     pub(crate) fn is_above(&self, us: u64) -> bool {
         self.least_us > us && self.least_before_us > us
@@ -53,7 +53,7 @@ impl MinRtt {
         self.get_us().map(Duration::from_micros)
     }
 
-    /// The same, in microseconds.
+    /// Returns the minimum in microseconds.
     pub(crate) fn get_us(&self) -> Option<u64> {
         let least_us = self.least_us.min(self.least_before_us);
         (least_us != NONE).then_some(least_us)

@@ -1,5 +1,5 @@
-//! Proportional rate reduction (RFC 9937): during fast recovery, what is delivered decides what may
-//! be sent, so that the window arrives at the slow start threshold when recovery ends.
+//! Proportional rate reduction (RFC 9937): during fast recovery, the delivered bytes determine how
+//! much may be sent, so that the window arrives at the slow start threshold when recovery ends.
 
 /// Variables of one recovery, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,7 +14,7 @@ pub(crate) struct Prr {
     window: u64,
 }
 
-/// What an acknowledgment in fast recovery tells, in bytes.
+/// Results of an acknowledgment in fast recovery, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
     /// `DeliveredData`
@@ -28,9 +28,9 @@ pub(crate) struct Progress {
 }
 
 impl Prr {
-    /// A recovery begins. `flight`: bytes in flight before the acknowledgment that tells of the
-    /// loss. `unanswered`: what acknowledgments before it have delivered, and nothing sent has
-    /// replaced. As if they had been one.
+    /// Begins a recovery. `flight`: bytes in flight before the acknowledgment that reveals the
+    /// loss. `unanswered`: bytes that earlier acknowledgments have delivered, and no transmission
+    /// has replaced; they count as delivered by that acknowledgment.
     pub(crate) fn begin(&mut self, flight: u64, unanswered: u64) {
         *self = Prr {
             delivered: unanswered,
@@ -39,7 +39,8 @@ impl Prr {
         };
     }
 
-    /// §6: an acknowledgment, or the reordering timer, which delivers nothing.
+    /// Updates the window after an acknowledgment, or the reordering timer, which delivers nothing
+    /// (§6).
     pub(crate) fn update(&mut self, progress: &Progress) {
         let Progress {
             delivered,
@@ -69,17 +70,17 @@ impl Prr {
         self.window = flight + count;
     }
 
-    /// Data was sent, for the first time or again.
+    /// Counts sent data, new or retransmitted.
     pub(crate) fn on_sent(&mut self, bytes: u64) {
         self.out += bytes;
     }
 
-    /// True until something is sent.
+    /// Returns true until data is sent.
     pub(crate) fn forces_retransmission(&self) -> bool {
         self.out == 0
     }
 
-    /// `cwnd` of the recovery.
+    /// Returns `cwnd` of the recovery.
     pub(crate) fn window(&self) -> u64 {
         self.window
     }

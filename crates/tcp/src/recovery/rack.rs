@@ -1,9 +1,9 @@
-//! Loss detection by time (RFC 8985 §6): what was sent some time before something that has been
+//! Loss detection by time (RFC 8985 §6): data sent some time before other data that has been
 //! delivered is lost, if it has not arrived as well after a *reordering window*.
 //!
 //! Time of sending is the departure. A transmission has one for all its packets, that of the last;
-//! within it, positions tell the order. Where its packets leave far apart, the round trip looks
-//! shorter and the window for reordering is shorter by that.
+//! within it, positions give the order. Where its packets leave far apart, the round trip looks
+//! shorter, and the reordering window is shorter by the difference.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use crate::time::Instant;
 /// reordering was seen.
 const DUP_THRESH: u64 = 3;
 
-/// `RACK.reo_wnd_persist`: the window stays wide for so many recoveries after the last D-SACK.
+/// `RACK.reo_wnd_persist`: number of recoveries after the last D-SACK for which the window stays
+/// wide.
 const PERSIST_RECOVERIES: u8 = 16;
 
 /// The reordering timer waits this much longer than the window: receivers merge packets before they
@@ -26,7 +27,7 @@ const TIMER_SLACK: Duration = Duration::from_millis(2);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rack {
     /// `RACK.xmit_ts`, the number of the transmission, and `RACK.end_seq`: the transmission sent
-    /// last among those of which something has been delivered.
+    /// last among those delivered at least in part.
     newest: (Instant, u64, u64),
     /// `RACK.rtt`: its round-trip time, in microseconds.
     rtt_us: u64,
@@ -55,8 +56,8 @@ impl Default for Rack {
 }
 
 impl Rack {
-    /// §6.2 step 2: a piece that departed `at` is delivered. `older_echo`: the acknowledgment
-    /// echoes a timestamp older than that.
+    /// Records the delivery of a piece that departed `at` (§6.2 step 2). `older_echo`: the
+    /// acknowledgment echoes a timestamp older than the departure.
     pub(crate) fn on_delivered(
         &mut self,
         now: Instant,
@@ -67,7 +68,7 @@ impl Rack {
     ) {
         let sent = (at, piece.transmission, piece.end);
         let rtt_us = now.us_since(at);
-        // A retransmission that comes back too soon: what is acknowledged is the original.
+        // Acknowledged too soon after the retransmission: the original is acknowledged.
         if piece.retransmitted
             && (min_rtt_us.is_some_and(|least_us| rtt_us < least_us) || older_echo())
         {
@@ -79,8 +80,8 @@ impl Rack {
         }
     }
 
-    /// §6.2 step 3, for a piece that was sent only once: true if something behind it was delivered
-    /// earlier.
+    /// Returns true if something behind a piece that was sent only once was delivered earlier (§6.2
+    /// step 3).
     pub(crate) fn is_reordered(&self, piece: &Record) -> bool {
         piece.end <= self.fack
     }
@@ -90,12 +91,12 @@ impl Rack {
         self.fack
     }
 
-    /// After all of an acknowledgment: `fack` is behind the highest position that it delivers.
+    /// Ends an acknowledgment: `fack` is behind the highest position that it delivers.
     pub(crate) fn advance(&mut self, fack: u64) {
         self.fack = self.fack.max(fack);
     }
 
-    /// The network reorders packets.
+    /// Records that the network reorders packets.
     pub(crate) fn on_reordering(&mut self) {
         self.reordering_seen = true;
     }
@@ -104,8 +105,8 @@ impl Rack {
         self.reordering_seen
     }
 
-    /// §6.2 step 4, RACK_update_reo_wnd: the peer has received something twice, which was not the
-    /// doing of a tail loss probe. We have been impatient.
+    /// Widens the window (§6.2 step 4, RACK_update_reo_wnd): the peer has received data twice, and
+    /// not because of a tail loss probe. Loss detection was too early.
     pub(crate) fn on_dsack(&mut self, una: u64, nxt: u64) {
         if self.dsack_round.is_some_and(|round| una < round) {
             return;
@@ -115,7 +116,7 @@ impl Rack {
         self.recoveries_left = PERSIST_RECOVERIES;
     }
 
-    /// A recovery has ended.
+    /// Records the end of a recovery.
     pub(crate) fn on_recovered(&mut self) {
         self.recoveries_left = self.recoveries_left.saturating_sub(1);
         if self.recoveries_left == 0 {
@@ -123,14 +124,14 @@ impl Rack {
         }
     }
 
-    /// The transmission sent last among those of which something has been delivered: departure,
+    /// Returns the transmission sent last among those delivered at least in part: departure,
     /// number, end.
     pub(crate) fn newest(&self) -> (Instant, u64, u64) {
         self.newest
     }
 
-    /// Time from the departure of a packet until it is lost, if something sent later has been
-    /// delivered: `RACK.rtt + RACK.reo_wnd`. `sacked`: bytes selectively acknowledged.
+    /// Returns the time from the departure of a packet until it is lost, if something sent later
+    /// has been delivered: `RACK.rtt + RACK.reo_wnd`. `sacked`: bytes selectively acknowledged.
     pub(crate) fn wait(
         &self,
         network: Network,
@@ -155,13 +156,13 @@ impl Rack {
             .min(srtt)
     }
 
-    /// When the reordering timer is to fire for something that is lost at an instant.
+    /// Returns when the reordering timer is to fire for data that is lost at an instant.
     pub(crate) fn deadline(lost_at: Instant) -> Instant {
         lost_at + TIMER_SLACK
     }
 }
 
-/// What is known of the network's round trip.
+/// Round-trip times of the network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network {
     pub(crate) min_rtt: Duration,

@@ -10,14 +10,14 @@ use crate::time::{Instant, whole_us};
 /// RFC 6298 §5.7: the RTO for data when a SYN had to be retransmitted and nothing was measured.
 const RTO_AFTER_LOST_SYN: Duration = Duration::from_secs(3);
 
-/// Whatever is configured, a timer does not fire at once.
+/// Least RTO for any configuration: a timer does not fire at once.
 const RTO_FLOOR_US: u64 = 1_000;
 
-/// Timeouts since the peer was last heard.
+/// Timeouts since the peer's last answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rto {
-    /// How often the RTO has been doubled. Survives acknowledgments of retransmitted data, which
-    /// tell no round-trip time (Karn's algorithm).
+    /// Number of times the RTO has been doubled. Survives acknowledgments of retransmitted data,
+    /// which give no round-trip time (Karn's algorithm).
     backoff: u32,
     /// Timeouts without progress.
     retry_limit: RetryLimit,
@@ -25,7 +25,7 @@ pub(crate) struct Rto {
 }
 
 impl Rto {
-    /// The timeout that applies now, in microseconds.
+    /// Returns the timeout that applies now, in microseconds.
     pub(crate) fn current_us(&self, config: &Config, rtt: &Rtt) -> u64 {
         let initial = if self.handshake_lost {
             RTO_AFTER_LOST_SYN
@@ -38,17 +38,17 @@ impl Rto {
         us.min(whole_us(config.rto_max)).max(RTO_FLOOR_US)
     }
 
-    /// How often the RTO has been doubled.
+    /// Returns the number of times the RTO has been doubled.
     pub(crate) fn backoff(&self) -> u8 {
         u8::try_from(self.backoff).unwrap_or(u8::MAX)
     }
 
-    /// Goes on with the backoff of another one.
+    /// Continues the backoff of another connection.
     pub(crate) fn resume(&mut self, backoff: u8) {
         self.backoff = backoff.into();
     }
 
-    /// The timer has expired. False if it is time to give up.
+    /// Records a timeout. Returns false if it is time to give up.
     pub(crate) fn on_timeout(
         &mut self,
         now: Instant,
@@ -59,27 +59,28 @@ impl Rto {
         self.retry_limit.on_silence(now, retries, user_timeout)
     }
 
-    /// When the user timeout ends it, if a timeout has passed without progress.
+    /// Returns when the user timeout ends the connection, if a timeout has passed without progress.
     pub(crate) fn deadline(&self, user_timeout: Option<Duration>) -> Option<Instant> {
         self.retry_limit.deadline(user_timeout)
     }
 
-    /// Timeouts without progress so far.
+    /// Returns the number of timeouts without progress so far.
     pub(crate) fn timeouts(&self) -> u16 {
         self.retry_limit.attempts()
     }
 
-    /// The peer has acknowledged something new, or is known to be alive.
+    /// Records an acknowledgment of new data, or another sign that the peer is alive.
     pub(crate) fn on_progress(&mut self) {
         self.retry_limit.on_answer();
     }
 
-    /// A round trip was measured: the RTO is computed afresh (RFC 6298 §5.7).
+    /// Ends the backoff after a measured round trip: the RTO is computed again (RFC 6298 §5.7).
     pub(crate) fn on_sample(&mut self) {
         self.backoff = 0;
     }
 
-    /// The handshake is complete; `lost` if it took a retransmission and no round trip is known.
+    /// Records the end of the handshake; `lost` if it took a retransmission and no round trip is
+    /// known.
     pub(crate) fn on_established(&mut self, lost: bool) {
         self.handshake_lost = lost;
         self.backoff = 0;

@@ -1,10 +1,10 @@
-//! Round-trip time and what RTO follows from it (RFC 6298 §2).
+//! Round-trip time and the RTO computed from it (RFC 6298 §2).
 
 use std::time::Duration;
 
 use crate::time::whole_us;
 
-/// No round trip takes longer than an hour, in microseconds: what follows from it may be added and
+/// Longest round trip that is used, an hour, in microseconds: derived values may be added and
 /// multiplied.
 const SAMPLE_US_MAX: u64 = 3600 * 1_000_000;
 
@@ -28,12 +28,12 @@ impl Rtt {
         });
     }
 
-    /// Goes on with what another one has measured, in microseconds.
+    /// Continues the estimates of another connection, in microseconds.
     pub(crate) fn resume(&mut self, srtt_us: u64, rttvar_us: u64) {
         self.smoothed_us = Some((srtt_us.min(SAMPLE_US_MAX), rttvar_us.min(SAMPLE_US_MAX)));
     }
 
-    /// RFC 4015 §3.3: a timeout was spurious, and this is how long the round trip took in fact.
+    /// RFC 4015 §3.3: a timeout was spurious, and `sample` is the actual round-trip time.
     pub(crate) fn on_spurious_timeout(&mut self, sample: Duration) {
         let sample = whole_us(sample).min(SAMPLE_US_MAX);
         self.smoothed_us = self

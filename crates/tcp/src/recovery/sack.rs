@@ -1,4 +1,4 @@
-//! Selective acknowledgments (RFC 2018), and reports of what came twice (D-SACK, RFC 2883), as the
+//! Selective acknowledgments (RFC 2018), and reports of duplicate text (D-SACK, RFC 2883), as the
 //! receiver of data makes them and as its sender reads them.
 
 use std::ops::Range;
@@ -11,14 +11,14 @@ use crate::seq::SeqSpace;
 /// Places for blocks in the option; with timestamps one fewer fits (RFC 2018 §3).
 const BLOCKS_MAX: usize = 4;
 
-/// What is to be reported to the peer. Positions are in its direction.
+/// Blocks to be reported to the peer. Positions are in its direction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sacks {
     /// Both SYNs have carried SACK-permitted.
     permitted: bool,
-    /// Where the blocks lie that grew last, the latest first.
+    /// Places of the blocks that grew last, the latest first.
     recent: [u64; BLOCKS_MAX],
-    /// What has come twice, for the next acknowledgment.
+    /// Text that has arrived twice, for the next acknowledgment.
     duplicate: Option<(u64, u64)>,
 }
 
@@ -32,7 +32,7 @@ impl Sacks {
         self.permitted
     }
 
-    /// Text has arrived that stands behind a hole, in this block.
+    /// Records that text has arrived behind a hole, in this block.
     pub(crate) fn on_out_of_order(&mut self, block: &Range<u64>) {
         let known = self.recent.iter().position(|place| block.contains(place));
         self.recent
@@ -45,21 +45,21 @@ impl Sacks {
         }
     }
 
-    /// Text has arrived that had arrived before.
+    /// Records that text has arrived twice.
     pub(crate) fn on_duplicate(&mut self, positions: Range<u64>) {
         if self.permitted && positions.start < positions.end {
             self.duplicate = Some((positions.start, positions.end));
         }
     }
 
-    /// True if the next segment has no blocks.
+    /// Returns true if the next segment has no blocks.
     pub(crate) fn is_empty(&self, rcv: &Receiver) -> bool {
         !self.permitted || (self.duplicate.is_none() && !rcv.has_gaps())
     }
 
-    /// The blocks of the next segment. RFC 2018 §4: first the block that holds what has just
-    /// arrived, then those that were first most recently. RFC 2883 §4: before them what came twice,
-    /// once; if that lies within a block above RCV.NXT, this block follows.
+    /// Takes the blocks of the next segment. RFC 2018 §4: first the block that holds the text that
+    /// has just arrived, then those that were first most recently. RFC 2883 §4: before them the
+    /// duplicate text, once; if that lies within a block above RCV.NXT, this block follows.
     pub(crate) fn take(&mut self, rcv: &Receiver) -> Blocks {
         let mut blocks = Blocks::default();
         if self.is_empty(rcv) {
@@ -93,14 +93,14 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// False if there is no place.
+    /// Adds a block. Returns false if there is no place.
     fn push(&mut self, block: Range<u64>) -> bool {
         let place = self.ranges.get_mut(self.count);
         self.count += usize::from(place.is_some());
         place.map(|place| *place = block).is_some()
     }
 
-    /// Puts into the option what fits beside the others.
+    /// Writes as many blocks into the option as fit beside the others.
     pub(crate) fn write(&self, space: SeqSpace, options: &mut Options) {
         let count = match options.timestamps {
             Some(_) => self.count.min(BLOCKS_MAX - 1),
@@ -111,9 +111,9 @@ impl Blocks {
         }
     }
 
-    /// The blocks that the peer has sent, and what it says has come twice (RFC 2883 §4): a first
-    /// block below its own acknowledgment, or within the second block. Blocks outside of `una..nxt`
-    /// and senseless ones are left out; what is below `una` is cut off.
+    /// Returns the blocks that the peer has sent, and the text that it reports as duplicate (RFC
+    /// 2883 §4): a first block below its own acknowledgment, or within the second block. Blocks
+    /// outside of `una..nxt` and senseless ones are left out; parts below `una` are cut off.
     pub(crate) fn read(
         options: &Options,
         space: SeqSpace,

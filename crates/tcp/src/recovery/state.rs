@@ -1,4 +1,4 @@
-//! What a connection remembers of losses and of recovering from them.
+//! A connection's state of loss detection and recovery.
 
 use crate::recovery::detection_budget::DetectionBudget;
 use crate::recovery::fast_retransmit::FastRetransmit;
@@ -8,7 +8,7 @@ use crate::recovery::rack::Rack;
 use crate::recovery::tlp::Tlp;
 use crate::recovery::undo::Undo;
 
-/// What the sender is busy with.
+/// Phase of loss recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Nothing is known to be lost.
@@ -16,7 +16,7 @@ pub(crate) enum Phase {
     Open,
     /// Fast recovery.
     FastRecovery,
-    /// Slow start after a timeout, through all that was in flight then.
+    /// Slow start after a timeout, through all data in flight at the timeout.
     AfterTimeout,
 }
 
@@ -26,9 +26,9 @@ pub(crate) struct Recovery {
     pub(crate) phase: Phase,
     /// RecoveryPoint of RFC 6675: SND.NXT when the loss was detected, as a position.
     pub(super) recover: u64,
-    /// Delivered and not yet replaced by something sent, in bytes. Acknowledgments are taken in one
-    /// after the other and answered together; what is delivered before a loss is detected frees as
-    /// much of the path as what is delivered after it.
+    /// Bytes delivered and not yet replaced by a transmission. Acknowledgments are taken in one
+    /// after the other and answered together; data delivered before a loss is detected frees as
+    /// much of the path as data delivered after it.
     pub(super) unanswered: u64,
     pub(crate) prr: Prr,
     pub(crate) rack: Rack,
@@ -40,20 +40,20 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// Data was sent, for the first time or again.
+    /// Counts sent data, new or retransmitted.
     pub(crate) fn on_sent(&mut self, bytes: u64) {
         self.prr.on_sent(bytes);
         self.unanswered = self.unanswered.saturating_sub(bytes);
     }
 
-    /// Something was delivered.
+    /// Counts delivered data.
     pub(crate) fn on_delivered(&mut self, bytes: u64) {
         self.tlp.on_delivered();
         self.unanswered += bytes;
     }
 
-    /// Nothing is amiss, nor was lately: an acknowledgment of the oldest data tells no more than
-    /// that it has arrived.
+    /// Returns true if no recovery, probe or reordering is in progress: then an acknowledgment of
+    /// the oldest data has no meaning beyond its arrival.
     pub(crate) fn is_quiet(&self, una: u64) -> bool {
         self.phase == Phase::Open
             && !self.undo.is_active()
@@ -61,7 +61,7 @@ impl Recovery {
             && self.rack.fack() <= una
     }
 
-    /// All is sent that may be.
+    /// Records that all permitted data is sent.
     pub(crate) fn on_answered(&mut self) {
         self.unanswered = 0;
     }

@@ -1,9 +1,9 @@
-//! Was it a mistake? A reduction of the window is undone when it turns out that nothing was lost:
-//! by timestamps (the Eifel detection, RFC 3522), or by D-SACKs for all that was sent again (in the
-//! spirit of RFC 3708). If nothing was sent again yet, the acknowledgment itself tells:
-//! acknowledgments are taken in one after the other, and the one that is late may be in the same go
-//! as the one that made it look lost. The response is that of RFC 4015. Forward RTO-recovery, a
-//! third way, has a file of its own.
+//! Undoes a reduction of the window when nothing was lost after all: by timestamps (the Eifel
+//! detection, RFC 3522), or by D-SACKs for all retransmitted data (in the spirit of RFC 3708). If
+//! nothing was sent again yet, the acknowledgment itself is the evidence: acknowledgments are taken
+//! in one after the other, and the late one may be in the same batch as the one that made the data
+//! look lost. The response is that of RFC 4015. Forward RTO-recovery, a third way, has a file of
+//! its own.
 
 use std::ops::Range;
 
@@ -16,9 +16,9 @@ pub(crate) struct Undo {
     active: bool,
     /// A timeout was the reason.
     timeout: bool,
-    /// Where the first loss begins.
+    /// Start of the first loss.
     lost_from: u64,
-    /// Positions that were sent again, from the first to the last.
+    /// Span of the positions that were sent again, from the first to the last.
     start: u64,
     end: u64,
     /// `RetransmitTS`: timestamp clock when the first retransmission was issued, until the first
@@ -29,8 +29,8 @@ pub(crate) struct Undo {
 }
 
 impl Undo {
-    /// The window has been reduced because of a loss, or of a timeout. Nothing before `lost_from`
-    /// is lost.
+    /// Begins after a reduction of the window because of a loss, or of a timeout. Nothing before
+    /// `lost_from` is lost.
     pub(crate) fn begin(&mut self, timeout: bool, lost_from: u64) {
         *self = Undo {
             active: true,
@@ -41,7 +41,7 @@ impl Undo {
         };
     }
 
-    /// True if there is something to undo.
+    /// Returns true if there is a reduction to undo.
     pub(crate) fn is_active(&self) -> bool {
         self.active
     }
@@ -50,7 +50,8 @@ impl Undo {
         *self = Undo::default();
     }
 
-    /// Positions are sent again. `stamp`: the timestamp clock, if there are timestamps.
+    /// Records that positions are sent again. `stamp`: the timestamp clock, if there are
+    /// timestamps.
     pub(crate) fn on_retransmission(&mut self, positions: &Range<u64>, stamp: Option<u32>) {
         if !self.active {
             return;
@@ -63,19 +64,19 @@ impl Undo {
         self.unexplained += positions.end - positions.start;
     }
 
-    /// From the first position sent again to the last, in bytes.
+    /// Returns the bytes from the first position sent again to the last.
     pub(crate) fn retransmitted(&self) -> u64 {
         self.end.saturating_sub(self.start)
     }
 
-    /// True if the reason of the reduction was a timeout.
+    /// Returns true if the reason of the reduction was a timeout.
     pub(crate) fn is_timeout(&self) -> bool {
         self.timeout
     }
 
-    /// RFC 3522 §3.2: the first acknowledgment that covers what was sent again echoes a timestamp
-    /// from before. So it answers the original, as any does while nothing was sent again, unless it
-    /// is for what was `retransmitted` before this reduction. True: nothing was lost.
+    /// Returns true if nothing was lost. RFC 3522 §3.2: the first acknowledgment that covers
+    /// retransmitted data echoes a timestamp from before. So it answers the original, as any does
+    /// while nothing was sent again, unless it is for data `retransmitted` before this reduction.
     pub(crate) fn is_original(&mut self, una: u64, echo: Option<u32>, retransmitted: bool) -> bool {
         if !self.active {
             return false;
@@ -90,8 +91,8 @@ impl Undo {
         matches!((stamp, echo), (Some(stamp), Some(echo)) if wraps_before(echo, stamp))
     }
 
-    /// The peer has received positions twice. True if that explains all that was sent again:
-    /// nothing was lost.
+    /// Records that the peer has received positions twice. Returns true if that explains all
+    /// retransmissions: nothing was lost.
     pub(crate) fn on_dsack(&mut self, dsack: &Range<u64>) -> bool {
         let start = dsack.start.max(self.start);
         let end = dsack.end.min(self.end);

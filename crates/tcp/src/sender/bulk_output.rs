@@ -2,9 +2,9 @@
 //! has opened the window, nearly always the next full segments of one long file go, and no other
 //! part has anything to send. Then the windows alone decide.
 //!
-//! This is a shorter way to what [`Connection::poll_transmit_otherwise`] decides, never a different
-//! one: what it does not ask about, [`Connection::has_only_new_data`] has ruled out, and the tests
-//! of [`crate::fast_path`] go both ways and compare all state.
+//! This is a shorter way to the decisions of [`Connection::poll_transmit_otherwise`], never a
+//! different one: [`Connection::has_only_new_data`] excludes the cases that it does not examine,
+//! and the tests of [`crate::fast_path`] go both ways and compare all state.
 
 use crate::config::Limits;
 use crate::connection::Connection;
@@ -15,8 +15,8 @@ use crate::time::Instant;
 use crate::timer::Timer;
 
 impl Connection {
-    /// Full segments of the file that is queued first, if more of it stays behind them. `None`:
-    /// nothing was done.
+    /// Returns full segments of the file that is queued first, if more of the file stays behind
+    /// them. `None`: nothing was done.
     #[inline]
     pub(crate) fn poll_bulk(&mut self, now: Instant, limits: &Limits) -> Option<Data> {
         if !self.has_only_new_data(now) {
@@ -48,14 +48,14 @@ impl Connection {
         })
     }
 
-    /// True if nothing is to be sent but data that was never sent, if that.
+    /// Returns true if there is nothing to send but data that was never sent, if that.
     #[inline]
     fn has_only_new_data(&self, now: Instant) -> bool {
         // No handshake, no FIN, no reset.
         matches!(self.state, State::Established | State::CloseWait)
             && !self.fin_queued
             && self.reset.is_none()
-            // No acknowledgment is due, nor a report of what has come out of order.
+            // No acknowledgment is due, nor a report of out-of-order text.
             && !self.acks.is_owed()
             && self.sacks.is_permitted()
             && self.sacks.is_empty(&self.rcv)

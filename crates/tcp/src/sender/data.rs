@@ -2,8 +2,7 @@
 
 use crate::time::Instant;
 
-/// Data that is to be sent, now that it is decided: positions `start..start + len`, and FIN behind
-/// them.
+/// Data selected for sending: positions `start..start + len`, and FIN behind them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Data {
     pub(crate) start: u64,
@@ -21,7 +20,7 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// To leave at once, for the first time.
+    /// Returns data to leave at once, for the first time.
     pub(crate) fn new(start: u64, len: u64, fin: bool, mss: u16) -> Data {
         Data {
             start,
@@ -34,7 +33,7 @@ impl Data {
         }
     }
 
-    /// To leave at once, again.
+    /// Returns data to leave at once, again.
     pub(crate) fn again(start: u64, len: u64, fin: bool, mss: u16) -> Data {
         Data {
             retransmission: true,

@@ -1,4 +1,4 @@
-//! What is sent, and when (RFC 9293 §3.8).
+//! Segments to send, and the time to send them (RFC 9293 §3.8).
 
 use std::ops::Range;
 
@@ -15,17 +15,17 @@ use crate::state::State;
 use crate::time::Instant;
 use crate::timer::Timer;
 
-/// Full segments that follow a probe of the path's MTU: as many as tell of its loss.
+/// Full segments that follow a probe of the path's MTU: enough to detect its loss.
 const PROBE_FOLLOWERS: u64 = 4;
 
-/// Something to send: one segment, or a superpacket that is to be cut into packets of at most
+/// A segment to send, or a superpacket that is to be cut into packets of at most
 /// [`mss`](Transmit::mss) payload bytes. Its header is that of the first packet; PSH and FIN belong
 /// on the last, CWR on the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// The header. Ports, sequence numbers, flags, window and options are final.
     pub header: Header,
-    /// The payload: a range of the stream, to be had from [`Connection::pieces`]. May be empty.
+    /// The payload: a range of the stream, for [`Connection::pieces`]. May be empty.
     pub range: Range<u64>,
     /// If it occupies sequence space: a number, counting from 0, under which its departure must be
     /// reported to [`Connection::on_departed`].
@@ -34,26 +34,26 @@ pub struct Transmit {
     pub mss: u16,
     /// ECN field of its packets.
     pub ecn: Ecn,
-    /// When it was issued, which is when the timestamp in the header was taken.
+    /// Time of issue, from which the timestamp in the header was taken.
     pub issued: Instant,
-    /// Microseconds elapsed since then within the millisecond of the header's timestamp: below
-    /// 1000. Who sends it later than `issued` can correct the timestamp exactly.
+    /// Microseconds elapsed at `issued` within the millisecond of the header's timestamp: below
+    /// 1000. A sender later than `issued` can correct the timestamp exactly.
     pub tsval_fraction_us: u16,
-    /// It may not leave earlier than this: the connection is paced. `None`: at once.
+    /// Earliest time at which it may leave: the connection is paced. `None`: at once.
     pub not_before: Option<Instant>,
     /// Some of the payload is virtual.
     pub has_virtual: bool,
     /// All of the payload was sent before.
     pub retransmission: bool,
-    /// When this was issued, an earlier transmission had not departed, or its departure was not
-    /// reported: sent by another way, this could overtake it.
+    /// At the time of issue, an earlier transmission had not departed, or its departure was not
+    /// reported: sent by another way, this one could overtake it.
     pub follows_undeparted: bool,
     /// The windows are used up: [`Connection::poll_transmit`] would return `None` now, and need not
-    /// be called until something has happened.
+    /// be called until the next event.
     pub is_last: bool,
 }
 
-/// What becomes of something that is sent.
+/// Result of issuing a transmission.
 struct Issued {
     /// [`Transmit::transmission`]
     transmission: u64,
@@ -67,9 +67,9 @@ fn tsval_fraction_us(issued: Instant) -> u16 {
 }
 
 impl Connection {
-    /// The next thing to send; call it until it returns `None`, or what [is the
-    /// last](Transmit::is_last). What has a [`transmission`](Transmit::transmission) number counts
-    /// as sent from now on, and as departed when [`Connection::on_departed`] says so.
+    /// Returns the next segment to send; to be called until it returns `None`, or one that [is the
+    /// last](Transmit::is_last). A segment with a [`transmission`](Transmit::transmission) number
+    /// counts as sent from now on, and as departed from the call of [`Connection::on_departed`] on.
     pub fn poll_transmit(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
         match self.poll_bulk(now, limits) {
             Some(data) => Some(self.transmit_data(now, data)),
@@ -95,7 +95,7 @@ impl Connection {
                 .or_else(|| self.poll_ack(now)),
             State::FinWait2 | State::TimeWait => self.poll_ack(now),
             _ => {
-                // Duplicate acknowledgments go first, and alone: data would make them not count.
+                // Duplicate acknowledgments go first, and alone: with data they would not count.
                 if self.acks.take_duplicate() {
                     return Some(self.transmit_ack(now));
                 }
@@ -112,8 +112,8 @@ impl Connection {
         }
     }
 
-    /// The next thing to send that occupies no sequence space, for who cannot take more than that
-    /// now: a reset or an acknowledgment, which holds up the peer if it waits. Call it until it
+    /// Returns the next segment that occupies no sequence space, for a caller that cannot take more
+    /// now: a reset or an acknowledgment, whose delay would hold up the peer. To be called until it
     /// returns `None`.
     pub fn poll_bare(&mut self, now: Instant) -> Option<Transmit> {
         if let Some(reset) = self.reset.take() {
@@ -125,8 +125,8 @@ impl Connection {
         }
     }
 
-    /// All that was queued is acknowledged, and there is no FIN to send: what
-    /// [`Connection::poll_data`] comes to then, however it is paced and whatever the windows are.
+    /// Ends all sending: everything queued is acknowledged, and there is no FIN to send. Has the
+    /// effects that [`Connection::poll_data`] has then, for any pacing and any windows.
     fn rest(&mut self) {
         self.recovery.tlp.take_due();
         self.recovery.on_answered();
@@ -179,7 +179,7 @@ impl Connection {
         })
     }
 
-    /// What is lost and not yet sent again.
+    /// Returns lost data that was not yet sent again.
     pub(crate) fn poll_lost(&mut self, now: Instant, limits: &Limits) -> Option<Data> {
         if self.recovery.frto.new_end().is_some() {
             return None;
@@ -209,8 +209,8 @@ impl Connection {
         Some(Data::again(lost.start, len, fin, packet_mss))
     }
 
-    /// A tail loss probe (RFC 8985 §7.3): new data if the peer's window allows, else the last
-    /// segment again. Not if there is what never left: that makes the peer speak as well.
+    /// Returns a tail loss probe (RFC 8985 §7.3): new data if the peer's window allows, else the
+    /// last segment again. None if void data is to be issued: that makes the peer answer as well.
     fn poll_tail_probe(&mut self, now: Instant, limits: &Limits) -> Option<Data> {
         if !self.recovery.tlp.take_due() || self.sent.has_void() {
             return None;
@@ -238,8 +238,8 @@ impl Connection {
         Some(Data::again(start, end - start, fin, packet_mss))
     }
 
-    /// Data that was never sent, and FIN. `probe`: less than a segment may go, silly or not.
-    /// `packet_mss` and `cwnd`: what the functions of this name say.
+    /// Returns data that was never sent, and FIN. `probe`: less than a segment may go, silly or
+    /// not. `packet_mss` and `cwnd`: the results of the functions of these names.
     pub(crate) fn poll_new(
         &mut self,
         now: Instant,
@@ -276,7 +276,7 @@ impl Connection {
             cwnd_room = cwnd_room.min(end.saturating_sub(snd.nxt));
         }
         let room = peer_room.min(cwnd_room);
-        // RFC 4821 §7.2, §7.3: a probe has enough behind it that its loss is noticed without a
+        // RFC 4821 §7.2, §7.3: enough data follows a probe that its loss is noticed without a
         // timeout.
         if self.recovery.phase == Phase::Open
             && let Some(bytes) = self.pmtu.wanted(now, snd.mss)
@@ -342,16 +342,16 @@ impl Connection {
         })
     }
 
-    /// True if what does not fill a segment waits, of `available` bytes that are not sent: for more
-    /// to come, or until nothing is in flight (the Nagle algorithm, RFC 9293 §3.7.4).
+    /// Returns true if the part of `available` unsent bytes that does not fill a segment waits: for
+    /// more data, or until nothing is in flight (the Nagle algorithm, RFC 9293 §3.7.4).
     fn tail_waits(&self, available: u64, mss: u64) -> bool {
-        // The SYN is no data: of an answer that it carried text for, the first part does not wait.
+        // The SYN is no data: the first part of a response to text in the peer's SYN does not wait.
         let has_data_in_flight = self.snd.nxt > self.snd.una.max(1);
         let nagle = !self.nodelay && (has_data_in_flight || available > mss);
         (nagle || self.cork.is_set()) && !self.fin_queued && !self.cork.has_released(self.snd.nxt)
     }
 
-    /// The windows are open, and less than a full segment waits.
+    /// Waits for a full segment while the windows are open.
     #[cold]
     fn wait_for_full_segment(&mut self, now: Instant, cwnd: u64) {
         self.persist.reset();
@@ -365,8 +365,8 @@ impl Connection {
         }
     }
 
-    /// True if full segments wait for one of the windows. Polling a connection that sends what it
-    /// may most often ends here: it is what [`Connection::poll_new`] would find.
+    /// Returns true if full segments wait for one of the windows, as [`Connection::poll_new`] would
+    /// find. Most polls of a connection that has sent all it may end here.
     pub(crate) fn is_window_used_up(&mut self, packet_mss: u16, cwnd: u64) -> bool {
         let mss = u64::from(packet_mss);
         let flight = self.sent.flight();
@@ -378,8 +378,8 @@ impl Connection {
         self.leaves_no_room(self.snd.nxt, peer_room, cwnd_room, mss)
     }
 
-    /// The same, of the windows alone: with so much room from position `nxt` on. Notes what that
-    /// means.
+    /// Returns the same for the windows alone: `peer_room` and `cwnd_room` bytes from position
+    /// `nxt` on. Records which window limits the connection.
     #[inline]
     pub(crate) fn leaves_no_room(
         &mut self,
@@ -400,7 +400,7 @@ impl Connection {
         used_up
     }
 
-    /// Nothing was in flight, and there is something to send: RFC 5681 §4.1.
+    /// Ends the idle period: nothing was in flight, and data is to be sent (RFC 5681 §4.1).
     fn leave_idle(&mut self, now: Instant) {
         let idle = now.since(self.idle_since);
         if !idle.is_zero() {
@@ -409,17 +409,17 @@ impl Connection {
         }
     }
 
-    /// An empty segment that the peer must answer with its window.
+    /// Returns an empty segment that the peer must answer with its window.
     fn poll_window_probe(&mut self, now: Instant, probe: bool) -> Option<Transmit> {
         if !probe {
             return None;
         }
         self.persist.on_sent();
-        // What is in flight makes the peer speak, too.
+        // Data in flight makes the peer answer as well.
         (self.snd.flight() == 0).then(|| self.transmit_probe(now))
     }
 
-    /// The same, to see whether the peer is there.
+    /// Returns the same segment as a keep-alive.
     fn poll_keepalive(&mut self, now: Instant) -> Option<Transmit> {
         let due = self.silence.take_due() && self.snd.flight() == 0;
         due.then(|| self.transmit_probe(now))
@@ -435,12 +435,12 @@ impl Connection {
         (self.acks.take_duplicate() || self.acks.is_due()).then(|| self.transmit_ack(now))
     }
 
-    /// Where FIN goes: behind all that is queued.
+    /// Returns the position of FIN: behind all queued data.
     pub(crate) fn fin_position(&self) -> u64 {
         self.queue.end() + 1
     }
 
-    /// Payload of a full packet that is built now: SACK blocks take from it (RFC 6691 §2).
+    /// Returns the payload of a full packet that is built now, less the SACK blocks (RFC 6691 §2).
     #[inline]
     pub(crate) fn packet_mss(&self, now: Instant) -> u16 {
         if self.sacks.is_empty(&self.rcv) {
@@ -466,7 +466,7 @@ impl Connection {
         options
     }
 
-    /// The options of every segment but a SYN, without SACK blocks.
+    /// Returns the options of every segment but a SYN, without SACK blocks.
     fn options(&self, now: Instant) -> Options {
         Options {
             timestamps: self.timestamps.option(now),
@@ -474,7 +474,8 @@ impl Connection {
         }
     }
 
-    /// How much of `len` bytes goes into one transmission: full segments, unless it ends the run.
+    /// Returns how many of `len` bytes go into one transmission: full segments, unless it ends the
+    /// run.
     pub(crate) fn fit(&self, start: u64, len: u64, mss: u64, limits: &Limits) -> u64 {
         if len == 0 {
             return 0;
@@ -498,7 +499,7 @@ impl Connection {
         } = data;
         let range = start - 1..start - 1 + len;
         let mut flags = Flags::default();
-        // RFC 9293 §3.9.1.2: the last segment of what is queued.
+        // RFC 9293 §3.9.1.2: the last segment of the queued data.
         if len > 0 && range.end == self.queue.end() {
             flags = flags | Flags::PSH;
         }
@@ -529,8 +530,8 @@ impl Connection {
         }
     }
 
-    /// Something goes that occupies the sequence numbers of `positions`, and carries a range of the
-    /// stream.
+    /// Issues a transmission that occupies the sequence numbers of `positions`, and carries a range
+    /// of the stream.
     #[inline(always)]
     fn issue(
         &mut self,
@@ -552,8 +553,8 @@ impl Connection {
         };
         self.pmtu.on_sent(start, len, self.snd.mss);
         let has_virtual = self.queue.has_virtual(range);
-        // The NIC stack may have to read for long: an acknowledgment that goes with the data goes
-        // when the data does.
+        // The NIC stack may have to read for long: an acknowledgment carried by data leaves when
+        // the data does.
         if has_virtual || follows_undeparted {
             self.acks.on_carried(transmission, self.rcv.nxt());
         } else {
@@ -566,7 +567,7 @@ impl Connection {
         }
     }
 
-    /// The same for what was issued before: it is sent again, or has never left.
+    /// Issues positions again that were issued before: they are retransmitted, or have never left.
     #[inline(never)]
     fn issue_again(
         &mut self,
@@ -641,14 +642,14 @@ impl Connection {
         self.transmit_empty(now, header)
     }
 
-    /// All that was received is acknowledged.
+    /// Records that all received data is acknowledged.
     pub(crate) fn on_ack_sent(&mut self) {
         self.acks.on_sent();
         self.timers.cancel(Timer::DelayedAck);
         self.last_ack_sent = self.rcv.nxt();
     }
 
-    /// The header of a segment that acknowledges all that was received.
+    /// Returns the header of a segment that acknowledges all received data.
     #[inline(always)]
     fn header(&mut self, now: Instant, position: u64, flags: Flags) -> Header {
         let options = if self.sacks.is_empty(&self.rcv) {

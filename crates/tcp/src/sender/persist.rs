@@ -1,7 +1,7 @@
 //! Probing a closed window (RFC 9293 §3.8.6.1).
 //!
-//! When data waits, nothing is in flight, and the peer's window does not let us send, nothing will
-//! make the peer speak: if its window update is lost, both wait for ever. A timer with backoff
+//! When data waits, nothing is in flight, and the peer's window does not let us send, no segment
+//! makes the peer answer: if its window update is lost, both wait for ever. A timer with backoff
 //! breaks that.
 //!
 //! A probe is an empty segment one below SND.UNA. It is unacceptable by the first test of
@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::retry_limit::RetryLimit;
 use crate::time::Instant;
 
-/// Probes since the peer was last heard.
+/// Probes since the peer's last answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Persist {
     backoff: u32,
@@ -24,14 +24,14 @@ pub(crate) struct Persist {
 }
 
 impl Persist {
-    /// Time until the next probe. §3.8.6.1: the first after an RTO (SHLD-29), then exponentially
-    /// (SHLD-30).
+    /// Returns the time until the next probe. §3.8.6.1: the first after an RTO (SHLD-29), then
+    /// exponentially (SHLD-30).
     pub(crate) fn interval(&self, config: &Config, rto: Duration) -> Duration {
         rto.saturating_mul(1 << self.backoff.min(20))
             .min(config.rto_max.max(rto))
     }
 
-    /// The timer has expired. False if the peer has not answered for too long.
+    /// Handles the timer's expiry. Returns false if the peer has not answered for too long.
     pub(crate) fn on_timeout(
         &mut self,
         now: Instant,
@@ -43,32 +43,32 @@ impl Persist {
         self.retry_limit.on_silence(now, retries, user_timeout)
     }
 
-    /// Probes in a row that were not answered.
+    /// Returns the number of probes in a row that were not answered.
     pub(crate) fn unanswered(&self) -> u16 {
         self.retry_limit.attempts()
     }
 
-    /// When the user timeout ends it, if a probe was not answered.
+    /// Returns when the user timeout ends the connection, if a probe was not answered.
     pub(crate) fn deadline(&self, user_timeout: Option<Duration>) -> Option<Instant> {
         self.retry_limit.deadline(user_timeout)
     }
 
-    /// A timeout has not been answered by sending something.
+    /// Returns true if a probe is due and was not sent.
     pub(crate) fn is_due(&self) -> bool {
         self.due
     }
 
-    /// Something is in flight, which the peer must answer.
+    /// Records that data or a probe is in flight, which the peer must answer.
     pub(crate) fn on_sent(&mut self) {
         self.due = false;
     }
 
-    /// The peer has answered. As long as it does, the connection stays open (MUST-37).
+    /// Records an answer of the peer. As long as it answers, the connection stays open (MUST-37).
     pub(crate) fn on_answer(&mut self) {
         self.retry_limit.on_answer();
     }
 
-    /// The window has opened, or nothing waits any more.
+    /// Stops probing: the window has opened, or no data waits any more.
     pub(crate) fn reset(&mut self) {
         *self = Persist::default();
     }

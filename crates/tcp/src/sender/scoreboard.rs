@@ -1,17 +1,17 @@
-//! What is in flight, and what is known of it: the scoreboard of RFC 6675 §3.
+//! Data in flight and its state: the scoreboard of RFC 6675 §3.
 //!
 //! The positions from SND.UNA to SND.NXT are covered, without gap or overlap, by records in order.
-//! A record begins as one transmission: what one [`crate::Transmit`] carries, up to a megabyte. It
-//! is split where the peer's selective acknowledgments or retransmissions need it, and selectively
-//! acknowledged neighbours are one record again, so that there are no more records than holes and
-//! transmissions.
+//! A record begins as one transmission: the positions of one [`crate::Transmit`], up to a megabyte.
+//! It is split where the peer's selective acknowledgments or retransmissions need it, and
+//! selectively acknowledged neighbours are one record again, so that there are no more records than
+//! holes and transmissions.
 //!
 //! Between being issued and departing, a transmission waits for the NIC stack to read it. Time
-//! counts from the departure (IO-TCP §3.5): what has not departed is neither late nor lost. Each
-//! record knows its *latest* transmission.
+//! counts from the departure (IO-TCP §3.5): undeparted data is neither late nor lost. Each record
+//! knows its *latest* transmission.
 //!
-//! The fast path is an acknowledgment of what is oldest while nothing is missing: it costs the
-//! records that it removes. The sums are kept as records change; nothing is counted by walking.
+//! The fast path is an acknowledgment of the oldest data while nothing is missing: its cost is that
+//! of the records it removes. The sums are kept as records change; nothing is counted by walking.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,26 +20,26 @@ use std::time::Duration;
 use crate::congestion::rate::{DeliveryRate, Snapshot};
 use crate::time::Instant;
 
-/// No new data is sent while there are so many records, or departures to be reported: they must not
-/// eat the memory. Real bytes go two segments at a time through the NIC stack, and 12.5 MB of them,
-/// 1 Gbit/s over 100 ms, must find room.
+/// Records, or departures to be reported, beyond which no new data is sent: a bound on their
+/// memory. Real bytes go two segments at a time through the NIC stack, and 12.5 MB of real bytes, 1
+/// Gbit/s over 100 ms, must find room.
 pub(crate) const RECORDS_MAX: usize = 8192;
 
-/// A peer that acknowledges every other byte must not either. At this many records only what is
-/// oldest is split, so that there is always progress.
+/// Records beyond which only the oldest one is split, so that there is always progress: a bound on
+/// the memory that a peer costs by acknowledging every other byte.
 const SPLIT_RECORDS_MAX: usize = 2 * RECORDS_MAX;
 
-/// Nor may it make acknowledgments walk through many records while little is in flight. Between
-/// selective acknowledgments of segments lies at least one other, so that there are half as many
-/// holes as segments in flight, twice that if the path cuts them. So many more may stem from
-/// whatever else is odd.
+/// Cuts beyond those that the segments in flight explain: a bound on the records that an
+/// acknowledgment walks through while little is in flight. Between selective acknowledgments of
+/// segments lies at least one other, so that there are half as many holes as segments in flight,
+/// twice that if the path cuts them. This many more may have any other cause.
 const ODD_CUTS_MAX: u64 = 64;
 
-/// Transmissions for which an empty scoreboard keeps memory: a response that is not long takes no
-/// more.
+/// Transmissions for which an empty scoreboard keeps memory: enough for a response of moderate
+/// length.
 const SPARE_MAX: usize = 4;
 
-/// Positions that share their fate.
+/// A run of positions in the same state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     /// `start..end`, with SYN or FIN. Never empty.
@@ -48,20 +48,20 @@ pub(crate) struct Record {
     /// Number and departure of the latest transmission; [`Instant::NEVER`] until it is reported.
     pub(crate) transmission: u64,
     departed: Instant,
-    /// Of its departure.
+    /// Delivery counters at the departure.
     pub(crate) snapshot: Snapshot,
-    /// When it counts as lost ([`crate::rack`]).
+    /// When the record counts as lost ([`crate::rack`]).
     late_at: Instant,
-    /// Selectively acknowledged. Nothing else of the record means anything then.
+    /// Selectively acknowledged. The other fields but the range have no meaning then.
     sacked: bool,
     /// Lost, and not sent again.
     lost: bool,
     /// Its latest transmission has never left, and never will ([`crate::undeparted`]).
     void: bool,
-    /// Sent more than once: its acknowledgment does not tell which transmission it answers (Karn's
+    /// Sent more than once: its acknowledgment does not show which transmission it answers (Karn's
     /// algorithm, RFC 6298 §3).
     pub(crate) retransmitted: bool,
-    /// It ends where its transmission ends: the departure is that of its last packet.
+    /// The record ends where its transmission ends: the departure is that of its last packet.
     pub(crate) ends_transmission: bool,
 }
 
@@ -70,12 +70,12 @@ impl Record {
         self.end - self.start
     }
 
-    /// When its latest transmission departed, if that was reported.
+    /// Returns when the latest transmission departed, if that was reported.
     pub(crate) fn departed(&self) -> Option<Instant> {
         (self.departed != Instant::NEVER).then_some(self.departed)
     }
 
-    /// It has been issued, and waits for its departure.
+    /// Returns true if the record has been issued, and waits for its departure.
     fn waits(&self) -> bool {
         self.is_in_flight() && self.departed == Instant::NEVER
     }
@@ -90,18 +90,18 @@ impl Record {
     }
 }
 
-/// What a report of departure changes.
+/// Effect of a departure report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
     /// The transmission is in flight from now on.
     InFlight,
-    /// It is acknowledged already; the round trip took this long.
+    /// The transmission is acknowledged already; the round trip took this long.
     Acknowledged(Duration),
-    /// Nothing.
+    /// No effect.
     Unknown,
 }
 
-/// Bytes of records, by what they are. Each byte counts once for `sacked`, `lost` or in flight.
+/// Bytes of records by state. Each byte counts once for `sacked`, `lost` or in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sums {
     sacked: u64,
@@ -113,8 +113,9 @@ struct Sums {
     retransmitted: u64,
     /// Not departed, and to be issued again.
     void: u64,
-    /// How many records, not bytes, are neither selectively acknowledged nor a transmission of new
-    /// data to its end: what selective acknowledgments and retransmissions have cut.
+    /// Number of records, not bytes, that are neither selectively acknowledged nor reach to the end
+    /// of a transmission of new data: the pieces cut by selective acknowledgments and
+    /// retransmissions.
     cuts: u64,
 }
 
@@ -158,7 +159,7 @@ impl Sums {
     }
 }
 
-/// A piece is delivered: if its departure is not reported yet, the report will tell the round-trip
+/// Notes a delivered piece whose departure is not reported yet: the report will give the round-trip
 /// time.
 fn note_awaited(awaited: &mut Option<(u64, Instant)>, piece: &Record, now: Instant) {
     if piece.departed == Instant::NEVER && piece.ends_transmission && !piece.retransmitted {
@@ -166,14 +167,14 @@ fn note_awaited(awaited: &mut Option<(u64, Instant)>, piece: &Record, now: Insta
     }
 }
 
-/// All that lies between SND.UNA and SND.NXT.
+/// All data between SND.UNA and SND.NXT.
 #[derive(Debug, Default)]
 pub(crate) struct Scoreboard {
     records: VecDeque<Record>,
     sums: Sums,
-    /// Nothing before this position is lost and waits.
+    /// Position before which nothing is lost and waits to be sent again.
     lost_from: u64,
-    /// Nothing before this position is to be issued again because it never left.
+    /// Position before which nothing is void and to be issued again.
     void_from: u64,
     /// Positions of transmissions from number `unreported_first` on; empty once they are reported.
     unreported: VecDeque<(u64, u64)>,
@@ -183,44 +184,44 @@ pub(crate) struct Scoreboard {
 }
 
 impl Scoreboard {
-    /// Gives back the memory that is not in use, but for what a few transmissions need.
+    /// Frees unused memory, but for the room of a few transmissions.
     pub(crate) fn shrink(&mut self) {
         self.records.shrink_to(SPARE_MAX);
         self.unreported.shrink_to(SPARE_MAX);
     }
 
-    /// Bytes in flight: issued, and neither delivered nor lost (`pipe` of RFC 6675 §2).
+    /// Returns the bytes in flight: issued, and neither delivered nor lost (`pipe` of RFC 6675 §2).
     pub(crate) fn flight(&self) -> u64 {
         self.sums.in_flight
     }
 
-    /// Bytes issued and not cumulatively acknowledged (FlightSize of RFC 5681 §2).
+    /// Returns the bytes issued and not cumulatively acknowledged (FlightSize of RFC 5681 §2).
     pub(crate) fn outstanding(&self) -> u64 {
         self.sums.in_flight + self.sums.sacked + self.sums.lost
     }
 
-    /// Bytes selectively acknowledged.
+    /// Returns the bytes selectively acknowledged.
     pub(crate) fn sacked(&self) -> u64 {
         self.sums.sacked
     }
 
-    /// Bytes lost and not sent again.
+    /// Returns the bytes lost and not sent again.
     pub(crate) fn lost(&self) -> u64 {
         self.sums.lost
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub(crate) fn records(&self) -> usize {
         self.records.len()
     }
 
-    /// True if an acknowledgment of one byte may tell that another one is lost: something behind a
-    /// hole is delivered, or something older was sent again.
+    /// Returns true if an acknowledgment of one byte may reveal the loss of another: something
+    /// behind a hole is delivered, or something older was sent again.
     pub(crate) fn may_have_losses(&self) -> bool {
         self.sums.sacked > 0 || self.sums.retransmitted > 0
     }
 
-    /// True if all of it is in flight, sent once.
+    /// Returns true if all outstanding data is in flight, sent once.
     pub(crate) fn is_intact(&self) -> bool {
         let Sums {
             sacked,
@@ -231,23 +232,23 @@ impl Scoreboard {
         sacked | lost | retransmitted == 0
     }
 
-    /// Bytes that wait in the NIC stack, or departed without our having been told.
+    /// Returns the bytes that wait in the NIC stack, or whose departure was not reported.
     pub(crate) fn undeparted_bytes(&self) -> u64 {
         self.sums.undeparted
     }
 
-    /// True if there are any.
+    /// Returns true if any bytes are undeparted.
     pub(crate) fn has_undeparted(&self) -> bool {
         self.sums.undeparted > 0
     }
 
-    /// Transmissions of which it is not known that they have departed, or never will.
+    /// Returns the number of transmissions not known to have departed, nor to be void.
     pub(crate) fn unreported(&self) -> usize {
         self.unreported.len()
     }
 
-    /// Ends of the data after `una` that has departed: certainly, and possibly. Retransmissions
-    /// count as possible, since the original may never have left.
+    /// Returns the ends of the data after `una` that has departed: certainly, and possibly.
+    /// Retransmissions count as possible, since the original may never have left.
     pub(crate) fn departed_ends(&self, una: u64) -> (u64, u64) {
         let has_left = |r: &Record| r.sacked || r.lost || r.departed != Instant::NEVER;
         let may_have_left = |r: &Record| has_left(r) || r.retransmitted;
@@ -258,40 +259,41 @@ impl Scoreboard {
         )
     }
 
-    /// True if there is no room for records of new data.
+    /// Returns true if there is no room for records of new data.
     pub(crate) fn is_full(&self) -> bool {
         self.records.len().max(self.unreported.len()) >= RECORDS_MAX
     }
 
-    /// True if the latest transmission of the oldest byte has departed: only then is it late.
+    /// Returns true if the latest transmission of the oldest byte has departed: only then can it be
+    /// late.
     pub(crate) fn has_departed(&self) -> bool {
         let front = self.records.front();
         front.is_some_and(|r| r.sacked || r.departed != Instant::NEVER)
     }
 
-    /// The last record, if it has departed and is in flight.
+    /// Returns the last record, if it has departed and is in flight.
     pub(crate) fn tail(&self) -> Option<&Record> {
         let back = self.records.back();
         back.filter(|r| r.is_in_flight() && r.departed != Instant::NEVER)
     }
 
-    /// The oldest byte is selectively acknowledged: a peer that still had it would have
-    /// acknowledged it (reneging, RFC 2018 §8).
+    /// Returns true if the oldest byte is selectively acknowledged: a peer that still had it would
+    /// have acknowledged it (reneging, RFC 2018 §8).
     pub(crate) fn is_reneged(&self) -> bool {
         self.records.front().is_some_and(|r| r.sacked)
     }
 
-    /// Bytes in flight before a position.
+    /// Returns the bytes in flight before a position.
     pub(crate) fn flight_before(&self, position: u64) -> u64 {
         let before = self.records.iter().take_while(|r| r.end <= position);
         before.filter(|r| r.is_in_flight()).map(Record::len).sum()
     }
 
-    /// Notes a transmission of new data, and names it.
+    /// Adds a transmission of new data, and returns its number.
     pub(crate) fn issue(&mut self, positions: Range<u64>) -> u64 {
         if self.records.capacity() == 0 {
-            // Most idle connections have sent no more at once; what grows by itself begins with
-            // four.
+            // Most idle connections have never had more in flight; a deque that grows by itself
+            // begins with four.
             self.records.reserve_exact(1);
             self.unreported.reserve_exact(1);
         }
@@ -307,13 +309,14 @@ impl Scoreboard {
         self.unreported_first += 1;
     }
 
-    /// Notes that positions that are there, and are not selectively acknowledged, are sent again.
+    /// Replaces the records of issued positions, none selectively acknowledged, by a
+    /// retransmission.
     pub(crate) fn reissue(&mut self, positions: Range<u64>) -> u64 {
         self.replace(positions, true)
     }
 
-    /// Notes that positions that have never left are issued again. As far as they were not sent
-    /// twice before, their acknowledgment will tell which transmission it answers.
+    /// Replaces the records of void positions by a new transmission. Unless some were sent twice
+    /// before, its acknowledgment shows which transmission it answers.
     pub(crate) fn reissue_void(&mut self, positions: Range<u64>) -> u64 {
         let first = self.index_of(positions.start);
         let records = self.records.range(first..);
@@ -330,7 +333,7 @@ impl Scoreboard {
             debug_assert!(!record.sacked, "what is delivered is never sent again");
             self.sums.subtract(record);
         }
-        // Most often it is one record that is replaced by one.
+        // Most often one record is replaced by one.
         let record = self.name(start..end, retransmitted);
         if behind > first {
             self.records[first] = record;
@@ -362,8 +365,8 @@ impl Scoreboard {
         record
     }
 
-    /// The first record that ends behind a position. Most often that is the last one, whose
-    /// departure is reported, or the first.
+    /// Returns the index of the first record that ends behind a position. Most often that is the
+    /// last record, whose departure is reported, or the first.
     #[inline(always)]
     fn index_of(&self, position: u64) -> usize {
         match (self.records.front(), self.records.back()) {
@@ -375,18 +378,18 @@ impl Scoreboard {
         }
     }
 
-    /// A transmission has left.
+    /// Records the departure of a transmission.
     pub(crate) fn depart(
         &mut self,
         transmission: u64,
         at: Instant,
         rate: &mut DeliveryRate,
     ) -> Departure {
-        // The last instant of all stands for "not yet".
+        // `Instant::NEVER` stands for "not yet".
         let at = at.min(Instant::from_us(u64::MAX - 1));
         let (start, end) = self.take_unreported(transmission);
         let first = self.index_of(start);
-        // Most often it is one record, as it was issued.
+        // Most often the transmission is still one record, as issued.
         if let Some(record) = self.records.get_mut(first)
             && record.transmission == transmission
             && record.end == end
@@ -427,8 +430,8 @@ impl Scoreboard {
         match self.awaited {
             Some((awaited, acknowledged_at)) if awaited == transmission => {
                 self.awaited = None;
-                // Acknowledged before it is said to have left: the clock cannot tell the
-                // difference.
+                // Acknowledged before its reported departure: the difference is below the clock's
+                // resolution.
                 let round_trip = acknowledged_at.since(at).max(Duration::from_micros(1));
                 Departure::Acknowledged(round_trip)
             }
@@ -436,7 +439,7 @@ impl Scoreboard {
         }
     }
 
-    /// The positions of a transmission that has not been reported; nothing if it has.
+    /// Takes the positions of a transmission that has not been reported; an empty range if it has.
     #[inline(always)]
     fn take_unreported(&mut self, transmission: u64) -> (u64, u64) {
         if transmission == self.unreported_first
@@ -455,7 +458,7 @@ impl Scoreboard {
         positions
     }
 
-    /// Forgets the first transmissions as far as they are reported, or acknowledged.
+    /// Drops the first transmissions as far as they are reported, or acknowledged.
     fn forget_unreported(&mut self, una: u64) {
         while let Some(&(start, end)) = self.unreported.front()
             && (start == end || end <= una)
@@ -465,8 +468,8 @@ impl Scoreboard {
         }
     }
 
-    /// Everything before `una` is acknowledged. That proves that it has departed, reported or not.
-    /// Tells `deliver` of each piece that was not selectively acknowledged before.
+    /// Removes everything before `una`: it is acknowledged, hence has departed, reported or not.
+    /// Calls `deliver` for each piece that was not selectively acknowledged before.
     pub(crate) fn acknowledge(&mut self, una: u64, now: Instant, mut deliver: impl FnMut(&Record)) {
         while let Some(front) = self.records.front_mut()
             && front.start < una
@@ -494,8 +497,8 @@ impl Scoreboard {
         self.forget_unreported(una);
     }
 
-    /// The positions are selectively acknowledged, as far as they are in flight or lost. Tells
-    /// `deliver` of each piece for which this is new. `mss`: how short pieces may be if there are
+    /// Marks positions as selectively acknowledged, as far as they are in flight or lost. Calls
+    /// `deliver` for each newly acknowledged piece. `mss`: least length of pieces if there are
     /// many.
     pub(crate) fn sack(
         &mut self,
@@ -519,7 +522,7 @@ impl Scoreboard {
             if record.start >= end {
                 return;
             }
-            // What there is no room for is left out.
+            // Pieces without room are left out.
             if !record.sacked && self.replace_by_sacked(index, &record, &piece, mss) {
                 note_awaited(&mut self.awaited, &piece, now);
                 deliver(&piece);
@@ -528,7 +531,7 @@ impl Scoreboard {
         }
     }
 
-    /// Marks a part of a record; false if there is no room for splitting it.
+    /// Marks a part of a record; returns false if there is no room for splitting it.
     fn replace_by_sacked(
         &mut self,
         index: usize,
@@ -590,15 +593,16 @@ impl Scoreboard {
         true
     }
 
-    /// What is cut stays few, counted by the full segments that are in flight.
+    /// Returns true if another cut is allowed: few are, in proportion to the full segments in
+    /// flight.
     fn has_room_for_cut(&self, mss: u16) -> bool {
         let segments = self.outstanding() / u64::from(mss.max(1));
         self.sums.cuts < ODD_CUTS_MAX + segments && self.records.len() < SPLIT_RECORDS_MAX
     }
 
-    /// A transmission has not left and never will. Returns how many bytes of it are to be issued
-    /// again. If that is not `certain`, their acknowledgment will not tell which transmission it
-    /// answers.
+    /// Marks a transmission as void: it has not left and never will. Returns how many of its bytes
+    /// are to be issued again. Unless `certain`, their acknowledgment will not show which
+    /// transmission it answers.
     pub(crate) fn void(&mut self, transmission: u64, certain: bool) -> u64 {
         let void_before = self.sums.void;
         let (start, end) = self.take_unreported(transmission);
@@ -618,8 +622,8 @@ impl Scoreboard {
         self.sums.void - void_before
     }
 
-    /// Nothing that has not been reported has left, or ever will: so it is taken, though it may be
-    /// just the report that is missing. Returns how many transmissions that concerns.
+    /// Marks all unreported transmissions as void, though only their reports may be missing.
+    /// Returns how many had bytes to be issued again.
     pub(crate) fn void_all(&mut self) -> u32 {
         let mut count = 0;
         while !self.unreported.is_empty() {
@@ -628,13 +632,13 @@ impl Scoreboard {
         count
     }
 
-    /// True if some of it has never left, and is to be issued again.
+    /// Returns true if void bytes are to be issued again.
     pub(crate) fn has_void(&self) -> bool {
         self.sums.void > 0
     }
 
-    /// The first positions that have never left and are to be issued again: up to the next that are
-    /// not, or just more than `bytes_max`.
+    /// Returns the first run of void positions to be issued again: up to the next that are not, or
+    /// just more than `bytes_max`.
     pub(crate) fn first_void(&mut self, bytes_max: u64) -> Option<Range<u64>> {
         if self.sums.void == 0 {
             return None;
@@ -645,8 +649,8 @@ impl Scoreboard {
         run
     }
 
-    /// The first positions from `from` on whose records are `wanted`: up to the next that are not,
-    /// or just more than `bytes_max`. Also tells how many records were looked at.
+    /// Returns the first run of `wanted` records from `from` on, up to the next that are not, or
+    /// just more than `bytes_max`, and how many records were looked at.
     fn run(
         &self,
         from: u64,
@@ -673,9 +677,9 @@ impl Scoreboard {
         (run, count)
     }
 
-    /// Of the transmissions before this one no report will come, since they depart in order: they
-    /// count as departed at `at`, which may be too late to measure a round-trip time by. Returns
-    /// how many these are.
+    /// Concludes that the unreported transmissions before this one have departed: departures are in
+    /// order, so no report of them will come. They count as departed at `at`, which may be too late
+    /// to measure a round-trip time by. Returns their number.
     pub(crate) fn depart_unheard(
         &mut self,
         transmission: u64,
@@ -715,8 +719,8 @@ impl Scoreboard {
         }
     }
 
-    /// Makes a record begin at a position, unless none holds it or it is selectively acknowledged,
-    /// and returns its index.
+    /// Makes a record begin at a position, unless no record holds it or it is selectively
+    /// acknowledged, and returns its index.
     fn split(&mut self, position: u64) -> usize {
         let index = self.index_of(position);
         match self.records.get_mut(index) {
@@ -743,7 +747,7 @@ impl Scoreboard {
         self.lost_from = self.lost_from.min(record.start);
     }
 
-    /// Positions count as lost, departed or not, where they are in flight.
+    /// Marks positions in flight as lost, departed or not.
     pub(crate) fn lose_positions(&mut self, positions: Range<u64>) {
         let first = self.split(positions.start);
         let behind = self.split(positions.end);
@@ -754,12 +758,12 @@ impl Scoreboard {
         }
     }
 
-    /// RFC 8985 §6.2 step 5: what was sent before the transmission (departure, number, end) that
-    /// has been delivered, and has not been delivered itself `wait` after its departure, is lost.
-    /// Returns how many bytes that are, and when the next ones will be lost.
+    /// Marks data as lost that was sent before the delivered transmission `newest` (departure,
+    /// number, end) and is not delivered `wait` after its own departure (RFC 8985 §6.2 step 5).
+    /// Returns the number of bytes marked, and when the next ones will be lost.
     ///
     /// All packets of a transmission have one departure, though they pass the bottleneck one after
-    /// the other: each one delivered makes the round trip look longer. The wait for those missing
+    /// the other: each delivery makes the round trip look longer. The wait for packets missing
     /// before it has begun with the first one that overtook them, and does not begin again.
     pub(crate) fn lose_overtaken(
         &mut self,
@@ -786,7 +790,8 @@ impl Scoreboard {
         (self.sums.lost - lost_before, next)
     }
 
-    /// What departed `wait` ago is lost, and so is the oldest, if it has departed at all.
+    /// Marks data as lost that departed `wait` ago, and the oldest record, if it has departed at
+    /// all.
     pub(crate) fn lose_departed(&mut self, now: Instant, wait: Duration) {
         for index in 0..self.records.len() {
             let record = &self.records[index];
@@ -798,7 +803,7 @@ impl Scoreboard {
         }
     }
 
-    /// What counts as lost and was not sent again is in flight after all.
+    /// Returns lost data that was not sent again to the flight.
     pub(crate) fn find_lost(&mut self) {
         for record in self.records.iter_mut().filter(|r| r.lost) {
             self.sums.subtract(record);
@@ -808,7 +813,7 @@ impl Scoreboard {
         }
     }
 
-    /// The peer has dropped what it had selectively acknowledged (RFC 2018 §8): it is lost. It has
+    /// Marks selectively acknowledged data as lost: the peer has dropped it (RFC 2018 §8). It has
     /// departed, since it had arrived.
     pub(crate) fn forget_sacks(&mut self, now: Instant) {
         for index in 0..self.records.len() {
@@ -825,7 +830,7 @@ impl Scoreboard {
         }
     }
 
-    /// The first positions that are lost: up to the next that are not, or just more than
+    /// Returns the first run of lost positions: up to the next that are not, or just more than
     /// `bytes_max`.
     pub(crate) fn first_lost(&mut self, bytes_max: u64) -> Option<Range<u64>> {
         if self.sums.lost == 0 {
@@ -836,13 +841,13 @@ impl Scoreboard {
         run
     }
 
-    /// True if a part of what is lost at this position may be sent again, and not all.
+    /// Returns true if lost data at this position may be sent again in part.
     pub(crate) fn may_split(&self, position: u64) -> bool {
         self.records.len() < SPLIT_RECORDS_MAX
             || self.records.front().is_some_and(|r| r.start == position)
     }
 
-    /// Panics if what is said above does not hold.
+    /// Panics if the records violate the invariants above.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn check(&self, una: u64, nxt: u64) {
         let mut at = una;
@@ -922,7 +927,7 @@ mod tests {
         assert_eq!(board.records.len(), 4);
         assert_eq!(sacked(&mut board, 701..801), [(701, 801)]);
         assert_eq!(board.records.len(), 6);
-        // Across what is known already, and both transmissions.
+        // Across blocks already known, and both transmissions.
         assert_eq!(
             sacked(&mut board, 401..1101),
             [(401, 501), (601, 701), (801, 1001), (1001, 1101)]
@@ -930,7 +935,7 @@ mod tests {
         assert_eq!(board.records.len(), 3);
         assert_eq!((board.sacked(), board.flight()), (700, 1300));
         assert_eq!(sacked(&mut board, 401..1101), []);
-        // What is acknowledged later was delivered before.
+        // The acknowledgment delivers no sacked byte a second time.
         assert_eq!(
             acknowledged(&mut board, 2001),
             [(1, 401, false), (1101, 2001, true)]
@@ -1040,7 +1045,7 @@ mod tests {
         let first = board.issue(1..100_001);
         board.depart(first, at(1), &mut rate);
         assert!(splinter(&mut board, 2..100_001, MSS) <= records_max(100));
-        // What is lost between them is sent again, in segments, and makes no room for more.
+        // Lost data between them is sent again, in segments, and makes no room for more.
         for _ in 0..100 {
             board.lose_departed(at(100), Duration::ZERO);
             while let Some(lost) = board.first_lost(1) {
@@ -1085,7 +1090,7 @@ mod tests {
         }
         assert_eq!((issued, board.has_void()), (count * 1000, false));
         assert!(looks <= 2 * count as usize, "{looks}");
-        // What is forgotten behind that is found again.
+        // Void bytes behind the search position are found again.
         board.void(count, true);
         assert_eq!(board.first_void(u64::MAX), Some(1..3001));
     }

@@ -1,4 +1,4 @@
-//! The stream that we send, from the first byte not acknowledged to the last one queued.
+//! The sent stream, from the first byte not acknowledged to the last one queued.
 //!
 //! It is a list of extents. Real bytes are here; virtual bytes are ranges of objects that only the
 //! NIC stack can read. All offsets are stream offsets: byte 0 is the first after the SYN.
@@ -35,7 +35,7 @@ pub enum Piece<'a> {
 
 #[derive(Clone, Copy, Debug)]
 enum Content {
-    /// Real bytes, beginning so many bytes after the first real byte ever queued.
+    /// Real bytes, `position` bytes after the first real byte ever queued.
     Real {
         position: u64,
     },
@@ -53,7 +53,7 @@ struct Extent {
     content: Content,
 }
 
-/// What was queued and not acknowledged.
+/// The queued bytes that are not acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     /// Adjacent, in order, not empty. The first may be acknowledged in part.
@@ -64,17 +64,17 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    /// Gives back the memory that is not in use, but for a few extents.
+    /// Frees unused memory, but for the room of a few extents.
     pub(crate) fn shrink(&mut self) {
         self.extents.shrink_to(SPARE_MAX);
     }
 
-    /// First byte not acknowledged.
+    /// Returns the offset of the first byte not acknowledged.
     pub(crate) fn acknowledged(&self) -> u64 {
         self.acknowledged
     }
 
-    /// Behind the last byte queued.
+    /// Returns the offset behind the last byte queued.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
@@ -87,12 +87,12 @@ impl SendQueue {
         self.extents.len()
     }
 
-    /// Real bytes queued and not acknowledged.
+    /// Returns the number of real bytes queued and not acknowledged.
     pub(crate) fn real_bytes(&self) -> usize {
         self.real.len()
     }
 
-    /// Memory for what is queued, in bytes.
+    /// Returns the memory held for queued data, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let extents = self.extents.capacity().saturating_sub(SPARE_MAX);
         self.real.bytes.capacity() + extents * size_of::<Extent>()
@@ -104,7 +104,7 @@ impl SendQueue {
             return;
         }
         if self.extents.capacity() == 0 {
-            // A head and its content; what grows by itself begins with four.
+            // A head and its content; a deque that grows by itself begins with four.
             self.extents.reserve_exact(2);
         }
         let end = self.end + bytes.len() as u64;
@@ -129,7 +129,7 @@ impl SendQueue {
         self.end = end;
     }
 
-    /// True if real bytes would continue the last extent.
+    /// Returns true if real bytes would continue the last extent.
     pub(crate) fn ends_real(&self) -> bool {
         matches!(
             self.extents.back(),
@@ -140,7 +140,7 @@ impl SendQueue {
         )
     }
 
-    /// Virtual bytes from `start` on.
+    /// Returns the number of virtual bytes from `start` on.
     pub(crate) fn virtual_bytes_from(&self, start: u64) -> u64 {
         self.extents_from(start)
             .filter(|extent| matches!(extent.content, Content::Virtual { .. }))
@@ -148,7 +148,7 @@ impl SendQueue {
             .sum()
     }
 
-    /// Queues a range of an object. False if the range or the stream would be too long.
+    /// Queues a range of an object. Returns false if the range or the stream would be too long.
     pub(crate) fn push_virtual(&mut self, object: u32, offset: u64, len: u64) -> bool {
         let fits = len <= STREAM_BYTES_MAX - self.end && offset.checked_add(len).is_some();
         if fits && len > 0 {
@@ -163,12 +163,12 @@ impl SendQueue {
         fits
     }
 
-    /// Forgets everything before `upto`, which must not lie behind the end. Calls `released` with
-    /// object and end of each virtual extent that goes.
+    /// Removes everything before `upto`, which must not lie behind the end. Calls `released` with
+    /// object and end of each virtual extent that is removed.
     #[inline]
     pub(crate) fn acknowledge(&mut self, upto: u64, released: impl FnMut(u32, u64)) {
         debug_assert!(upto <= self.end);
-        // Most often it is a part of a file, and changes no more than where that is.
+        // Most often this is a part of a file, and changes only `acknowledged`.
         if !self.is_of_first_object(self.acknowledged, upto + 1) {
             self.release(upto, released);
         }
@@ -198,8 +198,8 @@ impl SendQueue {
         }
     }
 
-    /// True if a range lies within a virtual extent that comes first, as it does while a long file
-    /// is sent.
+    /// Returns true if a range lies within a virtual extent that comes first, as it does while a
+    /// long file is sent.
     #[inline]
     pub(crate) fn is_of_first_object(&self, start: u64, end: u64) -> bool {
         let first = self.extents.front();
@@ -210,7 +210,7 @@ impl SendQueue {
         })
     }
 
-    /// How many bytes from `start` on, at most `len_max`, stay within the limits.
+    /// Returns how many bytes from `start` on, at most `len_max`, stay within the limits.
     #[inline]
     pub(crate) fn fit(&self, start: u64, len_max: u64, limits: &Limits) -> u64 {
         let end_max = start + len_max.min(limits.bytes_max as u64);
@@ -247,7 +247,7 @@ impl SendQueue {
         end - start
     }
 
-    /// True if any byte of the range is virtual.
+    /// Returns true if any byte of the range is virtual.
     #[inline]
     pub(crate) fn has_virtual(&self, range: &Range<u64>) -> bool {
         if self.is_of_first_object(range.start, range.end) {
@@ -264,8 +264,8 @@ impl SendQueue {
             .any(|extent| matches!(extent.content, Content::Virtual { .. }))
     }
 
-    /// The content of a range, if it is known at a glance that it is one piece of an object, and
-    /// what [`SendQueue::virtual_bytes_behind`] says of its end.
+    /// Returns the piece of a range that lies within the first virtual extent, and the bytes of
+    /// that extent behind it; `None` for any other range.
     #[inline]
     pub(crate) fn only_piece(&self, range: &Range<u64>) -> Option<(Piece<'_>, u64)> {
         let &Extent {
@@ -289,7 +289,7 @@ impl SendQueue {
         }
     }
 
-    /// The content of a range. What is acknowledged already, or not queued, is left out.
+    /// Returns the pieces of a range, without bytes that are acknowledged already, or not queued.
     pub(crate) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece<'_>> + Clone {
         let first = range.start.max(self.acknowledged);
         self.extents_from(first)
@@ -311,7 +311,7 @@ impl SendQueue {
             })
     }
 
-    /// How many bytes behind `end` are of the virtual extent that the byte before `end` is of.
+    /// Returns how many bytes behind `end` belong to the virtual extent of the byte before `end`.
     pub(crate) fn virtual_bytes_behind(&self, end: u64) -> u64 {
         let last = end.saturating_sub(1);
         match self.extent_of(last) {
@@ -324,19 +324,19 @@ impl SendQueue {
         }
     }
 
-    /// The extent that a byte is of, or the first one behind it.
+    /// Returns the extent of a byte, or the first one behind it.
     #[inline]
     fn extent_of(&self, byte: u64) -> Option<&Extent> {
         self.extents.get(self.index_from(byte))
     }
 
-    /// The extents that end behind `start`, in order.
+    /// Returns the extents that end behind `start`, in order.
     #[inline(always)]
     fn extents_from(&self, start: u64) -> impl Iterator<Item = &Extent> + Clone {
         self.extents.iter().skip(self.index_from(start))
     }
 
-    /// Which extent is the first one that ends behind `start`.
+    /// Returns the index of the first extent that ends behind `start`.
     #[inline]
     fn index_from(&self, start: u64) -> usize {
         match self.extents.front() {
@@ -367,8 +367,8 @@ impl RealBytes {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        // Move what is left to the front if that makes room, and at most as many bytes as were
-        // released.
+        // Move the remaining bytes to the front if that makes room, and at most as many bytes as
+        // were released.
         if self.bytes.capacity() - self.bytes.len() < bytes.len() && self.head >= self.len() {
             self.bytes.drain(..self.head);
             self.head = 0;

@@ -1,10 +1,10 @@
-//! How many bytes an application may queue (Semke, Mahdavi and Mathis, 1998).
+//! The bound on bytes that an application may queue (Semke, Mahdavi and Mathis, 1998).
 //!
-//! What is in flight stays queued until it is acknowledged, so a buffer smaller than the congestion
-//! window would be the limit of the rate. Twice the window is enough: one window in flight, and the
-//! next one ready when the acknowledgments come. Virtual bytes need no buffer: a range of them
-//! costs an extent. Those that are not sent may have a bound all the same, so that an application
-//! feels its peer.
+//! Data in flight stays queued until it is acknowledged, so a buffer smaller than the congestion
+//! window would limit the rate. Twice the window is enough: one window in flight, and the next one
+//! ready when the acknowledgments come. Virtual bytes need no buffer: a range costs an extent.
+//! Unsent virtual bytes may have a bound all the same, so that the peer's pace reaches the
+//! application.
 
 use crate::config::Config;
 

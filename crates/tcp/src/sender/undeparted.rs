@@ -1,20 +1,20 @@
 //! Transmissions that never left: a SEND, or its echo, can be lost between the host stack and the
 //! NIC stack, and a NIC stack that starts again has forgotten all SENDs.
 //!
-//! What has never left is not lost on the network, so congestion control, loss recovery and the
-//! round-trip time hear nothing of it: it is issued again, under a new number, as if for the first
-//! time. It goes on counting as in flight, as it did before. A transmission counts as departed or
-//! not by, in order of certainty:
+//! Data that never left is not lost on the network, so it does not concern congestion control, loss
+//! recovery or the round-trip time: it is issued again, under a new number, as if for the first
+//! time. It counts as in flight, as it did before. The evidence that a transmission departed or did
+//! not, in order of certainty:
 //!
-//! * an acknowledgment of it, selective or not: it has left;
+//! * an acknowledgment of the transmission, selective or not: it has left;
 //! * the echo of a later transmission: the NIC stack lets a connection's transmissions depart in
-//!   their order, so an earlier one of which nothing was heard has left, too, or never will. It is
-//!   taken to have left when the later one did: if it has not, loss recovery repairs it like any
-//!   hole, and if it has, nothing is sent twice;
-//! * the word of the host that the NIC stack has forgotten it ([`Connection::on_undeparted_lost`],
-//!   [`Connection::on_all_undeparted_lost`]): it has not;
+//!   their order, so an earlier one without a report has left, too, or never will. It is taken to
+//!   have left when the later one did: if it has not, loss recovery repairs it like any hole, and
+//!   if it has, nothing is sent twice;
+//! * the host's report that the NIC stack has forgotten it ([`Connection::on_undeparted_lost`],
+//!   [`Connection::on_all_undeparted_lost`]): it has not left;
 //! * silence, if the way to the NIC stack can lose anything at all
-//!   ([`crate::Config::departure_timeout`]): it is taken to have not.
+//!   ([`crate::Config::departure_timeout`]): it is taken not to have left.
 
 use std::time::Duration;
 
@@ -26,27 +26,27 @@ use crate::time::Instant;
 use crate::timer::Timer;
 
 impl Connection {
-    /// Tells that a transmission has not left and never will.
-    /// [`poll_transmit`](Connection::poll_transmit) hands it out again, FIN included, as far as the
-    /// peer has not acknowledged it; a report of the old number means nothing any more. A
+    /// Records that a transmission has not left and never will.
+    /// [`poll_transmit`](Connection::poll_transmit) returns its data again, FIN included, as far as
+    /// the peer has not acknowledged it; a report of the old number has no effect any more. A
     /// transmission that has departed, or was never issued, is left alone.
     ///
-    /// It is no loss: congestion window, RTO and
+    /// This is no loss: congestion window, RTO and
     /// [`Transmit::retransmission`](crate::Transmit::retransmission) do not show it.
     pub fn on_undeparted_lost(&mut self, transmission: u64) {
         let bytes = self.sent.void(transmission, true);
         self.stats.lost_undeparted += u32::from(bytes > 0);
     }
 
-    /// The same for all transmissions whose departure was not reported: the NIC stack has forgotten
-    /// everything. Some may have left just before, so that their acknowledgments tell no round-trip
-    /// time.
+    /// Records the same for all transmissions whose departure was not reported: the NIC stack has
+    /// forgotten everything. Some may have left just before, so that their acknowledgments give no
+    /// round-trip time.
     pub fn on_all_undeparted_lost(&mut self) {
         self.stats.lost_undeparted += self.sent.void_all();
         self.timers.cancel(Timer::Departure);
     }
 
-    /// What never left, and is to be issued again.
+    /// Returns data that never left, to be issued again.
     pub(crate) fn poll_void(&mut self, now: Instant, limits: &Limits) -> Option<Data> {
         let void = self.sent.first_void(limits.bytes_max as u64)?;
         let fin_position = self.fin_position();
@@ -62,15 +62,15 @@ impl Connection {
         Some(Data::new(void.start, len, fin, packet_mss))
     }
 
-    /// A transmission has departed at `at`: of those before it no report will come. True if there
-    /// were any.
+    /// Concludes from a departure at `at` that no reports of earlier transmissions will come.
+    /// Returns true if there were any.
     pub(crate) fn depart_unheard(&mut self, transmission: u64, at: Instant) -> bool {
         let unheard = self.sent.depart_unheard(transmission, at, &mut self.rate);
         self.stats.unheard += unheard;
         unheard > 0
     }
 
-    /// Something was issued.
+    /// Starts the departure timer for an issued transmission.
     pub(crate) fn await_departure(&mut self, now: Instant) {
         if let Some(timeout) = self.config.departure_timeout
             && !self.timers.is_armed(Timer::Departure)
@@ -85,7 +85,8 @@ impl Connection {
         self.timers.arm(Timer::Departure, now + retry_limit);
     }
 
-    /// The NIC stack was heard, or the peer was.
+    /// Restarts the departure timer after a report of the NIC stack or an acknowledgment of the
+    /// peer.
     pub(crate) fn on_departure_heard(&mut self, now: Instant) {
         self.departure_timeouts = 0;
         if self.timers.is_armed(Timer::Departure) {
@@ -96,7 +97,7 @@ impl Connection {
         }
     }
 
-    /// The NIC stack has been silent for long.
+    /// Handles the departure timeout: the NIC stack has been silent for long.
     pub(crate) fn on_departure_timeout(&mut self) {
         if !self.sent.has_undeparted() {
             return;

@@ -13,12 +13,11 @@ use super::Files;
 const LENGTH_BYTES: usize = 4;
 
 impl Files {
-    /// All of them in bytes, from which [`Files::from_bytes`] makes the same. The private keys are
-    /// among them.
+    /// Encodes all files, including the private keys, for [`Files::from_bytes`].
     pub fn to_bytes(all: &[Files]) -> Zeroizing<Vec<u8>> {
         let fields = || all.iter().flat_map(Files::fields);
         let bytes = fields().map(|field| LENGTH_BYTES + field.len()).sum();
-        // Room for all at once: what grows leaves copies behind.
+        // Reserves all memory at once: a growing vector leaves copies behind.
         let mut to = Zeroizing::new(Vec::with_capacity(bytes));
         for field in fields() {
             to.extend_from_slice(&(field.len() as u32).to_le_bytes());
@@ -27,7 +26,7 @@ impl Files {
         to
     }
 
-    /// What [`Files::to_bytes`] has made bytes of; `None` if these are others.
+    /// Decodes the bytes of [`Files::to_bytes`]; `None` if they are invalid.
     pub fn from_bytes(bytes: &[u8]) -> Option<Vec<Files>> {
         let mut rest = bytes;
         let mut all = Vec::new();

@@ -8,7 +8,7 @@ use webpki::{EndEntityCert, KeyUsage};
 
 use super::{Problem, unusable};
 
-/// From when until when a certificate is valid, in seconds since the Unix epoch.
+/// Period in which a certificate is valid, in seconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// The first second.
@@ -17,19 +17,20 @@ pub struct Validity {
     pub not_after_s: u64,
 }
 
-/// A certificate at some time.
+/// Validity of a certificate at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is valid for so long.
+    /// It remains valid for this time.
     Valid(Duration),
-    /// It expired so long ago.
+    /// Time since its expiry.
     Expired(Duration),
-    /// It becomes valid in so long.
+    /// Time until it becomes valid.
     NotYetValid(Duration),
 }
 
 impl Validity {
-    /// That of a parsed certificate. The verifier names the bounds as it refuses times out of them.
+    /// Finds the validity of a parsed certificate. The verifier's errors for times beyond the
+    /// bounds contain them.
     pub(super) fn of(certificate: &EndEntityCert<'_>) -> Result<Self, Problem> {
         let at = |seconds: u64| {
             let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
@@ -62,7 +63,7 @@ impl Validity {
         })
     }
 
-    /// How it is at this time since the Unix epoch.
+    /// Returns the standing at this time since the Unix epoch.
     pub fn at(&self, unix_time: Duration) -> Standing {
         let now_s = unix_time.as_secs();
         if now_s > self.not_after_s {

@@ -1,12 +1,12 @@
-//! Frames that are too long for what carries them on.
+//! Frames that are too long for their carrier.
 
 use crate::tcp::Flags;
 use crate::{ethernet, ip};
 
-/// The first `bytes_max` bytes of a frame with a TCP segment, as a frame of its own: as if what is
-/// beyond were a segment of its own that has been lost. Lengths and IPv4's checksum fit, TCP's does
-/// not, so that it is for those who need not look at it. `None` if the headers are longer, or the
-/// frame is no such frame.
+/// Returns the first `bytes_max` bytes of a frame with a TCP segment, as a frame of its own: as if
+/// the rest were a separate segment that has been lost. Lengths and IPv4's checksum are corrected,
+/// TCP's checksum is not, so that the frame is only for receivers that do not verify it. `None` if
+/// the headers are longer, or the frame is no such frame.
 pub fn cut(frame: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     let (tcp_offset, end) = headers_bytes(frame)?;
     if end > bytes_max {
@@ -14,7 +14,7 @@ pub fn cut(frame: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     }
     let mut cut = frame[..bytes_max.min(frame.len())].to_vec();
     set_lengths(&mut cut)?;
-    // They belong to the last byte.
+    // FIN and PSH belong to the last byte.
     if cut.len() < frame.len() {
         let Flags(last) = Flags::FIN | Flags::PSH;
         cut[tcp_offset + 13] &= !last;
@@ -22,7 +22,7 @@ pub fn cut(frame: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     Some(cut)
 }
 
-/// Where the TCP header begins, and where it ends.
+/// Returns the start and the end of the TCP header.
 fn headers_bytes(frame: &[u8]) -> Option<(usize, usize)> {
     let (link, packet) = ethernet::Header::parse(frame)?;
     let ip_bytes = match link.ether_type {
@@ -35,7 +35,7 @@ fn headers_bytes(frame: &[u8]) -> Option<(usize, usize)> {
     (end <= frame.len()).then_some((tcp_offset, end))
 }
 
-/// Makes the length in the IP header, and the checksum of IPv4, those of the frame.
+/// Sets the length in the IP header, and the checksum of IPv4, to those of the frame.
 fn set_lengths(frame: &mut [u8]) -> Option<()> {
     let (tcp_offset, _) = headers_bytes(frame)?;
     let ip_bytes = tcp_offset - ethernet::HEADER_BYTES;
@@ -54,9 +54,9 @@ fn set_lengths(frame: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// A frame with a TCP segment as frames of at most `payload_bytes_max` bytes of payload each, as if
-/// they had been sent so: sequence numbers go on, FIN and PSH go with the last, CWR with the first.
-/// Checksums are as in [`cut`]. Nothing if the frame is no such frame.
+/// Cuts a frame with a TCP segment into frames of at most `payload_bytes_max` bytes of payload
+/// each, as if they had been sent so: sequence numbers go on, FIN and PSH go with the last, CWR
+/// with the first. Checksums are as in [`cut`]. Yields nothing if the frame is no such frame.
 pub fn pieces(frame: &[u8], payload_bytes_max: usize) -> impl Iterator<Item = Vec<u8>> {
     let payload_bytes_max = payload_bytes_max.max(1);
     let headers = headers_bytes(frame);

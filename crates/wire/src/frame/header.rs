@@ -17,8 +17,7 @@ pub struct HeaderMut<'a> {
 }
 
 impl<'a> HeaderMut<'a> {
-    /// Checks that `bytes` is one header, no more and no less. Lengths and checksums in it may be
-    /// anything.
+    /// Checks that `bytes` is exactly one header. Its lengths and checksums may be anything.
     pub fn parse(bytes: &'a mut [u8]) -> Result<HeaderMut<'a>, HeaderError> {
         HeaderMut::find(bytes)
             .map(|(tcp_offset, timestamp_offset)| HeaderMut {
@@ -29,7 +28,7 @@ impl<'a> HeaderMut<'a> {
             .ok_or(HeaderError::NotTcp)
     }
 
-    /// Offsets of the TCP header and of TSval.
+    /// Returns the offsets of the TCP header and of TSval.
     fn find(bytes: &[u8]) -> Option<(usize, Option<usize>)> {
         let tcp_offset = lengths::transport_offset(bytes, ip::TCP)?;
         let tcp = &bytes[tcp_offset..];
@@ -43,22 +42,22 @@ impl<'a> HeaderMut<'a> {
         Some((tcp_offset, timestamp_offset))
     }
 
-    /// The header.
+    /// Returns the header.
     pub fn bytes(&self) -> &[u8] {
         self.bytes
     }
 
-    /// Offset of the TCP header, in bytes.
+    /// Returns the offset of the TCP header, in bytes.
     pub fn tcp_offset(&self) -> usize {
         self.tcp_offset
     }
 
-    /// IPv6 rather than IPv4.
+    /// Returns true for IPv6, false for IPv4.
     pub fn ipv6(&self) -> bool {
         self.tcp_offset == IPV6_TRANSPORT_OFFSET
     }
 
-    /// Sequence number.
+    /// Returns the sequence number.
     pub fn seq(&self) -> u32 {
         self.u32_at(self.tcp_offset + 4)
     }
@@ -68,12 +67,12 @@ impl<'a> HeaderMut<'a> {
         self.set_u32_at(self.tcp_offset + 4, seq);
     }
 
-    /// Acknowledgment number.
+    /// Returns the acknowledgment number.
     pub fn ack(&self) -> u32 {
         self.u32_at(self.tcp_offset + 8)
     }
 
-    /// Control bits.
+    /// Returns the control bits.
     pub fn flags(&self) -> Flags {
         Flags(self.bytes[self.tcp_offset + 13])
     }
@@ -83,7 +82,7 @@ impl<'a> HeaderMut<'a> {
         self.bytes[self.tcp_offset + 13] = flags.0;
     }
 
-    /// TSval (RFC 7323 §3), if there is a timestamps option.
+    /// Returns TSval (RFC 7323 §3), if there is a timestamps option.
     pub fn timestamp_value(&self) -> Option<u32> {
         self.timestamp_offset.map(|at| self.u32_at(at))
     }
@@ -95,7 +94,7 @@ impl<'a> HeaderMut<'a> {
         }
     }
 
-    /// IPv4 identification; `None` for IPv6.
+    /// Returns the IPv4 identification; `None` for IPv6.
     pub fn identification(&self) -> Option<u16> {
         let [.., high, low] = self.u32_at(ethernet::HEADER_BYTES + 2).to_be_bytes();
         (!self.ipv6()).then_some(u16::from_be_bytes([high, low]))
@@ -109,7 +108,8 @@ impl<'a> HeaderMut<'a> {
         }
     }
 
-    /// Largest payload that fits into an IP packet of `ip_bytes_max` bytes behind this header.
+    /// Returns the largest payload that fits into an IP packet of `ip_bytes_max` bytes behind this
+    /// header.
     pub fn payload_max(&self, ip_bytes_max: usize) -> usize {
         ip_bytes_max.saturating_sub(self.bytes.len() - ethernet::HEADER_BYTES)
     }
@@ -118,9 +118,8 @@ impl<'a> HeaderMut<'a> {
     /// bytes of payload, the IPv4 header checksum, and the pseudo-header sum in the TCP checksum
     /// field.
     ///
-    /// An IPv4 superpacket may be longer than its length field can say. The field is then 0 and
-    /// Linux goes by the length of the buffer ("BIG TCP"); IPv6 would need a hop-by-hop option for
-    /// that.
+    /// An IPv4 superpacket may exceed the range of its length field. The field is then 0 and Linux
+    /// uses the length of the buffer ("BIG TCP"); IPv6 would need a hop-by-hop option for that.
     pub fn finish(&mut self, payload_len: usize) -> Result<(), HeaderError> {
         let sum = self.prepare(payload_len, ip::SUPERPACKET_BYTES_MAX)?;
         self.set_tcp_checksum(sum.partial());

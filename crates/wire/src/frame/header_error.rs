@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Why bytes are not the header of an outgoing TCP packet or UDP datagram.
+/// Reason why bytes are not the header of an outgoing TCP packet or UDP datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
     /// Not Ethernet, then IPv4 without options or IPv6 without extension headers, then TCP, and

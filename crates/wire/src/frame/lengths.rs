@@ -1,4 +1,4 @@
-//! What the headers of outgoing TCP packets and UDP datagrams share: IP in front of them.
+//! The IP header of outgoing TCP packets and UDP datagrams.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,8 +8,8 @@ use crate::{ethernet, ip};
 pub(super) const IPV4_TRANSPORT_OFFSET: usize = ethernet::HEADER_BYTES + ip::IPV4_HEADER_BYTES;
 pub(super) const IPV6_TRANSPORT_OFFSET: usize = ethernet::HEADER_BYTES + ip::IPV6_HEADER_BYTES;
 
-/// Where the transport header begins, behind Ethernet and IPv4 without options or IPv6 without
-/// extension headers. `None` if the header is another, or of another protocol.
+/// Returns the offset of the transport header, behind Ethernet and IPv4 without options or IPv6
+/// without extension headers. `None` if the header is another, or of another protocol.
 pub(super) fn transport_offset(header: &[u8], protocol: u8) -> Option<usize> {
     let (link, packet) = ethernet::Header::parse(header)?;
     match link.ether_type {
@@ -26,8 +26,8 @@ pub(super) fn transport_offset(header: &[u8], protocol: u8) -> Option<usize> {
 }
 
 /// Sets the IP length for `transport_bytes` behind the IP header, and the IPv4 header checksum.
-/// Returns the sum of the pseudo-header; `None` if the packet is longer than the length field can
-/// say, or an IPv4 packet than `ipv4_bytes_max`.
+/// Returns the sum of the pseudo-header; `None` if the packet exceeds the range of the length
+/// field, or an IPv4 packet `ipv4_bytes_max`.
 pub(super) fn set(
     header: &mut [u8],
     transport_offset: usize,

@@ -6,8 +6,8 @@ use super::template::{HEADER_BYTES_MAX, TcpTemplate};
 /// Ethernet and IPv6 header: the longer ones.
 const PREFIX_BYTES_MAX: usize = ethernet::HEADER_BYTES + ip::IPV6_HEADER_BYTES;
 
-/// The Ethernet and IP header that all packets of a connection begin with, written once: what a
-/// [`TcpTemplate`] writes for each.
+/// The Ethernet and IP header at the start of all packets of a connection, written once instead of
+/// by [`TcpTemplate`] for each packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpPrefix {
     bytes: [u8; PREFIX_BYTES_MAX],
@@ -15,7 +15,7 @@ pub struct TcpPrefix {
 }
 
 impl TcpPrefix {
-    /// `None` if the template's addresses are of different families.
+    /// Returns the prefix; `None` if the template's addresses are of different families.
     pub fn new(template: &TcpTemplate) -> Option<TcpPrefix> {
         let mut packet = [0; HEADER_BYTES_MAX];
         template.write(&tcp::Header::default(), &mut packet)?;
@@ -27,15 +27,15 @@ impl TcpPrefix {
         })
     }
 
-    /// The link address of the next hop.
+    /// Returns the link address of the next hop.
     pub fn destination_mac(&self) -> [u8; 6] {
         let [d0, d1, d2, d3, d4, d5, ..] = self.bytes;
         [d0, d1, d2, d3, d4, d5]
     }
 
-    /// Writes all of a packet's header to the start of `buffer`; returns its length. Unlike those
-    /// of [`TcpTemplate::write`], the ports are those in `header`. Lengths and checksums are left
-    /// to others there, too.
+    /// Writes the whole header of a packet to the start of `buffer`; returns its length. Unlike
+    /// [`TcpTemplate::write`], it takes the ports from `header`. As there, lengths and checksums
+    /// are left to [`finish`](super::finish) or [`complete_checksum`](super::complete_checksum).
     #[inline]
     pub fn write(
         &self,
@@ -43,7 +43,7 @@ impl TcpPrefix {
         ecn: Ecn,
         buffer: &mut [u8; HEADER_BYTES_MAX],
     ) -> usize {
-        // What is too much of an IPv4 header is overwritten: a copy of a known length is a few
+        // Bytes beyond an IPv4 header are overwritten: a copy of a known length is a few
         // instructions.
         buffer[..PREFIX_BYTES_MAX].copy_from_slice(&self.bytes);
         let service = ethernet::HEADER_BYTES + 1;

@@ -4,7 +4,7 @@ use crate::checksum::Checksum;
 use crate::ip::Addresses;
 use crate::{ParseError, arp, ethernet, icmpv4, icmpv6, ip, tcp};
 
-/// What a received frame is.
+/// Classification of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received<'a> {
     /// A TCP segment between unicast addresses.
@@ -19,40 +19,40 @@ pub enum Received<'a> {
     Other,
 }
 
-/// A TCP segment with what came before it.
+/// A TCP segment with its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpPacket<'a> {
-    /// The link address it came from: the peer's, or a router's.
+    /// Source link address: the peer's, or a router's.
     pub source_mac: [u8; 6],
     /// The peer's address; its port is in the segment.
     pub source: IpAddr,
-    /// The address it was sent to.
+    /// Destination address.
     pub destination: IpAddr,
     /// The segment.
     pub segment: tcp::Segment<'a>,
 }
 
-/// An ICMP message with what came before it.
+/// An ICMP message with its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Icmp4Packet<'a> {
-    /// The link address it came from.
+    /// Source link address.
     pub source_mac: [u8; 6],
     /// The sender's address.
     pub source: Ipv4Addr,
-    /// The address it was sent to.
+    /// Destination address.
     pub destination: Ipv4Addr,
     /// The message.
     pub message: icmpv4::Message<'a>,
 }
 
-/// An ICMPv6 message with what came before it.
+/// An ICMPv6 message with its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Icmp6Packet<'a> {
-    /// The link address it came from.
+    /// Source link address.
     pub source_mac: [u8; 6],
     /// The sender's address.
     pub source: Ipv6Addr,
-    /// The address it was sent to.
+    /// Destination address.
     pub destination: Ipv6Addr,
     /// The message.
     pub message: icmpv6::Message<'a>,
@@ -60,9 +60,8 @@ pub struct Icmp6Packet<'a> {
 
 /// Parses and checks a received Ethernet frame.
 ///
-/// `checksum_valid` says that the kernel or the NIC vouches for the TCP checksum; all others are
-/// verified in any case. The frame may be longer than a packet on the wire: GRO merges TCP
-/// segments.
+/// `checksum_valid`: the kernel or the NIC vouches for the TCP checksum; all others are verified in
+/// any case. The frame may be longer than a packet on the wire: GRO merges TCP segments.
 pub fn parse(bytes: &[u8], checksum_valid: bool) -> Result<Received<'_>, ParseError> {
     let (link, payload) = ethernet::Header::parse(bytes).ok_or(ParseError::Truncated)?;
     let packet = match link.ether_type {
@@ -77,8 +76,8 @@ pub fn parse(bytes: &[u8], checksum_valid: bool) -> Result<Received<'_>, ParseEr
     }
 }
 
-/// The TCP segment in a frame; `None` if there is none, or if [`parse`] would reject it. For the
-/// path of each packet: nothing is moved about that is not looked at.
+/// Returns the TCP segment in a frame; `None` if there is none, or if [`parse`] would reject it.
+/// For the path of each packet: only the fields that are used are copied.
 #[inline]
 pub fn parse_segment(bytes: &[u8], checksum_valid: bool) -> Option<TcpPacket<'_>> {
     let (link, payload) = ethernet::Header::parse(bytes)?;

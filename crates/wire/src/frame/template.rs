@@ -7,7 +7,7 @@ use crate::{ethernet, ip, tcp};
 pub const HEADER_BYTES_MAX: usize =
     ethernet::HEADER_BYTES + ip::IPV6_HEADER_BYTES + tcp::HEADER_BYTES_MAX;
 
-/// What all packets of a connection have in common.
+/// Fields that all packets of a connection have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpTemplate {
     /// The link address of this end.
@@ -25,7 +25,7 @@ pub struct TcpTemplate {
 }
 
 impl TcpTemplate {
-    /// A template with [`ip::TTL`] and traffic class 0.
+    /// Returns a template with [`ip::TTL`] and traffic class 0.
     pub fn new(
         source_mac: [u8; 6],
         destination_mac: [u8; 6],
@@ -42,9 +42,8 @@ impl TcpTemplate {
         }
     }
 
-    /// What a header has been written from, whatever its TCP header says but for the ports. `None`
-    /// if it is not exactly Ethernet, IPv4 without options or IPv6 without extension headers, and
-    /// TCP.
+    /// Returns the template of a header; its TCP fields other than the ports are ignored. `None` if
+    /// it is not exactly Ethernet, IPv4 without options or IPv6 without extension headers, and TCP.
     pub fn parse(header: &[u8]) -> Option<TcpTemplate> {
         let mut copy = [0; HEADER_BYTES_MAX];
         let copy = copy.get_mut(..header.len())?;
@@ -71,7 +70,7 @@ impl TcpTemplate {
         })
     }
 
-    /// Offset of the TCP header in what [`TcpTemplate::write`] writes, in bytes.
+    /// Returns the offset of the TCP header in the output of [`TcpTemplate::write`], in bytes.
     pub fn tcp_offset(&self) -> usize {
         match self.source {
             SocketAddr::V4(_) => ethernet::HEADER_BYTES + ip::IPV4_HEADER_BYTES,
@@ -79,7 +78,7 @@ impl TcpTemplate {
         }
     }
 
-    /// A whole frame with full checksums, for a port that completes none.
+    /// Returns a whole frame with full checksums, for a port that completes none.
     ///
     /// # Panics
     /// If the addresses are of different families, or the payload does not fit into an IP packet.

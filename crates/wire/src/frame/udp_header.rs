@@ -18,8 +18,7 @@ pub struct UdpHeaderMut<'a> {
 }
 
 impl<'a> UdpHeaderMut<'a> {
-    /// Checks that `bytes` is one header, no more and no less. Lengths and checksums in it may be
-    /// anything.
+    /// Checks that `bytes` is exactly one header. Its lengths and checksums may be anything.
     pub fn parse(bytes: &'a mut [u8]) -> Result<UdpHeaderMut<'a>, HeaderError> {
         let udp_offset = lengths::transport_offset(bytes, ip::UDP)
             .filter(|at| bytes.len() - at == HEADER_BYTES)
@@ -27,17 +26,17 @@ impl<'a> UdpHeaderMut<'a> {
         Ok(UdpHeaderMut { bytes, udp_offset })
     }
 
-    /// Offset of the UDP header, in bytes.
+    /// Returns the offset of the UDP header, in bytes.
     pub fn udp_offset(&self) -> usize {
         self.udp_offset
     }
 
-    /// IPv6 rather than IPv4.
+    /// Returns true for IPv6, false for IPv4.
     pub fn ipv6(&self) -> bool {
         self.udp_offset == IPV6_TRANSPORT_OFFSET
     }
 
-    /// IPv4 identification; `None` for IPv6.
+    /// Returns the IPv4 identification; `None` for IPv6.
     pub fn identification(&self) -> Option<u16> {
         let octets = lengths::octets_at(self.bytes, ethernet::HEADER_BYTES + 4);
         (!self.ipv6()).then_some(u16::from_be_bytes(octets))
@@ -51,14 +50,15 @@ impl<'a> UdpHeaderMut<'a> {
         }
     }
 
-    /// Largest payload that fits into an IP packet of `ip_bytes_max` bytes behind this header.
+    /// Returns the largest payload that fits into an IP packet of `ip_bytes_max` bytes behind this
+    /// header.
     pub fn payload_max(&self, ip_bytes_max: usize) -> usize {
         ip_bytes_max.saturating_sub(self.bytes.len() - ethernet::HEADER_BYTES)
     }
 
     /// Prepares the header for a port that completes the UDP checksum: lengths for `payload_len`
     /// bytes of payload, the IPv4 header checksum, and the pseudo-header sum in the UDP checksum
-    /// field. Of a superpacket, the lengths are those of all its datagrams together.
+    /// field. For a superpacket, the lengths are those of all its datagrams together.
     pub fn finish(&mut self, payload_len: usize) -> Result<(), HeaderError> {
         let sum = self.prepare(payload_len)?;
         self.set_checksum(sum.partial());
@@ -67,7 +67,7 @@ impl<'a> UdpHeaderMut<'a> {
 
     /// Prepares the header of one datagram for a port that completes nothing: as
     /// [`UdpHeaderMut::finish`], but with the whole UDP checksum over `payload`. A sum of 0 is sent
-    /// as all ones, because 0 says that there is no checksum (RFC 768).
+    /// as all ones, because 0 means that there is no checksum (RFC 768).
     pub fn complete_checksum<'p>(
         &mut self,
         payload: impl IntoIterator<Item = &'p [u8]> + Clone,
@@ -134,7 +134,8 @@ mod tests {
         buffer[..len].to_vec()
     }
 
-    /// The sum over the pseudo-header and the datagram, as a receiver takes it; 0 if all is well.
+    /// Returns the sum over the pseudo-header and the datagram, as a receiver takes it; 0 if it is
+    /// correct.
     fn verify(header: &[u8], payload: &[u8], ipv6: bool) -> u16 {
         let [source, destination] = ENDS[usize::from(ipv6)].map(|end| {
             let end: std::net::SocketAddr = end.parse().unwrap();

@@ -1,4 +1,4 @@
-//! What Splitway counts itself, for each gigabyte that it has sent.
+//! Splitway's own counters, for each gigabyte sent.
 
 use super::{Bound, Results};
 
@@ -15,14 +15,14 @@ const COUNTED: [(&str, &str, &str); 4] = [
 ];
 
 impl Results {
-    /// Something that a server's process has counted, all servers together.
+    /// Returns the sum of a process's counter over all servers.
     fn counter(&self, process: &str, name: &str) -> f64 {
         let counters = self.counters.iter();
         let values = counters.filter_map(|counted| counted[process][name].as_f64());
         values.sum()
     }
 
-    /// Adds to the checks what was counted over all runs, if anything was.
+    /// Adds the counters over all runs to the checks, if any bytes were sent.
     pub(super) fn tell_counts(&mut self) {
         let gb = self.counter("nic", "file_sent_bytes") / 1e9;
         if gb == 0.0 {

@@ -1,5 +1,5 @@
-//! Where something was measured: the machine, its kernel, the versions of all programs, and the
-//! links between them.
+//! The machine of a measurement, its kernel, the versions of all programs, and the links between
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
@@ -17,22 +17,22 @@ pub(crate) struct Machine {
     /// Release and version.
     kernel: String,
     cpu: String,
-    /// What the CPU can do, as `/proc/cpuinfo` has it.
+    /// Flags or features in `/proc/cpuinfo`.
     cpu_flags: Vec<String>,
     cores: usize,
     memory_bytes: u64,
     is_virtual: bool,
-    /// Without privileges over the machine, the kernel's receive work stays where it is.
+    /// Without privileges over the machine, the kernel's receive work is not steered.
     is_privileged: bool,
-    /// What the programs say of themselves.
+    /// Versions as the programs report them.
     versions: BTreeMap<&'static str, String>,
-    /// Where there is a network.
+    /// Congestion control, for benchmarks that use a network.
     congestion_control: Option<String>,
-    /// The links' ends, those of all servers alike.
+    /// Sizes of the links' ends, the same for all servers.
     link: Option<Sizes>,
 }
 
-/// Programs that take part, and what makes them tell their version.
+/// Participating programs, and the option that prints their version.
 const PROGRAMS: [(&str, &str); 5] = [
     ("nginx", "-v"),
     ("lighttpd", "-v"),
@@ -42,7 +42,7 @@ const PROGRAMS: [(&str, &str); 5] = [
 ];
 
 impl Machine {
-    /// This one.
+    /// Reads this machine's data.
     pub(crate) fn read() -> Result<Machine> {
         let read = |path: &str| fs::read_to_string(path).context(|| format!("reading {path}"));
         let cpuinfo = read("/proc/cpuinfo")?;
@@ -83,17 +83,17 @@ impl Machine {
         })
     }
 
-    /// Notes what the links let through.
+    /// Sets the sizes of the links.
     pub(crate) fn set_link(&mut self, sizes: Sizes) {
         self.link = Some(sizes);
     }
 
-    /// Notes that nothing crosses a network.
+    /// Removes the network's settings, for benchmarks without a network.
     pub(crate) fn has_no_network(&mut self) {
         self.congestion_control = None;
     }
 
-    /// Notes how servers are kept from sending too much.
+    /// Sets the congestion control of the servers.
     pub(crate) fn set_congestion_control(&mut self, name: &str) {
         self.congestion_control = Some(on_both(name));
     }
@@ -133,7 +133,7 @@ fn on_both(congestion_control: &str) -> String {
     format!("{congestion_control}, on both sides")
 }
 
-/// A value of a file with a line for each: `name : value`.
+/// Returns a value of a file with a line for each: `name : value`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -141,7 +141,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// The first line that a program prints, on either stream; `None` if it is not there.
+/// Returns the first line that a program prints, on either stream; `None` if it is not installed.
 fn version_of(program: &str, option: &str) -> Option<String> {
     let output = Command::new(program).arg(option).output().ok()?;
     let printed = [output.stdout, output.stderr].concat();

@@ -1,4 +1,4 @@
-//! Results as Markdown: where it was measured, tables, promises, what others have published, notes.
+//! Results as Markdown: the machine, tables, promises, published values, notes.
 
 use std::fmt::Write as _;
 

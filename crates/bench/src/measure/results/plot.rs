@@ -1,4 +1,4 @@
-//! Line charts and bars, as SVG. What others have published stands in the same chart.
+//! Line charts and bars, as SVG. Published values are in the same chart.
 
 use plotters::prelude::*;
 use testbed::{Failure, Result};
@@ -8,13 +8,13 @@ use super::Results;
 /// A plot of a part of the results.
 #[derive(Clone, Debug)]
 pub(crate) struct Plot {
-    /// What its file is called, without `.svg`.
+    /// Name of its file, without `.svg`.
     pub(crate) file: &'static str,
     part: &'static str,
     title: String,
-    /// A condition, and what stands at the axis. Without one there is a bar for each series.
+    /// A condition, and the label of the axis. Without one there is a bar for each series.
     x: Option<(&'static str, &'static str)>,
-    /// A measure, and what stands at the axis.
+    /// A measure, and the label of the axis.
     y: (&'static str, &'static str),
 }
 
@@ -50,13 +50,13 @@ impl Plot {
         }
     }
 
-    /// With a title of its own instead of that of the results.
+    /// Sets a title other than that of the results.
     pub(crate) fn titled(mut self, title: impl Into<String>) -> Plot {
         self.title = title.into();
         self
     }
 
-    /// What stands above it.
+    /// Returns the title of the plot.
     pub(super) fn title<'a>(&'a self, results: &'a Results) -> &'a str {
         if self.title.is_empty() {
             &results.title
@@ -90,7 +90,7 @@ impl Plot {
         Ok(svg)
     }
 
-    /// Ours in the order in which they came, then those of others.
+    /// Returns our lines in the order of their first samples, then published ones.
     fn points(&self, results: &Results, condition: &str) -> Vec<Line> {
         let mut lines: Vec<Line> = Vec::new();
         for group in results.groups(Some(self.part)) {
@@ -148,13 +148,13 @@ fn add_point(lines: &mut Vec<Line>, name: &str, point: (f64, f64), is_published:
 
 const SIZE: (u32, u32) = (1160, 520);
 
-/// What is left for names, right of a line chart, and left of bars.
+/// Width left for names, right of a line chart, and left of bars.
 const NAMES_WIDTH: u32 = 390;
 
 /// Height of a name, and of a bar.
 const ROW_HEIGHT: i32 = 20;
 
-/// Bars of ours, and of what others have published.
+/// Colors of our bars, and of published ones.
 const OWN_COLOR: RGBColor = RGBColor(21, 101, 192);
 const PUBLISHED_COLOR: RGBColor = RGBColor(120, 160, 120);
 
@@ -171,7 +171,7 @@ struct Chart<'a> {
     lines: Vec<Line>,
 }
 
-/// A line through points in the order of x; points alone if others have published them.
+/// A line through points in the order of x; points alone if published by others.
 struct Line {
     name: String,
     points: Vec<(f64, f64)>,
@@ -184,7 +184,7 @@ impl Chart<'_> {
         let x_least = points().map(|point| point.0).fold(f64::INFINITY, f64::min);
         let x_most = points().map(|point| point.0).fold(1.0, f64::max);
         let y_most = points().map(|point| point.1).fold(0.0, f64::max);
-        // A line of one point, or of zeros, has a place, too.
+        // A line of one point, or of zeros, is drawn, too.
         let y_range = 0.0..if y_most > 0.0 { y_most * 1.1 } else { 1.0 };
         let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
@@ -267,7 +267,7 @@ impl Bars<'_> {
             (NAMES_WIDTH as i32, 38),
             FONT,
         ))?;
-        // Room for the number behind the longest bar.
+        // Room for the number right of the longest bar.
         let longest = f64::from(SIZE.0 - NAMES_WIDTH - 100);
         for (index, bar) in self.bars.iter().enumerate() {
             let y = top + ROW_HEIGHT * index as i32;

@@ -1,5 +1,5 @@
-//! Results that another run has left: what one benchmark wants of another, and what the page of all
-//! of them says.
+//! Results that another run has written, for benchmarks that depend on others and for the page of
+//! all results.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use testbed::{Context, Result};
 use super::Bound;
 use crate::measure::spread::Spread;
 
-/// What a benchmark has written to `NAME.json`, as far as others want it.
+/// The fields of `NAME.json` that other benchmarks use.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Saved {
     pub(crate) title: String,
@@ -25,7 +25,7 @@ struct SavedCheck {
     met: bool,
 }
 
-/// Numbers that are none are null there.
+/// Numbers that are NaN are null in the file.
 #[derive(Debug, Deserialize)]
 struct SavedSample {
     part: String,
@@ -35,12 +35,12 @@ struct SavedSample {
 }
 
 impl Saved {
-    /// Reads a file that `splitway-bench BENCHMARK` has left in this directory.
+    /// Reads the file that `splitway-bench BENCHMARK` has written to this directory.
     pub(crate) fn read(directory: &Path, benchmark: &str) -> Result<Saved> {
         Saved::read_file(&directory.join(format!("{benchmark}.json")), benchmark)
     }
 
-    /// The same from wherever it was moved to.
+    /// Reads the file at any path.
     pub(crate) fn read_file(path: &Path, benchmark: &str) -> Result<Saved> {
         let advice = || {
             format!(
@@ -52,7 +52,7 @@ impl Saved {
         serde_json::from_str(&text).context(advice)
     }
 
-    /// Median and extremes of a measure, of the samples of a series under these conditions.
+    /// Returns median and extremes of a measure, of the samples of a series under these conditions.
     pub(crate) fn spread(
         &self,
         part: &str,
@@ -69,7 +69,7 @@ impl Saved {
         Spread::of(samples.filter_map(|sample| *sample.measures.get(measure)?))
     }
 
-    /// The values that a condition has in a part, ascending.
+    /// Returns the values of a condition in a part, ascending.
     pub(crate) fn values_of(&self, part: &str, condition: &str) -> Vec<f64> {
         let samples = self.samples.iter().filter(|sample| sample.part == part);
         let mut values: Vec<f64> = samples
@@ -80,7 +80,7 @@ impl Saved {
         values
     }
 
-    /// How many values had to keep to a bound, and how many of them do.
+    /// Returns the number of values with a bound, and the number of those that keep it.
     pub(crate) fn promises(&self) -> (usize, usize) {
         let bound = |check: &&SavedCheck| check.bound != Bound::None;
         let checks = || self.checks.iter().filter(bound);

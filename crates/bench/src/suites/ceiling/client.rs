@@ -1,4 +1,4 @@
-//! A client at packet level: a few numbers, and what it knows of the response that is on its way.
+//! A client at packet level: a few numbers, and the state of the response in progress.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,7 +20,7 @@ const FIRST_ADDRESS: u32 = 0xac10_0001;
 const FIRST_PORT: u16 = 1024;
 const PORTS_PER_ADDRESS: usize = 4000;
 
-/// What clients offer to take, in bytes, and by how many bits that is shifted to fit into a header.
+/// Receive window of clients, in bytes, and its window scale.
 const WINDOW_BYTES: u32 = 1 << 20;
 const WINDOW_SHIFT: u8 = 7;
 
@@ -30,7 +30,7 @@ const MSS: u16 = 1460;
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     prefix: TcpPrefix,
-    /// Sequence number of the next byte that it says.
+    /// Sequence number of the next byte that the client sends.
     seq: u32,
     /// The stack's first sequence number, once it is known.
     stack_isn: Option<u32>,
@@ -38,31 +38,31 @@ pub(super) struct Client {
     pub(super) received: u64,
     /// The last TSval that has arrived.
     echo: u32,
-    /// What the host calls the connection.
+    /// The host's id of the connection.
     flow: Option<FlowId>,
-    /// The file that it has asked for.
+    /// The requested file.
     asked: u32,
     phase: Phase,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It waits for a head.
+    /// Waits for a head.
     Head,
-    /// It waits for the file from here on.
+    /// Waits for the file from `offset` on.
     Body { offset: u64 },
 }
 
-/// What a client has made of a SEND.
+/// Result of a SEND for a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
     /// Bytes of the file.
     pub(super) body_bytes: u64,
-    /// The response is whole.
+    /// The response is complete.
     pub(super) is_whole: bool,
 }
 
-/// The number of the client with this address; nothing says that there are so many.
+/// Returns the number of the client with this address, without a check that such a client exists.
 pub(super) fn number_of(address: Ipv4Addr, port: u16) -> Option<usize> {
     let nth_address = address.to_bits().checked_sub(FIRST_ADDRESS)? as usize;
     let nth_port = usize::from(port.checked_sub(FIRST_PORT)?);
@@ -136,7 +136,7 @@ impl Client {
         frame.extend_from_slice(text);
     }
 
-    /// The stack's sequence number of a place in its stream.
+    /// Returns the stack's sequence number of an offset in its stream.
     fn seq_of(&self, offset: u64) -> Option<u32> {
         Some(self.stack_isn?.wrapping_add(1).wrapping_add(offset as u32))
     }
@@ -174,7 +174,7 @@ impl Client {
         self.asked = file;
     }
 
-    /// A packet of the host's own. True if the connection is established by it.
+    /// Processes a packet of the host's own. Returns true if it establishes the connection.
     pub(super) fn on_packet(&mut self, header: &Header, payload_bytes: usize) -> Result<bool> {
         let flags = header.flags;
         if flags.contains(Flags::RST) || flags.contains(Flags::FIN) || payload_bytes > 0 {
@@ -193,8 +193,8 @@ impl Client {
         Ok(is_new)
     }
 
-    /// A SEND for it: checks that it goes on where the one before has ended, with what was asked
-    /// for. `file_of` tells which file is open under an id, and `file_bytes` how long each is.
+    /// Processes a SEND for this client: checks that it continues the stream, with the requested
+    /// file. `file_of` returns the file that is open under an id; each file has `file_bytes` bytes.
     pub(super) fn on_send(
         &mut self,
         send: &contract::Send<'_>,
@@ -248,8 +248,7 @@ impl Client {
     }
 }
 
-/// What the head of a response says of the length of its body; `None` unless it is a whole head of
-/// a 200.
+/// Returns the `Content-Length` of a response head; `None` unless it is a whole head of a 200.
 fn content_length(head: &[u8]) -> Option<u64> {
     const NAME: &[u8] = b"\r\nContent-Length: ";
     if !head.starts_with(b"HTTP/1.1 200 ") || !head.ends_with(b"\r\n\r\n") {

@@ -1,16 +1,16 @@
-//! How fast a core's clock is, which virtual machines do not tell.
+//! Clock frequency of a core, which virtual machines do not report.
 
 use std::hint::black_box;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A multiplication of 64 bits, its operand the product before, takes so long on every x86 CPU
-/// since 2008 (Agner Fog, instruction tables).
+/// Latency of a 64-bit multiplication whose operand is the previous product, in cycles, on every
+/// x86 CPU since 2008 (Agner Fog, instruction tables).
 const MULTIPLICATION_CYCLES: f64 = 3.0;
 
 const MULTIPLICATIONS: u64 = 100_000_000;
 
-/// In GHz, of the core that this runs on.
+/// Returns the frequency of the current core, in GHz.
 pub(super) fn core_ghz() -> f64 {
     let begun_ns = own_cpu_ns();
     let mut product = black_box(0x9e37_79b9_7f4a_7c15_u64);

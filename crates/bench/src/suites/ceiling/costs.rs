@@ -1,12 +1,12 @@
-//! What an ACK, a SEND and a request cost, each by itself.
+//! Cost of an ACK, a SEND and a request, each by itself.
 //!
-//! Loads differ in how many of each they have, and so does what they cost: as many equations as
-//! unknowns. What a SEND costs contains its departure; what a request costs contains OPEN, CLOS,
-//! the response's head and its timers.
+//! Loads differ in the number of each per response, and so in cost: as many equations as unknowns.
+//! The cost of a SEND includes its departure; the cost of a request includes OPEN, CLOS, the
+//! response's head and its timers.
 
 use super::stub_nic::Counts;
 
-/// What each costs, in nanoseconds or in instructions.
+/// Cost of each, in nanoseconds or in instructions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Costs {
     pub(crate) ack: f64,
@@ -15,10 +15,10 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// Of three loads: what has happened, and what it has cost altogether. `None` if they are too
-    /// alike to tell the costs apart.
+    /// Computes the costs from the counts and total cost of three loads. `None` if these are too
+    /// similar to separate the costs.
     pub(crate) fn of(loads: [(&Counts, f64); 3]) -> Option<Costs> {
-        // For each response, so that loads of any length weigh the same.
+        // Per response, so that loads of any length weigh the same.
         let rows = loads.map(|(counts, cost)| {
             let each = |count: u64| count as f64 / counts.responses as f64;
             let row = [each(counts.acks), each(counts.sends), each(counts.requests)];
@@ -26,7 +26,7 @@ impl Costs {
         });
         let matrix = rows.map(|(row, _)| row);
         let whole = determinant(&matrix);
-        // Cramer's rule: few unknowns, and no pivots to look for.
+        // Cramer's rule: few unknowns, and no pivots to choose.
         let unknown = |column: usize| {
             let mut replaced = matrix;
             for (row, (_, cost)) in replaced.iter_mut().zip(&rows) {

@@ -20,13 +20,13 @@ use super::client::SERVER;
 use super::ring_port::RingPort;
 use super::stub_nic::GATEWAY;
 
-/// Longest time that the shard looks for work before it sleeps, and longest pause, in microseconds:
-/// those of `splitway serve` on a machine with cores enough, since the host stack has one of its
+/// Longest time that the shard polls for work before it sleeps, and longest pause, in microseconds:
+/// those of `splitway serve` on a machine with enough cores, since the host stack has a core of its
 /// own here.
 const SPIN_US_MAX: u64 = 20;
 const PAUSE_US_MAX: u64 = 1_000;
 
-/// What the host process says of itself at its end.
+/// Final report of the host process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Account {
     /// Requests that the server has answered.
@@ -35,15 +35,15 @@ pub(crate) struct Account {
     pub(crate) retransmissions: u64,
     /// Retransmission timeouts.
     pub(crate) timeouts: u64,
-    /// Frames that did not parse, and events that made no sense.
+    /// Frames that did not parse, and invalid events.
     pub(crate) invalid: u64,
     /// Times that the shard went to sleep.
     pub(crate) sleeps: u64,
-    /// Times that it let work gather.
+    /// Times that the shard paused to let work accumulate.
     pub(crate) pauses: u64,
 }
 
-/// The NIC's link, as the host process finds it.
+/// Properties of the NIC's link, for the host process.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Settings {
     /// Longest IP packet that the NIC segments, in bytes.
@@ -51,7 +51,7 @@ pub(crate) struct Settings {
     pub(super) superpacket_bytes: usize,
 }
 
-/// A shard as `splitway serve` has it, on memory.
+/// Returns a shard as in `splitway serve`, with memory in place of devices.
 pub(super) fn shard(
     port: RingPort,
     channels: Vec<HostChannel>,
@@ -70,7 +70,7 @@ pub(super) fn shard(
     Shard::new(stack, (0, nic_socket), port, server, polling)
 }
 
-/// Serves until the other process ends its half of the link, and tells it then what was done.
+/// Serves until the other process closes its half of the link, then sends it the [`Account`].
 pub(crate) fn serve(settings: &Settings) -> Result<()> {
     let own = |fd: BorrowedFd<'_>| {
         fd.try_clone_to_owned()

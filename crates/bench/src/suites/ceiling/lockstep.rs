@@ -1,5 +1,6 @@
-//! The same in one thread and in virtual time: the host and what it has around it take turns.
-//! Nothing depends on the machine then, and callgrind can count what the host's turns take.
+//! The ceiling in one thread and in virtual time: the host and its surroundings take turns. The
+//! result is independent of the machine, and callgrind can count the instructions of the host's
+//! turns.
 
 use std::process::{Command, Stdio};
 
@@ -12,10 +13,10 @@ use super::host_process::{self, Account};
 use super::ring_port::RingPort;
 use super::stub_nic::{Counts, Load, StubNic};
 
-/// How much virtual time goes by from turn to turn, in microseconds.
+/// Virtual time from turn to turn, in microseconds.
 const TURN_US: u64 = 10;
 
-/// Responses for each connection before anything is counted.
+/// Responses for each connection before the measured turns.
 const WARM_UP_RESPONSES: u64 = 2;
 
 /// Turns without a response before the run is given up: a hundred seconds of virtual time.
@@ -31,14 +32,14 @@ pub(crate) struct Settings {
     responses: u64,
 }
 
-/// What has happened in the turns that were counted, and what the host says of itself at the end.
+/// Counts of the measured turns, and the host's final report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counted {
     pub(crate) counts: Counts,
     pub(crate) account: Account,
 }
 
-/// Runs, and prints what has happened in the turns that callgrind counts.
+/// Runs, and prints the counts of the turns that callgrind measures.
 pub(crate) fn count(settings: &Settings) -> Result<()> {
     let counted = run(&settings.load, settings.responses, &mut counted_turn)?;
     let line = serde_json::to_string(&counted).context(|| "writing JSON".into())?;
@@ -46,7 +47,7 @@ pub(crate) fn count(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Has `measured` do the turns that are counted.
+/// Runs the load; `measured` performs the measured turns.
 fn run(load: &Load, responses: u64, measured: &mut dyn FnMut(&mut dyn FnMut())) -> Result<Counted> {
     let (link, link_of_host) = in_memory();
     let (channel_of_host, nic) = in_memory();
@@ -96,14 +97,13 @@ fn run(load: &Load, responses: u64, measured: &mut dyn FnMut(&mut dyn FnMut())) 
     }
 }
 
-/// What callgrind counts.
+/// A turn measured by callgrind, which selects it by this function's name.
 #[inline(never)]
 fn counted_turn(turn: &mut dyn FnMut()) {
     turn();
 }
 
-/// The host's instructions for a load, and what has happened meanwhile; `None` if there is no
-/// valgrind.
+/// Returns the host's instructions for a load, and the counts; `None` without valgrind.
 pub(crate) fn instructions(
     load: &Load,
     responses: u64,
@@ -166,7 +166,8 @@ mod tests {
         for acks in [Acks::Superpacket, Acks::TwoPackets] {
             let Counted { counts, account } = run(&load(acks), 200, &mut counted_turn).unwrap();
             assert!(counts.responses >= 200);
-            // At both ends of what was counted, each connection may be in the midst of a response.
+            // At both ends of the measured turns, each connection may be in the midst of a
+            // response.
             let whole = counts.responses * 500_000;
             assert!(
                 counts.body_bytes.abs_diff(whole) < 40 * 500_000,

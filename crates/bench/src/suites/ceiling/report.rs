@@ -1,11 +1,11 @@
-//! What the ceiling is, as results like those of all benchmarks.
+//! Results of the ceiling, in the form of all benchmarks.
 
 use super::costs::Costs;
 use super::run::Run;
 use super::stub_nic::{Acks, Load};
 use crate::measure::results::{Bound, Measures, Plot, Results, Table, column};
 
-/// What is meant to be reached with this many connections, in Gbit/s for each host core.
+/// Target in Gbit/s for each host core, and its number of connections.
 pub(super) const TARGET_GBIT_PER_S: f64 = 400.0;
 pub(super) const TARGET_CONNECTIONS: usize = 1600;
 
@@ -38,7 +38,7 @@ const COLUMNS_NOTE: &str = "*Gbit/s per core* divides bytes of files by CPU time
     process, *Gbit/s by the clock* by the time that went by. *Busy* is the quotient of the two; \
     the rest of the time the host waits for the other process.";
 
-/// What clients of a load acknowledge, as a series.
+/// Returns the series of a load, by its clients' acknowledgments.
 pub(super) fn series(acks: Acks) -> &'static str {
     match acks {
         Acks::Superpacket => "an ACK for a superpacket",
@@ -46,7 +46,7 @@ pub(super) fn series(acks: Acks) -> &'static str {
     }
 }
 
-/// What is different between loads of one series.
+/// Returns the conditions that differ between loads of one series.
 pub(super) fn conditions(load: &Load) -> [(&'static str, f64); 3] {
     [
         (CONNECTIONS, load.connections as f64),
@@ -56,7 +56,7 @@ pub(super) fn conditions(load: &Load) -> [(&'static str, f64); 3] {
 }
 
 impl Run {
-    /// All that can be told of it.
+    /// Returns all measures of the run.
     pub(super) fn measures(&self) -> Measures {
         let counts = &self.counts;
         let each = |value: u64| value as f64 / counts.responses as f64;
@@ -89,7 +89,7 @@ pub(super) fn add(results: &mut Results, load: &Load, run: &Run) {
     results.add(LOADS, series(load.acks), &conditions(load), run.measures());
 }
 
-/// Adds what an ACK, a SEND and a request cost: nanoseconds, or instructions.
+/// Adds the cost of an ACK, a SEND and a request, in nanoseconds or instructions.
 pub(super) fn add_costs(
     results: &mut Results,
     unit: &'static str,
@@ -107,12 +107,12 @@ pub(super) fn add_costs(
     );
 }
 
-/// Adds how fast a core's clock is.
+/// Adds the clock frequency of a core.
 pub(super) fn add_clock(results: &mut Results, ghz: f64) {
     results.add(CLOCK, CORES, &[], [(GHZ.to_owned(), ghz)].into());
 }
 
-/// What came of each load, as a table.
+/// Returns the table of loads.
 pub(super) fn loads_table() -> Table {
     Table::of(
         LOADS,
@@ -134,7 +134,7 @@ pub(super) fn loads_table() -> Table {
     ])
 }
 
-/// Adds tables, plots, and what was to be reached; `targeted` are the loads that this is about.
+/// Adds tables, plots, and the target; `targeted` are its loads.
 pub(super) fn report(results: &mut Results, targeted: &[Load]) {
     results.table(loads_table());
     results.table(
@@ -175,7 +175,7 @@ pub(super) fn report(results: &mut Results, targeted: &[Load]) {
     results.note(COLUMNS_NOTE);
 }
 
-/// What was measured of a load: Gbit/s for each core of the host.
+/// Returns the median of a load, in Gbit/s for each core of the host.
 pub(super) fn gbit_per_core(results: &Results, load: &Load) -> f64 {
     let runs = results.under(LOADS, series(load.acks), &conditions(load));
     runs.median(GBIT_PER_CORE)

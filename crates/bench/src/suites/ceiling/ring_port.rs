@@ -1,8 +1,7 @@
 //! The host stack's port: frames in a ring between two processes, of the same make as the
 //! contract's.
-//!
-//! The host's end is that of a NIC stack in the contract, since frames to the host are many and
-//! those of its own few: records are longer in that direction, and the ring is larger.
+//! The host's end is that of a NIC stack in the contract, since the host receives many frames and
+//! sends few: records are longer in that direction, and the ring is larger.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -23,12 +22,12 @@ pub(super) struct RingPort {
     channel: NicChannel,
     superpacket_bytes: usize,
     frame: Vec<u8>,
-    /// Nothing was there when last asked, so the wake-up is armed.
+    /// The last poll found nothing, so the wake-up is armed.
     is_armed: bool,
 }
 
 impl RingPort {
-    /// A port on a link whose NIC cuts IP packets of so many bytes.
+    /// Returns a port on a link whose NIC segments IP packets of up to `superpacket_bytes` bytes.
     pub(super) fn new(channel: NicChannel, superpacket_bytes: usize) -> RingPort {
         RingPort {
             channel,
@@ -83,8 +82,8 @@ impl Port for RingPort {
         while received < budget {
             let record = self.channel.receive_record();
             let Some(bytes) = record.map_err(|_| corrupt())? else {
-                // A consumer that finds nothing may go to sleep, and must be woken, unless
-                // something has come meanwhile.
+                // A consumer that finds nothing may sleep, and must be woken, unless a frame has
+                // arrived meanwhile.
                 if received == 0 && !self.channel.prepare_sleep_to_carry(true) {
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! One run: the host process on its core, and all that it has around it on another.
+//! One run: the host process on its core, and its surroundings on another.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -21,49 +21,49 @@ use crate::servers::server_set::pinned;
 /// Longest time without any response before the run is given up.
 const STALL: Duration = Duration::from_secs(10);
 
-/// Least time before anything is measured: the host's tables and windows have grown.
+/// Least time before the measurement: enough for the host's tables and windows to grow.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// The same, in responses for each connection.
+/// Least number of responses for each connection before the measurement.
 const WARM_UP_RESPONSES: u64 = 2;
 
-/// How long the host process may take to end.
+/// Time limit for the host process to end.
 const END: Duration = Duration::from_secs(5);
 
-/// What was measured in a run, between its warm-up and its end.
+/// Measurements of a run, between its warm-up and its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     /// Time by the clock.
     pub(crate) elapsed_ns: u64,
     /// CPU time of the host process, user and system.
     pub(crate) host_cpu_ns: u64,
-    /// What has happened in that time.
+    /// Events in that time.
     pub(crate) counts: Counts,
     /// Memory of the host process at the end.
     pub(crate) host_bytes: u64,
-    /// What the host process says of itself: from its start to its end.
+    /// The host process's report, over its lifetime.
     pub(crate) account: Account,
 }
 
 impl Run {
-    /// Gigabits of files for each second of the host's CPU time.
+    /// Returns gigabits of files for each second of the host's CPU time.
     pub(crate) fn gbit_per_cpu_s(&self) -> f64 {
         8.0 * self.counts.body_bytes as f64 / self.host_cpu_ns as f64
     }
 
-    /// Gigabits of files for each second by the clock.
+    /// Returns gigabits of files for each second of real time.
     pub(crate) fn gbit_per_s(&self) -> f64 {
         8.0 * self.counts.body_bytes as f64 / self.elapsed_ns as f64
     }
 
-    /// The part of the time in which the host had its core.
+    /// Returns the host's CPU time as a part of the elapsed time.
     pub(crate) fn host_share(&self) -> f64 {
         self.host_cpu_ns as f64 / self.elapsed_ns as f64
     }
 }
 
-/// How long it takes, most of the time, until a load is measured: processes, handshakes, responses,
-/// and the end.
+/// Returns an upper estimate of the time around a load's measured span: processes, handshakes,
+/// responses, and the end.
 pub(super) fn seconds_before(load: &Load) -> f64 {
     const CONNECTIONS_PER_S: f64 = 20_000.0;
     0.3 + WARM_UP.as_secs_f64() + load.connections as f64 / CONNECTIONS_PER_S
@@ -75,7 +75,7 @@ struct Sample {
     counts: Counts,
 }
 
-/// Runs a load for so many seconds, not counting its warm-up.
+/// Runs a load for `seconds` seconds, not counting its warm-up.
 pub(crate) fn run(load: &Load, seconds: f64) -> Result<Run> {
     let (contract, contract_of_host) = pair()?;
     let (link, link_of_host) = pair()?;
@@ -136,7 +136,7 @@ pub(crate) fn run(load: &Load, seconds: f64) -> Result<Run> {
     })
 }
 
-/// Works until something is so.
+/// Works until `is_so` is true.
 fn turn_until(stub: &mut StubNic, is_so: impl Fn(&StubNic) -> bool) -> Result<()> {
     let mut responses = stub.counts().responses;
     let mut last = Instant::now();
@@ -157,7 +157,7 @@ fn turn_until(stub: &mut StubNic, is_so: impl Fn(&StubNic) -> bool) -> Result<()
     Ok(())
 }
 
-/// Tells the host process to end, and hears what it says of itself.
+/// Ends the host process, and receives its report.
 fn end(stub: &mut StubNic, socket: &HostSocket) -> Result<Account> {
     shutdown(socket, Shutdown::Write).context(|| "telling the host to end".into())?;
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! What the ceiling was found to be, for the model, which goes on from there.
+//! Saved results of the ceiling, as input of the model.
 
 use std::path::{Path, PathBuf};
 
@@ -13,22 +13,22 @@ use super::stub_nic::{Acks, Load};
 use crate::measure::publish::results_directory;
 use crate::measure::results::Saved;
 
-/// What the benchmark, and so its files, are called.
+/// Name of the benchmark, and of its files.
 pub(crate) const BENCHMARK: &str = "ceiling";
 
-/// What it has left.
+/// Results of a run of the benchmark.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// Where.
+    /// Path of the file.
     pub(crate) file: PathBuf,
     saved: Saved,
 }
 
-/// Of one load, medians.
+/// Medians of one load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Of {
     pub(crate) gbit_per_core: f64,
-    /// CPU time of the host process, and ACKs that it has received, for each gigabyte.
+    /// CPU time of the host process, and number of ACKs received, for each gigabyte.
     pub(crate) cpu_s_per_gb: f64,
     pub(crate) acks_per_gb: f64,
     pub(crate) ns_per_response: f64,
@@ -36,8 +36,8 @@ pub(crate) struct Of {
 }
 
 impl Found {
-    /// From where this run leaves its results, or else from where it usually is; `None` if it is at
-    /// neither place.
+    /// Reads the results from this run's output, or else from the default directory; `None` if
+    /// neither has them.
     pub(crate) fn beside(output: &Path) -> Result<Option<Found>> {
         let file = |directory: &Path| directory.join(format!("{BENCHMARK}.json"));
         let places = [file(output), file(&results_directory()?)];
@@ -45,7 +45,7 @@ impl Found {
         found.map(|file| Found::read(&file)).transpose()
     }
 
-    /// From a file.
+    /// Reads the results from a file.
     pub(crate) fn read(file: &Path) -> Result<Found> {
         Ok(Found {
             file: file.to_owned(),
@@ -53,7 +53,7 @@ impl Found {
         })
     }
 
-    /// What came of a load; `None` if it was not measured.
+    /// Returns the medians of a load; `None` if it was not measured.
     fn of(&self, load: &Load) -> Option<Of> {
         let (series, conditions) = (series(load.acks), conditions(load));
         let median = |measure| {
@@ -70,8 +70,8 @@ impl Found {
         of.gbit_per_core.is_finite().then_some(of)
     }
 
-    /// The same with the largest files, which are what content is, and superpackets as all NICs
-    /// have them.
+    /// Returns the medians of a load with the largest files, as in content delivery, and with
+    /// superpackets that all NICs support.
     pub(crate) fn of_content(&self, connections: usize, acks: Acks) -> Option<Of> {
         self.of(&Load {
             connections,
@@ -81,7 +81,7 @@ impl Found {
         })
     }
 
-    /// All numbers of connections, ascending.
+    /// Returns all numbers of connections, ascending.
     pub(crate) fn connections(&self) -> Vec<usize> {
         let numbers = self.numbers(CONNECTIONS).into_iter();
         numbers.map(|number| number as usize).collect()
@@ -91,12 +91,13 @@ impl Found {
         self.saved.values_of(LOADS, condition)
     }
 
-    /// What an ACK, a SEND and a request cost with so many connections, in nanoseconds.
+    /// Returns the cost of an ACK, a SEND and a request with this number of connections, in
+    /// nanoseconds.
     pub(crate) fn ns(&self, connections: usize) -> Option<Costs> {
         self.costs(NS, connections)
     }
 
-    /// The same in instructions, which are counted with one number of connections only.
+    /// Returns the same in instructions, which are counted with one number of connections only.
     pub(crate) fn instructions(&self, connections: usize) -> Option<Costs> {
         self.costs(INSTRUCTIONS, connections)
     }
@@ -114,7 +115,7 @@ impl Found {
         })
     }
 
-    /// Clock of the cores, in GHz.
+    /// Returns the clock frequency of the cores, in GHz.
     pub(crate) fn core_ghz(&self) -> Result<f64> {
         let ghz = self.saved.spread(CLOCK, CORES, &[], GHZ).median;
         if ghz.is_finite() {
@@ -137,7 +138,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::measure::results::Results;
 
-    /// What a run says that took 10 µs for each response of 500 KB, and so many ACKs.
+    /// Returns a run with 10 µs for each response of 500 KB, and `acks` ACKs.
     pub(crate) fn run(acks: u64, host_bytes: u64) -> Run {
         Run {
             elapsed_ns: 2_000_000_000,
@@ -164,8 +165,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Of 16 and of 1,600 connections: 20 ms for a gigabyte, 300 ns and instructions for an ACK, at
-    /// 3 GHz.
+    /// Returns results of 16 and of 1,600 connections: 20 ms for a gigabyte, 300 ns and
+    /// instructions for an ACK, at 3 GHz.
     pub(crate) fn found(directory: &Path) -> Found {
         let mut results = Results::new(BENCHMARK, "Ceiling", &()).unwrap();
         for (connections, host_bytes) in [(16, 10_000_000), (1600, 30_000_000)] {

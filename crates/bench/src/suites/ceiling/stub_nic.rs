@@ -1,8 +1,8 @@
-//! What the host stack has around it: a stub in the NIC stack's place, and all clients.
+//! Surroundings of the host stack: a stub in the NIC stack's place, and all clients.
 //!
 //! The stub takes SENDs from the ring and reports their departure at once; the clients have
-//! received them by then, and acknowledge. Nothing is sent and no file is there, but everything
-//! that the host says is checked: headers, sequence numbers, ranges, heads of responses.
+//! received them by then, and acknowledge. No packet is sent and no file exists, but all output of
+//! the host is checked: headers, sequence numbers, ranges, heads of responses.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -20,11 +20,10 @@ use super::ring_port::HOST_MAC;
 /// The host's next hop.
 pub(super) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 
-/// Files that are asked for, at random.
+/// Number of files, requested at random.
 const FILES: u32 = 1000;
 
-/// SENDs and the like that are taken before anything is said. A flush is a fence, and so not for
-/// nothing.
+/// Commands processed between flushes of the events. A flush is a fence, and so has a cost.
 const BATCH: usize = 32;
 
 /// Handshakes under way at a time: fewer than the half-open connections that the stack holds.
@@ -59,12 +58,12 @@ pub(crate) struct Load {
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// What has happened so stub.
+        /// Events counted so far.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub(crate) struct Counts { $($(#[$doc])* pub(crate) $name: u64),+ }
 
         impl Counts {
-            /// What has happened since then.
+            /// Returns the events counted since `before`.
             pub(crate) fn since(&self, before: &Counts) -> Counts {
                 Counts { $($name: self.$name - before.$name),+ }
             }
@@ -75,11 +74,11 @@ macro_rules! counts {
 counts! {
     /// SENDs that have departed.
     sends,
-    /// Frames that acknowledge and say nothing else.
+    /// Frames that only acknowledge.
     acks,
     /// Frames with a request.
     requests,
-    /// Responses that were received whole.
+    /// Complete responses.
     responses,
     /// Bytes of files in SENDs.
     body_bytes,
@@ -91,11 +90,11 @@ counts! {
     ackds,
     /// Packets that the host has sent itself.
     host_packets,
-    /// SENDs of what had arrived before.
+    /// SENDs of bytes that had arrived before.
     repeated_sends,
 }
 
-/// Something that a client has still to say.
+/// A frame that a client has yet to send.
 #[derive(Clone, Copy, Debug)]
 enum Saying {
     Syn { client: usize },
@@ -116,10 +115,10 @@ pub(super) struct StubNic {
 struct People {
     load: Load,
     clients: Vec<Client>,
-    /// How many have sent a SYN, and how many of them are connected.
+    /// Number of clients that have sent a SYN, and of connected clients.
     called: usize,
     established: usize,
-    /// Which file is open under each id.
+    /// The file open under each id.
     files: Vec<Option<u32>>,
     outbox: VecDeque<Saying>,
     random: u64,
@@ -147,7 +146,7 @@ impl StubNic {
         Ok(stub)
     }
 
-    /// So that the host need not ask who its next hop is.
+    /// Sends a first frame, so that the host need not resolve its next hop.
     fn introduce_gateway(&mut self) -> Result<()> {
         let std::net::IpAddr::V4(target) = SERVER.ip() else {
             unreachable!("a constant");
@@ -163,17 +162,17 @@ impl StubNic {
         sent.context(|| "sending the first frame".into())
     }
 
-    /// What has happened so stub.
+    /// Returns the events counted so far.
     pub(super) fn counts(&self) -> Counts {
         self.people.counts
     }
 
-    /// Whether all clients are connected.
+    /// Returns true once all clients are connected.
     pub(super) fn is_settled(&self) -> bool {
         self.people.established == self.people.clients.len()
     }
 
-    /// One round of work. True if there was any.
+    /// Does one round of work. Returns true if there was any.
     pub(super) fn turn(&mut self, now_us: u64) -> Result<bool> {
         let mut worked = false;
         while let Some(frame) = self.link.receive_record().context(|| RING.into())? {
@@ -182,7 +181,7 @@ impl StubNic {
         }
         worked |= self.say(now_us);
         for _ in 0..BATCH {
-            // A client that does not receive has time: nothing is queued without bound.
+            // A client that does not receive can wait: no queue grows without bound.
             if !self.people.outbox.is_empty() || !self.nic.has_room() {
                 break;
             }
@@ -201,7 +200,7 @@ impl StubNic {
         Ok(worked)
     }
 
-    /// Says what there is to say, as far as there is room.
+    /// Sends the clients' frames, while there is room.
     fn say(&mut self, now_us: u64) -> bool {
         let mut worked = false;
         while self.link.has_room() {
@@ -216,7 +215,7 @@ impl StubNic {
         worked
     }
 
-    /// Takes what still comes from a host that ends, and makes nothing of it.
+    /// Discards the remaining records of a host that ends.
     pub(super) fn drain(&mut self) {
         while let Ok(Some(_)) = self.link.receive_record() {}
         while let Ok(Some(_)) = self.nic.receive() {}
@@ -228,7 +227,7 @@ impl StubNic {
 const RING: &str = "passing on what there was room for";
 
 impl People {
-    /// Clients that are not connected yet come behind those that have data to send.
+    /// Returns the next frame to send. Handshakes wait for clients that have data to send.
     fn next_saying(&mut self) -> Option<Saying> {
         let handshakes = self.called - self.established;
         if self.outbox.is_empty() && self.called < self.clients.len() && handshakes < HANDSHAKES_MAX
@@ -259,7 +258,7 @@ impl People {
         }
     }
 
-    /// A number below [`FILES`] (xorshift64, Marsaglia 2003).
+    /// Returns the number of a file, below [`FILES`] (xorshift64, Marsaglia 2003).
     fn any_file(&mut self) -> u32 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -269,11 +268,11 @@ impl People {
 }
 
 impl People {
-    /// A packet of the host's own.
+    /// Processes a packet of the host's own.
     fn on_frame(&mut self, frame: &[u8]) -> Result<()> {
         let parsed = frame::parse(frame, true);
         let parsed = parsed.context(|| format!("reading a packet of the host's, {frame:?}"))?;
-        // The rest is ARP.
+        // Other frames are ARP.
         let Received::Tcp(packet) = parsed else {
             return Ok(());
         };
@@ -352,7 +351,7 @@ impl People {
         Ok(Event::Opened { file: id, meta })
     }
 
-    /// A SEND departs, arrives, and is acknowledged.
+    /// Processes a SEND, which departs, arrives, and is acknowledged at once.
     fn on_send(&mut self, send: &contract::Send<'_>) -> Result<()> {
         let wrong = |what: &str| Failure::new(format!("{what}: {send:?}"));
         if send.not_before_us > send.issued_us {
@@ -403,7 +402,8 @@ impl People {
         Ok(())
     }
 
-    /// The host takes for lost what has arrived: the client says again what it has.
+    /// Processes a SEND of bytes that have arrived, which the host takes for lost: the client
+    /// repeats its acknowledgment.
     #[cold]
     fn on_repeated_send(&mut self, client: usize, send: &contract::Send<'_>) -> Result<()> {
         let acknowledged = self.clients[client].received;
@@ -420,7 +420,7 @@ impl People {
         Ok(())
     }
 
-    /// The client that a header of IPv4 is addressed to, by the next hop.
+    /// Returns the client to which an IPv4 header is addressed, by the next hop.
     fn client_of(&self, header: &HeaderMut<'_>) -> Option<usize> {
         let bytes = header.bytes();
         let port_at = header.tcp_offset() + 2;

@@ -1,4 +1,4 @@
-//! The load that the target is about, measured within another benchmark.
+//! The target's load, measured within another benchmark.
 
 use testbed::Result;
 
@@ -10,8 +10,8 @@ use crate::measure::plan::Plan;
 use crate::measure::results::{Bound, Results};
 use crate::measure::rounds::Rounds;
 
-/// Files of so many bytes, in superpackets that any NIC cuts: the host decides more often than with
-/// longer ones.
+/// Returns a load with files of `file_bytes` bytes, in superpackets that any NIC segments: the host
+/// decides more often than with longer ones.
 fn load(file_bytes: u64) -> Load {
     Load {
         connections: TARGET_CONNECTIONS,
@@ -21,12 +21,12 @@ fn load(file_bytes: u64) -> Load {
     }
 }
 
-/// How long it takes.
+/// Adds its time.
 pub(crate) fn plan(plan: &mut Plan, rounds: &Rounds, file_bytes: u64) {
     plan_loads(plan, rounds, &[load(file_bytes)]);
 }
 
-/// Measures it. This thread stays on the core of load generators.
+/// Measures the load. This thread stays on the core of load generators.
 pub(crate) fn measure(results: &mut Results, rounds: &Rounds, file_bytes: u64) -> Result<()> {
     take_place()?;
     let load = load(file_bytes);
@@ -36,10 +36,10 @@ pub(crate) fn measure(results: &mut Results, rounds: &Rounds, file_bytes: u64) -
     Ok(())
 }
 
-/// What is wanted.
+/// The target.
 pub(crate) const WANTED: Bound = Bound::AtLeast(TARGET_GBIT_PER_S);
 
-/// Gigabits per second that one core of the host controls. No number if that was not measured.
+/// Returns the gigabits per second that one core of the host controls; NaN if not measured.
 pub(crate) fn reached(results: &Results, file_bytes: u64) -> f64 {
     gbit_per_core(results, &load(file_bytes))
 }

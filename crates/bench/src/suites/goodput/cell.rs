@@ -1,4 +1,4 @@
-//! Conditions: what the link is like in each cell of the matrix.
+//! Conditions of the link in each cell of the matrix.
 
 use std::fmt;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Matrix {
         }
     }
 
-    /// Every loss with every round-trip time and every reordering, of so many flows.
+    /// Returns every loss with every round-trip time and every reordering, with `flows` flows.
     pub(crate) fn of(
         loss: &[f64],
         rtt_ms: &[f64],
@@ -55,7 +55,7 @@ impl Matrix {
         }
     }
 
-    /// All cells, or of each kind some.
+    /// Returns all cells, or for quick runs some of each kind.
     pub(crate) fn cells(&self, quick: bool) -> Vec<Cell> {
         let mut cells = Vec::new();
         for &rtt_ms in &self.rtt {
@@ -82,7 +82,7 @@ impl Matrix {
     }
 }
 
-/// What the link is like.
+/// Conditions of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Cell {
     /// Packets lost, in percent.
@@ -107,7 +107,7 @@ impl Cell {
         Matrix::without_loss(1.0, vec![flows]).cells(false)[0]
     }
 
-    /// Whether flows are equal in all, and sharing is all that decides what each gets.
+    /// Returns true if flows have equal conditions, so that only sharing decides their goodput.
     pub(crate) fn shows_fairness(&self) -> bool {
         self.flows > 1 && self.loss == 0.0 && self.reorder == 0.0
     }
@@ -117,23 +117,23 @@ impl Cell {
         Duration::from_micros((self.rtt_ms * 1000.0) as u64)
     }
 
-    /// One bandwidth-delay product, as buffers are commonly made for one flow of NewReno.
+    /// Returns one bandwidth-delay product, the usual buffer for one flow of NewReno.
     fn queue_bytes(&self) -> f64 {
         (self.mbit_per_s * self.rtt_ms * 125.0).max(QUEUE_BYTES_MIN)
     }
 
-    /// Flows that take turns at a full queue with the precision of a clock are dropped by who comes
-    /// when, not by how much they send: phase effects (Floyd and Jacobson 1992). The kernel's
+    /// With flows that take turns at a full queue with the precision of a clock, drops depend on
+    /// the order of arrival, not on rates: phase effects (Floyd and Jacobson 1992). The kernel's
     /// sender, which answers within the emulator's own system call, is that precise. Where flows
     /// are compared, arrivals differ by some packets' time.
     fn jitter_us(&self) -> u32 {
         if self.shows_fairness() { 100 } else { 0 }
     }
 
-    /// All of it, as options of `splitway link`.
+    /// Returns the conditions as options of `splitway link`.
     pub(crate) fn options(&self, seed: u64) -> Vec<String> {
-        // Within what RACK takes for reordering once it has seen some: a quarter of the round-trip
-        // time (RFC 8985 §6.2).
+        // Within RACK's allowance for reordering once it has observed some: a quarter of the
+        // round-trip time (RFC 8985 §6.2).
         let reorder_by_us = (self.rtt_ms * 1000.0 / 8.0).max(100.0);
         [
             ("--delay", format!("{}us", self.rtt_ms * 500.0)),

@@ -1,7 +1,7 @@
 //! The client: flows that begin together, each downloading one long file, until time is up.
 //!
 //! It reads and discards: the kernel drops bodies unread (`MSG_TRUNC`), so that the client is never
-//! what is slow. What it counts is goodput: bytes that TCP has delivered in order.
+//! the bottleneck. It measures goodput: bytes that TCP has delivered in order.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ use testbed::{Context, Failure, Result};
 use crate::CLIENT_CORE;
 use crate::load::begin_connection;
 
-/// Most bytes that are taken at once.
+/// Most bytes read at once.
 const READ_BYTES_MAX: usize = 1 << 20;
 
 /// The downloads.
@@ -59,7 +59,7 @@ impl Settings {
         }
     }
 
-    /// The arguments that say the same.
+    /// Returns the arguments for these settings.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![
             "fetch".into(),
@@ -77,19 +77,19 @@ impl Settings {
     }
 }
 
-/// What one flow got.
+/// Bytes received by one flow.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Flow {
     /// Bytes from the first SYN on.
     pub(crate) bytes: u64,
-    /// Of these, bytes after the beginning.
+    /// Bytes after the start of the fairness measurement.
     pub(crate) fair_bytes: u64,
 }
 
-/// What came of it: printed as one line of JSON.
+/// Result of the downloads, printed as one line of JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// In the order in which they began.
+    /// Flows in the order in which they began.
     pub(crate) flows: Vec<Flow>,
     /// From the first SYN to the end, in nanoseconds.
     pub(crate) elapsed_ns: u64,
@@ -182,7 +182,7 @@ impl Connection {
         }
     }
 
-    /// Takes all that has come; how much, in bytes. The head of the response counts as well.
+    /// Receives all available bytes; returns their number, with the head of the response.
     fn take(&mut self, buffer: &mut [u8]) -> Result<u64> {
         let mut taken = 0;
         loop {

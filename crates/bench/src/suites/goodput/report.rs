@@ -9,8 +9,8 @@ use crate::measure::results::{Bound, Measures, Plot, Results, Table, column};
 use crate::measure::spread::{Conditions, Spread};
 use crate::paper;
 
-/// What is promised: goodput as a part of the kernel's, Jain's index of equal flows, and of flows
-/// of both.
+/// Promised bounds: goodput as a part of the kernel's, Jain's index of equal flows, and of flows of
+/// both senders.
 const RATIO_MIN: f64 = 0.95;
 const JAIN_MIN: f64 = 0.95;
 const JAIN_MIXED_MIN: f64 = 0.9;
@@ -57,12 +57,12 @@ impl Run {
         self.outcome.mbit_per_s()
     }
 
-    /// Jain's index of what flows got after the beginning.
+    /// Returns Jain's index of the flows' bytes after the start of the fairness measurement.
     fn jain(&self) -> f64 {
         jain(self.outcome.flows.iter().map(|flow| flow.fair_bytes as f64))
     }
 
-    /// What Splitway's flows got, as a part of all.
+    /// Returns the part of all bytes that Splitway's flows received.
     fn splitway_share(&self) -> f64 {
         let bytes = |from: usize| -> f64 {
             let flows = self.outcome.flows.iter().skip(from).step_by(2);
@@ -105,13 +105,13 @@ impl fmt::Display for Run {
 }
 
 impl Outcome {
-    /// Goodput of all flows, in megabits per second.
+    /// Returns the goodput of all flows, in megabits per second.
     pub(in crate::suites) fn mbit_per_s(&self) -> f64 {
         let bytes: u64 = self.flows.iter().map(|flow| flow.bytes).sum();
         bytes as f64 * 8e3 / self.elapsed_ns as f64
     }
 
-    /// That, and what the emulator says of itself and of the data.
+    /// Returns the goodput, and the emulator's counters of the data direction.
     pub(in crate::suites) fn measures(&self, emulator: &serde_json::Value) -> Measures {
         let data = |pointer: &str| counted(emulator, 1, pointer) as f64;
         [
@@ -126,13 +126,13 @@ impl Outcome {
     }
 }
 
-/// A number that the emulator tells about a direction: 0 is that of requests and ACKs, 1 of data.
+/// Returns a counter in the emulator's report: direction 0 is that of requests and ACKs, 1 of data.
 fn counted(emulator: &serde_json::Value, direction: usize, pointer: &str) -> u64 {
     let found = emulator["directions"][direction].pointer(pointer);
     found.and_then(serde_json::Value::as_u64).unwrap_or(0)
 }
 
-/// Departures more than 1 ms late, and frames that the emulator lost by its own fault, of a
+/// Returns the departures more than 1 ms late, and the frames lost by the emulator's own fault, per
 /// thousand.
 fn unpunctual_permille(emulator: &serde_json::Value) -> f64 {
     let sum = |pointer: &str| -> u64 {
@@ -143,7 +143,8 @@ fn unpunctual_permille(emulator: &serde_json::Value) -> f64 {
     late as f64 * 1000.0 / sum("/lateness/departures").max(1) as f64
 }
 
-/// Jain's index of fairness (Jain, Chiu and Hawe 1984): 1 if all get the same, 1/n if one gets all.
+/// Returns Jain's index of fairness (Jain, Chiu and Hawe 1984): 1 if all values are equal, 1/n if
+/// all but one are 0.
 fn jain(values: impl Iterator<Item = f64>) -> f64 {
     let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
     for value in values {
@@ -158,7 +159,7 @@ fn jain(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// Adds the runs of a cell, and what is expected of them.
+/// Adds the runs of a cell, and its promises.
 pub(super) fn add(results: &mut Results, cell: &Cell, runs: &[Run]) {
     let conditions = cell.conditions();
     for run in runs {

@@ -1,9 +1,9 @@
-//! Thousands of clients of four kinds, on one thread and one core. They compare every byte with
-//! what the file holds, and keep account of every request.
+//! Thousands of clients of four kinds, on one thread and one core. They compare every byte with the
+//! file, and account for every request.
 //!
-//! A server may close a connection between two responses, so a request that has got no byte of an
-//! answer on a connection which has brought answers before is sent again on another one (RFC 9112
-//! §9.3.1), and counted as such. Any other request that is not answered to the end is lost.
+//! A server may close a connection between two responses, so a request without any byte of a
+//! response, on a connection that has had responses before, is repeated on another one (RFC 9112
+//! §9.3.1), and counted as such. Any other request without a complete response is lost.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -22,21 +22,21 @@ use super::pace::{Pace, Pauses};
 use super::shelf::{Random, Shelf, Wish};
 use crate::load::{HEAD_BYTES_MAX, READY, conclude, print_line, take_place};
 
-/// Most bytes that are taken from a connection before the next has its turn.
+/// Most bytes received from a connection in one turn.
 const TURN_BYTES_MAX: usize = 256 << 10;
 
-/// What a slow reader takes in each tick, and the receive buffer that it asks for.
+/// Bytes that a slow reader receives in each tick, and the size of its receive buffer.
 const SLOW_BYTES: usize = 16 << 10;
 const SLOW_BUFFER_BYTES: usize = 32 << 10;
 const TICK: Duration = Duration::from_millis(100);
 
-/// How long nothing may come of an answer.
+/// Longest time without progress of a response.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Most connections that are being opened at once: a listening socket has room for some hundreds.
+/// Most connections in setup at once: a listening socket has room for some hundreds.
 const OPENING_MAX: usize = 200;
 
-/// Complaints that are reported, at most. With a thousand there is nothing more to be learnt.
+/// Most complaints reported, and number of failures that ends the run: more add no information.
 const COMPLAINTS_MAX: usize = 5;
 const FAILURES_MAX: u64 = 1000;
 
@@ -58,7 +58,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The arguments that say the same.
+    /// Returns the arguments for these settings.
     pub(crate) fn arguments(&self) -> Vec<String> {
         vec![
             "load-mix-client".into(),
@@ -70,48 +70,48 @@ impl Settings {
     }
 }
 
-/// What came of it: printed as one line of JSON.
+/// Result of the load, printed as one line of JSON.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// Bytes of bodies within the measured span.
     pub(crate) body_bytes: u64,
-    /// Answers that came to their end in it.
+    /// Responses that ended in the span.
     pub(crate) responses: u64,
     /// The measured span, in nanoseconds.
     pub(crate) elapsed_ns: u64,
-    /// Since the beginning: bytes that were compared, which are all.
+    /// Bytes compared since the beginning: all bytes received.
     pub(crate) compared_bytes: u64,
-    /// Connections that were opened.
+    /// Connections opened.
     pub(crate) opened: u64,
-    /// Answers that a client did not want to the end.
+    /// Responses that the client aborted.
     pub(crate) aborted: u64,
-    /// Requests that were sent again, since the server had closed a connection between two answers.
+    /// Requests repeated because the server had closed the connection between two responses.
     pub(crate) repeated: u64,
-    /// Answers with a wrong byte, or with more bytes than there are.
+    /// Responses with a wrong byte, or with more bytes than expected.
     pub(crate) wrong: u64,
-    /// Requests that were not answered to the end.
+    /// Requests without a complete response.
     pub(crate) lost: u64,
-    /// Some of what was wrong or lost.
+    /// Descriptions of some wrong or lost responses.
     pub(crate) complaints: Vec<String>,
     /// The longest pauses of the generator, since the beginning.
     pub(crate) pauses: Pauses,
 }
 
-/// What a client does.
+/// Behavior of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// It asks for file after file.
+    /// Requests file after file.
     Whole,
-    /// It asks for part after part.
+    /// Requests part after part.
     Parts,
-    /// It reads slowly, and lets its receive window close.
+    /// Reads slowly, and lets its receive window close.
     Slow,
-    /// It goes away in the middle of an answer, and comes back.
+    /// Aborts in the middle of a response, and reconnects.
     Aborts,
 }
 
 impl Kind {
-    /// Six in ten want files, two parts, one is slow, one goes away.
+    /// Returns the kind of a client: six in ten request files, two parts, one is slow, one aborts.
     fn of(index: usize) -> Kind {
         match index % 10 {
             0..=5 => Kind::Whole,
@@ -130,10 +130,10 @@ impl Kind {
     }
 }
 
-/// What a connection is in the middle of.
+/// State of a connection's response.
 enum Phase {
     Opening,
-    /// Reading status and header fields; what has come of them.
+    /// Reading status and header fields; the bytes received.
     Head(Vec<u8>),
     /// Reading a body.
     Body {
@@ -145,30 +145,30 @@ struct Connection {
     kind: Kind,
     stream: TcpStream,
     wish: Wish,
-    /// The client goes away after so many bytes.
+    /// Number of bytes after which the client aborts.
     abort_at: Option<u64>,
     phase: Phase,
-    /// Answers that it has brought.
+    /// Complete responses on this connection.
     answers: u64,
-    /// The server closes it behind this answer.
+    /// The server closes the connection after this response.
     is_last: bool,
-    /// When something has come last.
+    /// Time of the last received data.
     moved: Instant,
 }
 
-/// Why a connection is not used any more.
+/// Reason of a connection's end.
 enum End {
-    /// There is nothing to be asked for, or the server has said that it would close it.
+    /// No request is left, or the server has announced the close.
     Finished,
     Aborted,
-    /// Closed by the server between two answers.
+    /// Closed by the server between two responses.
     Unanswered,
     Lost(String),
     Wrong(String),
 }
 
 impl Connection {
-    /// It was cut.
+    /// Returns the end of a connection that the server has cut.
     fn cut(&self, how: &str) -> End {
         match &self.phase {
             Phase::Opening => End::Lost(format!("connecting: {how}")),
@@ -181,7 +181,7 @@ impl Connection {
         }
     }
 
-    /// It is read in ticks, and not when something has come.
+    /// Returns true while it is read in ticks instead of on events.
     fn is_slow(&self) -> bool {
         self.kind == Kind::Slow && matches!(self.phase, Phase::Body { .. })
     }
@@ -194,14 +194,15 @@ struct Generator {
     waiting: OwnedFd,
     buffer: Vec<u8>,
     opening: usize,
-    /// Nothing new is asked for, and no client is slow any more.
+    /// No new requests, and all clients read at full speed.
     is_ending: bool,
     total: Outcome,
     pace: Pace,
 }
 
-/// Generates load until the measured span is over and all that was under way has come; prints
-/// [`READY`] when each connection has had an answer, on average, and then the [`Outcome`].
+/// Generates load until the measured span is over and all responses in progress are complete;
+/// prints [`READY`] once the connections have had one response each, on average, and then the
+/// [`Outcome`].
 pub(crate) fn generate(settings: &Settings) -> Result<()> {
     take_place()?;
     let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).context(|| "epoll_create".into())?;
@@ -223,7 +224,7 @@ impl Generator {
     fn run(&mut self) -> Result<Outcome> {
         let count = self.settings.connections;
         let mut connections: Vec<Option<Connection>> = (0..count).map(|_| None).collect();
-        // Those to be opened, and what they are to ask for if that is known.
+        // Connections to open, with the request to send if it is known.
         let mut closed: Vec<(usize, Option<Wish>)> =
             (0..count).map(|index| (index, None)).collect();
         let span = Duration::from_secs_f64(self.settings.seconds);
@@ -234,7 +235,7 @@ impl Generator {
         let mut tick = start;
         loop {
             if self.is_ending {
-                // A client that has lost an answer may ask again.
+                // A client that has lost a response may retry.
                 closed.retain(|(_, wish)| wish.is_some());
                 if closed.is_empty() && connections.iter().all(Option::is_none) {
                     break;
@@ -300,8 +301,8 @@ impl Generator {
         })
     }
 
-    /// What has gone wrong, some of what led to it, and whether it was the generator itself that
-    /// did not run.
+    /// Returns a failure with some complaints, and with the generator's own pauses as a possible
+    /// cause.
     fn failure(&self, what: &str) -> Failure {
         let complaints = self.total.complaints.join("; ");
         Failure::new(format!(
@@ -311,7 +312,7 @@ impl Generator {
         ))
     }
 
-    /// From here on, all that is under way is brought to its end.
+    /// Stops new requests; all responses in progress are completed.
     fn end(&mut self, connections: &mut [Option<Connection>]) -> Result<()> {
         self.is_ending = true;
         for (index, place) in connections.iter().enumerate() {
@@ -372,7 +373,7 @@ impl Generator {
         epoll::modify(&self.waiting, &connection.stream, data, on).context(|| "epoll_ctl".into())
     }
 
-    /// Has a connection go on, and deals with its end.
+    /// Continues a connection, and handles its end.
     fn turn(
         &mut self,
         index: usize,
@@ -446,7 +447,7 @@ impl Generator {
         Ok(())
     }
 
-    /// The server has accepted the connection, or not.
+    /// Handles the result of the connection attempt.
     fn opened(&mut self, connection: &mut Connection) -> Option<End> {
         match socket_error(&connection.stream) {
             Ok(Ok(())) => {}
@@ -455,7 +456,7 @@ impl Generator {
         self.opening -= 1;
         self.total.opened += 1;
         connection.phase = Phase::Head(Vec::new());
-        // Else the kernel would hold back the end of a request behind another one.
+        // Else the kernel would delay the end of a request that follows another one.
         let _ = connection.stream.set_nodelay(true);
         self.ask(connection)
     }
@@ -472,7 +473,7 @@ impl Generator {
         }
     }
 
-    /// Takes what a connection has, up to a bound.
+    /// Receives from a connection, up to `most` bytes.
     fn receive(&mut self, connection: &mut Connection, most: usize) -> Option<End> {
         let mut taken = 0;
         while taken < most {
@@ -499,7 +500,7 @@ impl Generator {
         None
     }
 
-    /// Goes on with what has come.
+    /// Processes received bytes.
     fn advance(&mut self, connection: &mut Connection, bytes: &[u8]) -> Option<End> {
         let head = match &mut connection.phase {
             Phase::Opening => return None,
@@ -549,8 +550,8 @@ impl Generator {
             .is_some_and(|abort_at| *offset >= abort_at)
             && *offset < len
         {
-            // One half say so with a reset, the others leave that to their kernel, for what they
-            // have not read.
+            // One half abort with an explicit reset, the others by a close with unread data, for
+            // which the kernel sends one.
             if self.random.below(2) == 0 {
                 let _ = set_socket_linger(&connection.stream, Some(Duration::ZERO));
             }

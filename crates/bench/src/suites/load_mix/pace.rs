@@ -1,4 +1,4 @@
-//! How punctually a load generator gets its turns: when it stalls, whether it was the one that did.
+//! Punctuality of a load generator: shows whether a stall was the generator's own.
 
 use std::fmt::{Display, Formatter};
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 /// The longest pauses, in milliseconds, and when they ended, in seconds since the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Pauses {
-    /// It had something to do, or should have woken, and did not run.
+    /// Time in which the generator was ready to run, and did not.
     pub(crate) kept_ms: f64,
     pub(crate) kept_until_s: f64,
-    /// It was there, and nothing came on any connection.
+    /// Time in which it ran or waited, and no connection had an event.
     pub(crate) silent_ms: f64,
     pub(crate) silent_until_s: f64,
 }
@@ -28,15 +28,15 @@ impl Display for Pauses {
     }
 }
 
-/// Watches a loop that waits for events, at most for so long, and works on them.
+/// Watches a loop that waits for events, up to a time limit, and handles them.
 #[derive(Debug)]
 pub(super) struct Pace {
     wait_max: Duration,
     begun: Instant,
-    /// When the present turn began, and what time on a CPU the thread had had by then.
+    /// Start of the present turn, and the thread's CPU time at it.
     turn: Instant,
     turn_cpu: Duration,
-    /// When something came last.
+    /// Time of the last event.
     heard: Instant,
     pub(super) pauses: Pauses,
 }
@@ -54,8 +54,7 @@ impl Pace {
         }
     }
 
-    /// The loop has gone round once, has waited for so long meanwhile, and something has come or
-    /// not.
+    /// Notes a turn of the loop, which has waited for `waited`, with or without an event.
     pub(super) fn turned(&mut self, waited: Duration, has_come: bool) {
         self.note(Instant::now(), own_cpu(), waited, has_come);
     }
@@ -78,7 +77,7 @@ impl Pace {
         (self.turn, self.turn_cpu) = (now, cpu);
     }
 
-    /// Nothing has come up to now.
+    /// Returns the time since the last event.
     pub(super) fn silence(&self) -> Duration {
         self.heard.elapsed()
     }
@@ -98,11 +97,11 @@ mod tests {
         const MS: Duration = Duration::from_millis(1);
         let mut pace = Pace::new(100 * MS);
         let (begun, cpu) = (pace.begun, pace.turn_cpu);
-        // 50 ms of work, and 100 ms of waiting for something: nothing kept it.
+        // 50 ms of work, and 100 ms of waiting for an event: no delay.
         pace.note(begun + 150 * MS, cpu + 50 * MS, 100 * MS, true);
         assert_eq!(pace.pauses.kept_ms, 0.0);
         assert_eq!(pace.pauses.silent_ms, 150.0);
-        // It was to wake after 100 ms, and did after 400; then it worked for 10 ms, which took 30.
+        // A wait of 100 ms took 400; then 10 ms of work took 30.
         pace.note(begun + 580 * MS, cpu + 60 * MS, 400 * MS, false);
         assert_eq!(
             (pace.pauses.kept_ms, pace.pauses.kept_until_s),

@@ -1,11 +1,11 @@
-//! The files, what clients want of them, and what the answer must be.
+//! The files, the clients' requests, and checks of the responses.
 
 use std::ops::Range;
 
 use testbed::http::Head;
 use testbed::site::KnownFile;
 
-/// Sizes of files, in bytes, and how many requests in a hundred are for one of them.
+/// Sizes of files, in bytes, and the percentage of requests for each.
 const SIZES: [(u64, u64); 5] = [
     (1_000, 30),
     (10_000, 30),
@@ -14,10 +14,10 @@ const SIZES: [(u64, u64); 5] = [
     (10_000_000, 1),
 ];
 
-/// So many files of each size.
+/// Number of files of each size.
 const FILES_OF_A_SIZE: usize = 20;
 
-/// Files of this index and later ones take some time to come.
+/// First of the files that take some time to transfer.
 const FIRST_LARGE: usize = 2 * FILES_OF_A_SIZE;
 
 /// Random numbers: Xorshift, the same in each run.
@@ -25,12 +25,12 @@ const FIRST_LARGE: usize = 2 * FILES_OF_A_SIZE;
 pub(super) struct Random(u64);
 
 impl Random {
-    /// From a seed. Xorshift has no way out of zero.
+    /// Seeds the generator. Xorshift never leaves zero.
     pub(super) fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -45,11 +45,11 @@ pub(super) struct Shelf {
     files: Vec<KnownFile>,
 }
 
-/// What a client wants: a file, or a part of one.
+/// A request: for a file, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wish {
     file: usize,
-    /// Bytes that the answer has to bring.
+    /// Bytes of the file that the response must contain.
     pub(super) part: Range<u64>,
     is_range: bool,
 }
@@ -69,7 +69,7 @@ impl Shelf {
         &self.files
     }
 
-    /// A whole file of whatever size.
+    /// Returns a whole file of random size.
     pub(super) fn any(&self, random: &mut Random) -> Wish {
         let mut percent = random.below(100);
         let mut size = 0;
@@ -80,7 +80,7 @@ impl Shelf {
         self.whole(size * FILES_OF_A_SIZE, FILES_OF_A_SIZE, random)
     }
 
-    /// A whole file that takes some time to come.
+    /// Returns a whole file that takes some time to transfer.
     pub(super) fn large(&self, random: &mut Random) -> Wish {
         self.whole(FIRST_LARGE, 2 * FILES_OF_A_SIZE, random)
     }
@@ -94,7 +94,7 @@ impl Shelf {
         }
     }
 
-    /// A part of a file, of whatever length.
+    /// Returns a part of a file, of random length.
     pub(super) fn part(&self, random: &mut Random) -> Wish {
         let whole = self.any(random);
         let start = random.below(whole.part.end);
@@ -106,7 +106,7 @@ impl Shelf {
         }
     }
 
-    /// The request for it.
+    /// Returns the HTTP request.
     pub(super) fn request(&self, wish: &Wish) -> String {
         let name = self.files[wish.file].name();
         let range = if wish.is_range {
@@ -117,7 +117,7 @@ impl Shelf {
         format!("GET /{name} HTTP/1.1\r\nHost: test\r\n{range}\r\n")
     }
 
-    /// Whether an answer begins as it must; if not, what it should have been.
+    /// Checks the head of a response; the error is the expected head.
     pub(super) fn check_head(&self, wish: &Wish, head: &Head) -> Result<(), String> {
         let size = self.files[wish.file].size();
         let Range { start, end } = wish.part;
@@ -137,7 +137,7 @@ impl Shelf {
         })
     }
 
-    /// Whether these are the bytes of an answer from `offset` on; if not, which one is not.
+    /// Checks bytes of a response from `offset` on; the error names the first wrong one.
     pub(super) fn check(&self, wish: &Wish, offset: u64, bytes: &[u8]) -> Result<(), String> {
         let file = &self.files[wish.file];
         file.check(wish.part.start + offset, bytes)

@@ -1,6 +1,6 @@
-//! Which threads had the cores: once a second, how long each thread of server and load generator
-//! waited for one, and which others ran meanwhile. When a load stalls, this says whether a thread
-//! was not scheduled, and which was in the way.
+//! Use of the cores: once a second, how long each thread of server and load generator waited for a
+//! core, and which others ran meanwhile. When a load stalls, this shows whether a thread was not
+//! scheduled, and which threads ran instead.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
@@ -10,16 +10,16 @@ use rustix::process::Pid;
 use testbed::Result;
 use testbed::procfs::{MachineTime, Runner, Wait, machine_time, runners, waits};
 
-/// Those with the most of the cores that are named.
+/// Most runners named, by CPU time.
 const NAMED_MAX: usize = 4;
 
-/// What was seen at one moment.
+/// Observation at one moment.
 #[derive(Clone, Debug)]
 struct Look {
     at: Duration,
-    /// Of server and load generator, by process.
+    /// Waits of server and load generator, by process.
     waits: Vec<(String, Wait)>,
-    /// All processes that can be seen.
+    /// All visible processes.
     runners: Vec<Runner>,
     busy_ns: u64,
 }
@@ -30,19 +30,19 @@ struct Worst {
     process: String,
     thread: String,
     waited_ns: u64,
-    /// Between the looks, since the beginning.
+    /// Times of the two looks, since the beginning.
     from: Duration,
     until: Duration,
-    /// Who had the cores meanwhile, in cores.
+    /// Runners meanwhile, with their CPU time in cores.
     runners: Vec<(String, f64)>,
 }
 
-/// Watches.
+/// Observes the use of the cores.
 #[derive(Debug)]
 pub(super) struct Watch {
     begun: Instant,
     last: Option<Look>,
-    /// By process.
+    /// Longest waits, by process.
     worst: BTreeMap<String, Worst>,
 }
 
@@ -55,8 +55,7 @@ impl Watch {
         }
     }
 
-    /// Looks at these processes, by what they are called; one that has ended meanwhile is not
-    /// there.
+    /// Observes these named processes; one that has ended meanwhile is skipped.
     pub(super) fn look(&mut self, processes: &[(String, Pid)]) -> Result<()> {
         let MachineTime { busy_ns, .. } = machine_time()?;
         let waits = processes.iter().flat_map(|(name, pid)| {
@@ -102,15 +101,15 @@ impl Watch {
         self.last = Some(look);
     }
 
-    /// The longest wait of each process, in milliseconds.
+    /// Returns the longest wait of each process, in milliseconds.
     pub(super) fn waited_ms(&self) -> impl Iterator<Item = (&str, f64)> {
         let worst = self.worst.values();
         worst.map(|worst| (worst.process.as_str(), worst.waited_ns as f64 / 1e6))
     }
 }
 
-/// Who had the cores between two looks, and how many of them; those that cannot be seen, and the
-/// kernel, are the others.
+/// Returns the runners between two looks, in cores; invisible processes and the kernel are summed
+/// up as the others.
 fn between(before: &Look, after: &Look) -> Vec<(String, f64)> {
     let elapsed_ns = (after.at - before.at).as_nanos().max(1) as f64;
     let cores = |ns: u64| ns as f64 / elapsed_ns;
@@ -127,7 +126,7 @@ fn between(before: &Look, after: &Look) -> Vec<(String, f64)> {
     let mut had: Vec<_> = had.filter(|(_, ns)| *ns > 0).collect();
     had.sort_by_key(|&(_, ns)| std::cmp::Reverse(ns));
     let seen_ns: u64 = had.iter().map(|(_, ns)| ns).sum();
-    // What the kernel says of steal and waiting may go back.
+    // The kernel's steal and I/O wait times may decrease.
     let busy_ns = after.busy_ns.saturating_sub(before.busy_ns);
     let others_ns = busy_ns.saturating_sub(seen_ns);
     let named = had.into_iter().take(NAMED_MAX).map(|(runner, ns)| {

@@ -1,4 +1,4 @@
-//! What the ceiling of a host core tells the model.
+//! Calibration of the model by the measured ceiling of a host core.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use crate::suites::ceiling::costs::Costs;
 use crate::suites::ceiling::saved_results::{BENCHMARK, Found};
 use crate::suites::ceiling::stub_nic::Acks;
 
-/// What was measured, as far as the model wants it.
+/// Measurements that the model uses.
 #[derive(Debug)]
 pub(crate) struct Measured {
     found: Found,
 }
 
-/// What the host has, and takes, with so many connections.
+/// Resources of the host with a number of connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Host {
     pub(super) connections: usize,
@@ -25,7 +25,7 @@ pub(super) struct Host {
 }
 
 impl Measured {
-    /// From this file, or from where the benchmark leaves its results.
+    /// Reads the measurements from this file, or from the benchmark's default location.
     pub(super) fn read(file: Option<&Path>, output: &Path) -> Result<Measured> {
         let found = match file {
             Some(file) => Some(Found::read(file)?),
@@ -42,7 +42,7 @@ impl Measured {
         Ok(Measured { found })
     }
 
-    /// Where it is from.
+    /// Returns a sentence with the source.
     pub(super) fn source(&self) -> String {
         format!("Calibrated with {}.", self.found.file.display())
     }
@@ -66,7 +66,7 @@ impl Measured {
         })
     }
 
-    /// All numbers of connections, ascending.
+    /// Returns the hosts for all numbers of connections, ascending.
     pub(super) fn hosts(&self) -> Vec<Host> {
         let of = |connections| {
             let of = self.found.of_content(connections, Acks::Superpacket)?;
@@ -83,14 +83,14 @@ impl Measured {
             .collect()
     }
 
-    /// What an ACK, a SEND and a request cost, in nanoseconds and in instructions; `None` unless
-    /// both were measured.
+    /// Returns the cost of an ACK, a SEND and a request, in nanoseconds and in instructions; `None`
+    /// unless both were measured.
     pub(super) fn costs(&self, connections: usize) -> Option<(Costs, Costs)> {
         let ns = self.found.ns(connections)?;
         Some((ns, self.found.instructions(connections)?))
     }
 
-    /// Clock of the cores, in GHz.
+    /// Returns the clock frequency of the cores, in GHz.
     pub(super) fn core_ghz(&self) -> Result<f64> {
         self.found.core_ghz()
     }

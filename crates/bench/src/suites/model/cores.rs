@@ -1,5 +1,5 @@
-//! How many host cores it takes, and what else: IO-TCP's figure 7 on the paper's hardware, and 100
-//! to 800 Gbit/s.
+//! Host cores and other hardware needed: IO-TCP's figure 7 on the paper's hardware, and 100 to 800
+//! Gbit/s.
 
 use sim::model::hardware::{
     BLUEFIELD_2, BLUEFIELD_3, Disk, Nic, OPTANE_900P, PCIE_4_DISK, PCIE_5_DISK,
@@ -15,13 +15,13 @@ use crate::paper::FIGURE_7;
 
 const RATES_GBIT_PER_S: [f64; 5] = [50.0, 100.0, 200.0, 400.0, 800.0];
 
-/// NICs with the disks of their time.
+/// NICs, each with disks of its generation.
 const GENERATIONS: [(Nic, Disk); 2] = [(BLUEFIELD_2, PCIE_4_DISK), (BLUEFIELD_3, PCIE_5_DISK)];
 
-/// As many as the paper's CPU has.
+/// Number of cores of the paper's CPU.
 const CORES_MAX: usize = 10;
 
-/// What clients acknowledge, and what is drawn with it.
+/// Acknowledgment modes of clients, and their names in the results.
 const ACKS: [(Acks, &str); 2] = [
     (Acks::Superpacket, "ACKs for superpackets"),
     (Acks::TwoPackets, "ACKs for two packets"),
@@ -66,7 +66,7 @@ const OF_PAPER: Server = Server {
     host_cores: 1,
 };
 
-/// NICs and disks for the highest of the rates.
+/// Returns NICs and disks for the highest rate.
 fn largest(calibration: &Calibration) -> Server {
     let highest = RATES_GBIT_PER_S[RATES_GBIT_PER_S.len() - 1];
     let needs = needs(
@@ -137,7 +137,7 @@ fn add_needs(results: &mut Results, calibration: &Calibration) {
                 results.add(COUNTS, series, &rate, measures([(COUNT.0, count as f64)]));
             };
             count(nic.name, usual.nics);
-            // They do not depend on NICs.
+            // Host cores do not depend on NICs.
             if is_first {
                 let Needs {
                     host_cores,
@@ -152,7 +152,7 @@ fn add_needs(results: &mut Results, calibration: &Calibration) {
     }
 }
 
-/// What each station of a NIC carries, the slowest first.
+/// Adds the rate of each station of a NIC, the slowest first.
 fn add_stations(results: &mut Results, calibration: &Calibration) {
     for (nic, disk) in GENERATIONS {
         let server = Server {
@@ -171,7 +171,7 @@ fn add_stations(results: &mut Results, calibration: &Calibration) {
     }
 }
 
-/// What the paper has measured, and the model says of it.
+/// Adds the paper's measurements, and the model's values for them.
 fn add_of_paper(results: &mut Results, calibration: &Calibration) {
     let next = Server {
         nic: BLUEFIELD_3,
@@ -289,7 +289,7 @@ fn report(results: &mut Results, calibration: &Calibration) {
     ));
 }
 
-/// How many of something the paper had at a rate.
+/// Returns the paper's count of a component at a rate.
 fn count_of_paper(series: &'static str, point: paper::Point, count: f64) -> Published {
     Published {
         source: point.place,

@@ -11,35 +11,35 @@ use crate::measure::results::{Plot, Results, Table, column};
 const PART: &str = "lookups";
 const OWN: &str = "Splitway's connections";
 
-/// What the paper's disks read is a series of its own, so that its points stand on the line.
+/// The rate of the paper's disks is a series of its own, so that its points are on the line.
 const MODEL: &str = "model";
 
 const X: (&str, &str) = ("disk_gb_per_s", "Disk I/O, GB/s");
 const CONNECTIONS: (&str, &str) = ("connections", "Connections");
 
-/// None, the paper's disks one by one, then the needs of 100 to 800 Gbit/s, which take long and are
-/// left out of quick runs.
+/// Disk rates: none, the paper's disks one by one, then the needs of 100 to 800 Gbit/s, which take
+/// long and are left out of quick runs.
 const DISK_GB_PER_S: [f64; 9] = [0.0, 2.5, 5.0, 7.5, 10.0, 12.5, 25.0, 50.0, 100.0];
 const QUICK_GB_PER_S: [f64; 5] = [0.0, 2.5, 5.0, 7.5, 10.0];
 
-/// What the paper's four disks read.
+/// Rate of the paper's four disks.
 const PAPER_GB_PER_S: f64 = 10.0;
 
-/// What becomes of lookups in what the host stack keeps of its connections.
+/// Cache behavior of lookups in the host stack's connection table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lookups {
     pub(super) connections: usize,
     bytes: f64,
     miss_ratio_alone: f64,
     miss_ratio_beside: f64,
-    /// Lookups, as a part of those without disk I/O.
+    /// Rate of lookups, as a part of that without disk I/O.
     rate: f64,
     /// Measured, without any disk I/O on this CPU.
     ns_per_response: f64,
 }
 
 impl Lookups {
-    /// Of so many more accesses each is a miss.
+    /// Returns the additional misses per access.
     pub(super) fn more_misses(&self) -> f64 {
         self.miss_ratio_beside - self.miss_ratio_alone
     }
@@ -47,7 +47,7 @@ impl Lookups {
 
 pub(super) fn lookups(measured: &Measured) -> Vec<Lookups> {
     let hosts = measured.hosts();
-    // What the host has with no connections to speak of: code, rings.
+    // The host's memory with few connections: code, rings.
     let least = hosts
         .iter()
         .map(|host| host.memory_bytes)

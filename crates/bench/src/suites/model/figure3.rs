@@ -1,4 +1,4 @@
-//! Figure 3: what part of a core it takes to saturate disks.
+//! Figure 3: part of a core needed to saturate disks.
 
 use sim::model::disks::{FIO, NIC_WORKER, ReadCost};
 use sim::model::hardware::OPTANE_900P;
@@ -10,7 +10,7 @@ use crate::measure::results::{Plot, Published, Results, Table, column};
 
 const DISKS_MAX: usize = 8;
 
-/// Who reads, and in blocks of how many bytes.
+/// Readers, with their cost and the size of a block in bytes.
 const READERS: [(&str, ReadCost, u64); 5] = [
     ("fio", FIO, 4 << 10),
     ("fio", FIO, 16 << 10),
@@ -33,7 +33,7 @@ pub(super) fn results(settings: &Settings) -> Result<Results> {
                 PART,
                 format!("{reader}, {} KiB", block_bytes >> 10),
                 &[(X.0, disks as f64)],
-                // A core has no more than itself to give.
+                // A core cannot exceed its capacity.
                 measures([
                     ("wanted_percent", percent),
                     ("core_percent", percent.min(100.0)),
@@ -68,7 +68,7 @@ pub(super) fn results(settings: &Settings) -> Result<Results> {
     Ok(results)
 }
 
-/// As many disks as a core saturates with reads of some size.
+/// Returns the number of disks that a core saturates with reads of one size.
 fn most((block_bytes, saturated, _): (u64, usize, usize)) -> Published {
     let series = match block_bytes >> 10 {
         4 => "as many as a core saturates, 4 KiB",

@@ -13,8 +13,8 @@ use crate::measure::results::{Plot, Published, Results, Table, column};
 const PART: &str = "functions";
 const IPC: &str = "instructions_per_cycle";
 
-/// Lines of a connection that an ACK, a SEND and a request touch. Assumed: what the entry of a
-/// connection, the ring and the frame are long.
+/// Cache lines of a connection that an ACK, a SEND and a request touch. Assumed from the sizes of a
+/// connection's entry, the ring's record and the frame.
 const LINES: [(&str, f64); 3] = [("an ACK", 12.0), ("a SEND", 12.0), ("a request", 60.0)];
 
 pub(super) fn results(settings: &Settings, measured: &Measured) -> Result<Results> {
@@ -68,7 +68,7 @@ pub(super) fn results(settings: &Settings, measured: &Measured) -> Result<Result
     Ok(results)
 }
 
-/// The paper's rows, before and after.
+/// Returns the paper's rows, before and after.
 fn of_paper() -> Vec<Published> {
     let of = |row: paper::Ipc| {
         [

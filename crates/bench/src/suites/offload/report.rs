@@ -4,8 +4,8 @@ use super::{REDIS, SHORT, Variant};
 use crate::measure::results::{Bound, Column, Plot, Results, Table, column};
 use crate::suites::plain;
 
-/// What is wanted with both: CPU time of program and host process for a connection, as a multiple
-/// of what the program over the kernel's sockets takes for one.
+/// Target with both offloads: CPU time of program and host process for a connection, as a multiple
+/// of the program's over the kernel's sockets.
 const CONTROL_RATIO_MAX: f64 = 0.5;
 
 const COST: [Column; 7] = [
@@ -84,7 +84,7 @@ fn check(results: &mut Results) {
         }
     }
     for (what, value, bound) in rows {
-        // No number where the part or the variant was not measured.
+        // NaN if the part or the variant was not measured.
         if !value.is_nan() {
             results.check(what, value, bound);
         }

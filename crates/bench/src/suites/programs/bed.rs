@@ -20,16 +20,16 @@ use crate::servers::cores::server_cores;
 use crate::servers::nginx;
 use crate::servers::server_set::{ServerSet, Workspace};
 
-/// How long a program may take to begin.
+/// Time limit for a program to start.
 const BEGIN_WAIT: Duration = Duration::from_secs(10);
 
-/// How long it may take to end.
+/// Time limit for a program to end.
 const END_WAIT: Duration = Duration::from_secs(10);
 
-/// More than any comparison has.
+/// Descriptor limit, above the need of any comparison.
 const DESCRIPTORS_MAX: usize = 16384;
 
-/// What a program is.
+/// Kind of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::suites) enum Kind {
     Nginx,
@@ -37,7 +37,7 @@ pub(in crate::suites) enum Kind {
     Redis,
 }
 
-/// Whose sockets it has.
+/// Kind of its sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::suites) enum Sockets {
     Kernel,
@@ -62,7 +62,8 @@ impl Subject {
         }
     }
 
-    /// Where connections stay, and where they are closed behind each response. Peers have others.
+    /// Returns the ports where connections persist, and where they are closed after each response.
+    /// Peers use others.
     fn ports(self) -> [u16; 2] {
         match self.kind {
             Kind::Nginx => [9080, 9081],
@@ -72,14 +73,14 @@ impl Subject {
     }
 }
 
-/// A program that runs.
+/// A running program.
 pub(in crate::suites) struct Program {
     subject: Subject,
     process: Process,
     address: IpAddr,
 }
 
-/// Where all of them are.
+/// Environment of the programs.
 pub(in crate::suites) struct Bed {
     workspace: Workspace,
     servers: ServerSet,
@@ -87,7 +88,8 @@ pub(in crate::suites) struct Bed {
 }
 
 impl Bed {
-    /// The kernel receives the clients' packets on the servers' core if `steer_requests` says so.
+    /// Starts the servers. With `steer_requests`, the kernel receives the clients' packets on the
+    /// servers' core.
     pub(in crate::suites) fn start(
         workspace: Workspace,
         splitway: &[String],
@@ -170,7 +172,7 @@ impl Bed {
         Ok(())
     }
 
-    /// The processes of a program, and those of the stack if it is on that.
+    /// Returns the processes of a program, and those of the stack for split sockets.
     pub(in crate::suites) fn server(&self, program: &Program, closes: bool) -> Result<Server> {
         let [own, _, _] = self.servers.servers()?;
         let broker = self.servers.broker()?.map(|pid| ("broker", pid));
@@ -186,7 +188,7 @@ impl Bed {
         Ok(Server::new(program.subject.name(), address, processes))
     }
 
-    /// Splitway's own server.
+    /// Returns Splitway's own server.
     pub(in crate::suites) fn own(&self) -> Result<Server> {
         let [own, _, _] = self.servers.servers()?;
         Ok(own)
@@ -194,7 +196,7 @@ impl Bed {
 }
 
 impl Program {
-    /// The process that serves: of nginx, the worker.
+    /// Returns the process that serves: for nginx, the worker.
     fn serving(&self) -> Result<Pid> {
         let started = self.process.pid();
         let only_child = |pid: Pid, what: &'static str| {
@@ -212,15 +214,15 @@ impl Program {
 }
 
 impl Drop for Program {
-    /// `splitway run` passes the signal on, and waits for the program. One that is left behind
-    /// takes CPU time of what is measured next.
+    /// `splitway run` forwards the signal, and waits for the program. A program left running would
+    /// take CPU time from the next measurement.
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.process.stop(END_WAIT);
     }
 }
 
-/// Control plane: what program and host process cost together, and for each request.
+/// Control plane: cost of program and host process together, and for each request.
 pub(in crate::suites) const CONTROL: &str = "control";
 pub(in crate::suites) const CONTROL_PARTS: [&str; 2] = ["program", "host"];
 

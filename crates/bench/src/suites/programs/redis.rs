@@ -9,11 +9,11 @@ use crate::CLIENT_CORE;
 use crate::measure::results::Measures;
 use crate::measure::run::{Server, add_sum};
 
-/// Requests of a run with one under way, by client: enough for a second or so.
+/// Requests of a run with one in flight, by client: enough for about a second.
 const REQUESTS: usize = 100_000;
 const REQUESTS_QUICK: usize = 20_000;
 
-/// The same where each has a connection of its own.
+/// Connections of a run with one request each.
 const CONNECTIONS: usize = 40_000;
 const CONNECTIONS_QUICK: usize = 10_000;
 
@@ -21,9 +21,9 @@ const CONNECTIONS_QUICK: usize = 10_000;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::suites) struct Load {
     pub(in crate::suites) clients: usize,
-    /// Requests under way on each connection.
+    /// Requests in flight on each connection.
     pub(in crate::suites) pipelined: usize,
-    /// Connections stay; else the client closes each behind its response.
+    /// Connections persist; else the client closes each after its response.
     pub(in crate::suites) stays: bool,
 }
 
@@ -42,13 +42,13 @@ impl Load {
             (false, false) => return CONNECTIONS,
             (false, true) => return CONNECTIONS_QUICK,
         };
-        // One client waits for each answer.
+        // With one client, requests are sequential.
         let scarce = if self.clients == 1 { 4 } else { 1 };
         requests * self.pipelined / scarce
     }
 }
 
-/// One run: requests per second, and CPU time of each process for a request.
+/// Does one run; returns requests per second, and CPU time of each process for a request.
 pub(in crate::suites) fn run(server: &Server, load: Load, is_quick: bool) -> Result<Measures> {
     let address = server.addresses[0];
     let requests = load.requests(is_quick);
@@ -86,7 +86,7 @@ pub(in crate::suites) fn run(server: &Server, load: Load, is_quick: bool) -> Res
     Ok(measures)
 }
 
-/// The requests per second of a line such as `"GET","81234.57","0.3",…`.
+/// Returns the requests per second in a line such as `"GET","81234.57","0.3",…`.
 fn rate_in(said: &str) -> Option<f64> {
     let line = said.lines().find(|line| line.starts_with("\"GET\""))?;
     let rate = line.split(',').nth(1)?;

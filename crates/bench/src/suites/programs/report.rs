@@ -6,13 +6,13 @@ use crate::measure::results::{Bound, Plot, Results, Table, column};
 use crate::measure::table;
 use crate::suites::plain;
 
-/// What is wanted of nginx with files of 500 KB: CPU time per gigabyte of program and host process,
-/// and of all processes, as multiples of that of nginx over the kernel's sockets; throughput, too.
+/// Targets for nginx with files of 500 KB: CPU time per gigabyte of program and host process, and
+/// of all processes, and throughput, as multiples of those of nginx over the kernel's sockets.
 const CONTROL_RATIO_MAX: f64 = 0.2;
 const SERVER_RATIO_MAX: f64 = 1.5;
 const THROUGHPUT_RATIO_MIN: f64 = 0.95;
 
-/// What is wanted of redis with 50 clients: requests per second, as a multiple.
+/// Target for redis with 50 clients: requests per second, as a multiple.
 const REDIS_RATIO_MIN: f64 = 0.9;
 
 const OVER_LENGTHS: &[(&str, &str)] = &[("file_bytes", "File, bytes")];
@@ -113,7 +113,7 @@ fn check(results: &mut Results) {
         format!("redis, GET of {TARGET_CLIENTS} clients: requests/s, against kernel sockets");
     rows.push((what, redis, Bound::AtLeast(REDIS_RATIO_MIN)));
     for (what, value, bound) in rows {
-        // No number where the length or the load was not measured.
+        // NaN if the length or the load was not measured.
         if !value.is_nan() {
             results.check(what, value, bound);
         }

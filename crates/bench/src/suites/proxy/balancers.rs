@@ -8,27 +8,27 @@ use testbed::splitway::STACK_V4;
 
 use crate::servers::peer_network;
 
-/// What nginx balances TCP with, where it is no part of the program.
+/// nginx's module for balancing TCP, where it is not built in.
 const NGINX_STREAM: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
-/// More than any comparison has.
+/// Connection limit, above the need of any comparison.
 const CONNECTIONS_MAX: usize = 4096;
 
-/// Who is measured.
+/// Measured balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     HaproxyHttp,
     HaproxyTcp,
     HaproxySplice,
     NginxStream,
-    /// By `splitway run`.
+    /// HAProxy by `splitway run`.
     RunHttp,
     RunTcp,
-    /// The same, and the NIC stack has what HAProxy would splice.
+    /// HAProxy by `splitway run`; the NIC stack forwards the data that HAProxy would splice.
     RunSpliced,
     OwnHttp,
     OwnTcp,
-    /// Spliced, with frames that the host hands on.
+    /// Spliced, with frames that the host forwards.
     OwnHandedOn,
     OwnSpliced,
 }
@@ -57,7 +57,7 @@ impl Subject {
         Subject::OwnSpliced,
     ];
 
-    /// Those that targets are about.
+    /// Balancers that targets concern.
     pub(super) const QUICK: [Subject; 4] = [
         Subject::HaproxyTcp,
         Subject::HaproxySplice,
@@ -99,12 +99,12 @@ impl Subject {
         )
     }
 
-    /// Whether it looks for a way past itself.
+    /// Returns true if its data may bypass the program.
     fn splices(self) -> bool {
         self == Subject::HaproxySplice || self.has_splices()
     }
 
-    /// Whether connections are joined in the NIC stack.
+    /// Returns true if connections are joined in the NIC stack.
     pub(super) fn has_splices(self) -> bool {
         matches!(
             self,
@@ -112,7 +112,7 @@ impl Subject {
         )
     }
 
-    /// Where it is, and where backends are from there.
+    /// Returns its address, and the backends' address from there.
     pub(super) fn addresses(self) -> (IpAddr, Ipv4Addr) {
         match self.kind() {
             Kind::Haproxy | Kind::Nginx => (peer_network::SERVER.into(), peer_network::CLIENT),
@@ -121,11 +121,11 @@ impl Subject {
     }
 }
 
-/// What is behind a balancer.
+/// Service behind a balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
     Files,
-    /// Echo on connections that stay.
+    /// Echo on persistent connections.
     Echo,
     /// One echo on each connection.
     Short,
@@ -142,7 +142,7 @@ impl Service {
         }
     }
 
-    /// Where a balancer listens for it.
+    /// Returns the port where a balancer accepts connections for it.
     pub(super) fn port(self) -> u16 {
         match self {
             Service::Files => 8080,
@@ -151,12 +151,12 @@ impl Service {
         }
     }
 
-    /// Where it is itself.
+    /// Returns the port of the service itself.
     pub(super) fn backend_port(self) -> u16 {
         self.port() + 1000
     }
 
-    /// Those that a balancer of HTTP, or of TCP, can stand before.
+    /// Returns the services that a balancer of HTTP, or of TCP, supports.
     fn behind(subject: Subject) -> &'static [Service] {
         if subject.is_http() {
             &[Service::Files]
@@ -166,7 +166,7 @@ impl Service {
     }
 }
 
-/// What the balancer reads; `own` is a directory for what it writes.
+/// Returns the balancer's configuration; `own` is a directory for its own files.
 pub(super) fn configuration(subject: Subject, own: &Path) -> String {
     match subject.kind() {
         Kind::Haproxy | Kind::HaproxyRun => haproxy(subject),

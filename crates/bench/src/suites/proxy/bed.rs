@@ -1,4 +1,5 @@
-//! Backends, which stay, and balancers, started for each run: Splitway's link can be there once.
+//! Backends, which run throughout, and balancers, started for each run: Splitway's link can exist
+//! once.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -28,10 +29,10 @@ use crate::servers::server_set::{
 };
 use crate::suites::sockets::client;
 
-/// How long anything may take to begin, and to end.
+/// Time limit for a program to start, and to end.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// What balancer and host process cost together, which is what a splice saves.
+/// Cost of balancer and host process together, which a splice reduces.
 pub(super) const CONTROL: &str = "control";
 pub(super) const CONTROL_PARTS: [&str; 2] = ["balancer", "host"];
 
@@ -42,7 +43,7 @@ pub(super) struct Bed {
     _backends: [Process; 3],
 }
 
-/// A balancer that runs.
+/// A running balancer.
 struct Balancer {
     process: Option<Process>,
     splitway: Option<Splitway>,
@@ -50,7 +51,7 @@ struct Balancer {
 }
 
 impl Bed {
-    /// Splitway runs once, so that the kernel's link can be made like its own.
+    /// Starts Splitway once, so that the kernel's link can be made like its own.
     pub(super) fn start(workspace: Workspace, results: &mut Results) -> Result<Bed> {
         let mut model = start_own(&workspace, Subject::OwnTcp)?;
         let network = with_ends(&model, |ends| {
@@ -73,7 +74,7 @@ impl Bed {
         &self.workspace.output
     }
 
-    /// One run of a load on a balancer, which is there for that alone.
+    /// Does one run of a load on a balancer started for it.
     pub(super) fn run(
         &self,
         settings: &Settings,
@@ -169,7 +170,7 @@ impl Bed {
         }
     }
 
-    /// HAProxy by `splitway run`, and a stack for it.
+    /// Starts HAProxy by `splitway run`, and a stack for it.
     fn start_run(&self, subject: Subject) -> Result<Balancer> {
         let (own, path) = written(&self.workspace, subject)?;
         let sockets = own.join("sockets");
@@ -196,7 +197,7 @@ impl Bed {
 }
 
 impl Balancer {
-    /// What Splitway has counted, if it was part of it.
+    /// Ends the balancer; returns Splitway's counters if it took part.
     fn end(mut self) -> Result<Option<serde_json::Value>> {
         if let Some(process) = &mut self.process {
             process.stop(WAIT_MAX)?;
@@ -205,7 +206,7 @@ impl Balancer {
     }
 }
 
-/// A subject's directory, and its configuration there.
+/// Returns a subject's directory, and its configuration there.
 fn written(
     workspace: &Workspace,
     subject: Subject,
@@ -232,8 +233,8 @@ fn start_own(workspace: &Workspace, subject: Subject) -> Result<Splitway> {
     Ok(splitway)
 }
 
-/// The kernel's work for client and backends, and for the stack, where these are; and the
-/// congestion control of connections of the former.
+/// Steers the kernel's work for client and backends, and for the stack, to their cores; and sets
+/// the congestion control of the kernel's connections.
 fn place(splitway: &Splitway) -> Result<()> {
     with_ends(splitway, |[kernel, stack]| {
         link::steer(kernel, CLIENT_CORE)?;
@@ -249,7 +250,7 @@ fn only_child(of: Pid) -> Result<Pid> {
     })
 }
 
-/// nginx, which has the files.
+/// Starts nginx, which serves the files.
 fn start_files(workspace: &Workspace) -> Result<Process> {
     let own = workspace.site.outside().join("backend");
     fs::create_dir_all(&own).context(|| format!("creating {}", own.display()))?;
@@ -265,7 +266,7 @@ fn start_files(workspace: &Workspace) -> Result<Process> {
     Ok(process)
 }
 
-/// The server program of `sockets` on the kernel's.
+/// Starts the server program of `sockets` on the kernel's.
 fn start_echo(service: Service) -> Result<Process> {
     let own = std::env::current_exe().context(|| "finding this program".into())?;
     let port = service.backend_port();

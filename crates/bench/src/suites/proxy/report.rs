@@ -5,8 +5,8 @@ use super::{CLOSE, ECHO, KEEP_ALIVE, LENGTHS, SHORT};
 use crate::measure::results::{Bound, Column, Plot, Results, Table, column};
 use crate::suites::plain;
 
-/// What is wanted of a splice: CPU time of the host process per gigabyte, as a multiple of that of
-/// HAProxy over the kernel's sockets, and throughput, as a multiple of that of HAProxy with splice.
+/// Targets of a splice: CPU time of the host process per gigabyte, as a multiple of that of HAProxy
+/// over the kernel's sockets, and throughput, as a multiple of that of HAProxy with splice.
 const HOST_RATIO_MAX: f64 = 0.05;
 const THROUGHPUT_RATIO_MIN: f64 = 0.9;
 
@@ -153,7 +153,7 @@ fn check(results: &mut Results) {
         }
     }
     for (what, value, bound) in rows {
-        // No number where the length or the balancer was not measured.
+        // NaN if the length or the balancer was not measured.
         if !value.is_nan() {
             results.check(what, value, bound);
         }

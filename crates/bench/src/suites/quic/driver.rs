@@ -36,7 +36,7 @@ const CONNECTION_SENDS_MAX: usize = 8;
 /// milliseconds, however many connections there are, and find room in the socket.
 const TURN_SENDS_MAX: usize = 32;
 
-/// Batches received before connections send: more than the acknowledgments of what they send.
+/// Batches received before connections send: more than the peer's acknowledgments of these sends.
 const TURN_BATCHES_MAX: usize = 8;
 
 /// An endpoint, its connections and its socket.

@@ -1,17 +1,17 @@
-//! Datagrams that are sent together, and their sealing, as QUIC has it (RFC 9001 §5.3).
+//! Datagrams sent together, and their sealing, as in QUIC (RFC 9001 §5.3).
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use testbed::{Failure, Result};
 
-/// Bytes of a datagram, QUIC's largest on a link with an MTU of 1,500 after path MTU discovery as
-/// quinn has it.
+/// Bytes of a datagram, QUIC's largest on a link with an MTU of 1,500 after quinn's path MTU
+/// discovery.
 pub(super) const DATAGRAM_BYTES: usize = 1452;
 
-/// Bytes of a short header: one, a connection id of 16, and a packet number of 4. They are what a
-/// tag authenticates beside the plaintext.
+/// Bytes of a short header: one, a connection id of 16, and a packet number of 4. The tag
+/// authenticates them beside the plaintext.
 const HEADER_BYTES: usize = 21;
 
-/// So many of the tag.
+/// Bytes of the tag.
 const TAG_BYTES: usize = 16;
 
 /// See the [module documentation](self).
@@ -23,7 +23,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// So many datagrams.
+    /// Returns a batch of `datagrams` datagrams.
     pub(super) fn new(datagrams: usize) -> Result<Batch> {
         let key = UnboundKey::new(&AES_128_GCM, &[0x5e; 16]);
         let key = key.map_err(|_| Failure::new("a key of AES-128-GCM"))?;
@@ -35,22 +35,22 @@ impl Batch {
         })
     }
 
-    /// How many there are.
+    /// Returns the number of datagrams.
     pub(super) fn len(&self) -> usize {
         self.bytes.len() / DATAGRAM_BYTES
     }
 
-    /// All of them.
+    /// Returns the bytes of all datagrams.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Each of them.
+    /// Returns the datagrams.
     pub(super) fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         self.bytes.chunks_exact(DATAGRAM_BYTES)
     }
 
-    /// Seals what is between header and tag of each, which is whatever is there, under the next
+    /// Seals the current content between header and tag of each datagram, under the next packet
     /// numbers.
     pub(super) fn seal(&mut self) -> Result<()> {
         for datagram in self.bytes.chunks_exact_mut(DATAGRAM_BYTES) {

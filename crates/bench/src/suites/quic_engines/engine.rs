@@ -1,4 +1,4 @@
-//! Ways for datagrams to leave.
+//! Ways to send datagrams.
 
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -19,7 +19,7 @@ use wire::ip;
 use super::batch::{Batch, DATAGRAM_BYTES};
 use super::{ADDRESS, DEVICE, NEIGHBOUR, NEIGHBOUR_MAC};
 
-/// Where datagrams go to.
+/// Destination port.
 const PORT: u16 = 443;
 
 /// The way to send datagrams.
@@ -57,7 +57,7 @@ impl Engine {
         }
     }
 
-    /// What sends in this way from the link's address to its neighbour.
+    /// Opens a sender of this kind, from the link's address to its neighbor.
     pub(super) fn open(self) -> Result<Sender> {
         if self == Engine::Packet {
             let opening = || format!("opening {DEVICE}");
@@ -80,7 +80,7 @@ impl Engine {
     }
 }
 
-/// What sends.
+/// An open sender.
 pub(super) enum Sender {
     Sendmsg(UdpSocket),
     Sendmmsg(UdpSocket),
@@ -110,7 +110,7 @@ impl Sender {
     }
 }
 
-/// One message, of one datagram or of several that are to be cut.
+/// Sends one message, of one datagram or of several to be segmented.
 fn send_message(socket: &UdpSocket, bytes: &[u8], control: &[ControlMessage<'_>]) -> Result<()> {
     let sent = sendmsg::<()>(
         socket.as_raw_fd(),

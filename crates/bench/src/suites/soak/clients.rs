@@ -13,28 +13,28 @@ use testbed::site::{KnownFile, Site};
 use testbed::splitway::{HTTP_V4, HTTP_V6};
 use testbed::{Context, Failure, Result};
 
-/// What a short connection asks for, and one that is aborted.
+/// Files of short connections, and the size of those of aborted ones.
 const FILES: u64 = 16;
 const FILE_BYTES: u64 = 4000;
 const LARGE_BYTES: u64 = 2 << 20;
 
-/// An abort comes behind so many bytes of the body.
+/// Bytes of the body after which a client aborts.
 const ABORT_BYTES: u64 = 20_000;
 
-/// The server closes one in so many connections, as clients of HTTP/1.0 have it, and keeps it in
+/// The server closes one in this many connections, as for clients of HTTP/1.0, and keeps it in
 /// TIME-WAIT.
 const CLOSED_BY_SERVER: u64 = 10;
 
-/// Complaints that are kept.
+/// Most complaints kept.
 const COMPLAINTS_MAX: usize = 5;
 
-/// What came of it.
+/// Result of the clients.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     /// Connections whose every byte was right, aborted ones included.
     pub(super) served: u64,
     pub(super) failed: u64,
-    /// Why some of these failed.
+    /// Reasons of some failures.
     pub(super) complaints: Vec<String>,
 }
 
@@ -47,14 +47,15 @@ impl Tally {
     }
 }
 
-/// How far the clients are.
+/// Progress of the clients.
 pub(super) struct Progress<'a> {
     opened: &'a AtomicU64,
     total: u64,
 }
 
 impl Progress<'_> {
-    /// Waits until one of these shares of all connections is reached; the share that is.
+    /// Waits until the least of these shares of all connections is reached; returns the share
+    /// reached.
     pub(super) fn wait_for_next(&self, shares: impl Iterator<Item = f64>) -> f64 {
         let next = shares.fold(1.0, f64::min);
         loop {
@@ -70,15 +71,15 @@ impl Progress<'_> {
     }
 }
 
-/// The clients, and the files that they ask for.
+/// The clients, and their files.
 pub(super) struct Clients {
     threads: usize,
     files: Vec<KnownFile>,
     large: KnownFile,
 }
 
-/// Client ports are reused after a second: there are fewer than connections in a minute. Only this
-/// namespace is changed.
+/// Permits reuse of client ports after a second: there are fewer than connections in a minute. Only
+/// this namespace is changed.
 pub(super) fn make_ports_suffice() -> Result<()> {
     for (name, value) in [("tcp_tw_reuse", "1"), ("ip_local_port_range", "1024 65535")] {
         let path = format!("/proc/sys/net/ipv4/{name}");
@@ -97,7 +98,7 @@ impl Clients {
         })
     }
 
-    /// Opens so many connections, and aborts so many besides, while `meanwhile` runs.
+    /// Opens `connections` connections, and aborts `aborts` further ones, while `meanwhile` runs.
     pub(super) fn run(
         &self,
         connections: u64,
@@ -150,7 +151,7 @@ impl Clients {
         Ok(tally)
     }
 
-    /// Asks for a file on a connection of its own.
+    /// Requests a file on a connection of its own.
     fn ask(&self, index: u64) -> Result<()> {
         let file = &self.files[(index % FILES) as usize];
         let mut connection = open(index)?;
@@ -176,7 +177,7 @@ impl Clients {
 }
 
 fn open(index: u64) -> Result<Connection<TcpStream>> {
-    // By blocks, so that each kind of connection comes over either.
+    // By blocks, so that each kind of connection uses both IP versions.
     let server = if (index / 64).is_multiple_of(2) {
         HTTP_V4
     } else {
@@ -185,8 +186,7 @@ fn open(index: u64) -> Result<Connection<TcpStream>> {
     Connection::open(server)
 }
 
-/// Whether the connection with this number is one of those that are aborted, which are spread
-/// evenly.
+/// Returns true if the connection with this number is one of the aborted, which are spread evenly.
 fn is_abort(index: u64, total: u64, aborts: u64) -> bool {
     let before = |index: u64| u128::from(index) * u128::from(aborts) / u128::from(total);
     before(index + 1) > before(index)

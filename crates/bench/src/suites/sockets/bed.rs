@@ -1,5 +1,5 @@
-//! Servers, started and measured: Splitway and nginx stay, the server program is another process in
-//! each run.
+//! Servers, started and measured: Splitway and nginx run throughout, the server program is another
+//! process in each run.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ use crate::measure::run::{self, Server};
 use crate::servers::cores::server_cores;
 use crate::servers::server_set::{ServerSet, Workspace};
 
-/// Where the server program listens: nginx and lighttpd have other ports.
+/// Port of the server program: nginx and lighttpd have other ports.
 const PORT: u16 = 7000;
 
-/// Who is measured.
+/// Measured server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::suites) enum Subject {
     Kernel,
@@ -50,14 +50,14 @@ pub(in crate::suites) const SPLIT: &str = "split sockets";
 pub(in crate::suites) const IN_PROCESS: &str = "in-process server";
 pub(in crate::suites) const NGINX: &str = "nginx";
 
-/// What the load is.
+/// Kind of load.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::suites) enum Load {
     Echo { cell: Cell, short: bool },
     Files,
 }
 
-/// Where all of them are.
+/// Environment of the servers.
 pub(in crate::suites) struct Bed {
     workspace: Workspace,
     servers: ServerSet,
@@ -79,7 +79,7 @@ impl Bed {
         Bed::of(workspace, splitway, steer_requests)
     }
 
-    /// The same with files that are there.
+    /// Starts the servers with existing files.
     pub(in crate::suites) fn of(
         workspace: Workspace,
         splitway: &[String],
@@ -105,7 +105,7 @@ impl Bed {
         self.servers.end(results)
     }
 
-    /// One run of a load on a subject: what can be told of it.
+    /// Does one run of a load on a subject; returns all its measures.
     pub(in crate::suites) fn run(
         &self,
         name: &'static str,
@@ -146,7 +146,7 @@ impl Bed {
         }
     }
 
-    /// Where the server program is, over the kernel's sockets and over split ones.
+    /// Returns the server program's network namespace, if not this one, and its address there.
     fn network(&self, subject: Subject) -> Option<(Option<Pid>, IpAddr)> {
         let (holder, address) = self.servers.peer_network();
         match subject {
@@ -212,7 +212,7 @@ impl Bed {
 }
 
 impl Program {
-    /// Starts it, and waits until it listens.
+    /// Starts the program, and waits until it listens.
     fn start(command: &mut std::process::Command) -> Result<Program> {
         let mut process = Process::spawn(command.stdout(Stdio::piped()))?;
         await_ready(&mut process, "the server has not begun to listen")?;
@@ -224,7 +224,7 @@ impl Program {
 pub(in crate::suites) const CONTROL: &str = "control";
 pub(in crate::suites) const ENDS: &str = "both_ends";
 
-/// Adds what application and host process cost together, and server and client.
+/// Adds the cost of application and host process together, and of server and client.
 pub(in crate::suites) fn add_sums(measures: &mut Measures) {
     for unit in ["cpu_s_per_gb", "cpu_us_per_request"] {
         for (sum, parts) in [

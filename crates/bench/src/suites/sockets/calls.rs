@@ -1,5 +1,5 @@
-//! The calls that the measured server makes: of the kernel, or of `libsplitway`. They have the same
-//! names and do the same, so that nothing but the sockets is compared.
+//! Calls of the measured server: the kernel's, or those of `libsplitway`. Both have the same names
+//! and semantics, so that only the sockets differ.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
@@ -20,22 +20,22 @@ use rustix::net::{
     recv, send, socket_with, sockopt,
 };
 
-/// Connections that may wait to be accepted.
+/// Length of the queue of connections to accept.
 const BACKLOG: i32 = 4096;
 
-/// Events taken at a time.
+/// Most events returned at once.
 const EVENTS_MAX: usize = 256;
 
-/// How long a file may take to be opened.
+/// Time limit to open a file.
 const OPEN_WAIT: Duration = Duration::from_secs(10);
 
 /// `IPPROTO_TCP` and `TCP_NODELAY`.
 const NODELAY: (i32, i32) = (6, 1);
 
-/// Something has happened to a descriptor.
+/// An event on a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ready {
-    /// What it was watched as.
+    /// Value given to `watch`.
     pub(super) data: u64,
     /// The peer has ended its half, or the connection has failed.
     pub(super) is_ending: bool,
@@ -58,32 +58,32 @@ pub(super) struct Opened {
     pub(super) bytes: u64,
 }
 
-/// Sockets that do not block, watched by edges.
+/// Nonblocking sockets, watched edge-triggered.
 pub(super) trait Calls {
     fn listen(&self, at: SocketAddr) -> Result<OwnedFd>;
     fn accept(&self, listener: &OwnedFd) -> Result<OwnedFd>;
     fn receive(&self, fd: &OwnedFd, bytes: &mut [u8]) -> Result<usize>;
-    /// With `more`, other bytes follow at once.
+    /// Sends bytes; with `more`, others follow at once.
     fn send(&self, fd: &OwnedFd, bytes: &[u8], more: bool) -> Result<usize>;
     fn close(&self, fd: OwnedFd) -> Result<()>;
-    /// A new epoll set.
+    /// Creates an epoll set.
     fn set(&self) -> Result<OwnedFd>;
     fn watch(&self, set: &OwnedFd, fd: &OwnedFd, data: u64) -> Result<()>;
-    /// Waits for whatever happens first.
+    /// Waits for events.
     fn wait(&self, set: &OwnedFd, found: &mut Vec<Ready>) -> Result<()>;
-    /// Opens a file by its path below the root, as a request has it.
+    /// Opens a file by its path below the root, as in a request.
     fn open(&self, path: &str) -> Result<Opened>;
-    /// Sends a range of a file; how many bytes of it.
+    /// Sends a range of a file; returns the number of bytes sent.
     fn send_file(&self, fd: &OwnedFd, file: &OwnedFd, offset: u64, len: usize) -> Result<usize>;
 }
 
-/// What a descriptor is watched for.
+/// Returns the events of a watched descriptor.
 fn edges() -> epoll::EventFlags {
     use epoll::EventFlags;
     EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET
 }
 
-/// Those of the kernel.
+/// The kernel's calls.
 #[derive(Debug)]
 pub(super) struct Kernel {
     root: PathBuf,
@@ -170,7 +170,7 @@ impl Calls for Kernel {
     }
 }
 
-/// Those of `libsplitway`.
+/// The calls of `libsplitway`.
 pub(super) struct Split {
     client: Client,
 }

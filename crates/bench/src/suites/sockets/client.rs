@@ -1,5 +1,5 @@
-//! The load on an echo server: connections of which each sends a message and waits for its echo, on
-//! one thread and one core. Every byte is compared.
+//! The load on an echo server: each connection sends a message and waits for its echo, on one
+//! thread and one core. Every byte is compared.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -15,11 +15,11 @@ use crate::load::{
     Latencies, Outcome, Percentiles, READY, begin_connection, conclude, print_line, take_place,
 };
 
-/// Messages are pieces of so many random bytes and those of one more, so that what a connection
-/// gets is neither what it got before nor what another gets.
+/// Number of offsets in the random bytes where messages begin, so that successive messages of a
+/// connection differ, as do messages of different connections.
 const RANDOM_BYTES: usize = 64 << 10;
 
-/// Bytes that are received at once, at most.
+/// Most bytes received at once.
 const READ_BYTES_MAX: usize = 256 << 10;
 
 /// The load to generate.
@@ -44,7 +44,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The arguments that say the same.
+    /// Returns the arguments for these settings.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![
             "echo-load".into(),
@@ -63,13 +63,13 @@ impl Settings {
 struct Connection {
     socket: OwnedFd,
     is_open: bool,
-    /// Where its message lies in the random bytes.
+    /// Offset of its message in the random bytes.
     start: usize,
     sent: usize,
     received: usize,
     asked: Instant,
     first_byte: Instant,
-    /// It, or one before in its place, has had an echo.
+    /// The connection, or a predecessor in its slot, has had an echo.
     is_served: bool,
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn generate(settings: &Settings) -> Result<()> {
     load.run()
 }
 
-/// Bytes of a xorshift: the same in each run.
+/// Returns bytes of a xorshift: the same in each run.
 fn random_bytes(len: usize) -> Vec<u8> {
     let mut random = 0x5eed_u64;
     let words = std::iter::repeat_with(|| {
@@ -172,7 +172,7 @@ impl Load<'_> {
         }
     }
 
-    /// Every connection has had an echo, and on average two.
+    /// Returns true once every connection has had an echo, and the average two.
     fn is_under_way(&self) -> bool {
         let connections = self.settings.connections;
         self.served >= connections && self.total.responses >= 2 * connections as u64
@@ -197,13 +197,14 @@ impl Load<'_> {
         })
     }
 
-    /// Where the next message lies: multiples of an odd number, so that each place is taken.
+    /// Returns the offset of the next message: multiples of an odd number, so that each offset is
+    /// used.
     fn next_start(&mut self) -> usize {
         self.messages += 1;
         (self.messages.wrapping_mul(40_503) % RANDOM_BYTES as u64) as usize
     }
 
-    /// Goes on with a connection. True if another must take its place.
+    /// Continues a connection. Returns true if another must take its place.
     fn turn(&mut self, connection: &mut Connection) -> Result<bool> {
         if !connection.is_open {
             let error = sockopt::socket_error(&connection.socket).context(|| "SO_ERROR".into())?;
@@ -224,7 +225,7 @@ impl Load<'_> {
         }
     }
 
-    /// Sends what is left of the message. False while it is not even connected.
+    /// Sends the rest of the message. Returns false if no byte has been sent yet.
     fn send(&mut self, connection: &mut Connection) -> Result<bool> {
         let message = &self.random_bytes[connection.start..][..self.settings.message_bytes];
         while connection.sent < message.len() {
@@ -239,7 +240,7 @@ impl Load<'_> {
         Ok(true)
     }
 
-    /// Compares what has come; with the last byte, the next message begins.
+    /// Compares received bytes; after the last one, the next message begins.
     fn take(&mut self, connection: &mut Connection, len: usize) -> Result<()> {
         let message = &self.random_bytes[connection.start..][..self.settings.message_bytes];
         let expected = message[connection.received..connection.sent].get(..len);
@@ -257,7 +258,7 @@ impl Load<'_> {
         if connection.received < message.len() {
             return Ok(());
         }
-        // Of a short connection, the end counts.
+        // A short connection is complete at its end.
         if self.settings.short {
             return Ok(());
         }
@@ -335,7 +336,7 @@ mod tests {
             seconds: 1.0,
             short: false,
         };
-        // Who may not choose CUBIC cannot measure either.
+        // A user who may not choose CUBIC cannot measure either.
         match echoed(&settings, &listener, None) {
             Ok(bytes) => assert_eq!(bytes, 1000),
             Err(failure) => assert!(failure.to_string().contains("CUBIC"), "{failure}"),

@@ -6,11 +6,11 @@ use crate::measure::results::{Bound, Column, Plot, Results, Table, column};
 use crate::measure::table;
 use crate::suites::plain;
 
-/// What is wanted of files: CPU time of application and host process per gigabyte, as a multiple of
-/// that of the host process that serves them itself.
+/// Target for files: CPU time of application and host process per gigabyte, as a multiple of that
+/// of the host process that serves the files itself.
 const FILES_RATIO_MAX: f64 = 1.3;
 
-/// What is wanted of echoes of 1 KB on 64 connections: CPU time of the whole machine for each, as a
+/// Target for echoes of 1 KB on 64 connections: CPU time of the whole machine for each, as a
 /// multiple of that with the kernel's sockets.
 const ECHO_RATIO_MAX: f64 = 1.2;
 

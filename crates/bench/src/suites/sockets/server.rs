@@ -1,5 +1,5 @@
-//! The server that is measured: one thread, one epoll set by edges, the same over the kernel's
-//! sockets and over split ones. It echoes what comes, or answers requests for files.
+//! The measured server: one thread, one edge-triggered epoll set, the same over the kernel's
+//! sockets and over split ones. It echoes received bytes, or answers requests for files.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,10 +14,10 @@ use testbed::{Context, Failure, Result};
 use super::calls::{Calls, Kernel, Opened, Split};
 use crate::load::{HEAD_BYTES_MAX, READY, print_line};
 
-/// Bytes that one call receives at most.
+/// Most bytes of one receive call.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// The listener among what is watched.
+/// Epoll data of the listener.
 const LISTENER: u64 = u64::MAX;
 
 /// The implementation of sockets.
@@ -76,10 +76,10 @@ struct Server<'a, C> {
     settings: &'a Settings,
     listener: OwnedFd,
     set: OwnedFd,
-    /// By the number as which they are watched.
+    /// Connections by their epoll data.
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
-    /// Files stay open, as those of nginx with `open_file_cache`.
+    /// Files stay open, as with nginx's `open_file_cache`.
     files: Vec<KnownFile>,
     by_path: HashMap<String, usize>,
     buffer: Vec<u8>,
@@ -87,29 +87,29 @@ struct Server<'a, C> {
 
 struct Connection {
     fd: OwnedFd,
-    /// Echo that has found no room yet.
+    /// Echo for which the send buffer had no room.
     unsent: Vec<u8>,
     echoed: u64,
-    /// What has come of a request.
+    /// Bytes received of a request head.
     head: Vec<u8>,
-    /// The file that is being sent.
+    /// The file in progress.
     sending: Option<Sending>,
 }
 
 struct Sending {
-    /// Its place among the files.
+    /// Index of the file.
     file: usize,
     offset: u64,
 }
 
-/// A file that was asked for.
+/// A file that has been requested.
 struct KnownFile {
     opened: Opened,
     /// The head of its response.
     head: String,
 }
 
-/// How a connection goes on.
+/// Next step of a connection.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Wait,
@@ -178,13 +178,13 @@ impl<'a, C: Calls> Server<'a, C> {
                 head: Vec::new(),
                 sending: None,
             });
-            // Bytes often come with the connection.
+            // Data often arrives with the connection.
             self.turn(place, false)?;
         }
     }
 
     fn turn(&mut self, place: usize, is_ending: bool) -> Result<()> {
-        // An event may be about one that was closed in the same turn.
+        // The event may concern a connection closed in the same turn.
         let Some(mut connection) = self.connections[place].take() else {
             return Ok(());
         };
@@ -195,7 +195,7 @@ impl<'a, C: Calls> Server<'a, C> {
         };
         match next {
             Ok(Next::Wait) | Err(Errno::AGAIN) => self.connections[place] = Some(connection),
-            // A client that is done resets what is under way.
+            // A finished client resets its open connections.
             Ok(Next::Close) | Err(Errno::CONNRESET | Errno::PIPE) => {
                 self.free.push(place);
                 self.calls
@@ -233,7 +233,7 @@ impl<'a, C: Calls> Server<'a, C> {
             };
             connection.echoed += sent as u64;
             connection.unsent.extend_from_slice(&bytes[sent..]);
-            // What comes from now on is another edge.
+            // Later data causes another edge.
             let is_drained = received < self.buffer.len() && !is_ending;
             let is_closing = self.settings.close_after.is_some();
             if is_drained && connection.unsent.is_empty() && !is_closing {
@@ -277,8 +277,7 @@ impl<'a, C: Calls> Server<'a, C> {
         }
     }
 
-    /// Sends the head of the answer to a request, if a whole one has come, and is about to send the
-    /// file.
+    /// Sends the head of the response to a request, if one is complete, and prepares the file.
     fn answer(&mut self, connection: &mut Connection) -> std::result::Result<bool, Errno> {
         let head = &connection.head;
         let Some(end) = head.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
@@ -291,14 +290,14 @@ impl<'a, C: Calls> Server<'a, C> {
         let head = &self.files[file].head;
         let sent = self.calls.send(&connection.fd, head.as_bytes(), true)?;
         if sent < head.len() {
-            // Everything before was sent: its client has not read a response.
+            // All earlier bytes were sent: the client has not read a response.
             return Err(Errno::NOBUFS);
         }
         connection.sending = Some(Sending { file, offset: 0 });
         Ok(true)
     }
 
-    /// Opens a file, and returns its place.
+    /// Opens a file, and returns its index.
     fn open(&mut self, path: &str) -> std::result::Result<usize, Errno> {
         let opened = self.calls.open(path)?;
         let bytes = opened.bytes;
@@ -310,7 +309,7 @@ impl<'a, C: Calls> Server<'a, C> {
     }
 }
 
-/// The path of a GET request.
+/// Returns the path of a GET request.
 fn path_in(head: &[u8]) -> Option<&str> {
     let line = head.split(|byte| *byte == b'\r').next()?;
     let rest = std::str::from_utf8(line).ok()?.strip_prefix("GET ")?;

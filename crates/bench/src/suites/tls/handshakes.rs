@@ -1,10 +1,10 @@
-//! Another load: TLS handshakes, many at once, on one thread and one core.
+//! The load of TLS handshakes, many at once, on one thread and one core.
 //!
-//! A handshake counts when the server's ticket has come: with TLS 1.3 the server makes it when it
-//! has seen the client's Finished. The connection is closed then, and another one takes its place.
-//! A client has more to compute than a server, as it has to verify two signatures where the server
-//! makes one. So that it is not the client that is measured, only one handshake in [`SAMPLE`] is
-//! verified; all others trust any server.
+//! A handshake counts once the server's ticket has arrived: with TLS 1.3 the server sends it after
+//! the client's Finished. The connection is closed then, and another one takes its place. A client
+//! computes more than a server, as it has to verify two signatures where the server makes one. So
+//! that the client is not the bottleneck, only one handshake in [`SAMPLE`] is verified; all others
+//! trust any server.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -38,7 +38,7 @@ use crate::load::{READY, conclude, print_line, take_place};
 /// One handshake in this many is verified.
 const SAMPLE: u64 = 100;
 
-/// Tickets that are kept for later.
+/// Most tickets kept.
 const TICKETS_MAX: usize = 4096;
 
 /// The load to generate.
@@ -62,7 +62,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The arguments that say the same.
+    /// Returns the arguments for these settings.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![
             "handshakes".into(),
@@ -78,22 +78,22 @@ impl Settings {
     }
 }
 
-/// What came of it: printed as one line of JSON.
+/// Result of the load, printed as one line of JSON.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// Handshakes within the measured span.
     pub(crate) handshakes: u64,
-    /// Handshakes that were verified, since the beginning.
+    /// Handshakes verified since the beginning.
     pub(crate) verified: u64,
     /// The measured span, in nanoseconds.
     pub(crate) elapsed_ns: u64,
 }
 
-/// A connection that shakes hands.
+/// A connection in its handshake.
 struct Greeting {
     stream: TcpStream,
     tls: ClientConnection,
-    /// It resumes a session.
+    /// The connection resumes a session.
     has_ticket: bool,
 }
 
@@ -106,7 +106,7 @@ struct Generator<'a> {
     handshakes: u64,
 }
 
-/// Shakes hands until the measured span is over; prints [`READY`] and then the [`Outcome`].
+/// Does handshakes until the measured span is over; prints [`READY`] and then the [`Outcome`].
 pub(crate) fn generate(settings: &Settings) -> Result<()> {
     take_place()?;
     let verifier = Arc::new(Sampling::new(&settings.certificate)?);
@@ -147,7 +147,7 @@ impl Generator<'_> {
         let mut events = Vec::with_capacity(256);
         loop {
             match began {
-                // Until every connection has had something to do, on average twice.
+                // Until the average is two handshakes for each connection.
                 None if self.handshakes >= 2 * count as u64 => {
                     print_line(READY)?;
                     began = Some((Instant::now(), self.handshakes));
@@ -178,17 +178,17 @@ impl Generator<'_> {
             for event in &events {
                 let index = event.data.u64() as usize;
                 if self.advance(&mut greetings[index])? {
-                    // When sessions are to be resumed, the first ones bring the tickets.
+                    // For resumption, the first handshakes only fetch tickets.
                     let has_ticket = greetings[index].has_ticket;
                     self.handshakes += u64::from(has_ticket == self.settings.resume);
-                    // The one before is closed with this.
+                    // The assignment drops, and so closes, the previous connection.
                     greetings[index] = self.greet(index)?;
                 }
             }
         }
     }
 
-    /// Begins a handshake. Its events are named by this index.
+    /// Begins a handshake. `index` identifies its events.
     fn greet(&self, index: usize) -> Result<Greeting> {
         let server = self.settings.server;
         let family = match server {
@@ -219,7 +219,7 @@ impl Generator<'_> {
         })
     }
 
-    /// Goes on with a handshake. True if that completes it.
+    /// Continues a handshake. Returns true if it is complete.
     fn advance(&self, greeting: &mut Greeting) -> Result<bool> {
         let Greeting {
             stream,
@@ -265,7 +265,7 @@ impl Generator<'_> {
     }
 }
 
-/// `None` if it would block.
+/// Returns `None` if the call would block.
 fn would_block<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),

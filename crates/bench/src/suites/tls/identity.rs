@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use testbed::{Context, Result};
 
-/// Whose certificate it is.
+/// Name in the certificate.
 pub(crate) const NAME: &str = "localhost";
 
-/// Where certificate and key lie, as PEM.
+/// Paths of certificate and key, as PEM.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) certificate: PathBuf,

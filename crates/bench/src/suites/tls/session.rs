@@ -1,9 +1,9 @@
-//! TLS 1.3 for a client that must never be what is slow: rustls shakes hands and takes a first
-//! response, then gives up its keys. Requests are sealed with one; of what the server sends, most
-//! records are counted by their headers.
+//! TLS 1.3 for a client that must never be the bottleneck: rustls does the handshake and receives a
+//! first response, then its keys are extracted. One key seals requests; most received records are
+//! only counted by their headers.
 //!
-//! What is opened: the record in which a response begins, all of a response that is to be compared,
-//! and whatever is short, so that an alert or a new key does not pass for content.
+//! Opened are the record in which a response begins, all records of a response to be compared, and
+//! every short record, so that an alert or a key update is not mistaken for content.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -25,14 +25,14 @@ use crate::RECEIVE_WAIT_MAX;
 const HEADER_BYTES: usize = 5;
 const TAG_BYTES: usize = 16;
 
-/// What a record has beside its plaintext, behind its header: the type within (RFC 8446 §5.2) and
+/// Bytes of a record beside its plaintext, without its header: the inner type (RFC 8446 §5.2) and
 /// the tag.
 const OVERHEAD_BYTES: usize = 1 + TAG_BYTES;
 
 /// Longest record, without its header (RFC 8446 §5.2).
 const RECORD_BYTES_MAX: usize = (1 << 14) + 256;
 
-/// Records with no more plaintext than this are opened in any case.
+/// Records with at most this much plaintext are opened in any case.
 const SHORT_BYTES_MAX: usize = 512;
 
 const ALERT: u8 = 21;
@@ -42,7 +42,8 @@ const APPLICATION_DATA: u8 = 23;
 /// The first byte of a NewSessionTicket.
 const NEW_SESSION_TICKET: u8 = 4;
 
-/// TLS 1.3 with AES-256-GCM, X25519, and a server that has this certificate.
+/// Returns a configuration with TLS 1.3, AES-256-GCM and X25519, for a server with this
+/// certificate.
 pub(crate) fn config(certificate: &Path) -> Result<Arc<ClientConfig>> {
     let mut config = ClientConfig::builder_with_provider(Arc::new(crypto()))
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -53,7 +54,7 @@ pub(crate) fn config(certificate: &Path) -> Result<Arc<ClientConfig>> {
     Ok(Arc::new(config))
 }
 
-/// What all clients offer.
+/// Returns the algorithms that all clients offer.
 pub(super) fn crypto() -> CryptoProvider {
     let mut crypto = provider::default_provider();
     let wanted = CipherSuite::TLS13_AES_256_GCM_SHA384;
@@ -74,31 +75,31 @@ pub(in crate::suites) fn name() -> ServerName<'static> {
     ServerName::try_from(NAME).expect("a name")
 }
 
-/// What of a response has come.
+/// Received content of a response.
 #[derive(Debug)]
 pub(crate) enum Content<'a> {
-    /// These bytes.
+    /// Bytes of an opened record.
     Opened(&'a [u8]),
-    /// So many bytes, which were not compared.
+    /// Number of bytes in an unopened record, which are not compared.
     Counted(usize),
 }
 
-/// The keys of a connection, and the record that is coming in.
+/// The keys of a connection, and its partial record.
 #[derive(Debug)]
 pub(crate) struct Session {
     sending: Key,
     receiving: Key,
-    /// The record's header, and what it protects if that is to be opened.
+    /// Header of the partial record, and its protected bytes if it is to be opened.
     record: Vec<u8>,
-    /// Bytes behind the header.
+    /// Bytes after the header.
     record_bytes: usize,
-    /// Of these, bytes that have not come.
+    /// Bytes after the header that have not arrived.
     missing: usize,
     is_counted: bool,
 }
 
 impl Session {
-    /// Shakes hands, and sends a request; `take` reads the response, all of it.
+    /// Does the handshake, and sends a request; `take` reads the whole response.
     pub(crate) fn begin(
         config: Arc<ClientConfig>,
         stream: &TcpStream,
@@ -133,12 +134,12 @@ impl Session {
         }
     }
 
-    /// A record that holds this.
+    /// Returns a record with this plaintext.
     pub(crate) fn seal(&mut self, plaintext: &[u8]) -> Vec<u8> {
         self.sending.seal(APPLICATION_DATA, plaintext)
     }
 
-    /// Takes bytes from the front, until a record is complete that brings content; `None` if none
+    /// Takes bytes from the front until a record with content is complete; returns `None` if none
     /// is. A record that begins is opened if `is_wanted`.
     pub(crate) fn next(
         &mut self,
@@ -147,7 +148,7 @@ impl Session {
     ) -> Result<Option<Content<'_>>> {
         loop {
             if self.missing == 0 {
-                // The last one has been dealt with.
+                // The previous record is complete.
                 if self.record.len() >= HEADER_BYTES {
                     self.record.clear();
                 }
@@ -181,7 +182,7 @@ impl Session {
         }
     }
 
-    /// Opens the record. Length of its content, which is 0 for a ticket.
+    /// Opens the record. Returns the length of its content, which is 0 for a ticket.
     fn open(&mut self) -> Result<usize> {
         let number = self.receiving.number;
         let (content_type, content) = self.receiving.open(&mut self.record)?;
@@ -206,7 +207,7 @@ fn split_off<'a>(bytes: &mut &'a [u8], len: usize) -> &'a [u8] {
     some
 }
 
-/// What a record's header says of the length behind it.
+/// Returns the length of a record after its header.
 fn record_bytes(header: &[u8]) -> Result<usize> {
     if let [APPLICATION_DATA, 3, 3, high, low] = *header {
         let bytes = usize::from(u16::from_be_bytes([high, low]));
@@ -245,7 +246,7 @@ impl Key {
         }
     }
 
-    /// RFC 8446 §5.3.
+    /// Returns the next nonce (RFC 8446 §5.3).
     fn next_nonce(&mut self) -> Nonce {
         let mut nonce = self.iv;
         for (byte, number) in nonce[4..].iter_mut().zip(self.number.to_be_bytes()) {
@@ -267,7 +268,7 @@ impl Key {
         [&header[..], &sealed].concat()
     }
 
-    /// Opens a record in place. Its type within, and its content.
+    /// Opens a record in place. Returns its inner type, and its content.
     fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<(u8, &'a [u8])> {
         let number = self.number;
         let nonce = self.next_nonce();
@@ -276,7 +277,7 @@ impl Key {
             .key
             .open_in_place(nonce, Aad::from(&*header), sealed)
             .map_err(|_| Failure::new(format!("record {number} has a wrong tag")))?;
-        // Behind the type there may be padding.
+        // Padding may follow the type.
         let last = inner.iter().rposition(|byte| *byte != 0);
         let last = last.ok_or_else(|| Failure::new(format!("record {number} has no type")))?;
         Ok((inner[last], &inner[..last]))
@@ -293,8 +294,8 @@ mod tests {
         Key::of(&KEY, [5; 12], 7)
     }
 
-    /// What a client makes of these bytes, if they come in pieces of this length and only `wanted`
-    /// records are to be opened: what was opened, and how many bytes were counted.
+    /// Receives these bytes in pieces of this length, with only `wanted` records opened: returns
+    /// the opened bytes, and the number of bytes counted.
     fn received(
         bytes: &[u8],
         piece: usize,

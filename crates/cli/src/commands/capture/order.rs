@@ -1,4 +1,4 @@
-//! Puts packets from several sockets in the order of their times.
+//! Orders packets from several sockets by their times.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,16 +7,15 @@ use std::collections::BinaryHeap;
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Held {
     pub(super) time_ns: u64,
-    /// How many were held before it: at the same time, the first one goes first.
+    /// Sequence number: of packets with the same time, the first one held goes first.
     number: u64,
-    /// Which socket it is from.
+    /// Socket that it was read from.
     pub(super) tap: usize,
     pub(super) len: usize,
     pub(super) bytes: Vec<u8>,
 }
 
-/// Packets that are held back. There are bounds to their number and their bytes: beyond, the oldest
-/// goes.
+/// Packets held back. Their number and bytes are limited: beyond, the oldest goes.
 #[derive(Debug)]
 pub(super) struct Order {
     held: BinaryHeap<Reverse<Held>>,
@@ -53,7 +52,7 @@ impl Order {
         }));
     }
 
-    /// The oldest, if it is from this time or before, or if too much is held.
+    /// Returns the oldest packet, if its time is at most `until_ns` or a limit is exceeded.
     pub(super) fn next(&mut self, until_ns: u64) -> Option<Held> {
         let Reverse(oldest) = self.held.peek()?;
         let is_over = self.held.len() > self.packets_max || self.held_bytes > self.bytes_max;
@@ -70,7 +69,7 @@ impl Order {
 mod tests {
     use super::*;
 
-    /// All that go until then: their sockets and times.
+    /// Returns the sockets and times of all packets up to `until_ns`.
     fn gone(order: &mut Order, until_ns: u64) -> Vec<(usize, u64)> {
         std::iter::from_fn(|| order.next(until_ns))
             .map(|packet| (packet.tap, packet.time_ns))
@@ -85,7 +84,7 @@ mod tests {
         }
         assert_eq!(gone(&mut order, 9), []);
         assert_eq!(gone(&mut order, 20), [(0, 10), (1, 15), (1, 20)]);
-        // What comes late is still before what is held.
+        // A late packet still precedes those held.
         order.hold(2, 19, 1, b"x");
         assert_eq!(
             gone(&mut order, u64::MAX),

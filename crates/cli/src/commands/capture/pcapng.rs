@@ -1,4 +1,4 @@
-//! Writes pcapng (draft-ietf-opsawg-pcapng): what Wireshark and tcpdump read, with several
+//! Writes pcapng (draft-ietf-opsawg-pcapng), the format of Wireshark and tcpdump, with several
 //! interfaces in one file.
 
 use std::io::{self, Write};
@@ -92,8 +92,8 @@ impl<W: Write> Writer<W> {
         self.end()
     }
 
-    /// Writes at the end how many packets of an interface were received, and how many of them are
-    /// missing.
+    /// Writes the final statistics of an interface: packets received, and packets dropped among
+    /// them.
     pub(crate) fn statistics(
         &mut self,
         interface: usize,
@@ -110,7 +110,7 @@ impl<W: Write> Writer<W> {
         self.end()
     }
 
-    /// Hands over all that was written.
+    /// Flushes the output.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.into.flush()
     }
@@ -118,7 +118,7 @@ impl<W: Write> Writer<W> {
     fn begin(&mut self, block_type: u32) {
         self.block.clear();
         self.put(&block_type.to_le_bytes());
-        // Its length, known at its end.
+        // Block length, set at its end.
         self.put(&[0; 4]);
     }
 
@@ -137,7 +137,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn option(&mut self, code: u16, value: &[u8]) {
-        // What is longer than an option can be is cut off.
+        // A longer value is truncated to the maximum length of an option.
         let value = value.get(..usize::from(u16::MAX)).unwrap_or(value);
         self.put(&code.to_le_bytes());
         self.put(&(value.len() as u16).to_le_bytes());
@@ -164,7 +164,7 @@ impl<W: Write> Writer<W> {
 mod tests {
     use super::*;
 
-    /// The blocks of a file: their types, and their bodies.
+    /// Returns the blocks of a file: their types and bodies.
     fn blocks(mut file: &[u8]) -> Vec<(u32, Vec<u8>)> {
         let word = |bytes: &[u8]| u32::from_le_bytes(bytes[..4].try_into().unwrap());
         let mut blocks = Vec::new();
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(blocks[3].1, packet.concat());
         for (place, name) in [(1, "received"), (2, "sent")] {
             let body = &blocks[place].1;
-            // Behind link type and snaplen: `if_name`.
+            // After link type and snaplen: `if_name`.
             assert_eq!(
                 body[..12],
                 [1, 0, 0, 0, 0, 1, 0, 0, 2, 0, name.len() as u8, 0]

@@ -10,16 +10,16 @@ use failure::Failure;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-/// Stands before each text.
+/// Precedes each text.
 const RECORD_SEPARATOR: u8 = 0x1e;
 
-/// What the events are of. The first is that of a draft, whose number is part of it.
+/// Schemas of the events. The first is that of a draft, with its number.
 const SCHEMAS: [&str; 2] = [
     "urn:ietf:params:qlog:events:quic-12",
     "urn:splitway:qlog:events:splitway",
 ];
 
-/// A file that is being written.
+/// A trace file that is being written.
 #[derive(Debug)]
 pub(super) struct TraceFile<W: Write = File> {
     name: String,
@@ -28,8 +28,8 @@ pub(super) struct TraceFile<W: Write = File> {
 }
 
 impl TraceFile {
-    /// Makes the file, which is not there yet. Times of events are counted from the time that is
-    /// given, in microseconds since 1970.
+    /// Creates the file, which must not exist. Times of events count from `unix_time_us`, in
+    /// microseconds since 1970.
     pub(super) fn create(path: PathBuf, title: &str, unix_time_us: u64) -> Result<Self, Failure> {
         let name = format!("file {}", path.display());
         let mut options = OpenOptions::new();
@@ -75,13 +75,13 @@ impl<W: Write> TraceFile<W> {
         Ok(file)
     }
 
-    /// How much was written, in bytes.
+    /// Returns the number of bytes written.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     pub(super) fn event(&mut self, time_us: u64, name: &str, data: &Value) -> Result<(), Failure> {
-        // In milliseconds, as all times.
+        // Milliseconds, as all times in qlog.
         let time = time_us as f64 / 1000.0;
         self.text(&json!({ "time": time, "name": name, "data": data }))
     }
@@ -91,7 +91,7 @@ impl<W: Write> TraceFile<W> {
         flushed.map_err(|error| self.failed(&error))
     }
 
-    /// Writes what waits; returns how much was written, in bytes.
+    /// Flushes the file; returns the number of bytes written.
     pub(super) fn end(mut self) -> Result<u64, Failure> {
         self.flush()?;
         Ok(self.bytes)
@@ -113,7 +113,7 @@ impl<W: Write> TraceFile<W> {
     }
 }
 
-/// A time in microseconds since 1970, to the millisecond.
+/// Formats a time in microseconds since 1970, to the millisecond.
 fn rfc3339(unix_time_us: u64) -> String {
     let nanos = i128::from(unix_time_us) * 1000;
     let time = OffsetDateTime::from_unix_timestamp_nanos(nanos);

@@ -1,8 +1,8 @@
-//! Programs that wait for split sockets by direct system calls: no library sees these, so they get
-//! no events. This process notices, and reports it.
+//! Detects programs that wait for split sockets by direct system calls: these bypass the library,
+//! so such programs get no events. This process reports them.
 //!
-//! The library lists epoll sets that have split members, and that no thread has waited in by the
-//! library. A thread that is in a wait of the kernel's for such a set has made the call itself
+//! The library lists epoll sets that have split members and in which no thread has waited through
+//! the library. A thread that waits in the kernel on such a set has made the call itself
 //! (`/proc/PID/task/TID/syscall`).
 
 use std::collections::HashSet;
@@ -10,11 +10,11 @@ use std::fs;
 
 use preload::environment::{ProgramSets, UnwaitedSet, WAITS_IN_SETS};
 
-/// The sets of a program, until one is reported.
+/// The epoll sets of a program, until one is reported.
 #[derive(Debug)]
 pub(super) struct DirectWaits {
     sets: Option<ProgramSets>,
-    /// Found at the last look: a process, and the number of its set. One that is found twice in a
+    /// Suspects of the last look: a process and the number of its set. A suspect found twice in a
     /// row is reported: a thread may be on its way from the kernel to the library.
     suspects: HashSet<(u32, u32)>,
 }
@@ -27,7 +27,7 @@ impl DirectWaits {
         }
     }
 
-    /// True if there is a suspect: the next look may report it.
+    /// Looks once; returns true if there is a suspect, which the next look may report.
     pub(super) fn look(&mut self) -> bool {
         let Some(sets) = &self.sets else {
             return false;
@@ -57,7 +57,7 @@ fn report(process: u32) {
     );
 }
 
-/// Whether a thread waits in a set by a call of its own.
+/// Returns whether a thread waits in a set by a direct system call.
 fn is_waited_in(set: &UnwaitedSet) -> bool {
     let process = format!("/proc/{}", set.process);
     let info = fs::read_to_string(format!("{process}/fdinfo/{}", set.number));
@@ -70,7 +70,7 @@ fn is_waited_in(set: &UnwaitedSet) -> bool {
     calls.any(|call| call.is_ok_and(|call| is_wait_in(&call, set.number)))
 }
 
-/// Whether a set has a member with this data, by what proc(5) has of it.
+/// Returns whether a set has a member with this data, by its `fdinfo` (proc(5)).
 fn has_member(info: &str, data: u64) -> bool {
     info.lines().any(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -79,7 +79,8 @@ fn has_member(info: &str, data: u64) -> bool {
     })
 }
 
-/// Whether a call of a thread, by what proc(5) has of it, is a wait in the set of this number.
+/// Returns whether a thread's call, from its `syscall` file (proc(5)), is a wait in the set
+/// `number`.
 fn is_wait_in(call: &str, number: u32) -> bool {
     let mut words = call.split_ascii_whitespace();
     let name = words.next().and_then(|name| name.parse().ok());

@@ -1,18 +1,17 @@
-//! The thread that looks at the program's processes at intervals, as long as this process lives.
+//! The thread that inspects the program's processes at intervals as long as this process lives.
 //!
-//! Where a look finds nothing new, the next is late, so that a program that waits lets the machine
-//! sleep.
+//! After a look without news the next is late, so that a machine with an idle program can sleep.
 
 use std::time::{Duration, Instant};
 
 use crate::commands::run::direct_waits::DirectWaits;
 use crate::commands::run::unloaded::Unloaded;
 
-/// Time to the next look, behind one with news and behind others.
+/// Time from a look to the next: after one with news, and after others.
 const INTERVAL_OF_NEWS: Duration = Duration::from_millis(500);
 const INTERVAL: Duration = Duration::from_secs(30);
 
-/// The part of the time that looks take, at most.
+/// Inverse of the largest share of time that looks take.
 const SHARE_MAX: u32 = 200;
 
 pub(super) fn begin(mut unloaded: Unloaded, mut direct_waits: DirectWaits) {

@@ -1,4 +1,4 @@
-//! A stack for a program, where none runs: `splitway serve` without a server of its own.
+//! A stack for a program if none runs: `splitway serve` that serves no content itself.
 
 use std::ffi::OsStr;
 use std::fs::Permissions;
@@ -21,14 +21,14 @@ pub(crate) struct OwnStack {
     process: Child,
     socket: PathBuf,
     has_ended: bool,
-    /// What it says at its end has a place to go.
+    /// Reads the output of the process until its end.
     last_words: Option<JoinHandle<String>>,
-    /// What the NIC stack has for its root, and the socket.
+    /// Holds the socket and the NIC stack's root.
     _directory: TemporaryDirectory,
 }
 
 impl OwnStack {
-    /// Starts it, and waits until programs may attach.
+    /// Starts a stack, and waits until programs may attach.
     pub(crate) fn start(log: LogLevel) -> Result<OwnStack, Failure> {
         let failed = |error: io::Error| Failure::broken("starting a stack", error);
         let directory = TemporaryDirectory::new().map_err(failed)?;
@@ -36,7 +36,7 @@ impl OwnStack {
         let [own, root] = ["run", "root"].map(|name| directory.path().join(name));
         for place in [&own, &root] {
             std::fs::create_dir(place).map_err(failed)?;
-            // Whatever the umask says: processes of the program may be other users.
+            // Set regardless of the umask: processes of the program may run as other users.
             std::fs::set_permissions(place, Permissions::from_mode(0o755)).map_err(failed)?;
         }
         let socket = own.join("sockets");
@@ -54,7 +54,7 @@ impl OwnStack {
             .args([OsStr::new("--"), root.as_os_str()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            // Ctrl-C is for the program; the stack ends when that has.
+            // Ctrl-C is for the program; the stack ends after it.
             .process_group(0)
             .spawn()
             .map_err(failed)?;
@@ -83,17 +83,17 @@ impl OwnStack {
         Ok(stack)
     }
 
-    /// Where programs attach.
+    /// Returns the socket at which programs attach.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// The process.
+    /// Returns its process ID.
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.process)
     }
 
-    /// Ends it in order; returns what it says of itself.
+    /// Ends the stack in order; returns the rest of its output.
     pub(crate) fn end(mut self) -> Result<String, Failure> {
         let _ = rustix::process::kill_process(self.pid(), Signal::TERM);
         self.has_ended = true;
@@ -110,7 +110,7 @@ impl OwnStack {
     fn failure(&mut self) -> Failure {
         self.has_ended = true;
         match self.process.wait() {
-            // What was wrong stands on standard error already.
+            // The process has printed the reason on standard error.
             Ok(status) => Failure::broken("starting a stack", status),
             Err(error) => Failure::broken("starting a stack", error),
         }

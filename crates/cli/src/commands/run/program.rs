@@ -1,4 +1,4 @@
-//! The program that is to run: where it is, and whether it loads libraries at all.
+//! The program to run: its path, and whether it loads libraries.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,7 @@ use object::{Object, ObjectSection, elf};
 use rustix::fs::{Access, access};
 use rustix::process::{getegid, geteuid, getuid};
 
-/// The path of a program, by `PATH` if its name has no slash, as execvp(3).
+/// Returns the path of a program, searched in `PATH` if its name has no slash, as execvp(3) does.
 pub(crate) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     let what = || format!("program {}", name.display());
     let own = Path::new(name);
@@ -31,8 +31,8 @@ pub(crate) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
         })
 }
 
-/// Fails if the program would run on the kernel's sockets, and says why: without the library, or
-/// with `--compat` (`is_supervised`) without the filter.
+/// Fails with a reason if the program would use the kernel's sockets: without the library, or with
+/// `--compat` (`is_supervised`) without the filter.
 pub(crate) fn check(path: &Path, is_supervised: bool) -> Result<(), Failure> {
     let what = format!("program {}", path.display());
     let failed = |error| Failure::input(&what, error);
@@ -55,7 +55,7 @@ pub(crate) fn check(path: &Path, is_supervised: bool) -> Result<(), Failure> {
         let why = "its file has capabilities, so the loader takes no library from here";
         return Err(Failure::input(&what, why).remedy(USE_COMPAT));
     }
-    // One that may be executed and not read has nothing to look at.
+    // A program without read permission cannot be inspected.
     let Ok(bytes) = std::fs::read(path) else {
         return Ok(());
     };
@@ -66,13 +66,13 @@ pub(crate) fn check(path: &Path, is_supervised: bool) -> Result<(), Failure> {
     }
 }
 
-/// What to do about a program that loads no library.
+/// Remedy for a program that loads no library.
 const USE_COMPAT: &str = "Start it with `splitway run --compat`, which answers its calls itself.";
 
-/// Why a program does not come to the library, and what to do.
+/// Returns why a program does not load the library, and the remedy.
 pub(super) fn obstacle(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     if !bytes.starts_with(&elf::ELFMAG) {
-        // A script: its interpreter loads the library, or says that it has not.
+        // A script: its interpreter loads the library, or is reported for not loading it.
         return None;
     }
     let (loads_libraries, is_go) = match ElfFile64::<object::Endianness>::parse(bytes) {
@@ -83,7 +83,7 @@ pub(super) fn obstacle(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
                 "Use one that is built for this machine.",
             ));
         }
-        // The kernel says what it thinks of it.
+        // Not a program: the kernel reports the error.
         Err(_) => return None,
     };
     if needs_musl(bytes) {
@@ -104,7 +104,7 @@ pub(super) fn obstacle(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     ))
 }
 
-/// Whether a program names the loader of musl.
+/// Returns whether a program names the loader of musl.
 fn needs_musl(bytes: &[u8]) -> bool {
     const LOADER: &[u8] = b"/ld-musl-";
     let Ok(file) = ElfFile64::<object::Endianness>::parse(bytes) else {

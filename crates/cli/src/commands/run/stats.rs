@@ -1,4 +1,4 @@
-//! What a program's sockets have done, told when it has ended: `--stats`.
+//! `--stats`: the report on a program's sockets at its end.
 
 use std::fmt::Write as _;
 use std::io;
@@ -17,12 +17,12 @@ use crate::terminal::grouped;
 #[derive(Debug)]
 pub(crate) struct Stats {
     tally: Tally,
-    /// What the program inherits.
+    /// Memory file that the program inherits.
     file: OwnedFd,
 }
 
 impl Stats {
-    /// Begins to count.
+    /// Starts with zero counters.
     pub(crate) fn begin() -> Result<Stats, Failure> {
         let failed = |error: io::Error| Failure::broken("making counters", error);
         let (tally, file) = Tally::create().map_err(failed)?;
@@ -30,12 +30,13 @@ impl Stats {
         Ok(Stats { tally, file })
     }
 
-    /// Has a program count.
+    /// Has the program of `command` count.
     pub(crate) fn pass_to(&self, command: &mut Command) {
         command.env(TALLY, self.file.as_raw_fd().to_string());
     }
 
-    /// What was counted, once the program has ended; of its processes, those that were waited for.
+    /// Formats the counters after the program's end; CPU time covers its processes that were waited
+    /// for.
     pub(crate) fn table(&self) -> String {
         let usage = getrusage(UsageWho::RUSAGE_CHILDREN);
         let us = |time: TimeVal| time.tv_sec() * 1_000_000 + time.tv_usec();

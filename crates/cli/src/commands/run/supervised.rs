@@ -11,7 +11,7 @@ use rustix::process::Pid;
 use crate::commands::run::RunArgs;
 use crate::commands::run::wait::Descendants;
 
-/// Runs it on the stack at `socket`, and returns its exit code.
+/// Runs a program on the stack at `socket`, and returns its exit code.
 pub(crate) fn run(
     command: Command,
     socket: &Path,

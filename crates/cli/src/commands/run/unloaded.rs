@@ -1,9 +1,9 @@
-//! Looks for processes of the program that use TCP sockets of the kernel because they have not
-//! loaded the library: no program is left to the kernel without a word.
+//! Detects processes of the program that use the kernel's TCP sockets because they have not loaded
+//! the library: no program falls back to the kernel silently.
 //!
-//! Every look is at all processes that the program has started, as `/proc` shows them. One that has
-//! the library is not looked at again until it executes another image. One that has none, twice in
-//! a row, and has a TCP socket is reported, with the reason and what to do; each program once.
+//! Every look covers all processes that the program has started, as `/proc` shows them. A process
+//! with the library is skipped until it executes another image. A process without it twice in a row
+//! that has a TCP socket is reported, with the reason and the remedy; each program once.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -14,15 +14,16 @@ use rustix::process::Pid;
 use crate::commands::run::program;
 use crate::commands::run::wait::children_of;
 
-/// Processes looked at, and programs reported, at most.
+/// Most processes inspected, and most programs reported.
 const PROCESSES_MAX: usize = 4096;
 const REPORTS_MAX: usize = 32;
 
-/// The entry of the auxiliary vector that says whether the loader takes no library from the
-/// environment (`AT_SECURE` of getauxval(3)).
+/// Entry of the auxiliary vector that is set if the loader ignores libraries from the environment
+/// (`AT_SECURE` of getauxval(3)).
 const AT_SECURE: u64 = 23;
 
-/// The image that a process executes: what the kernel lays out at each `exec`.
+/// Identity of the image that a process executes: the start of the process, and addresses that the
+/// kernel lays out at each `exec`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Image {
     begun: String,
@@ -30,13 +31,13 @@ struct Image {
     stack: String,
 }
 
-/// What is known of an image.
+/// State of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     Loaded,
-    /// It had no library at the last look: it may not have got so far.
+    /// Without the library at the last look; it may not have loaded it yet.
     NotYet,
-    /// It has none. If it has a TCP socket, that is reported.
+    /// Without the library. Reported once it has a TCP socket.
     Without,
     Reported,
 }
@@ -44,17 +45,17 @@ enum Known {
 /// Processes without the library.
 #[derive(Debug)]
 pub(super) struct Unloaded {
-    /// The name of the library's file.
+    /// File name of the library.
     library: String,
-    /// The program's own stack, which has no library.
+    /// The program's own stack, which does not load the library.
     stack: Option<Pid>,
     known: HashMap<Pid, (Image, Known)>,
-    /// Programs that were reported.
+    /// Programs already reported.
     reported: HashSet<PathBuf>,
 }
 
 impl Unloaded {
-    /// None has been seen yet. The library is a file.
+    /// Starts with no process seen. `library` is a file.
     pub(super) fn new(library: &Path, stack: Option<Pid>) -> Unloaded {
         let name = library.file_name().unwrap_or_default();
         Unloaded {
@@ -65,8 +66,8 @@ impl Unloaded {
         }
     }
 
-    /// True if there may be something to report soon: a process or an image is new or gone, or is
-    /// not known to have the library.
+    /// Looks once; returns true if there may be something to report soon: a process or an image is
+    /// new or gone, or is not known to have the library.
     pub(super) fn look(&mut self) -> bool {
         let processes = descendants(self.stack);
         let mut known = HashMap::with_capacity(processes.len());
@@ -107,7 +108,8 @@ impl Unloaded {
         Known::Reported
     }
 
-    /// What may not be looked at, and what is gone, counts as loaded: nothing is known of it.
+    /// Returns whether a process has the library. A process that is gone or may not be inspected
+    /// counts as having it.
     fn has_library(&self, pid: Pid) -> bool {
         let maps = fs::read_to_string(of(pid, "maps"));
         maps.map_or(true, |maps| maps.is_empty() || maps.contains(&self.library))
@@ -118,7 +120,7 @@ fn of(pid: Pid, what: &str) -> PathBuf {
     format!("/proc/{pid}/{what}").into()
 }
 
-/// All that this process has started but for the stack.
+/// Returns all descendants of this process except the stack.
 fn descendants(stack: Option<Pid>) -> Vec<Pid> {
     let own = rustix::process::getpid();
     let mut found: Vec<Pid> = children_of(own);
@@ -134,10 +136,11 @@ fn descendants(stack: Option<Pid>) -> Vec<Pid> {
     found
 }
 
-/// `None` if the process is gone.
+/// Returns the image of a process; `None` if it is gone.
 fn image_of(pid: Pid) -> Option<Image> {
     let stat = fs::read_to_string(of(pid, "stat")).ok()?;
-    // Behind the name, which may hold anything: the third field of proc_pid_stat(5) is the first.
+    // Behind the name, which may hold any character, the first field is the third of
+    // proc_pid_stat(5).
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3).map(|it| (*it).to_owned());
@@ -152,7 +155,7 @@ fn executable_of(pid: Pid) -> PathBuf {
     fs::read_link(of(pid, "exe")).unwrap_or_else(|_| of(pid, "exe"))
 }
 
-/// Whether a process has a TCP socket of the kernel, whatever network namespace it is of.
+/// Returns whether a process has a TCP socket of the kernel, in any network namespace.
 fn has_tcp_socket(pid: Pid) -> bool {
     let entries = fs::read_dir(of(pid, "fd")).into_iter().flatten().flatten();
     let mut names = entries.map(|entry| entry.path());
@@ -163,9 +166,9 @@ fn has_tcp_socket(pid: Pid) -> bool {
     })
 }
 
-/// Why a process has not loaded the library, and what to do.
+/// Returns why a process has not loaded the library, and the remedy.
 fn reason(pid: Pid, program: &Path) -> (String, &'static str) {
-    // As the process sees it, which may have another root.
+    // Read through /proc, since the process may have another root.
     let bytes = fs::read(of(pid, "exe")).unwrap_or_default();
     if let Some((why, remedy)) = program::obstacle(&bytes) {
         return (why.to_owned(), remedy);
@@ -198,7 +201,7 @@ fn reason(pid: Pid, program: &Path) -> (String, &'static str) {
     )
 }
 
-/// Whether an auxiliary vector says that the loader is to trust its caller in nothing.
+/// Returns whether an auxiliary vector sets `AT_SECURE`.
 fn is_secure(vector: &[u8]) -> bool {
     let (words, _) = vector.as_chunks::<8>();
     let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();

@@ -1,8 +1,8 @@
-//! All that a program has started: signals are passed on to it, and waited for is its end.
+//! The processes of a program: passes signals on to them, and waits for their end.
 //!
-//! A program that puts itself into the background, as nginx does, leaves its processes to their
-//! next ancestor, which this process makes itself. A signal that ends the program also goes to
-//! those that are left alone after it: a shell, for instance, does not end what it has started.
+//! A program that becomes a daemon, as nginx does, orphans its processes to their nearest
+//! subreaper; this process makes itself one. A signal that ends the program is passed on to
+//! processes that are orphaned later, too: a shell, for instance, does not end its children.
 
 use std::collections::HashSet;
 use std::io::IsTerminal;
@@ -19,23 +19,23 @@ use signal_hook::iterator::Signals;
 /// Signals that end the program, and not only its first process.
 const ENDS: [i32; 3] = [SIGTERM, SIGINT, SIGQUIT];
 
-/// How often processes that are left alone after such a signal are looked for: not each of them is
-/// left by a child of this process.
+/// Interval between looks for orphans after such a signal; an orphan's parent need not be a child
+/// of this process.
 const LATE_EVERY: Duration = Duration::from_millis(50);
 
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Descendants {
-    /// The stack, which is none of them.
+    /// The stack, which is not a process of the program.
     stack: Option<Pid>,
 }
 
-/// The children of this process.
+/// Returns the children of this process.
 fn children() -> Vec<Pid> {
     children_of(rustix::process::getpid())
 }
 
-/// The children of a process.
+/// Returns the children of a process.
 pub(crate) fn children_of(pid: Pid) -> Vec<Pid> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
     let tasks = tasks.into_iter().flatten().flatten();
@@ -47,7 +47,7 @@ pub(crate) fn children_of(pid: Pid) -> Vec<Pid> {
         .collect()
 }
 
-/// The signals that this process ignores, a bit for each (`SigIgn` of proc(5)).
+/// Returns the signals that this process ignores, a bit for each (`SigIgn` of proc(5)).
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines();
@@ -56,7 +56,7 @@ fn ignored_signals() -> u64 {
         .unwrap_or(0)
 }
 
-/// Passes a signal on to the children of this process but for `reached`; returns all of them.
+/// Passes a signal on to the children of this process except `reached`; returns all children.
 fn pass_on(stack: Option<Pid>, signal: Signal, reached: &HashSet<Pid>) -> HashSet<Pid> {
     let children = children().into_iter();
     let children: HashSet<Pid> = children.filter(|child| Some(*child) != stack).collect();
@@ -66,7 +66,7 @@ fn pass_on(stack: Option<Pid>, signal: Signal, reached: &HashSet<Pid>) -> HashSe
     children
 }
 
-/// Passes a signal on to each process that becomes a child of this one, as long as that lives.
+/// Passes a signal on to each process that becomes a child of this one, until this one ends.
 fn pass_on_late(stack: Option<Pid>, signal: Signal, mut reached: HashSet<Pid>) {
     loop {
         std::thread::sleep(LATE_EVERY);
@@ -75,19 +75,18 @@ fn pass_on_late(stack: Option<Pid>, signal: Signal, mut reached: HashSet<Pid>) {
 }
 
 impl Descendants {
-    /// From here on, processes that are left alone become children of this one, and signals are
-    /// passed on.
+    /// From now on, orphans become children of this process, and signals are passed on.
     pub(crate) fn gather(stack: Option<Pid>) -> Result<Descendants, Failure> {
         set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|errno| Failure::broken("becoming the subreaper of the program", errno))?;
         let mut passed = vec![SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH];
-        // The terminal sends these to all of its foreground.
+        // The terminal sends these to its whole foreground process group.
         let at_terminal = std::io::stdin().is_terminal();
         if !at_terminal {
             passed.extend([SIGINT, SIGQUIT]);
         }
-        // What is ignored here, as SIGHUP is by `nohup`, the program ignores as well: a handler
-        // would have it begin with the usual action.
+        // Signals ignored here, as SIGHUP is under `nohup`, are ignored by the program as well; a
+        // handler would reset them to their default action in it.
         let ignored = ignored_signals();
         passed.retain(|number| ignored & 1 << (number - 1) == 0);
         let failed = |error| Failure::broken("setting up signal handling", error);
@@ -95,7 +94,7 @@ impl Descendants {
         let of_terminal = at_terminal.then(|| Signals::new([SIGINT, SIGQUIT]));
         let of_terminal = of_terminal.transpose().map_err(failed)?;
         std::thread::spawn(move || {
-            // They end the program, and with it this process.
+            // These signals end the program, and with it this process.
             let _of_terminal = of_terminal;
             let mut has_late = false;
             for number in &mut signals {
@@ -111,8 +110,8 @@ impl Descendants {
         Ok(Descendants { stack })
     }
 
-    /// Waits until the program and all that it has left behind have ended; returns its exit code,
-    /// 128 more than the signal if one has ended it.
+    /// Waits until the program and all its descendants have ended; returns the program's exit code,
+    /// or 128 plus the number of the signal that ended it.
     pub(crate) fn wait(&self, program: Pid) -> Result<u8, Failure> {
         let mut code = None;
         loop {
@@ -139,7 +138,7 @@ impl Descendants {
         }
     }
 
-    /// Ends the program at once.
+    /// Kills the program.
     pub(crate) fn kill(&self, program: Pid) {
         let _ = kill_process(program, Signal::KILL);
         let _ = waitpid(Some(program), WaitOptions::empty());

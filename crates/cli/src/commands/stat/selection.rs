@@ -74,7 +74,7 @@ impl Key {
 }
 
 impl Selection {
-    /// Puts those that are shown in their order, and leaves out what is too much.
+    /// Sorts the connections and applies the limit.
     pub(crate) fn order(&self, connections: &mut Vec<Connection>) {
         if let Some(key) = self.sort {
             connections.sort_by_key(|connection| Reverse(key.of(connection)));
@@ -88,7 +88,7 @@ impl Selection {
             && self.file.as_ref().is_none_or(|text| path.contains(text))
     }
 
-    /// Of QUIC, whose streams may send several files.
+    /// Selects a QUIC connection, whose streams may send several files.
     pub(crate) fn takes_quic(&self, connection: &QuicConnection) -> bool {
         self.takes_ends(&connection.state, connection.local, connection.peer) && self.file.is_none()
     }
@@ -101,7 +101,7 @@ impl Selection {
     }
 }
 
-/// The name of a state in small letters, without dashes.
+/// The name of a state in lower case, without dashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StateName(String);
 
@@ -117,7 +117,7 @@ impl FromStr for StateName {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let StateName(name) = StateName::of(text);
-        // As `ss` calls them.
+        // Names that `ss` uses.
         let name = match &name[..] {
             "estab" => "established",
             "synrecv" => "synreceived",
@@ -132,7 +132,7 @@ impl FromStr for StateName {
     }
 }
 
-/// An address, or all that begin like it.
+/// An address, or a network prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Network(Cidr);
 

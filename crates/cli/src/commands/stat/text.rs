@@ -1,4 +1,4 @@
-//! What people read: as `ss -ti` writes it, as far as that has words for it.
+//! Text output, in the style of `ss -ti` as far as that has the terms.
 
 use std::fmt::{self, Write as _};
 
@@ -9,12 +9,12 @@ use processes::ipc::stat_report::{
     Application, Backend, Connection, Document, Fetcher, Host, Nic, Process, QuicConnection, Tcp,
 };
 
-/// Moves to the upper left corner; clears what is right of it, and all below.
+/// Escape sequences: cursor to the upper left corner; clear to the right; clear below.
 const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// Everything.
+/// Formats the whole report.
 pub(super) fn whole(document: &Document, rates: &Rates) -> String {
     let mut text = String::new();
     for line in lines(document, rates) {
@@ -24,7 +24,7 @@ pub(super) fn whole(document: &Document, rates: &Rates) -> String {
     text
 }
 
-/// As much as the terminal shows, in the place of what there was.
+/// Formats the lines that fit the terminal, to replace the previous report.
 pub(super) fn screen(document: &Document, rates: &Rates) -> String {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout());
     let (rows, columns) = match size {
@@ -38,11 +38,11 @@ fn fitted(lines: Vec<String>, rows: usize, columns: usize) -> String {
     let mut text = HOME.to_owned();
     let shown = match lines.len() < rows {
         true => lines.len(),
-        // The last one tells how many are missing, and the cursor stays in its row.
+        // The last line counts the omitted ones, and the cursor stays in its row.
         false => rows - 2,
     };
     for line in lines.iter().take(shown) {
-        // A tab is as wide as it likes.
+        // The width of a tab depends on its column.
         let line = line.replace('\t', "    ");
         text.extend(line.chars().take(columns));
         text.push_str(CLEAR_LINE);
@@ -175,7 +175,7 @@ const APPLICATION_TITLES: [&str; 13] = [
     "Offloaded",
 ];
 
-/// The titles and the rows, each column as wide as it has to be.
+/// Formats titles and rows, each column as wide as its longest cell.
 fn table<const N: usize>(titles: [&str; N], rows: &[[String; N]]) -> Vec<String> {
     let titles = titles.map(str::to_owned);
     let mut widths = titles.each_ref().map(String::len);
@@ -236,7 +236,7 @@ fn application_cells(application: &Application, rates: &Rates) -> [String; 13] {
     ]
 }
 
-/// Names of modes in one word.
+/// Formats the names of modes as one word.
 fn modes(names: &[String]) -> String {
     if names.is_empty() {
         "-".to_owned()
@@ -245,7 +245,7 @@ fn modes(names: &[String]) -> String {
     }
 }
 
-/// A part of 1 in percent, with one decimal.
+/// Formats a fraction of 1 in percent, with one decimal.
 fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
@@ -313,7 +313,7 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
     lines
 }
 
-/// What the host process has done since its start.
+/// Formats the host process's totals since its start.
 fn so_far(host: &Host) -> String {
     let count = |name| host.counters.get(name).copied().unwrap_or(0);
     let proxied = count("proxy_requests");
@@ -338,7 +338,7 @@ fn so_far(host: &Host) -> String {
     line
 }
 
-/// The workers of all NIC stacks.
+/// Formats the workers of all NIC stacks.
 fn workers(host: &Host) -> Vec<String> {
     let mut lines = Vec::new();
     for nic in &host.nics {
@@ -377,7 +377,7 @@ fn workers(host: &Host) -> Vec<String> {
     lines
 }
 
-/// What a NIC stack has sent, and where it had that from.
+/// Formats the bytes that a NIC stack has sent, and their sources.
 fn cache(nic: &Nic) -> Option<String> {
     let count = |name| nic.counters.get(name).copied();
     let (hits, misses) = (count("block_hits")?, count("block_misses")?);
@@ -395,7 +395,7 @@ fn cache(nic: &Nic) -> Option<String> {
     ))
 }
 
-/// What comes from origins.
+/// Formats the fetcher's state and totals.
 fn fetcher(fetcher: &Fetcher) -> [String; 2] {
     let who = fetcher.process.as_ref();
     let who = who.map_or_else(|| "none at the moment".to_owned(), process);
@@ -457,7 +457,7 @@ fn cells(connection: &Connection) -> [String; 6] {
     ]
 }
 
-/// What files are called is not to move the cursor.
+/// Replaces control characters in file names, which could move the cursor.
 fn shown(path: &str) -> String {
     let is_plain = |letter: &char| !letter.is_control();
     path.chars()
@@ -542,12 +542,12 @@ fn round_trips(tcp: &Tcp) -> Option<String> {
     ))
 }
 
-/// Microseconds in milliseconds, with as many decimals as there are.
+/// Formats microseconds as milliseconds, without trailing zeros.
 fn milliseconds(us: u64) -> String {
     thousandths(us)
 }
 
-/// A thousandth of a number.
+/// Formats a thousandth of a number.
 fn thousandths(value: u64) -> String {
     let text = format!("{}.{:03}", value / 1_000, value % 1_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -565,7 +565,7 @@ pub(super) mod tests {
     use processes::ipc::stat_report::{Division, File, Http, SCHEMA, Server, Tls, Usage, Worker};
     use socket_channel::attach::MODE_NAMES;
 
-    /// One that is being sent a file.
+    /// A connection that is being sent a file.
     pub(in crate::commands::stat) fn connection() -> Connection {
         Connection {
             stream: 1 << 32,
@@ -631,7 +631,7 @@ pub(super) mod tests {
         }
     }
 
-    /// One that sends mostly files.
+    /// An application that sends mostly files.
     pub(in crate::commands::stat) fn application(number: u32) -> Application {
         Application {
             application: number,
@@ -655,7 +655,7 @@ pub(super) mod tests {
         }
     }
 
-    /// One that is in use, and one that is not.
+    /// A worker in use, and one not in use.
     fn two_workers(connections: usize) -> Vec<Worker> {
         let worker = Worker {
             nic: 0,

@@ -36,8 +36,8 @@ impl Neighbors {
         self.go_on_announcing(now_us);
     }
 
-    /// The link has another hardware address from now on. What waits to be sent still names the one
-    /// before, and is asked again.
+    /// Changes the link's own hardware address. Queued frames still carry the previous one; their
+    /// requests are repeated.
     pub(crate) fn set_own_mac(&mut self, mac: [u8; 6]) {
         self.mac = mac;
         self.frames.clear();
@@ -62,7 +62,7 @@ impl Neighbors {
         }
     }
 
-    /// Tells all that the own `address` is here.
+    /// Builds the announcement of the own `address`.
     pub(super) fn announcement(&self, address: IpAddr) -> Vec<u8> {
         match address {
             // RFC 5227 §2.3: an ARP announcement is a request for the sender's own address.

@@ -1,4 +1,4 @@
-//! What ARP packets tell and ask (RFC 826, RFC 5227).
+//! ARP packets: input, and requests (RFC 826, RFC 5227).
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -6,8 +6,8 @@ use wire::{arp, ethernet};
 
 use super::{Neighbors, State};
 
-/// How long a hardware address is kept against ARP packets that say otherwise: of two that claim
-/// the same address, the first one wins.
+/// How long a hardware address is kept against contradicting ARP packets: of two machines that
+/// claim the same address, the first one wins.
 const ARP_LOCK_US: u64 = 1_000_000;
 
 impl Neighbors {

@@ -22,8 +22,7 @@ pub(super) struct Conflict {
 }
 
 impl Neighbors {
-    /// Another machine may have said that it has the own `address`: it has, unless `mac` is our
-    /// own.
+    /// Handles a claim of the own `address` by another machine; ignored if `mac` is our own.
     pub(super) fn on_claim(&mut self, now_us: u64, address: IpAddr, mac: [u8; 6]) {
         if mac == self.mac {
             return;

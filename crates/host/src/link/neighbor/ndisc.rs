@@ -1,4 +1,4 @@
-//! What messages of neighbour discovery tell and ask (RFC 4861 §7.2).
+//! Messages of neighbour discovery: input, and solicitations (RFC 4861 §7.2).
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -18,7 +18,7 @@ use crate::stack::{HANDSHAKES_MAX, Stack};
 /// of one.
 const ANSWERS_MAX: usize = 64;
 
-/// What is left of a turn's budget for handshakes.
+/// Rest of a turn's budget for handshakes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HandshakeShare {
     signatures: usize,

@@ -60,7 +60,7 @@ impl Stack {
         }
     }
 
-    /// The peer sends nothing more on a readable stream; `event` says why.
+    /// Ends the receiving side of a stream; `event` has the reason.
     pub(super) fn end_receiving(&mut self, stream: StreamId, event: AppEvent) {
         let quic = self.quic.as_deref_mut();
         let Some(found) = quic.and_then(|quic| quic.table.stream_mut(stream)) else {
@@ -136,7 +136,7 @@ impl Stack {
         quic.mark(place);
     }
 
-    /// A connection is closed: the worker drops what it has not sent, behind which CONNECTION_CLOSE
+    /// A connection is closed: the worker drops its unsent commands, behind which CONNECTION_CLOSE
     /// would wait for pacing, a busy port, or a NIC stack that is away.
     pub(super) fn drop_sends(&mut self, place: usize) {
         let Some(connection) = self.quic_connection(place) else {

@@ -21,7 +21,7 @@ use crate::tables::files::State;
 /// Most bytes of a PREPARE, which is half of the congestion window, ...
 const RANGE_BYTES_MAX: u64 = 256 << 10;
 
-/// ... but at least these. Acknowledgment of a range is known only for all of it.
+/// ... but at least this. A range is acknowledged only as a whole.
 const RANGE_BYTES_MIN: u64 = 64 << 10;
 
 /// Ranges of a stream that are requested, or ready and not written ...

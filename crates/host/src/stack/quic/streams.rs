@@ -15,7 +15,7 @@ use crate::stack::Stack;
 /// Most real bytes that a connection may have queued, or written and not acknowledged ...
 const REAL_BYTES_MAX: u64 = 256 << 10;
 
-/// ... and what it may have in any case.
+/// ... and the minimum that it may have in any case.
 const REAL_BYTES_MIN: u64 = 16 << 10;
 
 /// Most pieces queued on a stream.

@@ -117,7 +117,7 @@ pub(super) struct Connection {
     pub(super) wants_nic_receive: bool,
     /// Generation of the peer's key at the worker.
     pub(super) nic_key: Option<u32>,
-    /// What this worker may have opened.
+    /// The peer's packets that this worker may have opened.
     pub(super) opens: Opens,
     /// The worker has accepted the flow: packet filters may steer datagrams to it.
     pub(super) is_flow_taken: bool,

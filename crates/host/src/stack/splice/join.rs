@@ -166,7 +166,7 @@ impl Stack {
         Some(self.splicing.splices.get(place)?.legs[side].stream)
     }
 
-    /// Moves what is unread to the other connection; joins the two if they are quiet.
+    /// Moves unread bytes to the other connection; joins the two if they are quiet.
     pub(super) fn go_on_joining(&mut self, now_us: u64, place: Place) {
         for side in BOTH {
             self.move_unread(place, side);
@@ -273,8 +273,8 @@ impl Stack {
         self.tell_of_splice(place, SpliceEvent::Joined);
     }
 
-    /// The application's timer of a stream has fired, of which the application is not to hear: a
-    /// join takes too long.
+    /// Handles the timer of a joining stream, which the application does not see: the join takes
+    /// too long.
     #[cold]
     #[inline(never)]
     pub(crate) fn on_join_timeout(&mut self, now_us: u64, stream: StreamId) {
@@ -286,8 +286,8 @@ impl Stack {
         }
     }
 
-    /// Two connections are not joined: they are their application's again, and what was held has
-    /// just arrived.
+    /// Gives two connections back to their application without a join; held frames are processed as
+    /// if they had just arrived.
     pub(super) fn give_up_joining(&mut self, now_us: u64, place: Place, error: SpliceError) {
         let held = self.splicing.splices.take_held(place);
         self.counters.splices_given_up += 1;

@@ -16,12 +16,12 @@ use crate::tables::connections::ConnectionHandle;
 use crate::tables::splices::{Place, Side, Splice, Stage};
 use crate::tables::tuple::Tuple;
 
-/// A NIC worker that has refused a splice is offered no other for so long, in microseconds.
+/// Time for which a NIC worker that has refused a splice is offered no other, in microseconds.
 const PAUSE_US: u64 = 1_000_000;
 
 impl Stack {
-    /// Two streams are their application's again: they are in the table of connections, and it
-    /// hears of it.
+    /// Returns two streams to their application, with an event: they are in the table of
+    /// connections again.
     pub(super) fn give_back(
         &mut self,
         place: Place,
@@ -73,8 +73,8 @@ impl Stack {
         }
     }
 
-    /// The application aborts a stream of a splice, or is done with it. True if the stream is one:
-    /// then both peers are reset.
+    /// Aborts or releases a stream of a splice. True if the stream is one: then both peers are
+    /// reset.
     pub(crate) fn abort_spliced(&mut self, now_us: u64, stream: StreamId, is_let_go: bool) -> bool {
         let Some((place, side)) = self.splicing.splices.by_stream(stream) else {
             return false;
@@ -140,7 +140,7 @@ impl Stack {
         self.splicing.from_us = now_us + PAUSE_US;
         let is_again = (self.splicing.splices.get(place)).is_some_and(|splice| splice.is_again);
         if is_again {
-            // The peers have acknowledged to each other what is not known here.
+            // The peers may have acknowledged bytes to each other that this side does not know.
             self.break_splice(now_us, place, SpliceEnd::DataPlaneFailed);
             return true;
         }
@@ -260,7 +260,7 @@ impl Stack {
         true
     }
 
-    /// The streams of a splice are about to end: its application hears of it.
+    /// Reports the end of a splice to its application; its streams end next.
     fn end_splice(&mut self, place: Place, end: SpliceEnd) -> Option<Box<Splice>> {
         let bytes = self.splicing.splices.get(place)?.bytes();
         self.tell_of_splice(place, SpliceEvent::Ended { end, bytes });
@@ -297,8 +297,8 @@ impl Stack {
     }
 
     /// Sends a peer an old segment: it answers with the sequence number that it expects, and gets
-    /// the RST of a connection that is no more. It may be lost as any segment; then the peer hears
-    /// of it when it next sends something.
+    /// RST with that number. If the segment is lost, the peer gets RST when it next sends
+    /// something.
     fn probe(&mut self, now_us: u64, splice: &Splice, side: Side) {
         let leg = &splice.legs[side];
         let Some(numbers) = leg.numbers else {

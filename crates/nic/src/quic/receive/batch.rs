@@ -234,8 +234,8 @@ mod tests {
     }
 
     proptest! {
-        /// Each QRX acknowledges what its packets do and has each packet, in order, with its
-        /// metadata; it leaves out only ACK frames.
+        /// Each QRX acknowledges the same numbers as its packets and has each packet, in order,
+        /// with its metadata; it leaves out only ACK frames.
         #[test]
         fn coalescing_keeps_the_meaning(packets in frames()) {
             let (all, coalesced) = taken(&packets);

@@ -1,6 +1,6 @@
 //! Packets of QUIC peers: opened, reordered, and handed to the host ([`contract::quic`]).
 //!
-//! | File | What it holds |
+//! | File | Contents |
 //! |---|---|
 //! | `commands` | executes QRXKEY, QCID and QRXKEYGONE |
 //! | `run` | takes datagrams through all of this, hands packets up, gives up gaps |

@@ -37,8 +37,8 @@ impl Names {
         }
     }
 
-    /// The ID at the start of these bytes, and its flow. A short header does not tell the length:
-    /// the shortest match wins.
+    /// Returns the ID at the start of a short header's `bytes`, and its flow. The header does not
+    /// contain the ID's length: the shortest match wins.
     pub(super) fn find(&self, bytes: &[u8]) -> Option<(QuicConnectionId, Key)> {
         let lengths = self.lengths.iter().enumerate();
         let lengths = lengths.filter(|(_, count)| **count > 0);

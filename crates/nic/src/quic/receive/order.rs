@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A packet with the next number is handed on, with the held packets that it releases. A packet
-//! ahead of it is held until the gap before it is filled or times out. A gap that times out counts
-//! as lost; the peer may have skipped the number, or the host opened the packet. A packet behind is
+//! ahead is held until the gap before it is filled or times out. A gap that times out counts as
+//! lost; the peer may have skipped the number, or the host opened the packet. A packet behind is
 //! late, and is handed on at once.
 
 use super::held::{Held, SLOTS};

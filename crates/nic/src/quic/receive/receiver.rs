@@ -138,7 +138,7 @@ impl Receiver {
         self.path = Some(path);
     }
 
-    /// Takes an authentic packet, of the path of those kept. `may_wait`: there is room to hold it.
+    /// Takes an authentic packet of the current path. `may_wait`: there is room to hold it.
     pub(super) fn accept(
         &mut self,
         number: u64,

@@ -1,4 +1,4 @@
-//! Files that applications pass, and NIC processes that the tests play.
+//! Files that applications pass, and NIC processes played by the tests.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use crate::ipc::messages::{BrokerToNic, KnownApplication, NicToBroker};
 struct Nic(OwnedFd);
 
 impl Nic {
-    /// One that takes files from now on. It has room for few.
+    /// Adds a NIC process whose socket has little room.
     fn join(between: &mut Between) -> Nic {
         let (nic, door) = seqpacket::pair().unwrap();
         rustix::net::sockopt::set_socket_send_buffer_size(&door, 1).unwrap();
@@ -20,7 +20,7 @@ impl Nic {
         Nic(nic)
     }
 
-    /// What it hears next; of a file, its inode too.
+    /// Receives the next message, with the inode of a file.
     fn hears(&self) -> Option<(BrokerToNic, Option<u64>)> {
         let heard = fd_passing::receive_many("the broker", &self.0, &mut [0; 128]);
         let (message, descriptors) = heard.unwrap()?;
@@ -38,7 +38,7 @@ fn pass(client: &OwnedFd, file: &File) {
     send(client, &request, &[file.as_fd()]).unwrap();
 }
 
-/// What comes of it.
+/// Passes a file; returns the reply.
 fn passed(between: &mut Between, client: &OwnedFd, file: &File) -> Result<u32, Errno> {
     pass(client, file);
     between.settle();
@@ -87,7 +87,7 @@ fn a_nic_process_that_begins_later_gets_what_is_kept() {
     let first = Nic::join(&mut between);
     let files = [file(), file()];
     let numbers = [0, 1].map(|it| passed(&mut between, &client, &files[it]).unwrap());
-    // Neither needs the application, nor its descriptors.
+    // Neither the application nor its descriptors are needed.
     let inodes = files.map(|file| inode(&file));
     drop((client, first));
     let nic = Nic::join(&mut between);
@@ -172,7 +172,7 @@ fn files_of_an_earlier_broker_count_and_come_back_from_nic_processes() {
     });
     between.settle();
     assert_eq!(between.service.files_of(app), 2);
-    // One that starts meanwhile has none, and waits for the answers of others.
+    // A NIC process that starts meanwhile has no file, and waits for the answers of others.
     let new = Nic::join(&mut between);
     let name = |file| AppId(app).passed(file);
     for file in asked(&mut between, &new) {
@@ -189,7 +189,7 @@ fn files_of_an_earlier_broker_count_and_come_back_from_nic_processes() {
     for (file, descriptor) in [(kept, Some(&there)), (lost, None), (released, Some(&there))] {
         let answer = NicToBroker::File { file: name(file) };
         fd_passing::pass(&old.0, &answer, descriptor).unwrap();
-        // What was not asked for is not taken.
+        // An unrequested file is ignored.
         let unasked = NicToBroker::File { file: name(77) };
         fd_passing::pass(&old.0, &unasked, Some(&there)).unwrap();
     }
@@ -203,7 +203,7 @@ fn files_of_an_earlier_broker_count_and_come_back_from_nic_processes() {
     let passed = BrokerToNic::File { file: name(kept) };
     assert_eq!(heard, Some((passed, Some(inode_there))));
     assert_eq!(new.hears(), Some((BrokerToNic::Complete, None)));
-    // It is kept for those that start later, which may have the other.
+    // The file is kept for NIC processes that start later, which may have the other.
     let late = Nic::join(&mut between);
     assert_eq!(late.hears(), Some((passed, Some(inode_there))));
     assert_eq!(asked(&mut between, &late), [name(lost)]);
@@ -215,7 +215,7 @@ fn files_of_an_earlier_broker_count_and_come_back_from_nic_processes() {
     assert_eq!(between.service.files_of(app), 0);
 }
 
-/// The files that a NIC process is to give back.
+/// Returns the files that a NIC process is asked to return.
 fn asked(between: &mut Between, nic: &Nic) -> Vec<u64> {
     let mut asked = Vec::new();
     loop {

@@ -1,5 +1,5 @@
-//! A broker that follows another one: processes of the one before come again, and others that say
-//! they are such processes.
+//! A broker that succeeds another: processes that its predecessor attached connect again, and
+//! others pretend to be such processes.
 
 use rustix::process::{geteuid, getpid};
 
@@ -43,7 +43,7 @@ fn segment() -> OwnedFd {
     Segment::create_file(Layout::of(LIMITS.of_segment()).unwrap()).unwrap()
 }
 
-/// A broker to which the host process says this about the one before.
+/// Starts a broker to which the host process reports these attachments of its predecessor.
 fn successor(known: &[HostToBroker]) -> Between {
     let mut between = Between::uninformed(settings());
     let segment = segment();
@@ -59,7 +59,7 @@ fn successor(known: &[HostToBroker]) -> Between {
     between
 }
 
-/// After a broker that has attached this process alone.
+/// Starts a broker whose predecessor has attached this process only.
 fn successor_of_one() -> Between {
     successor(&[application(APP, uid()), process(CHANNEL, pid(), uid())])
 }
@@ -80,7 +80,7 @@ fn join(app: u32, key: Key) -> Request {
 }
 
 impl Between {
-    /// The errno of a process that asks for this, which is cut off then.
+    /// Returns the errno for a process with this request; its connection must be closed then.
     fn refusal_of(&mut self, request: Request) -> Errno {
         let client = self.connect();
         ask(&client, request);
@@ -89,7 +89,7 @@ impl Between {
         errno
     }
 
-    /// A process that comes again, to which the host process agrees.
+    /// Reattaches a process, with the consent of the host process.
     fn come_again(&mut self, channel: u32) -> OwnedFd {
         let client = self.connect();
         ask(&client, reattach(APP, channel, KEY));
@@ -172,13 +172,13 @@ fn a_child_that_was_forked_before_joins_the_application() {
     let answer = reply(&child);
     assert!(matches!(answer, Some((Reply::Handles { count: 1, .. }, _))));
     while between.host_hears().is_some() {}
-    // The processes of the broker before count: with one more there are as many as there may be.
+    // Processes of the predecessor count: with one more the limit is reached.
     let second = between.connect();
     ask(&second, join(APP, KEY));
     let (process, _) = between.attaching();
     between.agree(&process, &second);
     assert_eq!(between.refusal_of(join(APP, KEY)), Errno::USERS);
-    // One that never comes again makes room when the host process notices its end.
+    // A process that never connects again makes room once the host process reports its end.
     between.host_says(HostToBroker::Ended {
         app: APP,
         channel: CHANNEL,
@@ -262,7 +262,7 @@ fn a_process_that_lives_on_another_connection_does_not_come_twice() {
     ask(&client, reattach(APP, CHANNEL, KEY));
     between.settle();
     assert!(between.host_hears().is_some());
-    // While the host process is being asked, and after.
+    // While the host process is asked, and afterwards.
     let again = reattach(APP, CHANNEL, KEY);
     assert_eq!(between.refusal_of(again), Errno::BUSY);
     between.host_says(HostToBroker::Attached {
@@ -272,7 +272,7 @@ fn a_process_that_lives_on_another_connection_does_not_come_twice() {
     between.settle();
     assert!(matches!(reply(&client), Some((Reply::Reattached, _))));
     assert_eq!(between.refusal_of(again), Errno::BUSY);
-    // Nor on the connection that it has.
+    // Nor on its existing connection.
     ask(&client, again);
     between.settle();
     assert!(is_cut_off(&client));
@@ -287,7 +287,7 @@ fn a_process_whose_channel_the_host_process_has_ended_is_refused_and_forgotten()
     let (app, channel) = (APP, CHANNEL);
     let heard = between.host_hears().unwrap().0;
     assert_eq!(heard, BrokerToHost::Reattach { app, channel });
-    // Its end was on the way already.
+    // The end of the process was on its way already.
     between.host_says(HostToBroker::Ended { app, channel });
     between.host_says(HostToBroker::Refused {
         app,

@@ -1,5 +1,5 @@
-//! Events of connections as qlog has them (draft-ietf-quic-qlog-quic-events), and ours beside
-//! those.
+//! Events of connections in the form of qlog (draft-ietf-quic-qlog-quic-events), and our own
+//! events.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use host::{
 };
 use serde_json::{Map, Value, json};
 
-/// The name of an event, with its schema's name space, and its data.
+/// Returns the name of an event, with its schema's name space, and its data.
 pub(super) fn of(event: &QuicTraceEvent) -> (&'static str, Value) {
     match event {
         QuicTraceEvent::Quic(event) => of_quic(event),
@@ -100,7 +100,7 @@ fn of_quic(event: &TraceEvent) -> (&'static str, Value) {
     }
 }
 
-/// Milliseconds, as qlog has all times.
+/// Converts to milliseconds, as all times in qlog.
 fn ms(us: u64) -> f64 {
     us as f64 / 1000.0
 }
@@ -143,14 +143,14 @@ const NUMBERS: [(u64, &str); 13] = [
     (0xff04_de1b, "min_ack_delay"),
 ];
 
-/// ... an identifier, ...
+/// Transport parameters whose value is an identifier.
 const IDS: [(u64, &str); 3] = [
     (0x00, "original_destination_connection_id"),
     (0x0f, "initial_source_connection_id"),
     (0x10, "retry_source_connection_id"),
 ];
 
-/// ... or nothing: that they are there says it.
+/// Transport parameters without a value.
 const FLAGS: [(u64, &str); 2] = [
     (0x0c, "disable_active_migration"),
     (0x2ab2, "grease_quic_bit"),
@@ -182,7 +182,7 @@ fn parameters_set(is_local: bool, parameters: &[(u64, Vec<u8>)]) -> Value {
     data.into()
 }
 
-/// RFC 9000 §16: the value of a number that fills its bytes.
+/// Decodes a number that fills its bytes (RFC 9000 §16).
 fn varint(bytes: &[u8]) -> u64 {
     let Some((first, rest)) = bytes.split_first() else {
         return 0;
@@ -327,7 +327,7 @@ fn frame(frame: &TracedFrame) -> Value {
     }
 }
 
-/// Frames of neither data nor its flow.
+/// Describes frames that carry neither stream data nor flow control.
 fn frame_of_connection(frame: &TracedFrame) -> Value {
     match frame {
         TracedFrame::NewConnectionId {
@@ -369,7 +369,7 @@ fn frame_of_connection(frame: &TracedFrame) -> Value {
     }
 }
 
-/// The delay is shown as it is encoded, in units that the peer's `ack_delay_exponent` says.
+/// Describes an ACK frame. The delay stays as encoded, in units of the peer's `ack_delay_exponent`.
 fn ack(ranges: &[(u64, u64)], encoded_delay: u64, ecn: Option<&[u64; 3]>) -> Value {
     let ranges: Vec<Value> = ranges
         .iter()

@@ -1,4 +1,4 @@
-//! From what has been found to a response that is being queued.
+//! From an opened file, an object or a failure to a queued response.
 
 use std::hash::Hasher;
 use std::mem;
@@ -32,7 +32,7 @@ use crate::semantics::pull::{Object, OriginEvent, Passed, Ticket};
 use crate::semantics::range::Limits;
 use crate::semantics::target;
 
-/// What of the content a response has.
+/// Ranges of the content in a response body.
 #[derive(Debug)]
 enum Ranges {
     None,
@@ -81,7 +81,7 @@ impl<V: Version> Exchange<V> {
         self.answer(io, shared, request, found);
     }
 
-    /// Answers with a refusal or failure, and the page that the site has for it.
+    /// Answers with an error and the site's page for it.
     #[cold]
     fn send_error_page(
         &mut self,
@@ -112,7 +112,7 @@ impl<V: Version> Exchange<V> {
         self.send_content(io, shared, request, status, body);
     }
 
-    /// Answers with content that has been found, or what of it is asked for.
+    /// Answers with the content, or with the requested ranges.
     fn answer(&mut self, io: &mut dyn Io, shared: &mut Shared, request: Request<V>, found: Found) {
         let answer = self.decide(io, shared, &request, &found);
         let Found {
@@ -179,8 +179,8 @@ impl<V: Version> Exchange<V> {
         self.send_content(io, shared, request, status, body);
     }
 
-    /// A boundary for the response that begins: another one for each response of a connection, and
-    /// for each connection. No file contains it by intention, which hangs on when it is sent.
+    /// Returns a multipart boundary that differs between the responses of a connection, and between
+    /// connections. It depends on the time of sending, so a file cannot contain it by intention.
     fn boundary(&self, now: Duration) -> [u64; 2] {
         let mut hasher = SipHasher13::new();
         hasher.write(&now.as_nanos().to_le_bytes());
@@ -188,7 +188,7 @@ impl<V: Version> Exchange<V> {
         [hasher.finish(), number]
     }
 
-    /// The request has more ranges than it may have.
+    /// Notes a request with more ranges than the limit.
     fn note_too_many_ranges(&self, io: &dyn Io, shared: &mut Shared) {
         shared.counters.ranges_over_limit += 1;
         if shared.many_ranges.begins(io.now_us()) {
@@ -200,7 +200,7 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// Which of its content the request gets.
+    /// Decides which part of the content the request gets.
     #[inline]
     fn decide(&self, io: &dyn Io, shared: &Shared, request: &Request<V>, found: &Found) -> Answer {
         if !request.present.has_conditions() {
@@ -209,7 +209,7 @@ impl<V: Version> Exchange<V> {
         self.decide_by_fields(io, shared, request, found)
     }
 
-    /// The same if the request has conditions or ranges.
+    /// Decides for a request with conditions or ranges.
     #[inline(never)]
     fn decide_by_fields(
         &self,
@@ -240,7 +240,7 @@ impl<V: Version> Exchange<V> {
         answer::of(head, request.head_only(), opened, io.unix_time(), limits)
     }
 
-    /// Content that has been found is not needed.
+    /// Releases content that is not needed.
     fn let_go(&self, io: &mut dyn Io, shared: &mut Shared, content: &Content) {
         if let Content::Segments(segments) = content {
             shared.tickets.remove(&segments.ticket);
@@ -248,7 +248,7 @@ impl<V: Version> Exchange<V> {
         content.close(io, shared.origins.as_deref_mut());
     }
 
-    /// What an origin says with a refusal, until that is written.
+    /// Keeps the fields of an origin's response until the refusal is written.
     fn hold_passed(&mut self, passed: Option<Box<Passed>>) {
         match (&mut self.held, passed) {
             (None, None) => {}
@@ -256,7 +256,7 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// The answer to what was asked of an origin.
+    /// Handles the fetcher's answer to a request.
     pub(super) fn answered(
         &mut self,
         io: &mut dyn Io,
@@ -320,7 +320,7 @@ impl<V: Version> Exchange<V> {
                     let found = self.found(shared, ticket, &request, object);
                     self.answer(io, shared, request, found);
                 }
-                // It was not asked for.
+                // Not the awaited segment.
                 awaited => {
                     self.stage = Stage::Asking {
                         ticket,
@@ -332,7 +332,7 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// An object, as the content that its path is answered with.
+    /// Describes an object as content for its path.
     fn found(
         &self,
         shared: &mut Shared,
@@ -354,9 +354,9 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// Answers with an object once the first segment is there that the response needs: as long as
-    /// no head has left, an origin that does not give it after all is 502, and not a response that
-    /// breaks off.
+    /// Answers with an object once the first segment that the response needs is present: before the
+    /// head is sent, an origin that does not deliver the segment causes a 502, not a truncated
+    /// response.
     fn answer_if_there(
         &mut self,
         io: &mut dyn Io,
@@ -429,7 +429,7 @@ impl<V: Version> Exchange<V> {
         if status == StatusCode::NOT_FOUND || attempt.coding().is_some() {
             let site = request.site();
             if let Some(next) = site.and_then(|site| attempt.next(site)) {
-                // It could be resolved before.
+                // The target was resolved before.
                 let _ = target::resolve(target, &mut shared.path);
                 return self.open(io, shared, request, next);
             }
@@ -449,7 +449,7 @@ impl<V: Version> Exchange<V> {
         self.refuse(io, shared, request, status);
     }
 
-    /// Answers with a refusal or failure: opens the page that the site has for it.
+    /// Answers with an error: opens the site's page for the status, if there is one.
     pub(super) fn refuse(
         &mut self,
         io: &mut dyn Io,
@@ -471,7 +471,7 @@ impl<V: Version> Exchange<V> {
         };
     }
 
-    /// The same with a page that says no more than the status.
+    /// Answers with the built-in page of the status.
     pub(super) fn send_error(
         &mut self,
         io: &mut dyn Io,
@@ -497,8 +497,7 @@ impl<V: Version> Exchange<V> {
         });
     }
 
-    /// Answers OPTIONS (RFC 9110 §9.3.7), and with it a browser that asks what a page of another
-    /// origin may.
+    /// Answers OPTIONS (RFC 9110 §9.3.7), including CORS preflights.
     pub(super) fn tell_options(
         &mut self,
         io: &mut dyn Io,
@@ -512,8 +511,7 @@ impl<V: Version> Exchange<V> {
         });
     }
 
-    /// Answers without a file; `write` is given what all answers have in common, and
-    /// `shared.location`.
+    /// Answers without a file; `write` gets the context of the head and `shared.location`.
     fn send_head(
         &mut self,
         io: &mut dyn Io,
@@ -532,7 +530,7 @@ impl<V: Version> Exchange<V> {
         self.send(io, shared, request, status, None);
     }
 
-    /// Begins to send the response in `shared.out`, and what of some content belongs to it.
+    /// Begins to send the response in `shared.out` and its body, at the rate of the path's rule.
     fn send_content(
         &mut self,
         io: &mut dyn Io,
@@ -547,8 +545,7 @@ impl<V: Version> Exchange<V> {
         self.send(io, shared, request, status, body);
     }
 
-    /// Bounds the rate of the response that begins, as its path's rule and the configuration have
-    /// it.
+    /// Limits the rate of the response as its path's rule and the configuration require.
     fn pace(
         &mut self,
         io: &mut dyn Io,
@@ -569,7 +566,7 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// Begins to send the response in `shared.out`, and what of a file belongs to it.
+    /// Begins to send the response in `shared.out` and its body.
     pub(super) fn send(
         &mut self,
         io: &mut dyn Io,
@@ -601,7 +598,7 @@ impl<V: Version> Exchange<V> {
             accesses.on_response(log, &begun);
         }
         self.input.consume(request.head_bytes);
-        // Lent, not copied: it comes back when the stream has taken it.
+        // Moved, not copied: `queue` returns the buffer to `shared.out`.
         self.output.begin(mem::take(&mut shared.out), body);
         self.stage = Stage::Sending {
             version: request.version,
@@ -610,13 +607,13 @@ impl<V: Version> Exchange<V> {
 }
 
 impl<V: Version> Exchange<V> {
-    /// The client does not accept so long a head (RFC 9114 §4.2.2).
+    /// True if the client does not accept a head of this length (RFC 9114 §4.2.2).
     #[inline]
     fn is_too_long(&self, response: &[u8]) -> bool {
         V::has_longer_section(response, self.section_bytes_max)
     }
 
-    /// Replaces the response in `shared.out` by an error without any field of the origin or a rule.
+    /// Replaces the response in `shared.out` by an error without fields of the origin or of a rule.
     #[cold]
     fn write_shorter(
         &mut self,
@@ -641,7 +638,7 @@ impl<V: Version> Exchange<V> {
     }
 }
 
-/// Content that a request is answered with, or with a part of it.
+/// Content that answers a request, in whole or in part.
 struct Found {
     content: Content,
     size_bytes: u64,
@@ -650,15 +647,15 @@ struct Found {
     coding: Option<Coding>,
 }
 
-/// The page of a refusal or failure, which is open.
+/// An open error page.
 struct ErrorPage {
     file: FileHandle,
     size_bytes: u64,
     media_type: &'static str,
 }
 
-/// True if the bytes of some content are coded: no field tells whether a coding is that of a part
-/// or of the whole.
+/// True if the content is coded: no field states whether a coding applies to a part or to the
+/// whole.
 fn is_coded(content: &Content, coding: Option<Coding>) -> bool {
     match content {
         Content::File(_) => coding.is_some(),
@@ -666,8 +663,8 @@ fn is_coded(content: &Content, coding: Option<Coding>) -> bool {
     }
 }
 
-/// Writes the head of an answer to a request for some content; `None` if a precondition has failed,
-/// which is a refusal. `boundary` is that of a multipart body.
+/// Writes the head of the answer to a request for content; `None` if a precondition failed, which
+/// is an error. `boundary` returns the boundary of a multipart body.
 fn write_answer<V: Version>(
     out: &mut Vec<u8>,
     common: &Common<'_, V>,
@@ -708,7 +705,7 @@ fn write_answer<V: Version>(
     })
 }
 
-/// What the answer to a request says in any case.
+/// Returns the context of a response head, without fields of an origin.
 pub(super) fn common<'a, V: Version>(
     date: &'a mut DateCache,
     config: &Config,

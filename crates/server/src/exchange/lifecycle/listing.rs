@@ -1,4 +1,4 @@
-//! A request for a directory that has no index, where directories are listed.
+//! Requests for a directory without an index, where listings are enabled.
 
 use std::hash::Hasher;
 
@@ -21,8 +21,8 @@ use crate::semantics::open_failure;
 use crate::semantics::target::{self, Kind, PATH_BYTES_MAX};
 
 impl<V: Version> Exchange<V> {
-    /// Begins to list what the request names, if that is a directory and may be listed; else gives
-    /// the request back.
+    /// Begins to list the requested directory; returns the request if it names no directory or one
+    /// that may not be listed.
     pub(super) fn list(
         &mut self,
         io: &mut dyn Io,
@@ -41,7 +41,7 @@ impl<V: Version> Exchange<V> {
         self.go_on_listing(io, shared, request, Box::default(), None)
     }
 
-    /// Asks for a part of a listing; gives the request back if the directory is none to be told of.
+    /// Requests a part of a listing; returns the request if the directory may not be listed.
     fn go_on_listing(
         &mut self,
         io: &mut dyn Io,
@@ -69,7 +69,7 @@ impl<V: Version> Exchange<V> {
         None
     }
 
-    /// The listing that waits for this; `None` if none does, any more.
+    /// Takes the listing that awaits this file; `None` if there is none.
     fn listing_awaiting(&mut self, awaited: FileHandle) -> Option<(Request<V>, Box<Listing>)> {
         match std::mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Listing {
@@ -77,7 +77,7 @@ impl<V: Version> Exchange<V> {
                 request,
                 listing,
             } if file == awaited => {
-                // Each part has the whole time.
+                // Each part has the whole stall timeout.
                 self.watch.clear();
                 Some((request, listing))
             }
@@ -88,7 +88,7 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// Part of a listing has come.
+    /// Handles a part of a listing.
     pub(super) fn listed(
         &mut self,
         io: &mut dyn Io,
@@ -120,7 +120,7 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// Part of a listing could not be had. False if no listing waits for that.
+    /// Handles the failure of a part. False if no listing awaits it.
     pub(super) fn listing_failed(
         &mut self,
         io: &mut dyn Io,
@@ -132,7 +132,7 @@ impl<V: Version> Exchange<V> {
             return false;
         };
         let status = match i32::from(errno) {
-            // The NIC stack that has begun it is gone.
+            // The NIC stack that began the listing is gone.
             libc::ESTALE if listing.begin_again() => {
                 match self.go_on_listing(io, shared, request, listing, None) {
                     None => return true,
@@ -164,7 +164,7 @@ impl<V: Version> Exchange<V> {
         self.refuse(io, shared, request, status);
     }
 
-    /// Answers with a listing that is complete, unless the client has it already.
+    /// Answers with a complete listing, or 304 if the client has it.
     fn tell_listing(
         &mut self,
         io: &mut dyn Io,
@@ -180,10 +180,10 @@ impl<V: Version> Exchange<V> {
         };
         let mut body = Vec::new();
         let truncated_after = listing.write(told, &mut body);
-        // A key that is no secret: the same listing has the same tag after a restart.
+        // The key is not secret: the same listing has the same tag after a restart.
         let mut hasher = SipHasher13::new();
         hasher.write(&body);
-        // The body need not say so.
+        // A JSON body does not show the truncation.
         if let Some(count) = truncated_after {
             hasher.write_usize(count);
         }
@@ -222,8 +222,8 @@ impl<V: Version> Exchange<V> {
         self.send(io, shared, request, status, None);
     }
 
-    /// From now on holds so much memory for a listing, in bytes. False if all connections together
-    /// have too much of it; then nothing changes.
+    /// Sets the memory held for a listing, in bytes. False, without a change, if all connections
+    /// together would exceed the limit.
     pub(super) fn hold(&mut self, shared: &mut Shared, bytes: usize) -> bool {
         let others = shared.listings_bytes - self.listing_bytes as usize;
         let fits = bytes == 0 || others + bytes <= HELD_BYTES_MAX;

@@ -1,5 +1,5 @@
-//! From a request to where its answer comes from: a file, a directory's listing, an origin, or the
-//! rules of its site alone.
+//! From a request to the source of its answer: a file, a directory listing, an origin, or the rules
+//! of its site alone.
 
 use std::mem;
 use std::sync::Arc;
@@ -22,8 +22,7 @@ use crate::semantics::signed;
 use crate::semantics::site::Site;
 use crate::semantics::target::{self, Kind};
 
-/// The field by which a server in front of this one says that it has a request as early data (RFC
-/// 8470 §5.1).
+/// Field with which a server in front of this one marks a request as early data (RFC 8470 §5.1).
 const EARLY_DATA: &str = "early-data";
 
 impl<V: Version> Exchange<V> {
@@ -35,13 +34,13 @@ impl<V: Version> Exchange<V> {
         mut request: Request<V>,
     ) {
         self.note_request(io, shared);
-        // What could not be read is about no place.
+        // A request without a target has no site.
         if let (Some(status), true) = (request.refusal, request.target.is_empty()) {
             return self.refuse(io, shared, request, status);
         }
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
         let target = &self.input.bytes()[request.target.clone()];
-        // RFC 9110 §9.3.7: the server as a whole.
+        // RFC 9110 §9.3.7: options of the server as a whole.
         let is_refused = request.refusal.is_some();
         if request.method == Method::Options && target == b"*" && !is_refused {
             return self.tell_options(io, shared, request);
@@ -98,12 +97,12 @@ impl<V: Version> Exchange<V> {
         self.open(io, shared, request, Attempt::new(kind, acceptable));
     }
 
-    /// A request has come.
+    /// Counts a request, and notes it for the access log.
     fn note_request(&mut self, io: &dyn Io, shared: &mut Shared) {
         shared.counters.requests += 1;
         self.requests = self.requests.saturating_add(1);
         if let Some(accesses) = &mut self.accesses {
-            // One that was not opened in time has been in hand already.
+            // A request that timed out while it waited is already noted.
             match self.stage {
                 Stage::Opening { .. }
                 | Stage::Listing { .. }
@@ -114,7 +113,7 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// Opens the file that is to be tried; `shared.path` is what the target names.
+    /// Opens the file of an attempt; `shared.path` is the resolved target.
     pub(super) fn open(
         &mut self,
         io: &mut dyn Io,
@@ -154,7 +153,7 @@ impl<V: Version> Exchange<V> {
         };
     }
 
-    /// The request that waits for this file; `None` if none does, any more.
+    /// Takes the request that awaits this file; `None` if there is none.
     pub(super) fn request_awaiting(
         &mut self,
         awaited: FileHandle,
@@ -166,7 +165,7 @@ impl<V: Version> Exchange<V> {
                 request,
                 wanted,
             } if file == awaited => {
-                // A response has the whole of the stall timeout, however long OPEN took.
+                // A response has the whole stall timeout, no matter how long OPEN took.
                 self.watch.clear();
                 Some((media_type, request, wanted))
             }
@@ -177,7 +176,7 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// Asks an origin for what the request names; `shared.path` is what its target names.
+    /// Asks an origin for the object that the request names.
     fn ask(
         &mut self,
         io: &mut dyn Io,
@@ -185,7 +184,7 @@ impl<V: Version> Exchange<V> {
         request: Request<V>,
         origin: &Arc<str>,
     ) {
-        // RFC 8470 §5.2: a client of another server's may not be there. That is known to it.
+        // RFC 8470 §5.2: only the server in front knows whether its client's handshake is complete.
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
         if head.values_named(EARLY_DATA).any(|value| value == b"1") {
             return self.refuse(io, shared, request, StatusCode::TOO_EARLY);
@@ -224,12 +223,12 @@ impl<V: Version> Exchange<V> {
         };
     }
 
-    /// The client is there: what it asks for is no copy.
+    /// Handles the completion of the handshake: the request is no replay.
     pub(crate) fn on_handshake_complete(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         self.is_early = false;
         match mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Deferred { origin, request } => {
-                // An origin has the whole of the stall timeout.
+                // An origin has the whole stall timeout.
                 self.watch.clear();
                 self.ask(io, shared, request, &origin);
             }
@@ -237,7 +236,7 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// The lines of a request that have one of these names, as far as they are text.
+    /// Returns the request's fields with these names, without values that are not UTF-8.
     fn selecting(
         &self,
         request: &Request<V>,
@@ -251,7 +250,7 @@ impl<V: Version> Exchange<V> {
         lines.collect()
     }
 
-    /// No file is there. An origin may have what is asked for, or it is a directory that is listed.
+    /// Handles a missing file: asks an origin, lists the directory, or answers 404.
     pub(super) fn not_found(&mut self, io: &mut dyn Io, shared: &mut Shared, request: Request<V>) {
         let target = &self.input.bytes()[request.target.clone()];
         let site = request.site();
@@ -271,7 +270,7 @@ impl<V: Version> Exchange<V> {
     }
 }
 
-/// The forms of files that the client takes, in the order in which they are tried.
+/// Returns the forms of files that the client accepts, in the order in which to try them.
 fn acceptable<V>(head: Head<'_>, request: &Request<V>, site: &Site) -> Acceptable {
     if site.precompressed.is_empty() {
         return Acceptable::IDENTITY;
@@ -284,8 +283,8 @@ fn acceptable<V>(head: Head<'_>, request: &Request<V>, site: &Site) -> Acceptabl
     }
 }
 
-/// The origin that what a request names comes from, if it is no file; `path` is what
-/// [`target::resolve`] has made of its target.
+/// Returns the origin of a target that is no file; `path` is the result of [`target::resolve`] for
+/// the target.
 fn pulled<'a>(
     site: &'a Site,
     rule: Option<&'a Rule>,

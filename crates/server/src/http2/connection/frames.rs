@@ -60,7 +60,11 @@ impl Connection {
             self.unread = count > 0;
         }
         self.input.release(&mut shared.pool);
-        if let Stage::Closing { discard_bytes: left, .. } = &mut self.stage {
+        if let Stage::Closing {
+            discard_bytes: left,
+            ..
+        } = &mut self.stage
+        {
             *left = discard_bytes;
         }
     }
@@ -95,7 +99,9 @@ impl Connection {
                 self.is_http1 = true;
                 return Ok(false);
             }
-            return Err(Fault::protocol("a connection that begins with another preface"));
+            return Err(Fault::protocol(
+                "a connection that begins with another preface",
+            ));
         }
         if count < PREFACE.len() {
             return Ok(false);
@@ -366,7 +372,9 @@ impl Connection {
             return Ok(());
         }
         if self.is_unopened(id) {
-            return Err(Fault::protocol("WINDOW_UPDATE on a stream that is not open"));
+            return Err(Fault::protocol(
+                "WINDOW_UPDATE on a stream that is not open",
+            ));
         }
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(());
@@ -380,12 +388,7 @@ impl Connection {
         Ok(())
     }
 
-    fn take_reset(
-        &mut self,
-        io: &mut dyn Io,
-        shared: &mut Shared,
-        id: u32,
-    ) -> Result<(), Fault> {
+    fn take_reset(&mut self, io: &mut dyn Io, shared: &mut Shared, id: u32) -> Result<(), Fault> {
         if self.is_unopened(id) {
             return Err(Fault::protocol("RST_STREAM on a stream that is not open"));
         }
@@ -422,7 +425,9 @@ impl Connection {
             return Ok(());
         }
         if id / 2 > self.last_id / 2 + streams_max {
-            return Err(Fault::protocol("PRIORITY_UPDATE beyond the concurrent streams"));
+            return Err(Fault::protocol(
+                "PRIORITY_UPDATE beyond the concurrent streams",
+            ));
         }
         self.priorities.retain(|(known, _)| *known != id);
         if self.priorities.len() == PRIORITIES_MAX {

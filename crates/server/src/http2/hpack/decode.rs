@@ -222,11 +222,15 @@ mod tests {
     fn blocks_that_are_not_well_formed_are_refused() {
         for block in [
             // Index 0, and beyond the tables.
-            "80", "be", "7f 80 80 01 01 61", // A string beyond the block, and one without its value.
-            "40 05 61 62", "40 01 61", // An integer of too many bits.
+            "80",
+            "be",
+            "7f 80 80 01 01 61", // A string beyond the block, and one without its value.
+            "40 05 61 62",
+            "40 01 61", // An integer of too many bits.
             "ff ff ff ff ff ff ff ff ff ff ff 7f",
             // EOS in a coded string, and padding of more than seven bits.
-            "00 84 ff ff ff ff 00", "00 82 1f ff 00",
+            "00 84 ff ff ff ff 00",
+            "00 82 1f ff 00",
         ] {
             assert_eq!(
                 decoded(&mut Decoder::new(), &hex(block)),

@@ -153,7 +153,10 @@ mod tests {
         assert_decoded(&mut decoder, &first, &response);
         let second = block(&mut encoder, &response);
         assert_decoded(&mut decoder, &second, &response);
-        assert_eq!(second.len(), 3 + (1 + 1 + 8) + (1 + 1 + 1 + 5) + (1 + 6 + 1));
+        assert_eq!(
+            second.len(),
+            3 + (1 + 1 + 8) + (1 + 1 + 1 + 5) + (1 + 6 + 1)
+        );
         let other = [(":status", "206"), (":status", "418"), ("server", "")];
         let third = block(&mut encoder, &other);
         assert_decoded(&mut decoder, &third, &other);

@@ -1,9 +1,9 @@
 //! Decodes field sections (RFC 9204 §4.5).
 
-use crate::primitives::huffman;
-use crate::primitives::integer::{self, NoInteger};
 use crate::exchange::field_section::FIELD_BYTES;
 use crate::http3::qpack::static_table::STATIC_TABLE;
+use crate::primitives::huffman;
+use crate::primitives::integer::{self, NoInteger};
 
 /// Why decoding a field section stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    /// A coded byte for 85 of them does not evade the bound.
+    /// Fields that are encoded in one byte, as index 85, do not evade the bound.
     ///
     /// Covers: RFC 9114 §4.2.2, RFC 9204 §7.3
     #[test]

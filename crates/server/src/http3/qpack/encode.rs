@@ -1,8 +1,8 @@
 //! Encodes field sections with indices of the static table and literals (RFC 9204 §4.5).
 
-use crate::primitives::integer;
 use crate::exchange::field_section::FIELD_BYTES;
 use crate::http3::qpack::static_table::{STATIC_TABLE, named};
+use crate::primitives::integer;
 
 /// Begins a field section without a dynamic table (RFC 9204 §4.5.1).
 pub(crate) fn begin(out: &mut Vec<u8>) {
@@ -34,7 +34,7 @@ pub(crate) fn field_with(out: &mut Vec<u8>, name: &str, write: impl FnOnce(&mut 
     set_length(out, length_at);
 }
 
-/// Most bytes of that size for each encoded byte.
+/// Largest ratio of a field section's size to its encoded length.
 pub(crate) const EXPANSION_MAX: usize = 128;
 
 /// The size of a field section of this module as peers limit it (RFC 9114 §4.2.2).

@@ -115,7 +115,7 @@ pub(crate) const STATIC_TABLE: [(&str, &str); 99] = [
 /// Longest name in the table, in bytes.
 const NAME_BYTES_MAX: usize = 32;
 
-/// Indices, those of shorter names first, and which of them have names of each length.
+/// Indices in order of the length of their names, and where those of each length begin.
 const BY_LENGTH: ([u8; STATIC_TABLE.len()], [u8; NAME_BYTES_MAX + 2]) = {
     let mut indices = [0; STATIC_TABLE.len()];
     let mut starts = [0; NAME_BYTES_MAX + 2];

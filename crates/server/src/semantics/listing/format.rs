@@ -1,11 +1,11 @@
-//! `Accept`: whether a client wants a listing to look at or to compute with (RFC 9110 §12.5.1).
+//! `Accept`: whether a listing is for people or for programs (RFC 9110 §12.5.1).
 
 use crate::semantics::encoding::thousandths;
 use http_message::framing::list;
 
 use crate::semantics::fields::Head;
 
-/// What a listing is written in.
+/// Format of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Html,
@@ -13,7 +13,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// What a request prefers. Who does not say, or takes neither, gets a page.
+    /// Returns the format that a request prefers; HTML without a preference.
     pub(crate) fn of(head: Head<'_>) -> Format {
         let weight = |kind, subtype| {
             let elements = head.values_named("accept").flat_map(list);
@@ -35,8 +35,8 @@ impl Format {
     }
 }
 
-/// How precisely a media range names a type, and its weight in thousandths; `None` if it does not
-/// name it.
+/// Returns the precision with which a media range names a type, and the weight in thousandths;
+/// `None` if the range does not match.
 fn range(element: &[u8], kind: &[u8], subtype: &[u8]) -> Option<(u8, u16)> {
     let mut parts = element.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
     let name = parts.next()?;

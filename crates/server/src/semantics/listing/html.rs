@@ -1,4 +1,4 @@
-//! A listing to look at: one page that needs nothing else.
+//! A listing for people: one page without further resources.
 
 use std::fmt;
 use std::io::Write;
@@ -10,8 +10,7 @@ use super::Listing;
 use crate::semantics::date;
 use crate::semantics::target;
 
-/// What may stand in a link's segment whatever comes before it: a colon would make a scheme of a
-/// name.
+/// Bytes that are escaped in a link's segment: a colon would turn a name into a scheme.
 pub(super) const NOT_UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -39,7 +38,7 @@ a { color: var(--link); text-decoration: none }
 a:hover { text-decoration: underline }
 ";
 
-/// Writes the page of a directory of this path, relative to its site's root.
+/// Writes the page of the directory with this path, relative to its site's root.
 pub(super) fn write(listing: &Listing, path: &[u8], out: &mut Vec<u8>) {
     let title = match path {
         b"" => "/".to_owned(),
@@ -81,8 +80,8 @@ pub(super) fn write(listing: &Listing, path: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"</html>\n");
 }
 
-/// In pieces: a format string of several costs more than all that it puts together, and there are
-/// thousands of these.
+/// Writes a row in pieces: a format string with several arguments costs more than the pieces, and a
+/// page may have thousands of rows.
 fn row(entry: &Entry<'_>, out: &mut Vec<u8>) {
     let slash: &[u8] = match entry.kind {
         EntryKind::Directory => b"/",
@@ -91,7 +90,7 @@ fn row(entry: &Entry<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"<tr><td><a href=\"");
     target::extend(out, percent_encode(entry.name, NOT_UNRESERVED));
     out.extend_from_slice(slash);
-    // Isolated, so that a name cannot turn around what follows it.
+    // Isolated, so that a name cannot change the direction of the text after it.
     out.extend_from_slice(b"\"><bdi>");
     escape(&String::from_utf8_lossy(entry.name), out);
     out.extend_from_slice(b"</bdi>");
@@ -118,7 +117,7 @@ fn put(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
 
-/// Writes text that means nothing but itself, in elements and attributes.
+/// Writes text for elements and attributes, with special characters escaped.
 fn escape(text: &str, out: &mut Vec<u8>) {
     let mut rest = text;
     let is_special = |char: char| matches!(char, '&' | '<' | '>' | '"' | '\'') || char.is_control();
@@ -132,7 +131,7 @@ fn escape(text: &str, out: &mut Vec<u8>) {
             Some('>') => "&gt;",
             Some('"') => "&quot;",
             Some('\'') => "&#39;",
-            // HTML has no way to say what controls.
+            // HTML cannot express control characters.
             _ => "\u{fffd}",
         };
         out.extend_from_slice(written.as_bytes());
@@ -141,14 +140,14 @@ fn escape(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(rest.as_bytes());
 }
 
-/// Writes a size for people, with a tenth where that says something.
+/// Writes a size for people, with one decimal below 100.
 fn size(bytes: u64, out: &mut Vec<u8>) {
     const UNITS: [&str; 6] = [" KiB", " MiB", " GiB", " TiB", " PiB", " EiB"];
     let power = (bytes.max(1).ilog2() / 10) as usize;
     let Some(unit) = power.checked_sub(1).and_then(|at| UNITS.get(at)) else {
         return put(out, format_args!("{bytes} B"));
     };
-    // Below 2^74, and below 10 * 2^10 behind the shift.
+    // Below 2^74, and below 10 * 2^10 after the shift.
     let tenths = ((u128::from(bytes) * 10) >> (10 * power)) as u32;
     put(out, format_args!("{}", tenths / 10));
     if tenths < 1000 {

@@ -1,5 +1,5 @@
-//! A listing to compute with: what nginx's `autoindex_format json` says, and for names that are no
-//! text a link.
+//! A listing for programs: the format of nginx's `autoindex_format json`, with a link for names
+//! that are not UTF-8.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use super::Listing;
 use super::html::NOT_UNRESERVED;
 use crate::semantics::date;
 
-/// Writes an array of objects: `name`, `type`, `mtime` and, of files, `size`.
+/// Writes an array of objects: `name`, `type`, `mtime` and, for files, `size`.
 pub(super) fn write(listing: &Listing, out: &mut Vec<u8>) {
     out.push(b'[');
     let mut separator = "\n";

@@ -49,7 +49,12 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: impl AsRef<[u8]>)
 /// SETTINGS with these values.
 pub(crate) fn settings(values: &[(u16, u32)]) -> Vec<u8> {
     let value = |&(id, value): &(u16, u32)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat();
-    frame(SETTINGS, 0, 0, values.iter().flat_map(value).collect::<Vec<u8>>())
+    frame(
+        SETTINGS,
+        0,
+        0,
+        values.iter().flat_map(value).collect::<Vec<u8>>(),
+    )
 }
 
 pub(crate) fn window_update(stream: u32, increment: u32) -> Vec<u8> {
@@ -249,7 +254,10 @@ impl Client {
             }
             HEADERS | CONTINUATION => {
                 let stream = self.streams.entry(frame.stream).or_default();
-                assert!(stream.headers.is_empty() && stream.reset.is_none(), "{frame:?}");
+                assert!(
+                    stream.headers.is_empty() && stream.reset.is_none(),
+                    "{frame:?}"
+                );
                 stream.has_ended |= frame.kind == HEADERS && has(END_STREAM);
                 self.fragments.extend_from_slice(&frame.payload);
                 if has(END_HEADERS) {

@@ -1,4 +1,4 @@
-//! What follows from the model: how fast to send, and how much may be in flight (§5.6).
+//! Conclusions from the model: sending rate and bytes in flight (§5.6).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::sender::pacing::quantum;
 /// §2.7, BBR.PacingMarginPercent: a little below the bandwidth, so that a queue drains.
 const PACING_MARGIN_PERCENT: u64 = 1;
 
-/// §5.6.2: what stands for the round-trip time before it is known.
+/// §5.6.2: assumed round-trip time before the first measurement.
 const RTT_GUESS: Duration = Duration::from_millis(1);
 
 impl Bbr {
@@ -47,8 +47,8 @@ impl Bbr {
         bytes_in(self.model.bw(), us).saturating_mul(gain_percent) / 100
     }
 
-    /// BBRQuantizationBudget: what is under way between host, NIC stack and receiver must not count
-    /// as in flight.
+    /// BBRQuantizationBudget: data under way between host, NIC stack and receiver must not count as
+    /// in flight.
     fn quantization_budget(&self, inflight: u64) -> u64 {
         let offload_budget = 3 * self.send_quantum;
         let inflight = inflight.max(offload_budget).max(self.min_pipe_cwnd());

@@ -12,9 +12,9 @@ impl MaxFilter {
         self.present = self.present.max(value);
     }
 
-    /// A new half begins: what was seen before the present one is forgotten.
+    /// Begins a new half: values before the present half are dropped.
     pub(super) fn advance(&mut self) {
-        // A half in which nothing was seen says nothing.
+        // A half without values is ignored.
         if self.present > 0 {
             self.previous = std::mem::take(&mut self.present);
         }

@@ -1,24 +1,24 @@
 //! BBR version 3 (draft-ietf-ccwg-bbr): a model of the path, made of the bandwidth and the shortest
-//! round-trip time, paces what is sent; the window only bounds what is in flight.
+//! round-trip time, paces the sent data; the window only bounds the data in flight.
 //!
-//! | File | What it holds |
+//! | File | Content |
 //! |---|---|
-//! | `mod` | the state machine, and what an acknowledgment does, in the order of the draft's §5.2.3 |
-//! | `model` | bandwidth, round trips, what loss says about both, aggregation of acknowledgments (§5.5) |
+//! | `mod` | the state machine; the steps of an acknowledgment, in the draft's order (§5.2.3) |
+//! | `model` | bandwidth, round trips, effect of loss on both, aggregated acknowledgments (§5.5) |
 //! | `startup` | Startup and Drain (§5.3.1, §5.3.2) |
 //! | `probe_bw` | ProbeBW: Down, Cruise, Refill, Up (§5.3.3) |
 //! | `probe_rtt` | ProbeRTT (§5.3.4) |
 //! | `control` | pacing rate and window (§5.6) |
 //! | `max_filter` | the maximum over a sliding span |
 //!
-//! Where it departs from the draft:
+//! Deviations from the draft:
 //!
-//! - Loss is judged once for each acknowledgment and not for each packet, since this is how loss
-//!   detection tells it.
+//! - Loss is evaluated once for each acknowledgment and not for each packet, as loss detection
+//!   reports it.
 //! - The short-term bounds follow the loss of a round trip only beyond LossThresh: a path that
 //!   loses one packet in a hundred by itself would else take as much of the bound in each round
 //!   trip. Two packets may be chance.
-//! - A mark of a router (RFC 3168), of which the draft does not speak, counts like a loss.
+//! - A mark of a router (RFC 3168), which the draft does not cover, counts like a loss.
 //!
 //! Sizes are in bytes, rates in bytes per second.
 
@@ -44,11 +44,10 @@ use crate::time::Instant;
 /// A window, or a rate, without bound.
 const INFINITE: u64 = u64::MAX;
 
-/// §2.7, BBR.LossThresh: a loss of more than so much of what was in flight says that it was too
-/// much, in percent.
+/// §2.7, BBR.LossThresh: percentage of the flight whose loss shows that too much was in flight.
 const LOSS_THRESH_PERCENT: u64 = 2;
 
-/// §2.7, BBR.Beta, in percent: what is left of a bound after a round trip with loss.
+/// §2.7, BBR.Beta, in percent: factor of a bound after a round trip with loss.
 const BETA_PERCENT: u64 = 70;
 
 /// The states of §5.1, and the gains that belong to them, in percent (§5.1.1).
@@ -90,7 +89,8 @@ impl State {
         )
     }
 
-    /// It sends more than the path is known to take: loss is no surprise (§5.5.10.3).
+    /// Returns true if the state sends more than the path is known to take: loss is no surprise
+    /// (§5.5.10.3).
     fn is_probing(self) -> bool {
         matches!(
             self,
@@ -117,11 +117,11 @@ pub(crate) struct Bbr {
     /// BBR.idle_restart: data is sent again after nothing was in flight.
     idle_restart: bool,
     before: Before,
-    /// When to probe must differ between flows, and be the same when a simulation is repeated.
+    /// Times of probes must differ between flows, and be the same when a simulation is repeated.
     random: Random,
 }
 
-/// §5.5.10.4: what is restored if a loss turns out to be none.
+/// §5.5.10.4: state to be restored if a loss turns out to be spurious.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     state: State,
@@ -131,7 +131,7 @@ struct Before {
 }
 
 impl Bbr {
-    /// `seed` decides when it probes.
+    /// Returns a new instance. `seed` determines the times of its probes.
     pub(crate) fn new(seed: u64) -> Bbr {
         Bbr {
             mss: 536,
@@ -211,8 +211,7 @@ impl Congestion for Bbr {
     }
 
     /// Fast recovery does not reduce the window: the model does. Another algorithm that takes over
-    /// goes on from this window, in congestion avoidance, once it is known that the path takes no
-    /// more.
+    /// continues from this window, in congestion avoidance once the path is known to take no more.
     fn ssthresh(&self) -> u64 {
         if self.full.reached {
             self.cwnd
@@ -253,14 +252,14 @@ impl Congestion for Bbr {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        // The slow start after a timeout is over, which nothing else tells; or a tail loss probe
-        // has repaired all.
+        // The slow start after a timeout is over, as only the phase shows; or a tail loss probe has
+        // repaired all losses.
         if self.in_recovery && ack.phase == Phase::Open {
             self.in_recovery = false;
             self.restore_cwnd();
         }
         if self.min_rtt.min_rtt().is_none() {
-            // The first measurement tells what "as fast as the initial window" means.
+            // The first measurement gives the rate of the initial window.
             self.init_pacing_rate(ack.rtt.or(ack.srtt));
         }
         match &ack.rate {
@@ -301,7 +300,7 @@ impl Congestion for Bbr {
         self.restore_cwnd();
     }
 
-    /// §5.6.4.4, BBROnEnterRTO: what was in flight is lost, but the model stands.
+    /// §5.6.4.4, BBROnEnterRTO: the data in flight is lost, but the model stands.
     fn on_timeout(&mut self, _now: Instant, _flight: u64, again: bool) {
         if !again {
             self.save_cwnd();

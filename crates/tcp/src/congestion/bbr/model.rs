@@ -1,8 +1,8 @@
-//! The model of the path (§5.5): how fast it delivers, and what may be in flight.
+//! The model of the path (§5.5): its delivery rate, and the bounds on data in flight.
 //!
-//! Two bounds are learnt from loss. The *long-term* one is what was in flight when a probe met too
-//! much of it; the *short-term* ones follow loss at other times, and are forgotten when the next
-//! probe begins.
+//! Two bounds are learnt from loss. The *long-term* one is the flight at which a probe met too much
+//! loss; the *short-term* ones follow loss at other times, and are dropped when the next probe
+//! begins.
 
 use super::max_filter::MaxFilter;
 use super::{BETA_PERCENT, Bbr, INFINITE, LOSS_THRESH_PERCENT, State};
@@ -10,7 +10,7 @@ use crate::congestion::Ack;
 use crate::congestion::rate::RateSample;
 use crate::time::Instant;
 
-/// So many lost packets may be chance, whatever was sent.
+/// Lost packets that may be chance, for any number sent.
 const LOST_BY_CHANCE: u64 = 2;
 
 #[derive(Debug)]
@@ -23,7 +23,8 @@ pub(super) struct Model {
     /// BBR.bw_latest and BBR.inflight_latest: the most in the present round trip.
     bw_latest: u64,
     pub(super) inflight_latest: u64,
-    /// The round trip in which loss is looked for ends when what is sent now is delivered.
+    /// C.delivered at the start of the round trip in which loss is counted: it ends when data sent
+    /// since is delivered.
     loss_round_delivered: u64,
     loss_round_start: bool,
     pub(super) loss_in_round: bool,
@@ -91,7 +92,7 @@ pub(super) struct Round {
     delivered: u64,
     next_delivered: u64,
     pub(super) count: u64,
-    /// This acknowledgment begins a round trip.
+    /// The present acknowledgment begins a round trip.
     pub(super) start: bool,
     /// BBR.rounds_since_bw_probe
     pub(super) since_probe: u64,
@@ -137,8 +138,8 @@ impl ExtraAcked {
     }
 }
 
-/// More is lost than a path loses without congestion. What may be chance among few packets says
-/// nothing.
+/// Returns true if more is lost than a path loses without congestion. Losses that may be chance are
+/// not counted.
 pub(super) fn is_too_much(lost: u64, sent: u64, mss: u64) -> bool {
     let lost = lost.saturating_sub(LOST_BY_CHANCE * mss);
     lost.saturating_mul(100) > sent.saturating_mul(LOSS_THRESH_PERCENT)
@@ -201,7 +202,7 @@ impl Bbr {
         is_too_much(sample.lost, sample.flight, self.mss)
     }
 
-    /// BBRHandleInflightTooHigh: what was in flight during a probe was too much.
+    /// BBRHandleInflightTooHigh: too much was in flight during a probe.
     pub(super) fn handle_inflight_too_high(
         &mut self,
         now: Instant,

@@ -14,27 +14,27 @@ const PROBE_WAIT_BASE_US: u64 = 2_000_000;
 const PROBE_WAIT_RANDOM_US: u64 = 1_000_000;
 
 /// ... and, so that a Reno flow beside has its share, after as many round trips as it needs to grow
-/// by a window; at most so many.
+/// by a window; at most this number.
 const RENO_ROUNDS_MAX: u64 = 63;
 
-/// What the acknowledgments that arrive tell about the last probe.
+/// Relation of arriving acknowledgments to the last probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum AckPhase {
     #[default]
     Init,
     Refilling,
-    /// It has begun, but they are about what was sent before.
+    /// The probe has begun, but the acknowledged data was sent before.
     ProbeStarting,
-    /// They are about what was sent during it.
+    /// The acknowledged data was sent during the probe.
     ProbeFeedback,
-    /// It is over, but they still are.
+    /// The probe is over, but the acknowledged data was sent during it.
     ProbeStopping,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct ProbeBw {
     pub(super) ack_phase: AckPhase,
-    /// BBR.bw_probe_samples: what was in flight during a probe is acknowledged now.
+    /// BBR.bw_probe_samples: data in flight during a probe is acknowledged now.
     pub(super) samples: bool,
     cycle_stamp: Instant,
     wait_us: u64,
@@ -59,7 +59,7 @@ impl Bbr {
             State::ProbeBwCruise => {
                 self.check_time_to_probe_bw(ack.now);
             }
-            // What was sent a round trip ago filled the pipe.
+            // The data sent a round trip ago filled the pipe.
             State::ProbeBwRefill if self.round.start => {
                 self.probe.samples = true;
                 self.start_probe_bw_up(ack.now);

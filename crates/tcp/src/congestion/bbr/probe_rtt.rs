@@ -14,7 +14,7 @@ const MIN_RTT_FILTER_LEN: Duration = Duration::from_secs(10);
 const PROBE_RTT_INTERVAL: Duration = Duration::from_secs(5);
 const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);
 
-/// The shortest round-trip time, and how old it is.
+/// The shortest round-trip time, and its age.
 #[derive(Debug, Default)]
 pub(super) struct MinRtt {
     /// BBR.min_rtt: the shortest in ten seconds.
@@ -22,12 +22,12 @@ pub(super) struct MinRtt {
     /// BBR.probe_rtt_min_delay: the shortest in five.
     recent: Option<Duration>,
     recent_at: Instant,
-    /// SND.NXT at the last acknowledgment in ProbeRTT: what lies below was held back, and its rate
-    /// is not the path's.
+    /// SND.NXT at the last acknowledgment in ProbeRTT: data below was held back, and its rate is
+    /// not the path's.
     pub(super) held_until: u64,
     /// BBR.probe_rtt_expired
     expired: bool,
-    /// When ProbeRTT may end, once so little is in flight.
+    /// When ProbeRTT may end, once the flight is that small.
     done_at: Option<Instant>,
     round_done: bool,
 }
@@ -83,7 +83,7 @@ impl Bbr {
 
     /// BBRHandleProbeRTT
     fn handle_probe_rtt(&mut self, ack: &Ack) {
-        // MarkConnectionAppLimited: what is in flight, and what leaves meanwhile, is held back.
+        // MarkConnectionAppLimited: data in flight, and data that leaves meanwhile, is held back.
         self.min_rtt.held_until = ack.nxt;
         if self.min_rtt.done_at.is_some() {
             self.min_rtt.round_done |= self.round.start;

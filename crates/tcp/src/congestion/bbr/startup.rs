@@ -1,5 +1,5 @@
 //! Startup: doubles the rate each round trip until the bandwidth no longer grows, or too much is
-//! lost. Drain: lets the queue go that this has left (§5.3.1, §5.3.2).
+//! lost. Drain: empties the queue that Startup has left (§5.3.1, §5.3.2).
 
 use super::model::is_too_much;
 use super::{Bbr, State};
@@ -9,7 +9,7 @@ use crate::congestion::rate::RateSample;
 /// §5.3.1.2: the bandwidth grows as long as a round trip adds a quarter ...
 const GROWTH_PERCENT: u64 = 125;
 
-/// ... and does not any more after so many round trips without.
+/// ... and has stopped growing after this many round trips without.
 const FULL_BW_ROUNDS: u32 = 3;
 
 /// §5.3.1.3, BBR.StartupFullLossCnt: fewer losses in a round trip do not end Startup.
@@ -24,7 +24,7 @@ pub(super) struct FullBandwidth {
     pub(super) now: bool,
     /// BBR.full_bw_reached: at some time.
     pub(super) reached: bool,
-    /// Acknowledgments that told of a loss in this round trip, and whether recovery lasted through
+    /// Acknowledgments that revealed a loss in this round trip, and whether recovery lasted through
     /// it.
     pub(super) loss_events: u32,
     recovering: bool,

@@ -1,4 +1,4 @@
-//! What pacing lets a connection issue, and when.
+//! Amount and time of the transmissions that pacing lets a connection issue.
 
 use std::time::Duration;
 
@@ -10,18 +10,19 @@ use crate::sender::data::Data;
 use crate::time::Instant;
 use crate::timer::Timer;
 
-/// Transmissions are issued so long before they may leave, or as long as one takes; what has been
-/// issued is decided.
+/// Time before departure at which transmissions are issued, or the duration of one transmission, if
+/// within these bounds; an issued transmission is final.
 const HORIZON_MIN: Duration = Duration::from_millis(2);
 const HORIZON_MAX: Duration = Duration::from_millis(10);
 
-/// Without pacing, a transmission holds so much on any path, or, if that is more, what leaves in a
+/// Bytes of a transmission without pacing on any path, or, if that is more, those that leave in a
 /// [`QUANTUM`] at two windows for each round-trip time: on slower paths decisions stay
 /// fine-grained.
 const UNPACED_BYTES_MIN: u64 = 64 << 10;
 
-/// With [`Config::pace`](crate::Config::pace), the rate is so much of a window for each round-trip
-/// time: in slow start so that the window can double, and else so that it can be used up.
+/// Pacing rate with [`Config::pace`](crate::Config::pace), in percent of a window for each
+/// round-trip time: in slow start so that the window can double, and else so that it can be used
+/// up.
 const SLOW_START_PERCENT: u64 = 200;
 const AVOIDANCE_PERCENT: u64 = 120;
 
@@ -29,7 +30,7 @@ const AVOIDANCE_PERCENT: u64 = 120;
 /// about all of the window would leave in one [`QUANTUM`].
 const WINDOW_PACED_ABOVE_US: u64 = 2 * QUANTUM.as_micros() as u64;
 
-/// What may leave, and when.
+/// Bytes that may leave, and when.
 #[derive(Clone, Copy, Debug)]
 struct Leave {
     bytes: u64,
@@ -38,9 +39,9 @@ struct Leave {
 }
 
 impl Connection {
-    /// Bounds the rate at which data leaves, in bytes per second, payload alone; `None` takes the
-    /// bound away. Whatever the congestion control paces by goes on to apply. A higher rate applies
-    /// to what is waited for already.
+    /// Bounds the rate at which data leaves, in bytes per second, payload alone; `None` removes the
+    /// bound. The pacing of congestion control continues to apply. A higher rate also shortens a
+    /// wait that has begun.
     pub fn set_max_pacing_rate(&mut self, rate_max: Option<u64>) {
         self.pacing.rate_max = rate_max.map(|rate| rate.max(1));
         self.update_pacing();
@@ -50,15 +51,15 @@ impl Connection {
         self.pacing.next = self.pacing.next.min(next);
     }
 
-    /// The rate at which data leaves at present, in bytes per second; `None`: as fast as the
-    /// windows allow.
+    /// Returns the rate at which data leaves at present, in bytes per second; `None`: as fast as
+    /// the windows allow.
     pub fn pacing_rate(&self) -> Option<u64> {
         self.rate_and_burst().map(|(rate, _)| rate)
     }
 
-    /// The rate, and how many bytes may leave at once: as many as the initial window holds if the
-    /// rate follows from the window alone (RFC 9002 §7.7). Smaller bursts would cost the NIC stack
-    /// more packets to build.
+    /// Returns the rate, and how many bytes may leave at once: as many as the initial window holds
+    /// if the rate follows from the window alone (RFC 9002 §7.7). Smaller bursts would cost the NIC
+    /// stack more packets to build.
     fn rate_and_burst(&self) -> Option<(u64, u64)> {
         if !self.may_be_paced() {
             return None;
@@ -74,18 +75,18 @@ impl Connection {
         }
     }
 
-    /// True if something may have set a rate.
+    /// Returns true if a rate may be set.
     #[inline]
     pub(crate) fn may_be_paced(&self) -> bool {
         self.is_rate_set || self.is_window_paced()
     }
 
-    /// The application or congestion control sets a rate, or none does any more.
+    /// Recomputes whether the application or congestion control sets a rate.
     pub(crate) fn update_pacing(&mut self) {
         self.is_rate_set = self.pacing.rate_max.is_some() || self.config.congestion.paces();
     }
 
-    /// Before the first measurement, the path may be long.
+    /// Returns true if the window is paced. Before the first measurement, the path may be long.
     #[inline]
     fn is_window_paced(&self) -> bool {
         self.config.pace && self.min_rtt.is_above(WINDOW_PACED_ABOVE_US)
@@ -106,15 +107,15 @@ impl Connection {
         u64::try_from(rate).ok()
     }
 
-    /// What never left, is lost, or new, as far as pacing lets it.
+    /// Returns void, lost or new data, as far as pacing lets it.
     pub(crate) fn poll_paced(
         &mut self,
         now: Instant,
         limits: &Limits,
         probe: bool,
     ) -> Option<Data> {
-        // What never left counts as in flight already: the window does not concern it.
-        // RFC 6928 §2: an initial window of data. A SYN in flight takes nothing of it.
+        // Void data counts as in flight already: the window does not concern it. RFC 6928 §2: an
+        // initial window of data. A SYN in flight does not count against it.
         let syn = u64::from(self.snd.una == 0);
         let (packet_mss, cwnd) = (self.packet_mss(now), self.cwnd() + syn);
         if !probe && !self.sent.has_void() && self.is_window_used_up(packet_mss, cwnd) {
@@ -149,15 +150,15 @@ impl Connection {
         Some(data)
     }
 
-    /// A tail loss probe does not wait: what follows it does.
+    /// Accounts for a tail loss probe, which does not wait: later transmissions do.
     pub(crate) fn pace_probe(&mut self, now: Instant, bytes: u64) {
         if let Some(rate) = self.pacing_rate() {
             self.pacing.occupy(self.pacing.next.max(now), bytes, rate);
         }
     }
 
-    /// What is issued leaves later. If nothing waits behind it, the application limits the rate
-    /// (draft-ietf-ccwg-bbr §4.1.2.4), though pacing has the last word.
+    /// Issued data is still to leave. If no more is queued, the application limits the rate
+    /// (draft-ietf-ccwg-bbr §4.1.2.4), though pacing holds back the last transmission.
     #[cold]
     fn note_app_limited(&mut self, cwnd: u64) {
         let flight = self.sent.flight();
@@ -166,7 +167,7 @@ impl Connection {
         }
     }
 
-    /// `None`: nothing may be issued yet; a timer calls back.
+    /// Returns the next release. `None`: nothing may be issued yet; a timer is armed.
     fn leave(&mut self, now: Instant) -> Option<Leave> {
         let Some((rate, burst)) = self.rate_and_burst() else {
             return Some(Leave {
@@ -200,14 +201,14 @@ impl Connection {
         })
     }
 
-    /// There is something to issue, if the windows let it.
+    /// Returns true if there is data to issue, if the windows let it.
     fn has_unsent(&self) -> bool {
         self.snd.nxt < self.fin_position() + u64::from(self.fin_queued)
             || self.sent.lost() > 0
             || self.sent.has_void()
     }
 
-    /// How much goes at once if nothing paces, with this congestion window.
+    /// Returns how many bytes go at once without pacing, with this congestion window.
     pub(crate) fn unpaced_bytes(&self, window: u64) -> u64 {
         let Some(srtt_us) = self.rtt.srtt_us() else {
             return UNPACED_BYTES_MIN;
