@@ -22,16 +22,16 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-// Every call waits until the host stack has done its part.
+// Every call waits until the host stack has processed it.
 #define SW_MODE_SPLIT_TCP 1
 
 // Sending returns when the bytes are in the FIFO.
 #define SW_MODE_ASYNC_SEND 2
 
-// The host stack fills the receive FIFO before it is asked to.
+// The host stack fills the receive FIFO without a request.
 #define SW_MODE_EAGER_RECEIVE 4
 
-// The host stack puts connections into the accept queue before it is asked to.
+// The host stack puts connections into the accept queue without a request.
 #define SW_MODE_EAGER_ACCEPT 8
 
 // An accepted connection comes with addresses, options and first bytes.
@@ -43,13 +43,13 @@
 // All but `SW_MODE_SPLIT_TCP`.
 #define SW_MODE_DEFAULT 62
 
-// Level of options that the kernel has not.
+// Level of this library's own options; the kernel does not use it.
 #define SOL_SPLITWAY 21335
 
 // NIC stacks answer the SYNs of a listener: 0 or 1.
 #define SW_SETUP_OFFLOAD 1
 
-// NIC stacks run the end of a connection, or of those that a listener accepts: 0 or 1.
+// NIC stacks run the end of a connection, or of a listener's connections: 0 or 1.
 #define SW_TEARDOWN_OFFLOAD 2
 
 // The bytes of the send were copied, so its buffer was free when it returned.
@@ -58,13 +58,13 @@
 // The socket has not been part of a splice.
 #define SW_SPLICE_NONE 0
 
-// It is being joined with the other one.
+// The sockets are being joined.
 #define SW_SPLICE_JOINING 1
 
-// A NIC stack moves its bytes.
+// A NIC stack moves the bytes.
 #define SW_SPLICE_JOINED 2
 
-// It is the program's again.
+// The program has the socket back.
 #define SW_SPLICE_RETURNED 3
 
 // The splice has ended, and so have both connections.
@@ -76,38 +76,38 @@ struct sw_options {
   const char *socket_path;
   // `SW_MODE_…` bits; 0: `$SPLITWAY_MODES`, or `SW_MODE_DEFAULT`.
   uint32_t modes;
-  // 0.
+  // Must be 0.
   uint32_t reserved;
 };
 
 // The completion of an `sw_send_zc`.
 struct sw_zc_completion {
-  // What the send was given.
+  // Cookie of the send.
   uint64_t cookie;
-  // 0: the peer has acknowledged all that was sent. Else why it has not: an `errno`.
+  // 0 if the peer has acknowledged all bytes of the send; else the reason why not: an `errno`.
   int error;
   // `SW_ZC_…` bits.
   uint32_t flags;
 };
 
-// Bounds of a splice, beyond which both peers are reset.
+// Limits of a splice; beyond either, both peers are reset.
 struct sw_splice_limits {
-  // Nothing has passed for so long, in milliseconds; 0: no limit.
+  // Longest time without data, in milliseconds; 0: no limit.
   uint32_t idle_ms;
-  // It was joined so long ago, in milliseconds; 0: no limit.
+  // Longest life of the splice, in milliseconds; 0: no limit.
   uint32_t life_ms;
 };
 
-// What has become of a socket's last splice.
+// State of a socket's last splice.
 struct sw_splice_status {
-  // Bytes that have come from the peer, and gone to the other socket's.
+  // Bytes received from this socket's peer and sent to the other socket's.
   uint64_t in_bytes;
-  // Bytes that have come from the other socket's peer, and gone to this one's.
+  // Bytes received from the other socket's peer and sent to this socket's.
   uint64_t out_bytes;
   // `SW_SPLICE_…`.
   uint32_t stage;
-  // Why it was not joined, or how it has ended: an `errno`. 0 if it was given back, or ended in
-  // order.
+  // Reason why the sockets were not joined, or of the end: an `errno`. 0 after `sw_unsplice`, or
+  // after an orderly end.
   int error;
 };
 
@@ -115,47 +115,48 @@ struct sw_splice_status {
 extern "C" {
 #endif // __cplusplus
 
-// Attaches this process to the host stack. Without it, the first call does so as the environment
-// says. `options` may be null.
+// Attaches this process to the host stack. Without it, the first call attaches by the environment.
+// `options` may be null.
 //
-// Returns 0, or -1: EALREADY if it is attached; ENOENT or ECONNREFUSED if no broker answers;
-// EACCES or EMFILE if it refuses; EPROTONOSUPPORT if it is of another version; EINVAL for a mode
-// that there is not. `sw_init_error` tells more.
+// Returns 0, or -1: EALREADY if the process is attached; ENOENT or ECONNREFUSED if no broker
+// answers; EACCES or EMFILE if the broker refuses; EPROTONOSUPPORT if its version differs; EINVAL
+// for an unknown mode. `sw_init_error` explains the failure.
 //
 // # Safety
 // `options` is null or points to a struct whose path is null or ends with a zero byte.
 int sw_init(const struct sw_options *options);
 
-// Writes why this thread could not attach into `buffer`, with a zero byte at the end, cut off at
-// `size` bytes. Returns how long all of it is, without the zero byte; 0 if there was no failure.
+// Writes the reason why this thread could not attach into `buffer`, cut off at `size` bytes, with
+// a zero byte at the end. Returns the length of the whole reason without the zero byte; 0 if there
+// was no failure.
 //
 // # Safety
 // `buffer` is null or has `size` bytes.
 size_t sw_init_error(char *buffer, size_t size);
 
-// The modes that the host stack has granted: `SW_MODE_…` bits; 0 and `errno` if this process
-// cannot be attached.
+// Returns the modes that the host stack has granted: `SW_MODE_…` bits; 0, with `errno`, if this
+// process cannot be attached.
 uint32_t sw_modes(void);
 
-// socket(2): a TCP socket of the split stack. `domain` is AF_INET or AF_INET6, `type` SOCK_STREAM
-// with SOCK_NONBLOCK and SOCK_CLOEXEC as wanted, `protocol` 0 or IPPROTO_TCP.
+// socket(2): a TCP socket of the split stack. `domain` is AF_INET or AF_INET6, `type` SOCK_STREAM,
+// optionally with SOCK_NONBLOCK and SOCK_CLOEXEC, `protocol` 0 or IPPROTO_TCP.
 //
 // EAFNOSUPPORT, ESOCKTNOSUPPORT, EPROTONOSUPPORT for others; EMFILE, ENFILE, ENOBUFS; the errors
 // of `sw_init`.
 int sw_socket(int domain, int kind, int protocol);
 
-// bind(2). EINVAL if it has an address; EADDRINUSE, EADDRNOTAVAIL, EACCES, EAFNOSUPPORT.
+// bind(2). EINVAL if the socket has an address; EADDRINUSE, EADDRNOTAVAIL, EACCES, EAFNOSUPPORT.
 //
 // # Safety
 // `at` is null or has `len` bytes.
 int sw_bind(int fd, const struct sockaddr *at, socklen_t len);
 
-// listen(2). EINVAL if it is connected; EADDRINUSE.
+// listen(2). EINVAL if the socket is connected; EADDRINUSE.
 int sw_listen(int fd, int backlog);
 
-// connect(2). Of AF_UNSPEC, the socket is neither connected nor listens any more. After an error
-// it may be called again. EINPROGRESS, EALREADY, EISCONN; ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH,
-// ENETUNREACH, EADDRNOTAVAIL, EACCES; EINTR, after which the connection goes on to be opened.
+// connect(2). AF_UNSPEC ends the socket's connection or its listening. After an error the socket
+// may connect again. EINPROGRESS, EALREADY, EISCONN; ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH,
+// ENETUNREACH, EADDRNOTAVAIL, EACCES; EINTR, after which the connection continues to open.
 //
 // # Safety
 // `at` is null or has `len` bytes.
@@ -167,7 +168,8 @@ int sw_connect(int fd, const struct sockaddr *at, socklen_t len);
 // As for `sw_accept4`.
 int sw_accept(int fd, struct sockaddr *at, socklen_t *len);
 
-// accept4(2). EAGAIN, EINVAL if it is no listener, EMFILE, EINTR. `at` and `len` may both be null.
+// accept4(2). EAGAIN, EINVAL if `fd` is no listener, EMFILE, EINTR. `at` and `len` may both be
+// null.
 //
 // # Safety
 // `at` is null or has as many bytes as `len` points to.
@@ -188,16 +190,17 @@ int sw_getpeername(int fd, struct sockaddr *at, socklen_t *len);
 // shutdown(2). ENOTCONN if there is no connection; EINVAL.
 int sw_shutdown(int fd, int how);
 
-// close(2), of a descriptor of any kind. The connection ends with the last descriptor of it, in
-// whatever process; what was sent still goes. A split descriptor that is closed with `close` stays
-// in the tables of this library, which takes the next one of its number for it.
+// close(2), of a descriptor of any kind. The connection ends when the last descriptor of the
+// socket is closed in all processes; data already sent is still delivered. After `close` on a
+// split descriptor, this library still takes the number for that socket, even if it is reused.
 int sw_close(int fd);
 
-// Makes a descriptor that came from another process of this application what it was there: one out
-// of an `SCM_RIGHTS` message. `fork` and `dup` need no such call.
+// Turns a descriptor from another process of this application, received in an `SCM_RIGHTS`
+// message, into the split socket or file that it was there. `fork` and `dup` need no such call.
 //
-// Returns 1 for a split socket, or a file of the NIC stack, 0 for another descriptor; -1: EBADF if
-// it is not open, or its socket is over; EMFILE; ECONNRESET if the host stack is gone.
+// Returns 1 for a split socket or a file of the NIC stack, 0 for another descriptor; -1: EBADF if
+// the descriptor is not open, or its socket has ended; EMFILE; ECONNRESET if the host stack is
+// gone.
 int sw_recover(int fd);
 
 // recv(2). Flags: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC; EOPNOTSUPP for others. EAGAIN,
@@ -207,7 +210,8 @@ int sw_recover(int fd);
 // `buffer` is null or has `len` bytes.
 ssize_t sw_recv(int fd, void *buffer, size_t len, int flags);
 
-// recvfrom(2): as `sw_recv`. A stream names no sender, so `at` stays as it is and `len_at` is 0.
+// recvfrom(2): as `sw_recv`. A stream names no sender, so `at` is not written and `len_at` is set
+// to 0.
 //
 // # Safety
 // `buffer` is null or has `len` bytes; `len_at` is null or valid.
@@ -218,10 +222,10 @@ ssize_t sw_recvfrom(int fd,
                     struct sockaddr *at,
                     socklen_t *len_at);
 
-// recvmsg(2): as `sw_recv`. Neither a name nor control data comes along.
+// recvmsg(2): as `sw_recv`. Returns neither a name nor control data.
 //
 // # Safety
-// `message` is null or points to a message whose buffers are as long as it says.
+// `message` is null or points to a message whose buffers have the lengths that it names.
 ssize_t sw_recvmsg(int fd, struct msghdr *message, int flags);
 
 // send(2). Flags: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE; EOPNOTSUPP for others. EAGAIN, EINTR;
@@ -242,10 +246,10 @@ ssize_t sw_sendto(int fd,
                   const struct sockaddr *at,
                   socklen_t len_at);
 
-// sendmsg(2): as `sw_send`. Its name and control data are ignored.
+// sendmsg(2): as `sw_send`. The message's name and control data are ignored.
 //
 // # Safety
-// `message` is null or points to a message whose buffers are as long as it says.
+// `message` is null or points to a message whose buffers have the lengths that it names.
 ssize_t sw_sendmsg(int fd, const struct msghdr *message, int flags);
 
 // read(2), of a descriptor of any kind.
@@ -263,25 +267,25 @@ ssize_t sw_write(int fd, const void *buffer, size_t len);
 // readv(2), of a descriptor of any kind.
 //
 // # Safety
-// `vectors` is null or has `count` buffers, each as long as it says.
+// `vectors` is null or has `count` buffers, each with the length that it names.
 ssize_t sw_readv(int fd, const struct iovec *vectors, int count);
 
 // writev(2), of a descriptor of any kind.
 //
 // # Safety
-// `vectors` is null or has `count` buffers, each as long as it says.
+// `vectors` is null or has `count` buffers, each with the length that it names.
 ssize_t sw_writev(int fd, const struct iovec *vectors, int count);
 
-// sendfile(2), to a descriptor of any kind. On a split socket the file goes out from the NIC stack
-// and never enters the program, if it can be passed there; otherwise its bytes are read here. Its
-// own position moves only if `offset` is null. `in_fd` may be a file of `offload_open`; then
-// `offset` is not null.
+// sendfile(2), to a descriptor of any kind. On a split socket the NIC stack sends the file, which
+// never enters the program, if the file can be passed to it; otherwise the library reads and sends
+// the bytes. The file's own position moves only if `offset` is null. `in_fd` may be a file of
+// `offload_open`; then `offset` must not be null.
 //
 // A file that is written to before its bytes have left ends the connection (ESTALE).
 //
-// EAGAIN if none may be queued and `out_fd` does not block; EPIPE with SIGPIPE, and the other
+// EAGAIN if no byte may be queued and `out_fd` does not block; EPIPE with SIGPIPE, and the other
 // errors of `sw_send`; EINVAL for a negative offset; EBADF if `in_fd` is not open for reading. If
-// it has no positions, as a pipe, EINVAL, or ESPIPE if `offset` is not null.
+// `in_fd` has no positions, such as a pipe: EINVAL, or ESPIPE if `offset` is not null.
 //
 // # Safety
 // `offset` is null or valid.
@@ -292,15 +296,15 @@ ssize_t sw_sendfile(int out_fd, int in_fd, off_t *offset, size_t count);
 // USER_TIMEOUT, QUICKACK, DEFER_ACCEPT, FASTOPEN, MAXSEG, NOTSENT_LOWAT, CONGESTION. IPPROTO_IP:
 // TOS. IPPROTO_IPV6: V6ONLY, TCLASS. SOL_SPLITWAY: SW_SETUP_OFFLOAD, SW_TEARDOWN_OFFLOAD.
 //
-// ENOPROTOOPT for others; EINVAL, EDOM; ENOENT for a congestion control that there is not; EPERM
-// for what the configuration of the stack does not permit NIC stacks.
+// ENOPROTOOPT for others; EINVAL, EDOM; ENOENT for an unknown congestion control; EPERM for an
+// offload that the stack's configuration forbids.
 //
 // # Safety
 // `value` is null or has `len` bytes.
 int sw_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
 
-// getsockopt(2). Those of `sw_setsockopt`; SOL_SOCKET: ERROR, TYPE, DOMAIN, PROTOCOL, ACCEPTCONN,
-// COOKIE; IPPROTO_TCP: INFO (`struct tcp_info`, cut off at `len`).
+// getsockopt(2). The options of `sw_setsockopt`; SOL_SOCKET: ERROR, TYPE, DOMAIN, PROTOCOL,
+// ACCEPTCONN, COOKIE; IPPROTO_TCP: INFO (`struct tcp_info`, cut off at `len`).
 //
 // # Safety
 // `value` is null or has as many bytes as `len` points to.
@@ -318,21 +322,21 @@ int sw_fcntl(int fd, int command, long argument);
 // SIOCOUTQNSD, SIOCATMARK, FIONBIO, FIOCLEX, FIONCLEX; ENOTTY for others.
 //
 // # Safety
-// `argument` is what the request takes.
+// `argument` is valid for the request.
 int sw_ioctl(int fd, unsigned long request, void *argument);
 
-// epoll_create1(2): a set that may hold split sockets, files of the NIC stack, other sets and
-// descriptors of the kernel's. A child of a fork has a copy of it, as it was at the fork.
+// epoll_create1(2): a set of split sockets, files of the NIC stack, other sets and descriptors of
+// the kernel. A child of a fork gets a copy of the set as it was at the fork.
 int sw_epoll_create1(int flags);
 
 // epoll_ctl(2). Level and edge triggers and EPOLLONESHOT are as in epoll(7). EEXIST, ENOENT,
-// EBADF, EPERM; EINVAL for a split socket and a set that `sw_epoll_create1` has not made.
+// EBADF, EPERM; EINVAL for a split socket in a set that `sw_epoll_create1` has not made.
 //
 // # Safety
 // `event` is null or valid.
 int sw_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event);
 
-// epoll_wait(2). EINTR, whatever the handler of the signal (signal(7)).
+// epoll_wait(2). EINTR after any signal handler (signal(7)).
 //
 // # Safety
 // `events` is null or has room for `max`.
@@ -348,46 +352,47 @@ int sw_epoll_pwait(int epoll,
                    int timeout_ms,
                    const sigset_t *mask);
 
-// poll(2), of descriptors of any kind. EINTR, whatever the handler of the signal (signal(7)).
+// poll(2), of descriptors of any kind. EINTR after any signal handler (signal(7)).
 //
 // # Safety
 // `fds` is null or has `count` items.
 int sw_poll(struct pollfd *fds, nfds_t count, int timeout_ms);
 
-// Begins to open a file below the NIC stack's root, for reading, and returns a descriptor of it,
-// which becomes readable when the file is open or has failed; EPOLLERR says that it has failed.
-// `mode` is O_RDONLY, with O_CLOEXEC and O_NONBLOCK as wanted.
+// Begins to open a file below the NIC stack's root for reading. Returns a descriptor that becomes
+// readable when the file is open or has failed; EPOLLERR marks a failure. `mode` is O_RDONLY,
+// optionally with O_CLOEXEC and O_NONBLOCK.
 //
-// EINVAL for another mode, ENOENT, ENAMETOOLONG, EMFILE. Why a file could not be opened,
-// `offload_fstat` tells.
+// EINVAL for another mode, ENOENT, ENAMETOOLONG, EMFILE. `offload_fstat` returns the reason of a
+// failure.
 //
 // # Safety
 // `filename` is null or ends with a zero byte.
 int offload_open(const char *filename, int mode);
 
-// Closes a file. Ranges of it that are queued still go. EBADF if it is no file of the NIC stack.
+// Closes a file. Its queued ranges are still sent. EBADF if `fid` is no file of the NIC stack.
 int offload_close(int fid);
 
-// What a file is, as the NIC stack has found it: size, times, inode and device; the kind is a
-// regular file. EAGAIN while it is being opened; why it could not be opened, or read: ENOENT,
-// EACCES, EIO; EBADF if it is no file of the NIC stack.
+// Returns a file's metadata from the NIC stack: size, times, inode and device; the type is a
+// regular file. EAGAIN while the file is being opened. ENOENT, EACCES or EIO if it could not be
+// opened or read; EBADF if `fid` is no file of the NIC stack.
 //
 // # Safety
 // `buffer` is null or has room for a `struct stat`.
 int offload_fstat(int fid, struct stat *buffer);
 
-// Queues a range of a file behind what was sent, and returns how many bytes of it: fewer if the
-// connection may not queue more, 0 at the end of the file. The file may still be being opened.
+// Queues a range of a file behind the data already sent. Returns the number of bytes queued: fewer
+// than `len` if the connection may not queue more, 0 at the end of the file. The file may still be
+// opening.
 //
-// EOPNOTSUPP if the peer is on the same stack: what the NIC stack sends goes to others, so send
-// the bytes themselves. EAGAIN if none may be queued and `socket` does not block; EPIPE with
-// SIGPIPE, and the other errors of `sw_send`; what `offload_fstat` tells of a file that has
+// EOPNOTSUPP if the peer is on the same stack, to which the NIC stack does not send: send the
+// bytes themselves. EAGAIN if no byte may be queued and `socket` does not block; EPIPE with
+// SIGPIPE, and the other errors of `sw_send`; the error of `offload_fstat` for a file that has
 // failed; EINVAL for a negative offset; EBADF if `fid` is no file of the NIC stack.
 ssize_t offload_write(int socket, int fid, off_t offset, size_t len);
 
-// Sends as `sw_send`, and has `sw_zc_complete` tell when the peer has acknowledged the last of the
-// bytes that were taken. Those may be fewer than `len`. The buffer stays as it is until then, as
-// with MSG_ZEROCOPY. No bytes have no completion.
+// Sends as `sw_send`. `sw_zc_complete` returns `cookie` when the peer has acknowledged the last
+// byte taken; a call may take fewer than `len`. The buffer must stay unchanged until then, as with
+// MSG_ZEROCOPY. A send of no bytes has no completion.
 //
 // The errors of `sw_send`; ENOBUFS if 1,024 completions of the socket have not been taken.
 //
@@ -396,9 +401,9 @@ ssize_t offload_write(int socket, int fid, off_t offset, size_t len);
 ssize_t sw_send_zc(int fd, const void *buffer, size_t len, int flags, uint64_t cookie);
 
 // Takes completions of this process's `sw_send_zc` on a socket, in the order of the stream, and
-// returns how many. EPOLLERR says that there are some. If there are none, it waits for
-// `timeout_ms` milliseconds, or for ever if that is negative, unless no send is outstanding, and
-// returns 0 then.
+// returns their number. The socket reports EPOLLERR while there are any. If there are none, the
+// call waits for `timeout_ms` milliseconds, without limit if that is negative; it returns 0 after
+// that time, or if no send is outstanding.
 //
 // EINVAL if `max` is not above 0; EINTR, as in signal(7).
 //
@@ -406,30 +411,30 @@ ssize_t sw_send_zc(int fd, const void *buffer, size_t len, int flags, uint64_t c
 // `completions` is null or has room for `max`.
 int sw_zc_complete(int fd, struct sw_zc_completion *completions, int max, int timeout_ms);
 
-// Has a NIC stack join two connections: what comes on one leaves on the other, ends included. What
-// is unread of either, and what was written to either, goes first. Until they come back or end,
-// calls that move bytes or shut down fail with EBUSY, and sw_close resets both peers.
-// `sw_splice_status` tells what becomes of it; EPOLLPRI of both says when there is something to
-// tell. `limits` may be null.
+// Makes a NIC stack join two connections: data from one leaves on the other, ends included. Data
+// unread on either, and data already written to either, goes first. Until the sockets come back or
+// end, calls that move bytes or shut down fail with EBUSY, and sw_close resets both peers. Both
+// sockets report EPOLLPRI when the stage changes; `sw_splice_status` returns it. `limits` may be
+// null.
 //
 // EINVAL if both are one socket; ENOTCONN if one is not open in both directions; EBUSY if one is
-// part of a splice; EOPNOTSUPP if both ends of one are on this stack; EPROTONOSUPPORT if one alone
+// part of a splice; EOPNOTSUPP if both ends of one are on this stack; EPROTONOSUPPORT if only one
 // has timestamps; ENODEV if no NIC stack joins connections; ENOBUFS if there are too many splices.
-// The program has both sockets as before then, and goes on copying.
+// After an error both sockets are as before, and the program goes on copying.
 //
 // # Safety
 // `limits` is null or points to a struct.
 int sw_splice(int first, int second, const struct sw_splice_limits *limits);
 
-// Has both connections of a splice given back, of which this is one. They are the program's when
-// `sw_splice_status` says so. A splice of which a peer has closed stays. EINVAL if it is part of
-// none.
+// Returns both sockets of the splice of `fd` to the program, which has them when
+// `sw_splice_status` reports SW_SPLICE_RETURNED. A splice stays if a peer has closed. EINVAL if
+// the socket is part of no splice.
 int sw_unsplice(int fd);
 
-// Tells what has become of the last splice of a socket, and takes EPOLLPRI back. The error of one
-// that is SW_SPLICE_RETURNED is among those of `sw_splice`, or ETIMEDOUT: the connections did not
-// become quiet; ECANCELED: the program has asked for it, or closed the other. Of one that is
-// SW_SPLICE_ENDED it is that of the connection: ECONNRESET: by its peer; ECONNABORTED: the other
+// Returns the state of a socket's last splice, and clears EPOLLPRI. The error of
+// SW_SPLICE_RETURNED is one of `sw_splice`; ETIMEDOUT: the connections did not become quiet; or
+// ECANCELED: the program has cancelled the splice or closed the other socket. The error of
+// SW_SPLICE_ENDED is the connection's: ECONNRESET: by its peer; ECONNABORTED: the other connection
 // was reset; ETIMEDOUT: a limit; EIO: the NIC stack is gone.
 //
 // # Safety

@@ -42,6 +42,9 @@ counters::counters! {
         contents_lost: Counter,
         /// Connections aborted because the client did not close after the last response.
         linger_timeouts: Counter,
+        /// Responses over HTTP/2 or HTTP/3 replaced by 502, or a reset, because their head is longer
+        /// than the client accepts.
+        oversized_heads: Counter,
         /// Requests over HTTP/2.
         http2_requests: Counter,
         /// HTTP/2 streams reset because of a client error.
@@ -59,9 +62,6 @@ counters::counters! {
         http3_connection_errors: Counter,
         /// Of these, connections whose client caused too much work that leads to no response.
         http3_excessive_loads: Counter,
-        /// Responses over HTTP/3 replaced by 502, or a reset, because their head is longer than the
-        /// client accepts.
-        http3_oversized_heads: Counter,
     }
 }
 

@@ -28,6 +28,7 @@ mod foreign_long;
 mod forked_sets;
 mod host_death;
 mod http;
+mod http2;
 mod http3;
 mod http3_long;
 mod https;

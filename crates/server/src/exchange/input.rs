@@ -95,6 +95,11 @@ impl Input {
         self.start == self.end
     }
 
+    /// The largest buffer is full.
+    pub(crate) fn is_full(&self, pool: &Pool) -> bool {
+        self.bytes().len() >= pool.buffer_bytes_max
+    }
+
     /// Discards the first `count` bytes, or all if there are fewer.
     pub(crate) fn consume(&mut self, count: usize) {
         let count = u32::try_from(count).unwrap_or(u32::MAX);

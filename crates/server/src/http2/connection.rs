@@ -85,7 +85,7 @@ pub(crate) struct Connection {
     has_preface: bool,
     /// The client's first SETTINGS have arrived.
     has_settings: bool,
-    /// The client sends no further request.
+    /// The client has sent GOAWAY.
     peer_leaves: bool,
     reader: FrameReader,
     decoder: Decoder,
@@ -301,6 +301,7 @@ impl Connection {
     pub(crate) fn memory_bytes(&self) -> usize {
         let streams = self.streams.values().map(|stream| stream.memory_bytes());
         streams.sum::<usize>()
+            + self.blocked.capacity() * size_of::<u32>()
             + self.input.memory_bytes()
             + self.reader.memory_bytes()
             + self.decoder.memory_bytes()
@@ -323,8 +324,10 @@ impl Connection {
         }
     }
 
-    /// The TCP stream is over: releases all resources.
+    /// The TCP stream is over, and its files are closed: releases all resources.
     pub(crate) fn closed(mut self, io: &mut dyn Io, shared: &mut Shared) {
+        let streams = self.streams.values_mut();
+        streams.for_each(|stream| stream.output.forget_files());
         self.close_streams(io, shared);
         self.input.release(&mut shared.pool);
     }
@@ -441,25 +444,59 @@ impl Connection {
             Turn::Idle => {
                 let has_window = stream.output.window.available() > 0;
                 let is_waiting = stream.output.is_begun() && !stream.output.is_ended();
-                if is_waiting && has_window && self.writer.window.available() == 0 {
+                let is_blocked = has_window && self.writer.window.available() == 0;
+                if is_waiting && is_blocked && !self.blocked.contains(&id) {
                     self.blocked.push(id);
                 }
             }
-            Turn::Finished => self.finished(id),
+            Turn::Finished => self.finished(shared, id),
             Turn::Lost => self.reset_stream(io, shared, id, Code::INTERNAL_ERROR),
         }
     }
 
-    /// END_STREAM is written. The rest of the request is unwanted (RFC 9113 §8.1).
-    fn finished(&mut self, id: u32) {
+    /// END_STREAM is written.
+    fn finished(&mut self, shared: &Shared, id: u32) {
         self.budget.earn();
-        self.open = self.open.saturating_sub(1);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            match stream.request_ended {
+                true => self.open = self.open.saturating_sub(1),
+                false => self.limit_request(shared, id),
+            }
+        }
+    }
+
+    /// Ends a request whose body is too long, once its response is complete (RFC 9113 §8.1).
+    fn limit_request(&mut self, shared: &Shared, id: u32) {
         if let Some(stream) = self.streams.get_mut(&id)
             && !stream.request_ended
+            && stream.output.is_ended()
+            && stream.is_too_long(shared.config.body_bytes_max)
         {
+            self.drop_request(id);
+        }
+    }
+
+    /// The rest of a request is unwanted, and its response is complete.
+    fn drop_request(&mut self, id: u32) {
+        if let Some(stream) = self.streams.get_mut(&id) {
             stream.request_ended = true;
+            self.open = self.open.saturating_sub(1);
             frame::rst_stream(self.writer.control(), id, Code::NO_ERROR);
             self.note_reset(id);
+        }
+    }
+
+    /// A request has ended, perhaps after its response.
+    fn request_ended(&mut self, io: &mut dyn Io, shared: &mut Shared, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        if stream.output.is_ended() {
+            self.open = self.open.saturating_sub(1);
+        }
+        stream.go_on(context!(self, io, shared));
+        if stream.is_over() {
+            self.remove(io, shared, id, false);
         }
     }
 
@@ -485,6 +522,7 @@ impl Connection {
         if let Some(place) = stream.place {
             self.scheduler.remove(place);
         }
+        self.blocked.retain(|&blocked| blocked != id);
         if stream.is_open() {
             self.open = self.open.saturating_sub(1);
         }
@@ -524,7 +562,12 @@ impl Connection {
             return;
         }
         if !self.is_undecided {
-            frame::goaway(self.writer.control(), self.last_id, code, why);
+            // RFC 9113 §6.8: it never increases.
+            let last_id = match self.stage {
+                Stage::Leaving(last_id) => last_id,
+                _ => self.last_id,
+            };
+            frame::goaway(self.writer.control(), last_id, code, why);
         }
         self.finish(io, shared);
     }
@@ -532,6 +575,7 @@ impl Connection {
     /// FIN follows what is written.
     fn finish(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         self.close_streams(io, shared);
+        self.reader = FrameReader::default();
         self.settings_us = None;
         self.stage_us = None;
         self.stage = Stage::Closing {
@@ -547,15 +591,18 @@ impl Connection {
         self.stage = Stage::Aborted;
     }
 
+    /// The client sends no further request.
+    fn has_peer_left(&self) -> bool {
+        self.peer_leaves || self.peer_finished && !self.unread
+    }
+
     /// Closes a connection that has no stream left and gets no further one.
     fn end_if_done(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         let is_idle = self.streams.is_empty();
         match self.stage {
             Stage::Leaving(_) if is_idle => self.finish(io, shared),
-            Stage::Serving | Stage::Announced if is_idle => {
-                if self.peer_leaves || self.peer_finished && !self.unread {
-                    self.close(io, shared, Code::NO_ERROR, "");
-                }
+            Stage::Serving | Stage::Announced if is_idle && self.has_peer_left() => {
+                self.close(io, shared, Code::NO_ERROR, "");
             }
             _ => {}
         }
@@ -655,9 +702,17 @@ impl Connection {
             let deadline_us = &mut stream.output.deadline_us;
             if deadline_us.take_if(|at_us| *at_us <= now_us).is_some() {
                 let result = stream.expired(context!(self, io, shared));
-                if let Err(code) = result {
-                    self.reset_stream(io, shared, id, code);
-                    continue;
+                match result {
+                    Ok(()) => {}
+                    Err(Code::NO_ERROR) => {
+                        self.drop_request(id);
+                        self.remove(io, shared, id, false);
+                        continue;
+                    }
+                    Err(code) => {
+                        self.reset_stream(io, shared, id, code);
+                        continue;
+                    }
                 }
             }
             // Its rate may permit more.

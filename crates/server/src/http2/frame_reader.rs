@@ -13,6 +13,9 @@ const BLOCK_BYTES_MAX: usize = 64 << 10;
 /// Most CONTINUATION frames of a field block.
 const CONTINUATIONS_MAX: u32 = 16;
 
+/// Length of a priority, in bytes.
+pub(crate) const PRIORITY_BYTES: u32 = 5;
+
 /// Longest payload of a frame that is taken whole, in bytes: 42 settings.
 const WHOLE_BYTES_MAX: usize = 252;
 
@@ -156,7 +159,6 @@ impl FrameReader {
     fn padding(header: Header, payload: &[u8]) -> Option<(u32, u32)> {
         match header.has(flag::PADDED) {
             false => Some((0, 0)),
-            true if header.payload_bytes == 0 => Some((1, 0)),
             true => Some(((*payload.first()?).into(), 1)),
         }
     }
@@ -164,6 +166,9 @@ impl FrameReader {
     fn data(&mut self, header: Header, payload: &[u8]) -> Result<Step, Fault> {
         if header.stream == 0 {
             return Err(Fault::protocol("DATA on stream 0"));
+        }
+        if header.has(flag::PADDED) && header.payload_bytes == 0 {
+            return Err(TOO_SHORT);
         }
         let Some((padding_bytes, field_bytes)) = Self::padding(header, payload) else {
             return Ok(Step::Partial);
@@ -186,11 +191,17 @@ impl FrameReader {
         if header.stream == 0 {
             return Err(Fault::protocol("HEADERS on stream 0"));
         }
+        let priority_bytes = match header.has(flag::PRIORITY) {
+            true => PRIORITY_BYTES,
+            false => 0,
+        };
+        let prefix_bytes = u32::from(header.has(flag::PADDED)) + priority_bytes;
+        if header.payload_bytes < prefix_bytes {
+            return Err(TOO_SHORT);
+        }
         let Some((padding_bytes, field_bytes)) = Self::padding(header, payload) else {
             return Ok(Step::Partial);
         };
-        let priority_bytes = if header.has(flag::PRIORITY) { 5 } else { 0 };
-        let prefix_bytes = field_bytes + priority_bytes;
         let fragment_bytes = header
             .payload_bytes
             .checked_sub(prefix_bytes + padding_bytes);
@@ -260,9 +271,10 @@ impl FrameReader {
     fn whole(&mut self, header: Header, payload: &[u8]) -> Result<Step, Fault> {
         check(header)?;
         let payload_bytes = header.payload_bytes as usize;
-        // Debug data of GOAWAY is of no interest.
+        // Debug data of GOAWAY is of no interest, and neither is a PRIORITY of another length.
         let kept_bytes = match header.kind {
             kind::GOAWAY => payload_bytes.min(8),
+            kind::PRIORITY => payload_bytes.min(PRIORITY_BYTES as usize),
             _ if payload_bytes > WHOLE_BYTES_MAX => {
                 let why = "a frame with too many settings, or too long a priority";
                 return Err(Fault::Connection(Code::ENHANCE_YOUR_CALM, why));
@@ -282,15 +294,24 @@ impl FrameReader {
 
 const PADDING_TOO_LONG: Fault = Fault::protocol("padding longer than its frame");
 
-/// Checks where a frame may be, and how long it is (RFC 9113 §6.3 to §6.9, RFC 9218 §7.1).
+const TOO_SHORT: Fault = Fault::Connection(
+    Code::FRAME_SIZE_ERROR,
+    "a frame too short for its padding or priority",
+);
+
+/// Checks where a frame may be, and how long it is (RFC 9113 §6.3 to §6.9, RFC 9218 §7.1). Another
+/// length of PRIORITY is an error of its stream, not of the connection.
 fn check(header: Header) -> Result<(), Fault> {
     let length = header.payload_bytes;
     let is_ack = header.has(flag::ACK);
     let (is_of_connection, has_length) = match header.kind {
-        kind::PRIORITY => (Some(false), length == 5),
+        kind::PRIORITY => (Some(false), true),
         kind::RST_STREAM => (Some(false), length == 4),
         kind::WINDOW_UPDATE => (None, length == 4),
-        kind::SETTINGS => (Some(true), length % 6 == 0 && (length == 0 || !is_ack)),
+        kind::SETTINGS => (
+            Some(true),
+            length.is_multiple_of(6) && (length == 0 || !is_ack),
+        ),
         kind::PING => (Some(true), length == 8),
         kind::GOAWAY => (Some(true), length >= 8),
         _ => (Some(true), length >= 4),
@@ -300,11 +321,8 @@ fn check(header: Header) -> Result<(), Fault> {
         return Err(Fault::protocol(why));
     }
     if !has_length {
-        // RFC 9113 §6.3: the only one that is an error of a stream.
-        return Err(match header.kind {
-            kind::PRIORITY => Fault::Stream(header.stream, Code::FRAME_SIZE_ERROR),
-            _ => Fault::Connection(Code::FRAME_SIZE_ERROR, "a frame of another length"),
-        });
+        let why = "a frame of another length";
+        return Err(Fault::Connection(Code::FRAME_SIZE_ERROR, why));
     }
     Ok(())
 }

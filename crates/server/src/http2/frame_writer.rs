@@ -56,6 +56,8 @@ pub(crate) struct FrameWriter {
     written: u64,
     in_flight: VecDeque<InFlight>,
     acknowledged: u64,
+    /// See [`FrameWriter::progress`].
+    progress: u64,
     /// The peer's window of the connection.
     pub(crate) window: SendWindow,
     pub(crate) encoder: Encoder,
@@ -74,6 +76,7 @@ impl FrameWriter {
             written: 0,
             in_flight: VecDeque::new(),
             acknowledged: 0,
+            progress: 0,
             window: SendWindow::new(settings.initial_window_bytes),
             encoder: Encoder::new(),
             settings,
@@ -265,8 +268,11 @@ impl FrameWriter {
 
     /// Reports streams and how many more of their bytes the peer has acknowledged.
     pub(crate) fn acknowledge(&mut self, io: &dyn Io) -> Option<(u32, u64)> {
-        self.acknowledged = io.acknowledged(self.stream).max(self.acknowledged);
-        let acknowledged = self.acknowledged;
+        let acknowledged = io.acknowledged(self.stream).max(self.acknowledged);
+        if !self.in_flight.is_empty() {
+            self.progress += acknowledged - self.acknowledged;
+        }
+        self.acknowledged = acknowledged;
         let first = self
             .in_flight
             .pop_front_if(|first| first.end <= acknowledged)?;
@@ -276,8 +282,8 @@ impl FrameWriter {
         Some((first.stream, first.bytes))
     }
 
-    /// Bytes of the TCP stream that the peer has acknowledged.
-    pub(crate) fn acknowledged(&self) -> u64 {
-        self.acknowledged
+    /// Bytes of the TCP stream that the peer has acknowledged while responses were in flight.
+    pub(crate) fn progress(&self) -> u64 {
+        self.progress
     }
 }

@@ -71,8 +71,6 @@ pub(crate) struct Stream {
     pub(crate) receive: ReceiveWindow,
     /// END_STREAM of the request has arrived, or its rest is unwanted.
     pub(crate) request_ended: bool,
-    /// Trailers have arrived.
-    has_trailers: bool,
     /// `Content-Length` of the request.
     content_bytes: Option<u64>,
     /// Bytes of its body so far.
@@ -112,7 +110,6 @@ impl Stream {
             paced_until_us: 0,
             receive: ReceiveWindow::INITIAL,
             request_ended: false,
-            has_trailers: false,
             content_bytes: None,
             body_bytes: 0,
         }
@@ -137,6 +134,11 @@ impl Stream {
     pub(crate) fn prioritize(&mut self, priority: Priority) {
         self.is_prioritized = true;
         self.priority = priority.of_request(ordinal(self.output.id));
+    }
+
+    /// The rest of the request is longer than the server reads.
+    pub(crate) fn is_too_long(&self, body_bytes_max: u64) -> bool {
+        self.body_bytes.max(self.content_bytes.unwrap_or(0)) > body_bytes_max
     }
 
     /// The request or the response is not complete: the stream counts as concurrent.
@@ -174,7 +176,7 @@ impl Stream {
             }
             Err(status) => Request::broken(head, Http2, status),
         };
-        self.check_length()?;
+        self.check_length(self.request_ended)?;
         if !self.exchange.input.append(head, &mut context.shared.pool) {
             return Err(Code::INTERNAL_ERROR);
         }
@@ -191,12 +193,10 @@ impl Stream {
     /// # Errors
     /// The code with which the stream is reset.
     pub(crate) fn take_body(&mut self, bytes: u32, ends_stream: bool) -> Result<(), Code> {
-        if self.request_ended || self.has_trailers {
-            return Err(Code::STREAM_CLOSED);
-        }
         self.body_bytes += u64::from(bytes);
+        self.check_length(ends_stream)?;
         self.request_ended = ends_stream;
-        self.check_length()
+        Ok(())
     }
 
     /// The window for more of the request's body, unless that is too long.
@@ -210,23 +210,20 @@ impl Stream {
     /// # Errors
     /// The code with which the stream is reset.
     pub(crate) fn take_trailers(&mut self, ends_stream: bool) -> Result<(), Code> {
-        if self.request_ended {
-            return Err(Code::STREAM_CLOSED);
-        }
         if !ends_stream {
             return Err(Code::PROTOCOL_ERROR);
         }
+        self.check_length(true)?;
         self.request_ended = true;
-        self.has_trailers = true;
-        self.check_length()
+        Ok(())
     }
 
     /// RFC 9113 §8.1.1: the body has the length that `Content-Length` states.
-    fn check_length(&self) -> Result<(), Code> {
+    fn check_length(&self, ends_stream: bool) -> Result<(), Code> {
         let Some(content_bytes) = self.content_bytes else {
             return Ok(());
         };
-        let differs = self.request_ended && self.body_bytes != content_bytes;
+        let differs = ends_stream && self.body_bytes != content_bytes;
         match differs || self.body_bytes > content_bytes {
             true => Err(Code::PROTOCOL_ERROR),
             false => Ok(()),
@@ -262,18 +259,22 @@ impl Stream {
 
     /// Settles acknowledged bytes, and sets the timer for the next outside event.
     pub(crate) fn go_on(&mut self, context: &mut Context<'_>) {
-        let is_waiting = self.exchange.is_busy() || self.output.unacknowledged() > 0;
+        let wait = match self.exchange.is_busy() || self.output.unacknowledged() > 0 {
+            true => Some(Wait::Progress),
+            false => (!self.request_ended).then_some(Wait::Head),
+        };
         let others = self.others_acknowledged(context.writer);
         self.with(context, |exchange, io, shared| {
             exchange.settle(io, shared);
-            if !is_waiting {
+            let Some(wait) = wait else {
                 exchange.watch.clear();
                 io.output.deadline_us = None;
-            } else if !exchange.watch.is_for(Wait::Progress) {
+                return;
+            };
+            if !exchange.watch.is_for(wait) {
                 let mut progress = exchange.progress(io);
                 progress.acknowledged += others;
-                let config = &shared.config;
-                let after = exchange.watch.set(Wait::Progress, &progress, config);
+                let after = exchange.watch.set(wait, &progress, &shared.config);
                 let name = exchange.stream();
                 io.set_timer(name, Some(after));
             }
@@ -335,7 +336,7 @@ impl Stream {
     fn others_acknowledged(&self, writer: &FrameWriter) -> u64 {
         match self.output.waits_for_window() {
             true => 0,
-            false => writer.acknowledged(),
+            false => writer.progress(),
         }
     }
 
@@ -359,6 +360,10 @@ impl Stream {
                     let name = exchange.stream();
                     io.set_timer(name, Some(after));
                     Ok(())
+                }
+                Expiry::Overdue(Wait::Head) => {
+                    shared.counters.head_timeouts += 1;
+                    Err(Code::NO_ERROR)
                 }
                 Expiry::Overdue(_) => match exchange.late_status().filter(|_| !has_response) {
                     Some(status) => {

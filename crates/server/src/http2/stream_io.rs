@@ -118,6 +118,11 @@ impl Output {
         }
     }
 
+    /// The TCP stream has closed all files.
+    pub(crate) fn forget_files(&mut self) {
+        self.files.clear();
+    }
+
     /// The stream is over: closes its files.
     pub(crate) fn close_files(&mut self, io: &mut dyn Io, writer: &mut FrameWriter) {
         for file in self.files.drain(..) {
@@ -177,6 +182,10 @@ impl Io for StreamIo<'_> {
     }
 
     fn write(&mut self, _stream: StreamId, bytes: &[u8]) -> usize {
+        // A frame would precede the rest of the range that is pending.
+        if self.writer.is_blocked() {
+            return 0;
+        }
         let head_bytes = match self.output.is_begun() {
             true => 0,
             false => self.begin(bytes),

@@ -6,3 +6,4 @@ mod connections;
 mod flow_control;
 mod messages;
 mod priorities;
+mod random;

@@ -623,7 +623,7 @@ impl<V: Version> Exchange<V> {
         body: Option<Body>,
     ) {
         tracing::debug!(stream = self.stream.0, "the client accepts no head so long");
-        shared.counters.http3_oversized_heads += 1;
+        shared.counters.oversized_heads += 1;
         if let Some(body) = &body {
             self.let_go(io, shared, body.content());
         }

@@ -9,7 +9,7 @@ use crate::exchange::priority::Priority;
 use crate::exchange::shared::Shared;
 use crate::http2::code::{Code, Fault};
 use crate::http2::frame::{self, Header, flag, kind};
-use crate::http2::frame_reader::{Incoming, Step};
+use crate::http2::frame_reader::{Incoming, PRIORITY_BYTES, Step};
 use crate::http2::request;
 use crate::http2::stream::{Context, Stream};
 use crate::http2::stream_io;
@@ -41,6 +41,10 @@ impl Connection {
             }
             match self.step(io, shared, scratch) {
                 Ok(true) => {}
+                Ok(false) if self.unread && self.input.is_full(&shared.pool) => {
+                    let why = "a frame longer than a request's head";
+                    self.judge(io, shared, Fault::Connection(Code::ENHANCE_YOUR_CALM, why));
+                }
                 Ok(false) if self.unread => {
                     self.unread = self.input.fill(io, self.stream, &mut shared.pool) > 0;
                 }
@@ -161,7 +165,7 @@ impl Connection {
     fn take_data(
         &mut self,
         io: &mut dyn Io,
-        shared: &Shared,
+        shared: &mut Shared,
         id: u32,
         [payload_bytes, data_bytes]: [u32; 2],
         ends_stream: bool,
@@ -184,6 +188,7 @@ impl Connection {
         if stream.request_ended && self.reset.contains(&id) {
             return Ok(());
         }
+        check_open(stream)?;
         let of_stream = |code| Fault::Stream(id, code);
         let taken = stream.receive.take(payload_bytes);
         taken.map_err(|Exceeded| of_stream(Code::FLOW_CONTROL_ERROR))?;
@@ -191,6 +196,10 @@ impl Connection {
         taken.map_err(of_stream)?;
         if let Some(increment) = stream.refill(shared.config.body_bytes_max) {
             frame::window_update(self.writer.control(), id, increment);
+        }
+        match ends_stream {
+            true => self.request_ended(io, shared, id),
+            false => self.limit_request(shared, id),
         }
         Ok(())
     }
@@ -228,12 +237,18 @@ impl Connection {
                 _ => Ok(()),
             };
         };
-        checked?;
+        if let Err(fault @ Fault::Connection(..)) = checked {
+            return Err(fault);
+        }
         if stream.request_ended && self.reset.contains(&id) {
             return Ok(());
         }
+        check_open(stream)?;
+        checked?;
         let taken = stream.take_trailers(ends_stream);
-        taken.map_err(|code| Fault::Stream(id, code))
+        taken.map_err(|code| Fault::Stream(id, code))?;
+        self.request_ended(io, shared, id);
+        Ok(())
     }
 
     /// Opens a stream with its request.
@@ -314,21 +329,25 @@ impl Connection {
                 Ok(())
             }
             kind::PRIORITY_UPDATE => self.take_priority_update(shared.config.http2_streams_max),
-            _ => self.take_priority(header.stream),
+            _ => self.take_priority(header),
         }
     }
 
     /// RFC 9113 §5.3.2: the priority itself is ignored.
-    fn take_priority(&self, id: u32) -> Result<(), Fault> {
+    fn take_priority(&self, header: Header) -> Result<(), Fault> {
+        let id = header.stream;
         let dependency = self.reader.payload().first_chunk();
         let dependency = dependency.map(|&four| u32::from_be_bytes(four) & !(1 << 31));
-        match dependency == Some(id) {
-            true if self.is_unopened(id) => {
-                Err(Fault::protocol("a priority that depends on its own stream"))
-            }
-            true => Err(Fault::Stream(id, Code::PROTOCOL_ERROR)),
-            false => Ok(()),
-        }
+        let code = match header.payload_bytes {
+            PRIORITY_BYTES if dependency == Some(id) => Code::PROTOCOL_ERROR,
+            PRIORITY_BYTES => return Ok(()),
+            _ => Code::FRAME_SIZE_ERROR,
+        };
+        // RFC 9113 §6.4: no RST_STREAM for an idle stream.
+        Err(match self.is_unopened(id) {
+            true => Fault::Connection(code, "a priority of another length, or of its own stream"),
+            false => Fault::Stream(id, code),
+        })
     }
 
     fn take_settings(&mut self) -> Result<(), Fault> {
@@ -410,8 +429,10 @@ impl Connection {
         };
         let id = u32::from_be_bytes(id) & !(1 << 31);
         let priority = Priority::parse(value);
-        if id == 0 {
-            return Err(Fault::protocol("PRIORITY_UPDATE of stream 0"));
+        if id.is_multiple_of(2) {
+            return Err(Fault::protocol(
+                "PRIORITY_UPDATE of another stream than a client's",
+            ));
         }
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.prioritize(priority);
@@ -424,7 +445,7 @@ impl Connection {
         if !self.is_unopened(id) {
             return Ok(());
         }
-        if id / 2 > self.last_id / 2 + streams_max {
+        if id / 2 > (self.last_id / 2).saturating_add(streams_max) {
             return Err(Fault::protocol(
                 "PRIORITY_UPDATE beyond the concurrent streams",
             ));
@@ -435,6 +456,19 @@ impl Connection {
         }
         self.priorities.push((id, priority));
         Ok(())
+    }
+}
+
+/// A frame of a request that has ended: an error of the stream, or of the connection if the stream
+/// is closed (RFC 9113 §5.1).
+fn check_open(stream: &Stream) -> Result<(), Fault> {
+    match (stream.request_ended, stream.is_open()) {
+        (false, _) => Ok(()),
+        (true, true) => Err(Fault::Stream(stream.output.id, Code::STREAM_CLOSED)),
+        (true, false) => {
+            let why = "a frame on a stream that is closed";
+            Err(Fault::Connection(Code::STREAM_CLOSED, why))
+        }
     }
 }
 

@@ -91,6 +91,26 @@ fn integer(out: &mut Vec<u8>, value: usize) {
     out.push(rest as u8);
 }
 
+/// HEADERS with these flags, and CONTINUATION for a long field block.
+pub(crate) fn headers(id: u32, mut flags: u8, block: &[u8]) -> Vec<u8> {
+    let (first, mut rest) = block.split_at(block.len().min(16_384));
+    let (mut kind, mut fragment, mut bytes) = (HEADERS, first, Vec::new());
+    while !rest.is_empty() {
+        bytes.extend(frame(kind, flags, id, fragment));
+        (kind, flags) = (CONTINUATION, 0);
+        (fragment, rest) = rest.split_at(rest.len().min(16_384));
+    }
+    bytes.extend(frame(kind, flags | END_HEADERS, id, fragment));
+    bytes
+}
+
+/// Bytes of a file of which no two neighbouring pieces are equal.
+pub(crate) fn content(length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|at| (at % 251) as u8 ^ (at / 251) as u8)
+        .collect()
+}
+
 /// The fields of a request as most clients send them, with further ones.
 pub(crate) fn request<'a>(
     method: &'a str,
@@ -141,7 +161,7 @@ pub(crate) struct Client {
 impl Client {
     /// A connection whose windows are as large as they may be.
     pub(crate) fn open(lab: &mut Lab) -> Client {
-        let mut client = Client::connect(lab, &[(4, (1 << 31) - 1)]);
+        let client = Client::connect(lab, &[(4, (1 << 31) - 1)]);
         client.send(lab, window_update(0, (1 << 31) - 1 - 65_535));
         client
     }
@@ -192,18 +212,13 @@ impl Client {
     ) -> u32 {
         let id = self.next_id();
         let flags = if ends { END_STREAM } else { 0 };
-        let block = block(fields);
-        let mut fragments = block.chunks(16_384).peekable();
-        let (mut kind, mut flags, mut bytes) = (HEADERS, flags, Vec::new());
-        while let Some(fragment) = fragments.next() {
-            if fragments.peek().is_none() {
-                flags |= END_HEADERS;
-            }
-            bytes.extend(frame(kind, flags, id, fragment));
-            (kind, flags) = (CONTINUATION, 0);
-        }
-        self.send(lab, bytes);
+        self.send_block(lab, id, flags, &block(fields));
         id
+    }
+
+    /// Sends HEADERS with these flags, and CONTINUATION for a long field block.
+    pub(crate) fn send_block(&self, lab: &mut Lab, id: u32, flags: u8, block: &[u8]) {
+        self.send(lab, headers(id, flags, block));
     }
 
     /// Sends a GET; returns the stream's ID.
@@ -285,7 +300,12 @@ impl Client {
     /// The response on a stream, which has to be complete.
     pub(crate) fn response(&mut self, lab: &mut Lab, id: u32) -> Response {
         let received = self.received(lab, id);
-        assert!(received.has_ended, "a response that ends: {received:?}");
+        let (head, bytes) = (&received.headers, received.body.len());
+        assert!(
+            received.has_ended,
+            "{:?} ends {bytes} bytes of {head:?}",
+            received.reset
+        );
         let mut headers = received.headers.clone();
         let (name, status) = headers.remove(0);
         assert_eq!(name, ":status");

@@ -412,6 +412,6 @@ fn a_head_is_no_longer_than_its_client_accepts() {
     accept(&mut lab, connection, 1000);
     lab.answer_opens();
     assert_eq!(lab.response3(stream).status, 502);
-    assert_eq!(lab.counters().http3_oversized_heads, 4);
+    assert_eq!(lab.counters().oversized_heads, 4);
     assert_eq!(lab.files_left_open(), 0);
 }
