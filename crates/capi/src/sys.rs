@@ -136,7 +136,8 @@ pub(crate) fn word<T>(pointer: *const T) -> c_long {
 /// Makes a system call by its number. Not by `syscall` of the C library, which functions of this
 /// library may replace.
 ///
-/// # Safety The arguments satisfy the contract of the system call's manual page.
+/// # Safety
+/// The arguments satisfy the contract of the system call's manual page.
 pub unsafe fn system_call(number: c_long, arguments: [c_long; 6]) -> rustix::io::Result<c_long> {
     /// `MAX_ERRNO` of Linux.
     const ERRNO_MAX: c_long = 4095;

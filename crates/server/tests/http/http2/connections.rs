@@ -168,7 +168,7 @@ fn unknown_frames_flags_and_settings_are_ignored() {
     client.send(&mut lab, frame(SETTINGS, 0xfe, 1 << 31, b""));
     let id = client.next_id();
     let block = block(&request("GET", "/a", &[]));
-    let flags = 0xff & !(PADDED | PRIORITIZED);
+    let flags = !(PADDED | PRIORITIZED);
     client.send(&mut lab, frame(HEADERS, flags, id | 1 << 31, block));
     assert_eq!(client.response(&mut lab, id).body, content(100_000));
     assert_eq!(client.goaway(&lab), None);
