@@ -309,7 +309,17 @@ const FLOORS: &[(&str, &[&str])] = &[
         ],
     ),
     ("cli", &["args", "supervisor", "commands", "cli"]),
-    ("server", &["semantics", "exchange", "http1", "http3"]),
+    (
+        "server",
+        &[
+            "primitives",
+            "semantics",
+            "exchange",
+            "http1",
+            "http2",
+            "http3",
+        ],
+    ),
 ];
 
 #[test]

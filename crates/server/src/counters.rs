@@ -42,8 +42,8 @@ counters::counters! {
         contents_lost: Counter,
         /// Connections aborted because the client did not close after the last response.
         linger_timeouts: Counter,
-        /// Responses over HTTP/2 or HTTP/3 replaced by 502, or a reset, because their head is longer
-        /// than the client accepts.
+        /// Responses over HTTP/2 or HTTP/3 replaced by 502, or a reset, because their head is
+        /// longer than the client accepts.
         oversized_heads: Counter,
         /// Requests over HTTP/2.
         http2_requests: Counter,

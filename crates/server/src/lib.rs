@@ -28,7 +28,7 @@
 //! | `head` | status line and field lines of a response |
 //! | `plain` | the response to a request without TLS at a port of HTTPS |
 //! | **`http2/`** (RFC 9113) | |
-//! | `connection/` | the life of one connection; `frames`: what each received frame does |
+//! | `connection/` | the life of one connection; `frames`: the effects of received frames |
 //! | `stream`, `stream_io` | the life of one stream; a stream as an exchange sees it |
 //! | `frame_reader`, `frame_writer` | received bytes as frames; frames on their way |
 //! | `frame`, `settings`, `window` | frame headers; SETTINGS; flow control |

@@ -122,8 +122,9 @@ impl Server {
     }
 
     /// Closes all connections gracefully: idle ones at once, others after the current response, or
-    /// the next one, which has `Connection: close`. Connections of HTTP/2 and HTTP/3 send GOAWAY twice and close
-    /// when their requests are answered. Calls `on_empty` when no connection is left.
+    /// the next one, which has `Connection: close`. Connections of HTTP/2 and HTTP/3 send GOAWAY
+    /// twice and close when their requests are answered. Calls `on_empty` when no connection is
+    /// left.
     pub fn drain(&mut self, on_empty: impl FnMut() + Send + 'static) {
         self.shared.is_draining = true;
         self.drain = Drain::Yes {

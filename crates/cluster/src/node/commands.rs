@@ -131,8 +131,8 @@ impl App {
             | Command::OpenFile {
                 request, handle, ..
             } => self.make(cx, channel, command, request, handle),
-            // The library reads files behind `OpenPassed` itself, so that their bytes cross the link
-            // once. This node refuses the modes of the others, or they would need both nodes.
+            // The library reads files behind `OpenPassed` itself, so that their bytes cross the
+            // link once. This node refuses the modes of the others, or they would need both nodes.
             Command::OpenPassed { request, .. }
             | Command::Disconnect { request, .. }
             | Command::Look { request, .. }

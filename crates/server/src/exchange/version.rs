@@ -3,17 +3,10 @@
 use std::fmt::{Debug, Display};
 use std::io::Write;
 
-use host::app::{QuicConnection, StreamId};
+use host::app::StreamId;
 use http::StatusCode;
 
-/// A connection that carries several exchanges at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Multiplexed {
-    /// Of HTTP/2.
-    Tcp(StreamId),
-    /// Of HTTP/3.
-    Quic(QuicConnection),
-}
+use crate::semantics::rate::Multiplexed;
 
 /// A version of HTTP, with a request's connection options.
 pub(crate) trait Version: Copy + Debug {

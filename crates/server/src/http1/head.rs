@@ -3,7 +3,8 @@
 use http::StatusCode;
 
 use crate::exchange::lines;
-use crate::exchange::version::{Multiplexed, Version};
+use crate::exchange::version::Version;
+use crate::semantics::rate::Multiplexed;
 
 /// Connection options of an HTTP/1.1 request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,7 +46,7 @@ const ANNOUNCED_FOR: Duration = Duration::from_secs(1);
 /// becomes urgent waits for these.
 const UNSENT_BYTES_MAX: u64 = 64 << 10;
 
-/// Bytes left of them when streams write again.
+/// Unsent bytes at which streams write again.
 const UNSENT_BYTES_LOW: u64 = 32 << 10;
 
 /// Frames of the connection that the TCP stream has not taken, in bytes, from which on nothing is
@@ -572,7 +572,7 @@ impl Connection {
         self.finish(io, shared);
     }
 
-    /// FIN follows what is written.
+    /// FIN follows the written frames.
     fn finish(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         self.close_streams(io, shared);
         self.reader = FrameReader::default();
@@ -617,7 +617,7 @@ impl Connection {
         }
     }
 
-    /// What the connection waits for from outside.
+    /// The outside event that the connection waits for.
     fn wait(&self, io: &dyn Io) -> Option<Wait> {
         let is_sending = io.unacknowledged(self.stream) > 0;
         match self.stage {
@@ -766,7 +766,7 @@ impl Connection {
         }
     }
 
-    /// What is noted of responses, if they are logged.
+    /// Returns the notes for an access log, if responses are logged.
     fn accesses(&self, shared: &Shared) -> Option<Accesses> {
         let is_logged = self.is_logged && shared.access_log.is_some();
         is_logged.then(|| Accesses::new(self.stream.0, self.peer, self.tls.as_deref()))

@@ -7,7 +7,7 @@ use crate::http2::code::{Code, Fault};
 use crate::http2::frame::{HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, flag, kind};
 
 /// Longest field block, in bytes. A longer one ends the connection, since the dynamic table needs
-/// all of it.
+/// whole blocks.
 const BLOCK_BYTES_MAX: usize = 64 << 10;
 
 /// Most CONTINUATION frames of a field block.

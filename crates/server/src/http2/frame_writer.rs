@@ -106,7 +106,7 @@ impl FrameWriter {
         self.bytes.len() + self.behind.len()
     }
 
-    /// Memory of frames, of what is in flight and of the encoder, in bytes.
+    /// Memory of frames, of notes on bytes in flight and of the encoder, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let in_flight = self.in_flight.capacity() * size_of::<InFlight>();
         self.bytes.capacity() + self.behind.capacity() + in_flight + self.encoder.memory_bytes()
@@ -147,7 +147,7 @@ impl FrameWriter {
         }
     }
 
-    /// Closes a file, once a range of it that is pending is written.
+    /// Closes a file, once its pending range is written.
     pub(crate) fn close_file(&mut self, io: &mut dyn Io, file: FileHandle) {
         match &mut self.range {
             Some(pending) if pending.file == file => pending.is_closed = true,

@@ -43,7 +43,7 @@ pub(crate) fn read(
 /// Checks the field block of trailers, which are ignored (RFC 9113 §8.1).
 ///
 /// # Errors
-/// What is wrong with the trailers.
+/// Why the trailers are malformed.
 pub(crate) fn check_trailers(
     decoder: &mut Decoder,
     block: &[u8],

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 /// Place of a stream among those that are ready: the negated priority, its turn among streams of
-/// that priority, and its ID.
+/// its priority, and its ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place(i64, u64, u32);
 

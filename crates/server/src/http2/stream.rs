@@ -383,7 +383,7 @@ impl Stream {
     }
 
     /// The stream is over: releases its resources. `is_cancelled`: the response is not complete,
-    /// and no more of it is written.
+    /// and its rest is not written.
     pub(crate) fn closed(mut self, context: &mut Context<'_>, is_cancelled: bool) {
         if is_cancelled {
             self.with(context, |exchange, io, shared| exchange.cancel(io, shared));

@@ -276,7 +276,7 @@ impl Io for StreamIo<'_> {
         self.output.unacknowledged()
     }
 
-    /// What a stream has written has left its hands.
+    /// The connection holds the written bytes of a stream.
     fn unsent(&self, _stream: StreamId) -> u64 {
         0
     }

@@ -6,10 +6,11 @@
 use host::app::QuicConnection;
 use http::StatusCode;
 
-use crate::exchange::version::{Multiplexed, Version};
+use crate::exchange::version::Version;
 use crate::http3::frame::{Header, kind};
 use crate::http3::qpack::encode;
 use crate::http3::varint;
+use crate::semantics::rate::Multiplexed;
 
 /// The version of an HTTP/3 exchange. It is stateless: the stream has the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,9 +10,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use host::Source;
-use host::app::{Io, StreamId};
-
-use crate::exchange::version::Multiplexed;
+use host::app::{Io, QuicConnection, StreamId};
 
 /// Sends the first bytes of a response without a limit, and the rest at a rate. Ranges no longer
 /// than the first bytes are sent without a limit.
@@ -38,6 +36,15 @@ impl Pace {
             at_once_bytes: bounded(at_once),
         }
     }
+}
+
+/// A connection that carries several exchanges at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Multiplexed {
+    /// Of HTTP/2.
+    Tcp(StreamId),
+    /// Of HTTP/3.
+    Quic(QuicConnection),
 }
 
 /// Source and connection of a stream.

@@ -1,4 +1,4 @@
-//! Received frames: what each does to the connection and its streams (RFC 9113 §6).
+//! Received frames, and their effects on the connection and its streams (RFC 9113 §6).
 
 use host::app::Io;
 
@@ -15,7 +15,7 @@ use crate::http2::stream::{Context, Stream};
 use crate::http2::stream_io;
 use crate::http2::window::{Exceeded, Overflow, SendWindow};
 
-/// What a client sends first (RFC 9113 §3.4).
+/// The first bytes of a client (RFC 9113 §3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Most priorities kept for streams not opened yet.

@@ -174,16 +174,11 @@ fn unknown_frames_flags_and_settings_are_ignored() {
     assert_eq!(client.goaway(&lab), None);
 }
 
-/// Covers: RFC 9113 §4.2, RFC 9113 §4.3, RFC 9113 §5.1.1, RFC 9113 §5.3.2, RFC 9113 §6.1,
-/// RFC 9113 §6.2, RFC 9113 §6.3, RFC 9113 §6.4, RFC 9113 §6.5, RFC 9113 §6.6, RFC 9113 §6.7,
-/// RFC 9113 §6.8, RFC 9113 §6.9, RFC 9113 §6.10, RFC 9218 §7.1
-#[test]
-fn frames_of_other_lengths_or_in_other_places_end_the_connection() {
+/// Frames of requests that end the connection, and the code of GOAWAY.
+fn of_requests() -> Vec<(Vec<u8>, u32)> {
     let request = block(&request("GET", "/a", &[]));
     let begun = |next: Vec<u8>| [frame(HEADERS, END_STREAM, 1, &request), next].concat();
-    let self_dependent = 3_u32.to_be_bytes();
-    let self_dependent = [&self_dependent[..], &[0]].concat();
-    for (bytes, code) in [
+    vec![
         (frame(DATA, 0, 0, b"x"), PROTOCOL_ERROR),
         (frame(DATA, 0, 1, b"x"), PROTOCOL_ERROR),
         (frame(DATA, 0, 2, b"x"), PROTOCOL_ERROR),
@@ -228,6 +223,14 @@ fn frames_of_other_lengths_or_in_other_places_end_the_connection() {
             frame(CONTINUATION, END_HEADERS, 1, &request),
             PROTOCOL_ERROR,
         ),
+    ]
+}
+
+/// Other frames that end the connection, and the code of GOAWAY.
+fn of_connections() -> Vec<(Vec<u8>, u32)> {
+    let self_dependent = 3_u32.to_be_bytes();
+    let self_dependent = [&self_dependent[..], &[0]].concat();
+    vec![
         (frame(PRIORITY, 0, 0, [0; 5]), PROTOCOL_ERROR),
         (frame(PRIORITY, 0, 3, self_dependent), PROTOCOL_ERROR),
         (frame(PRIORITY, 0, 3, [0; 4]), FRAME_SIZE_ERROR),
@@ -263,7 +266,15 @@ fn frames_of_other_lengths_or_in_other_places_end_the_connection() {
         (frame(PRIORITY_UPDATE, 0, 0, [0; 3]), FRAME_SIZE_ERROR),
         (frame(PRIORITY_UPDATE, 0, 0, [0; 4]), PROTOCOL_ERROR),
         (frame(PRIORITY_UPDATE, 0, 0, [0, 0, 0, 2]), PROTOCOL_ERROR),
-    ] {
+    ]
+}
+
+/// Covers: RFC 9113 §4.2, RFC 9113 §4.3, RFC 9113 §5.1.1, RFC 9113 §5.3.2, RFC 9113 §6.1,
+/// RFC 9113 §6.2, RFC 9113 §6.3, RFC 9113 §6.4, RFC 9113 §6.5, RFC 9113 §6.6, RFC 9113 §6.7,
+/// RFC 9113 §6.8, RFC 9113 §6.9, RFC 9113 §6.10, RFC 9218 §7.1
+#[test]
+fn frames_of_other_lengths_or_in_other_places_end_the_connection() {
+    for (bytes, code) in [of_requests(), of_connections()].concat() {
         let mut lab = lab();
         let mut client = Client::open(&mut lab);
         client.send(&mut lab, &bytes);
