@@ -60,7 +60,8 @@ counters::counters! {
         http3_stream_errors: Counter,
         /// HTTP/3 connections closed because of a client error.
         http3_connection_errors: Counter,
-        /// Of these, connections whose client caused too much work that leads to no response.
+        /// HTTP/3 connections closed because the client caused too much work that leads to no
+        /// response.
         http3_excessive_loads: Counter,
     }
 }

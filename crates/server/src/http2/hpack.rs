@@ -1,7 +1,7 @@
 //! Field blocks (RFC 7541), with a dynamic table in both directions.
 //!
 //! Both directions share integers and Huffman codes with QPACK. The decoder must bound the fields
-//! that a block yields while the table takes all of them, and the encoder writes into the frame;
+//! that a block yields while the table takes every one, and the encoder writes into the frame;
 //! the crates for HPACK do neither.
 
 pub(crate) mod decode;
