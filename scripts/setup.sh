@@ -189,6 +189,7 @@ setup_long() {
     need gtlsclient ngtcp2-client
     install_needed
     need_http3_clients
+    need_h2spec
     need_interop_clients
     need_served
 }
@@ -295,6 +296,16 @@ need_http3_clients() {
     fi
     build_go crates/cli/tests/e2e/http3/quic_go "$place/quic-go" ||
         die "that failed; quic-go needs Go 1.26 or later (https://go.dev/dl), in /usr/local/go or in PATH"
+}
+
+# The suite of HTTP/2, a tool that its module names.
+need_h2spec() {
+    local program=${CARGO_TARGET_DIR:-target}/h2spec pins=crates/cli/tests/e2e/http2_long/h2spec
+    [ -z "$(find "$pins" -newer "$program" 2>&1)" ] && return
+    say "building $program"
+    PATH="/usr/local/go/bin:$PATH" go -C "$pins" build -trimpath -buildvcs=false -o "$(realpath -m "$program")" \
+        github.com/summerwind/h2spec/cmd/h2spec ||
+        die "that failed; h2spec needs Go 1.26 or later (https://go.dev/dl), in /usr/local/go or in PATH"
 }
 
 # build_go SOURCE PROGRAM: builds a program in Go whose source is newer.
