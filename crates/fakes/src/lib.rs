@@ -11,6 +11,7 @@
 //! | [`run_sealer`] | the sealer of such a connection |
 //! | [`tls_pair`] | the client of rustls against such a connection |
 //! | [`quic_client`] | a QUIC client: quinn-proto and rustls, unmodified |
+//! | [`http2`] | frames and field blocks of a client of HTTP/2 |
 //! | [`http3`] | frames and fields of an HTTP/3 client |
 //! | [`weather`] | effects of a network on datagrams |
 //! | [`forger`] | a TLS client that sends arbitrary records |
@@ -25,6 +26,7 @@
 
 pub mod content;
 pub mod forger;
+pub mod http2;
 pub mod http3;
 pub mod keys;
 pub mod nic;

@@ -105,7 +105,7 @@ fn lines_in_combined_form_are_those_of_nginx() {
             ]);
         }
         expected
-            .push(r#"10.77.0.1 - -  "GET /clip.mp4 HTTP/1.1" 200 3000000 "-" "curl""#.to_owned());
+            .push(r#"10.77.0.1 - -  "GET /clip.mp4 HTTP/2.0" 200 3000000 "-" "curl""#.to_owned());
         assert_eq!(without_time, expected);
         splitway.end_with(Signal::TERM).unwrap();
         assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), 7);

@@ -220,7 +220,8 @@ impl Connection {
         let control = self.writer.control();
         settings::write(control, config.http2_streams_max, section_bytes_max);
         let timeout_us = micros(config.head_timeout);
-        self.settings_us = Some(io.now_us().saturating_add(timeout_us));
+        let at_us = io.now_us().saturating_add(timeout_us);
+        self.settings_us = (!self.peer_finished).then_some(at_us);
         if shared.is_draining {
             self.announce(io);
         }
@@ -245,7 +246,11 @@ impl Connection {
     ) {
         match *event {
             AppEvent::Readable => self.unread = true,
-            AppEvent::PeerFinished => (self.unread, self.peer_finished) = (true, true),
+            AppEvent::PeerFinished => {
+                (self.unread, self.peer_finished) = (true, true);
+                // The client can acknowledge SETTINGS no longer.
+                self.settings_us = None;
+            }
             AppEvent::Timer => self.expired(io, shared),
             AppEvent::Opened { file, .. }
             | AppEvent::OpenFailed { file, .. }
@@ -591,9 +596,9 @@ impl Connection {
         self.stage = Stage::Aborted;
     }
 
-    /// The client sends no further request.
-    fn has_peer_left(&self) -> bool {
-        self.peer_leaves || self.peer_finished && !self.unread
+    /// The client sends nothing more.
+    fn has_peer_closed(&self) -> bool {
+        self.peer_finished && !self.unread
     }
 
     /// Closes a connection that has no stream left and gets no further one.
@@ -601,7 +606,11 @@ impl Connection {
         let is_idle = self.streams.is_empty();
         match self.stage {
             Stage::Leaving(_) if is_idle => self.finish(io, shared),
-            Stage::Serving | Stage::Announced if is_idle && self.has_peer_left() => {
+            // GOAWAY would reach a client that has closed its socket: its kernel answers with RST.
+            Stage::Serving | Stage::Announced if is_idle && self.has_peer_closed() => {
+                self.finish(io, shared);
+            }
+            Stage::Serving | Stage::Announced if is_idle && self.peer_leaves => {
                 self.close(io, shared, Code::NO_ERROR, "");
             }
             _ => {}

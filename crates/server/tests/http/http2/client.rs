@@ -6,23 +6,7 @@ use host::app::StreamId;
 
 use crate::lab::{Lab, Response};
 
-pub(crate) const DATA: u8 = 0;
-pub(crate) const HEADERS: u8 = 1;
-pub(crate) const PRIORITY: u8 = 2;
-pub(crate) const RST_STREAM: u8 = 3;
-pub(crate) const SETTINGS: u8 = 4;
-pub(crate) const PUSH_PROMISE: u8 = 5;
-pub(crate) const PING: u8 = 6;
-pub(crate) const GOAWAY: u8 = 7;
-pub(crate) const WINDOW_UPDATE: u8 = 8;
-pub(crate) const CONTINUATION: u8 = 9;
-pub(crate) const PRIORITY_UPDATE: u8 = 0x10;
-
-pub(crate) const END_STREAM: u8 = 1;
-pub(crate) const ACK: u8 = 1;
-pub(crate) const END_HEADERS: u8 = 4;
-pub(crate) const PADDED: u8 = 8;
-pub(crate) const PRIORITIZED: u8 = 0x20;
+pub(crate) use fakes::http2::*;
 
 pub(crate) const NO_ERROR: u32 = 0;
 pub(crate) const PROTOCOL_ERROR: u32 = 1;
@@ -34,75 +18,6 @@ pub(crate) const REFUSED_STREAM: u32 = 7;
 pub(crate) const CANCEL: u32 = 8;
 pub(crate) const COMPRESSION_ERROR: u32 = 9;
 pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
-
-/// RFC 9113 §3.4
-pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// A frame (RFC 9113 §4.1).
-pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: impl AsRef<[u8]>) -> Vec<u8> {
-    let payload = payload.as_ref();
-    let length = (payload.len() as u32).to_be_bytes();
-    let stream = stream.to_be_bytes();
-    [&length[1..], &[kind, flags], &stream, payload].concat()
-}
-
-/// SETTINGS with these values.
-pub(crate) fn settings(values: &[(u16, u32)]) -> Vec<u8> {
-    let value = |&(id, value): &(u16, u32)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat();
-    frame(
-        SETTINGS,
-        0,
-        0,
-        values.iter().flat_map(value).collect::<Vec<u8>>(),
-    )
-}
-
-pub(crate) fn window_update(stream: u32, increment: u32) -> Vec<u8> {
-    frame(WINDOW_UPDATE, 0, stream, increment.to_be_bytes())
-}
-
-pub(crate) fn rst_stream(stream: u32, code: u32) -> Vec<u8> {
-    frame(RST_STREAM, 0, stream, code.to_be_bytes())
-}
-
-/// A field block of literals without indexing (RFC 7541 §6.2.2).
-pub(crate) fn block(fields: &[(&str, &str)]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for (name, value) in fields {
-        out.push(0);
-        for string in [name, value] {
-            integer(&mut out, string.len());
-            out.extend_from_slice(string.as_bytes());
-        }
-    }
-    out
-}
-
-/// An integer with a prefix of seven bits (RFC 7541 §5.1).
-fn integer(out: &mut Vec<u8>, value: usize) {
-    let Some(mut rest) = value.checked_sub(127) else {
-        return out.push(value as u8);
-    };
-    out.push(127);
-    while rest >= 128 {
-        out.push(rest as u8 | 128);
-        rest /= 128;
-    }
-    out.push(rest as u8);
-}
-
-/// HEADERS with these flags, and CONTINUATION for a long field block.
-pub(crate) fn headers(id: u32, mut flags: u8, block: &[u8]) -> Vec<u8> {
-    let (first, mut rest) = block.split_at(block.len().min(16_384));
-    let (mut kind, mut fragment, mut bytes) = (HEADERS, first, Vec::new());
-    while !rest.is_empty() {
-        bytes.extend(frame(kind, flags, id, fragment));
-        (kind, flags) = (CONTINUATION, 0);
-        (fragment, rest) = rest.split_at(rest.len().min(16_384));
-    }
-    bytes.extend(frame(kind, flags | END_HEADERS, id, fragment));
-    bytes
-}
 
 /// Bytes of a file of which no two neighbouring pieces are equal.
 pub(crate) fn content(length: usize) -> Vec<u8> {

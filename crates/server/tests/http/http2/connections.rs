@@ -381,19 +381,20 @@ fn a_client_that_has_sent_fin_gets_its_responses_first() {
     for id in ids {
         assert_eq!(client.response(&mut lab, id).body, content(100_000));
     }
-    assert_eq!(client.goaway(&lab), Some((5, NO_ERROR)));
+    // Its kernel would answer GOAWAY with RST.
+    assert_eq!(client.goaway(&lab), None);
     assert!(lab.is_closed(client.stream) && !lab.is_aborted(client.stream));
     assert_eq!(lab.files_left_open(), 0);
 }
 
 #[test]
-fn fin_without_a_request_is_answered_with_goaway_and_fin() {
+fn fin_without_a_request_is_answered_with_fin() {
     for opening in [&b""[..], &PREFACE[..10], PREFACE] {
         let mut lab = lab();
         let mut client = Client::silent(&mut lab);
         client.send(&mut lab, opening);
         lab.finish(client.stream);
-        assert_eq!(client.goaway(&lab), Some((0, NO_ERROR)));
+        assert_eq!(client.goaway(&lab), None);
         assert!(lab.is_closed(client.stream) && !lab.is_aborted(client.stream));
     }
 }
@@ -683,5 +684,26 @@ fn a_frame_longer_than_the_buffer_ends_the_connection() {
     });
     let mut client = Client::connect(&mut lab, &[(0x1a1a, 1); 20]);
     assert_eq!(client.goaway(&lab), Some((0, ENHANCE_YOUR_CALM)));
+    assert!(lab.is_shut_down(client.stream));
+}
+
+/// After FIN a client can acknowledge nothing.
+///
+/// Covers: RFC 9113 §6.5.3
+#[test]
+fn a_client_that_half_closes_need_not_acknowledge_settings() {
+    let mut lab = lab();
+    let mut client = Client::silent(&mut lab);
+    lab.hold_opens();
+    let block = block(&request("GET", "/a", &[]));
+    let windows = [settings(&[(4, 1 << 20)]), window_update(0, 1 << 20)].concat();
+    let request = frame(HEADERS, END_STREAM | END_HEADERS, 1, block);
+    client.send(&mut lab, [PREFACE, &windows, &request].concat());
+    lab.finish(client.stream);
+    lab.pass(seconds(30));
+    assert_eq!(client.goaway(&lab), None);
+    lab.answer_opens();
+    assert_eq!(client.response(&mut lab, 1).body, content(100_000));
+    assert_eq!(client.goaway(&lab), None);
     assert!(lab.is_shut_down(client.stream));
 }
