@@ -1,5 +1,4 @@
-//! Frames (RFC 9113 §4) and field blocks (RFC 7541) that a client of HTTP/2 sends and reads, without
-//! a dynamic table.
+//! Frames (RFC 9113 §4) and field blocks (RFC 7541) of a client of HTTP/2, without a dynamic table.
 
 /// RFC 7541 Appendix A: a line for each entry, name and value with a tab between.
 const STATIC_TABLE: &str = include_str!("http2/static_table.txt");
@@ -108,7 +107,7 @@ fn integer(out: &mut Vec<u8>, value: usize) {
     out.push(rest as u8);
 }
 
-/// Takes an integer with a prefix of so many bits.
+/// Takes an integer with a prefix of this length, in bits.
 fn take_integer(bytes: &mut &[u8], bits: u32) -> usize {
     let mask = (1 << bits) - 1;
     let first = usize::from(bytes[0]) & mask;

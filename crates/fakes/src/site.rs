@@ -11,7 +11,7 @@ use tls::{Certificates, Cipher, Config, Connection, Files, Settings, Suite, Vers
 /// Name of the files of every [`Identity`].
 pub const FILES: &str = "test";
 
-/// Present time of these tests, within the validity of rcgen's certificates.
+/// Present time of tests, within the validity of rcgen's certificates.
 pub const UNIX_TIME: Duration = Duration::from_secs(1_800_000_000);
 
 /// A self-signed certificate.
