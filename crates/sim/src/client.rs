@@ -8,6 +8,7 @@ use wire::frame::{Received, TcpTemplate, parse};
 use wire::tcp::Segment;
 
 use crate::addresses;
+use crate::client_http2::{ClientHttp2, Part};
 use crate::client_tls::ClientTls;
 use crate::file_versions::{FileVersions, RequestTime};
 use crate::gro::Merged;
@@ -55,6 +56,7 @@ pub(crate) struct Client {
 struct Open {
     tcp: Connection,
     tls: Option<Box<ClientTls>>,
+    http2: Option<Box<ClientHttp2>>,
     port: u16,
     /// Requests not sent yet, the next one last.
     requests: Vec<usize>,
@@ -114,18 +116,59 @@ impl Open {
     }
 
     /// Takes received bytes of the stream.
-    fn take(&mut self, bytes: &[u8]) -> Check {
+    fn take(&mut self, bytes: &[u8], versions: &FileVersions) -> Check {
         let Some(tls) = &mut self.tls else {
             return self.responses.take(bytes);
         };
         let mut plaintext = Vec::new();
         tls.take(bytes, &mut plaintext)?;
-        self.responses.take(&plaintext)?;
+        self.take_plaintext(&plaintext, versions)?;
+        let Some(tls) = &mut self.tls else {
+            return Ok(());
+        };
         let is_cut = tls.is_closed() && self.responses.are_amid_one();
         self.speak();
         ensure(!is_cut, || {
             "close_notify amid a response: a part looks like all of it".to_owned()
         })
+    }
+
+    /// Takes received bytes of HTTP.
+    fn take_plaintext(&mut self, plaintext: &[u8], versions: &FileVersions) -> Check {
+        let Some(http2) = &mut self.http2 else {
+            return self.responses.take(plaintext);
+        };
+        let parts = http2.take(plaintext)?;
+        let frames = http2.take_outgoing();
+        for part in parts {
+            match part {
+                Part::Bytes(bytes) => self.responses.take(&bytes)?,
+                Part::Reset => {
+                    ensure(self.may_break(versions), || "a stream is reset".to_owned())?;
+                    self.responses.cut_short();
+                }
+            }
+        }
+        match frames.is_empty() || self.shut_down {
+            true => Ok(()),
+            false => self.write(&frames),
+        }
+    }
+
+    /// Sends a request.
+    fn ask(&mut self, path: &str, accept: Option<&str>, is_last_of_server: bool) -> Check {
+        if let Some(http2) = &mut self.http2 {
+            http2.get(path, accept, is_last_of_server);
+            let frames = http2.take_outgoing();
+            return self.write(&frames);
+        }
+        let close = match is_last_of_server {
+            true => "Connection: close\r\n",
+            false => "",
+        };
+        let accept = accept.map_or(String::new(), |it| format!("Accept: {it}\r\n"));
+        let request = format!("GET {path} HTTP/1.1\r\nHost: sim\r\n{accept}{close}\r\n");
+        self.write(request.as_bytes())
     }
 
     /// Reports whether the server may abort: a requested file cannot be read, or no longer can.
@@ -202,7 +245,9 @@ impl Client {
             begun: 0,
             attempts: 0,
             tries_again,
-            wanted: plan.tls.map(|tls| ClientTlsConfig::new(tls.suite)),
+            wanted: plan
+                .tls
+                .map(|tls| ClientTlsConfig::new(tls.suite, tls.protocol())),
             loses_tags: loses_tags && plan.tls.is_some(),
             connections: Vec::new(),
             merged: None,
@@ -388,8 +433,15 @@ impl Client {
             (Some(wanted), Some(plan)) => Some(Box::new(ClientTls::new(plan, wanted, now_us)?)),
             _ => None,
         };
+        let http2 = self.plan.tls.and_then(|tls| tls.http2);
+        let http2 = http2.map(|window_bytes| match self.plan.parting {
+            // It can open no window after it has closed its direction.
+            Parting::HalfClose => 1 << 30,
+            _ => window_bytes,
+        });
         self.connections.push(Open {
             tls,
+            http2: http2.map(|window_bytes| Box::new(ClientHttp2::new(window_bytes))),
             tcp: Connection::connect(
                 &self.config,
                 port,
@@ -436,7 +488,7 @@ impl Client {
             room -= count;
             open.received += count as u64;
             self.bytes_received += count as u64;
-            open.take(&buffer[..count])?;
+            open.take(&buffer[..count], &self.versions)?;
             match self.plan.manner {
                 Manner::Pauses {
                     after_bytes,
@@ -483,15 +535,9 @@ impl Client {
             open.broken |= !expected.is_sound();
             open.responses.expect(expected);
             let last = open.requests.is_empty();
-            let close = if last && self.plan.parting == Parting::ServerFirst {
-                "Connection: close\r\n"
-            } else {
-                ""
-            };
             let (path, accept) = expected.request(number);
-            let accept = accept.map_or(String::new(), |it| format!("Accept: {it}\r\n"));
-            let request = format!("GET {path} HTTP/1.1\r\nHost: sim\r\n{accept}{close}\r\n");
-            open.write(request.as_bytes())?;
+            let is_last_of_server = last && self.plan.parting == Parting::ServerFirst;
+            open.ask(&path, accept, is_last_of_server)?;
             if last && self.plan.parting == Parting::HalfClose && !open.shut_down {
                 open.shut_down()?;
             }
@@ -518,7 +564,7 @@ impl Client {
             }
             open.received += count as u64;
             self.bytes_received += count as u64;
-            open.take(&buffer[..count])?;
+            open.take(&buffer[..count], &self.versions)?;
         }
         let complete = open.responses.are_complete() && open.requests.is_empty();
         let in_order = reason == CloseReason::Finished && complete;

@@ -126,7 +126,7 @@ impl QuicPeer {
             number,
             versions,
             random,
-            wanted: ClientTlsConfig::new(quic.suite()),
+            wanted: ClientTlsConfig::new(quic.suite(), "h3"),
             tokens: Arc::default(),
             begins_us,
             begun: 0,

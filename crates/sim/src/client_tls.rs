@@ -261,7 +261,8 @@ impl ClientTls {
             Version::Tls13 => ProtocolVersion::TLSv1_3,
         };
         let agreed = (connection.protocol_version(), connection.alpn_protocol());
-        ensure(agreed == (Some(version), Some(&b"http/1.1"[..])), || {
+        let protocol = self.plan.protocol().as_bytes();
+        ensure(agreed == (Some(version), Some(protocol)), || {
             format!("{suite:?} was asked for, and {agreed:?} agreed to")
         })?;
         let extracted = connection.dangerous_into_kernel_connection();

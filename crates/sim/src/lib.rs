@@ -16,6 +16,7 @@
 //! | `control_link` | the stacks on two machines: relays, sessions, and the link between them |
 //! | `peer` | a client of either transport |
 //! | `client`, `responses` | our own TCP on the client's side, which compares every byte |
+//! | `client_http2` | a client's HTTP/2, whose responses are compared as those of HTTP/1.1 |
 //! | `client_quic`, `http3_response` | quinn on the client's side, which does the same |
 //! | `hostile` | an attacker |
 //! | `client_tls`, `oracle` | a client's TLS; an independent implementation of the record layer |
@@ -44,6 +45,7 @@ mod addresses;
 mod audit;
 mod channel_tap;
 mod client;
+mod client_http2;
 mod client_quic;
 mod client_tls;
 mod content;

@@ -107,6 +107,14 @@ impl Responses {
         self.body.is_some() || !self.head.is_empty()
     }
 
+    /// The response ends before its end.
+    pub(crate) fn cut_short(&mut self) {
+        self.head.clear();
+        self.body = None;
+        self.expected.pop_front();
+        self.completed += 1;
+    }
+
     /// Takes received bytes of the stream.
     pub(crate) fn take(&mut self, mut bytes: &[u8]) -> Check {
         while !bytes.is_empty() {

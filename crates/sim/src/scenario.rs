@@ -283,6 +283,9 @@ pub(crate) struct TlsPlan {
     pub(crate) padding_bytes: usize,
     /// It sends close_notify before FIN.
     pub(crate) says_close: bool,
+    /// Windows of its HTTP/2 connection and streams, in bytes, if it speaks HTTP/2 instead of
+    /// HTTP/1.1.
+    pub(crate) http2: Option<u32>,
 }
 
 /// How a client speaks QUIC.
@@ -907,6 +910,14 @@ impl ClientPlan {
 }
 
 impl TlsPlan {
+    /// Returns the application protocol that it offers.
+    pub(crate) fn protocol(self) -> &'static str {
+        match self.http2 {
+            Some(_) => "h2",
+            None => "http/1.1",
+        }
+    }
+
     fn draw(random: &mut Random) -> TlsPlan {
         let version = random.pick(&[Version::Tls13, Version::Tls13, Version::Tls12]);
         let cipher = random.pick(&[
@@ -917,6 +928,9 @@ impl TlsPlan {
         let wears = random.one_in(3);
         let updates_every_bytes = random.across(1_000..200_000);
         let updates = random.one_in(3);
+        // Drawn from a clone, so that the rest of a seed's scenario stays the same.
+        let mut http2 = random.clone();
+        let window_bytes = http2.pick(&[1000, 65_535, 65_535, 1 << 30]);
         TlsPlan {
             suite: Suite { version, cipher },
             wears: wears && version == Version::Tls13,
@@ -924,6 +938,7 @@ impl TlsPlan {
             record_bytes: random.pick(&[16_384, 16_384, 100, 7]),
             padding_bytes: random.pick(&[0, 0, 1, 200]),
             says_close: !random.one_in(4),
+            http2: http2.one_in(3).then_some(window_bytes),
         }
     }
 }

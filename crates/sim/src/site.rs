@@ -74,7 +74,7 @@ fn identity() -> &'static Identity {
 /// # Panics
 /// Never: the settings are always valid.
 pub(crate) fn listener(versions: &[Version], records_per_key_max: u64) -> Arc<Config> {
-    let settings = Settings {
+    let mut settings = Settings {
         versions: versions.to_vec(),
         limits: Limits {
             // Longer than any period of faults.
@@ -84,6 +84,7 @@ pub(crate) fn listener(versions: &[Version], records_per_key_max: u64) -> Arc<Co
         },
         ..Settings::default()
     };
+    settings.alpn.insert(0, b"h2".to_vec());
     let config = Config::with_provider(
         Arc::clone(&identity().certificates),
         &settings,
@@ -140,11 +141,11 @@ pub(crate) struct ClientTlsConfig {
 }
 
 impl ClientTlsConfig {
-    /// Makes the settings of a client.
+    /// Makes the settings of a client of this application protocol.
     ///
     /// # Panics
     /// Never: the settings are always valid.
-    pub(crate) fn new(suite: Suite) -> ClientTlsConfig {
+    pub(crate) fn new(suite: Suite, protocol: &str) -> ClientTlsConfig {
         let mut roots = RootCertStore::empty();
         roots.add(identity().der.clone()).expect("a certificate");
         let mut provider = entropy::provider();
@@ -169,7 +170,7 @@ impl ClientTlsConfig {
                 .with_no_client_auth();
         config.enable_secret_extraction = true;
         config.resumption = Resumption::in_memory_sessions(8);
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
         // Only tickets of QUIC sessions permit early data.
         config.enable_early_data = true;
         ClientTlsConfig { config, clock }
