@@ -32,7 +32,7 @@ fn no_quic_connection_is_lost_whenever_nic_processes_die() {
     assert!(quic.opened >= 1_000, "{quic:?}");
     assert!(quic.datagrams_steered >= 500, "{quic:?}");
     let [begun, returned] = [quic.receive_begun, quic.receive_returned];
-    assert!(begun >= 100 && returned >= 50, "{quic:?}");
+    assert!(begun >= 100 && returned >= 40, "{quic:?}");
     // More than one for each connection: the next NIC stack, or an update.
     assert!(quic.keys >= 3 * quic.connections / 2, "{quic:?}");
 }
