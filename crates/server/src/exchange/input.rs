@@ -118,6 +118,25 @@ impl Input {
         count
     }
 
+    /// Reads and discards what the stream has, up to `bytes_left`, and gives the buffer back.
+    /// `unread`: the stream may hold bytes.
+    pub(crate) fn discard(
+        &mut self,
+        io: &mut dyn Io,
+        stream: StreamId,
+        pool: &mut Pool,
+        unread: &mut bool,
+        bytes_left: &mut u64,
+    ) {
+        while *unread && *bytes_left > 0 {
+            let count = self.fill(io, stream, pool);
+            self.consume(count);
+            *bytes_left = bytes_left.saturating_sub(count as u64);
+            *unread = count > 0;
+        }
+        self.release(pool);
+    }
+
     /// Appends bytes; false if the largest buffer has no room for them.
     pub(crate) fn append(&mut self, bytes: &[u8], pool: &mut Pool) -> bool {
         let Some(room) = self.room(bytes.len(), pool).get_mut(..bytes.len()) else {

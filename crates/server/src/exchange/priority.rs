@@ -55,6 +55,30 @@ impl Priority {
     }
 }
 
+/// Most priorities kept for streams not opened yet.
+const EARLY_MAX: usize = 32;
+
+/// Priorities of streams not opened yet (RFC 9218 §7).
+#[derive(Debug, Default)]
+pub(crate) struct EarlyPriorities(Vec<(u64, Priority)>);
+
+impl EarlyPriorities {
+    /// Keeps the priority of a stream, in place of the oldest one if there are too many.
+    pub(crate) fn keep(&mut self, id: u64, priority: Priority) {
+        self.0.retain(|(known, _)| *known != id);
+        if self.0.len() == EARLY_MAX {
+            self.0.remove(0);
+        }
+        self.0.push((id, priority));
+    }
+
+    /// Takes the priority of a stream that opens.
+    pub(crate) fn take(&mut self, id: u64) -> Option<Priority> {
+        let place = self.0.iter().position(|(known, _)| *known == id)?;
+        Some(self.0.swap_remove(place).1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -66,6 +66,17 @@ impl Shared {
         }
     }
 
+    /// Notes a client that takes less than the least rate: its TCP connection is reset.
+    pub(crate) fn note_slow_client(&mut self, now_us: u64, stream: StreamId) {
+        self.counters.rate_timeouts += 1;
+        if self.slow_clients.begins(now_us) {
+            tracing::warn!(
+                stream = stream.0,
+                "a client takes less than rate_min: it is reset; later ones are only counted"
+            );
+        }
+    }
+
     /// Returns the number of the request's site, by the authority of its target, else by its
     /// `Host`.
     pub(crate) fn site(&mut self, head: Head<'_>, target: &[u8]) -> usize {

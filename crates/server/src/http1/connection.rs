@@ -190,14 +190,9 @@ impl Connection {
     /// Discards further bytes from the peer, up to a bound.
     fn discard(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         let stream = self.exchange.stream();
+        let (unread, bytes_left) = (&mut self.unread, &mut self.discard_bytes);
         let input = &mut self.exchange.input;
-        while self.unread && self.discard_bytes > 0 {
-            let count = input.fill(io, stream, &mut shared.pool);
-            input.consume(count);
-            self.discard_bytes = self.discard_bytes.saturating_sub(count as u64);
-            self.unread = count > 0;
-        }
-        input.release(&mut shared.pool);
+        input.discard(io, stream, &mut shared.pool, unread, bytes_left);
     }
 
     /// Takes up the next request, or reads more bytes.
@@ -326,14 +321,7 @@ impl Connection {
                 }
             }
             Expiry::TooSlow => {
-                shared.counters.rate_timeouts += 1;
-                if shared.slow_clients.begins(io.now_us()) {
-                    tracing::warn!(
-                        stream = stream.0,
-                        "a client takes less than rate_min: it is reset; later ones are only \
-                         counted"
-                    );
-                }
+                shared.note_slow_client(io.now_us(), stream);
                 self.abort(io, shared);
             }
             Expiry::Overdue(Wait::Linger) => {

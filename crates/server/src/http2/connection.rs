@@ -24,7 +24,7 @@ use crate::exchange::budget::{Budget, STREAM_TOKENS};
 use crate::exchange::field_section::{self, Scratch};
 use crate::exchange::input::Input;
 use crate::exchange::lifecycle::ConnectionInfo;
-use crate::exchange::priority::Priority;
+use crate::exchange::priority::EarlyPriorities;
 use crate::exchange::shared::Shared;
 use crate::exchange::watch::{Expiry, Progress, Wait, Watch};
 use crate::http2::code::{Code, Fault};
@@ -92,15 +92,12 @@ pub(crate) struct Connection {
     writer: FrameWriter,
     receive: ReceiveWindow,
     streams: BTreeMap<u32, Box<Stream>>,
-    /// Streams of which request or response is not complete.
-    open: u32,
     scheduler: Scheduler,
     /// Streams that wait for the window of the connection.
     blocked: Vec<u32>,
     /// IDs of streams that this side has reset.
     reset: VecDeque<u32>,
-    /// Priorities of streams not opened yet.
-    priorities: Vec<(u32, Priority)>,
+    priorities: EarlyPriorities,
     /// Greatest ID of a stream of the client.
     last_id: u32,
     /// Requests so far.
@@ -189,11 +186,10 @@ impl Connection {
             writer: FrameWriter::new(stream),
             receive: ReceiveWindow::INITIAL,
             streams: BTreeMap::new(),
-            open: 0,
             scheduler: Scheduler::default(),
             blocked: Vec::new(),
             reset: VecDeque::new(),
-            priorities: Vec::new(),
+            priorities: EarlyPriorities::default(),
             last_id: 0,
             requests: 0,
             budget: Budget::new(io.now_us()),
@@ -342,7 +338,6 @@ impl Connection {
             let is_cancelled = !stream.output.is_ended();
             stream.closed(context!(self, io, shared), is_cancelled);
         }
-        self.open = 0;
         self.scheduler = Scheduler::default();
         self.blocked.clear();
     }
@@ -462,12 +457,7 @@ impl Connection {
     /// END_STREAM is written.
     fn finished(&mut self, shared: &Shared, id: u32) {
         self.budget.earn();
-        if let Some(stream) = self.streams.get_mut(&id) {
-            match stream.request_ended {
-                true => self.open = self.open.saturating_sub(1),
-                false => self.limit_request(shared, id),
-            }
-        }
+        self.limit_request(shared, id);
     }
 
     /// Ends a request whose body is too long, once its response is complete (RFC 9113 §8.1).
@@ -485,7 +475,6 @@ impl Connection {
     fn drop_request(&mut self, id: u32) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.request_ended = true;
-            self.open = self.open.saturating_sub(1);
             frame::rst_stream(self.writer.control(), id, Code::NO_ERROR);
             self.note_reset(id);
         }
@@ -496,13 +485,17 @@ impl Connection {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
-        if stream.output.is_ended() {
-            self.open = self.open.saturating_sub(1);
-        }
         stream.go_on(context!(self, io, shared));
         if stream.is_over() {
             self.remove(io, shared, id, false);
         }
+    }
+
+    /// As many streams are open as may be.
+    fn is_full(&self, streams_max: u32) -> bool {
+        let streams_max = streams_max as usize;
+        let open = || self.streams.values().filter(|stream| stream.is_open());
+        self.streams.len() >= streams_max && open().count() >= streams_max
     }
 
     fn note_reset(&mut self, id: u32) {
@@ -528,9 +521,6 @@ impl Connection {
             self.scheduler.remove(place);
         }
         self.blocked.retain(|&blocked| blocked != id);
-        if stream.is_open() {
-            self.open = self.open.saturating_sub(1);
-        }
         stream.closed(context!(self, io, shared), is_cancelled);
     }
 
@@ -758,14 +748,7 @@ impl Connection {
                 self.abort(io, shared);
             }
             Expiry::TooSlow => {
-                shared.counters.rate_timeouts += 1;
-                if shared.slow_clients.begins(io.now_us()) {
-                    tracing::warn!(
-                        stream = self.stream.0,
-                        "a client takes less than rate_min: it is reset; later ones are only \
-                         counted"
-                    );
-                }
+                shared.note_slow_client(io.now_us(), self.stream);
                 self.abort(io, shared);
             }
             Expiry::Overdue(Wait::Linger) => {

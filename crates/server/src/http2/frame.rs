@@ -40,6 +40,13 @@ pub(crate) const PAYLOAD_BYTES_MAX: usize = 1 << 14;
 /// Greatest ID of a stream.
 pub(crate) const STREAM_ID_MAX: u32 = (1 << 31) - 1;
 
+/// The integer of 31 bits that begins these bytes, behind a reserved bit: a stream's ID, or an
+/// increment.
+pub(crate) fn read_31_bits(bytes: &[u8]) -> Option<u32> {
+    let four = bytes.first_chunk()?;
+    Some(u32::from_be_bytes(*four) & STREAM_ID_MAX)
+}
+
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {

@@ -4,7 +4,7 @@
 //! CONTINUATION the field block, and frames of the connection are small.
 
 use crate::http2::code::{Code, Fault};
-use crate::http2::frame::{HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, flag, kind};
+use crate::http2::frame::{self, HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, flag, kind};
 
 /// Longest field block, in bytes. A longer one ends the connection, since the dynamic table needs
 /// whole blocks.
@@ -209,8 +209,7 @@ impl FrameReader {
         let Some(prefix) = payload.get(..prefix_bytes as usize) else {
             return Ok(Step::Partial);
         };
-        let dependency = prefix[field_bytes as usize..].first_chunk();
-        let dependency = dependency.map(|&four| u32::from_be_bytes(four) & !(1 << 31));
+        let dependency = frame::read_31_bits(&prefix[field_bytes as usize..]);
         self.block = Block {
             stream: header.stream,
             ends_stream: header.has(flag::END_STREAM),

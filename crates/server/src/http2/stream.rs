@@ -294,14 +294,10 @@ impl Stream {
         }
         // One DATA frame, so that streams of equal priority take turns by frames.
         let frame_bytes = context.writer.data_bytes_max();
-        let mut io = StreamIo {
-            io: &mut *context.io,
-            writer: &mut *context.writer,
-            output: &mut self.output,
-            grant_bytes: turn_bytes.min(frame_bytes),
-            other_rates: &mut *context.other_rates,
-        };
-        let is_complete = self.exchange.queue(&mut io, context.shared).is_some();
+        let grant_bytes = turn_bytes.min(frame_bytes);
+        let is_complete = self.with_grant(context, grant_bytes, |exchange, io, shared| {
+            exchange.queue(io, shared).is_some()
+        });
         let written = self.output.queued() - before;
         if let Some(rate) = rate {
             let us = u128::from(written) * 1_000_000 / u128::from(rate.get());
@@ -412,11 +408,21 @@ impl Stream {
         context: &mut Context<'_>,
         run: impl FnOnce(&mut Exchange<Http2>, &mut StreamIo<'_>, &mut Shared) -> T,
     ) -> T {
+        self.with_grant(context, 0, run)
+    }
+
+    /// Runs a part of the exchange, which may write this much of the body.
+    fn with_grant<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        grant_bytes: u64,
+        run: impl FnOnce(&mut Exchange<Http2>, &mut StreamIo<'_>, &mut Shared) -> T,
+    ) -> T {
         let mut io = StreamIo {
             io: &mut *context.io,
             writer: &mut *context.writer,
             output: &mut self.output,
-            grant_bytes: 0,
+            grant_bytes,
             other_rates: &mut *context.other_rates,
         };
         run(&mut self.exchange, &mut io, context.shared)

@@ -23,7 +23,7 @@ use crate::access::Accesses;
 use crate::exchange::budget::{Budget, FRAME_TOKENS, STREAM_TOKENS};
 use crate::exchange::field_section::{self, Scratch};
 use crate::exchange::lifecycle::ConnectionInfo;
-use crate::exchange::priority::Priority;
+use crate::exchange::priority::{EarlyPriorities, Priority};
 use crate::exchange::shared::Shared;
 use crate::exchange::watch::{Expiry, Progress, Wait, Watch};
 use crate::http3::code::{Code, Fault};
@@ -44,9 +44,6 @@ const PARTING_FOR: Duration = Duration::from_secs(1);
 
 /// The ID of the first GOAWAY: the largest of any request stream.
 const GOAWAY_ID_MAX: u64 = varint::MAX - 3;
-
-/// Most priorities kept for streams not opened yet.
-const PRIORITIES_MAX: usize = 32;
 
 /// The result of a handshake.
 #[derive(Debug)]
@@ -79,8 +76,7 @@ pub(crate) struct Connection {
     next_id: u64,
     /// The peer's critical streams that are open.
     purposes: Vec<Purpose>,
-    /// Priorities of streams not opened yet.
-    priorities: Vec<(u64, Priority)>,
+    priorities: EarlyPriorities,
     budget: Budget,
     /// Longest field section that the client accepts, in bytes.
     section_bytes_max: u32,
@@ -138,7 +134,7 @@ impl Connection {
             requests: 0,
             next_id: 0,
             purposes: Vec::new(),
-            priorities: Vec::new(),
+            priorities: EarlyPriorities::default(),
             budget: Budget::new(io.now_us()),
             section_bytes_max: u32::MAX,
             watch: Watch::default(),
@@ -285,9 +281,8 @@ impl Connection {
         }
         self.requests = self.requests.saturating_add(1);
         self.requests_open += 1;
-        let place = self.priorities.iter().position(|(id, _)| *id == quic.id);
-        if let Some(place) = place {
-            request.prioritize(io, self.priorities.swap_remove(place).1);
+        if let Some(priority) = self.priorities.take(quic.id) {
+            request.prioritize(io, priority);
         }
         let result = match self.stage {
             Stage::Leaving(id) | Stage::Parting(id) if quic.id >= id => {
@@ -433,11 +428,7 @@ impl Connection {
                 let why = "a priority of a stream beyond the limit";
                 return Err(Fault::Connection(Code::ID_ERROR, why));
             }
-            self.priorities.retain(|(known, _)| *known != id);
-            if self.priorities.len() == PRIORITIES_MAX {
-                self.priorities.remove(0);
-            }
-            self.priorities.push((id, priority));
+            self.priorities.keep(id, priority);
             return Ok(());
         }
         let mut streams = self.streams.values_mut();

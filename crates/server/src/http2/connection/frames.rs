@@ -18,9 +18,6 @@ use crate::http2::window::{Exceeded, Overflow, SendWindow};
 /// The first bytes of a client (RFC 9113 §3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Most priorities kept for streams not opened yet.
-const PRIORITIES_MAX: usize = 32;
-
 impl Connection {
     /// Reads available frames.
     pub(super) fn read(&mut self, io: &mut dyn Io, shared: &mut Shared, scratch: &mut Scratch) {
@@ -28,9 +25,7 @@ impl Connection {
             match self.stage {
                 Stage::Aborted => return,
                 _ if self.is_http1 => return,
-                Stage::Closing { discard_bytes, .. } => {
-                    return self.discard(io, shared, discard_bytes);
-                }
+                Stage::Closing { .. } => return self.discard(io, shared),
                 _ => {}
             }
             if self.writer.pending_bytes() > PENDING_BYTES_MAX {
@@ -55,21 +50,11 @@ impl Connection {
     }
 
     /// Discards what arrives after GOAWAY, since closing with unread bytes would send RST.
-    fn discard(&mut self, io: &mut dyn Io, shared: &mut Shared, mut discard_bytes: u64) {
+    fn discard(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         self.input.release(&mut shared.pool);
-        while self.unread && discard_bytes > 0 {
-            let count = self.input.fill(io, self.stream, &mut shared.pool);
-            self.input.consume(count);
-            discard_bytes = discard_bytes.saturating_sub(count as u64);
-            self.unread = count > 0;
-        }
-        self.input.release(&mut shared.pool);
-        if let Stage::Closing {
-            discard_bytes: left,
-            ..
-        } = &mut self.stage
-        {
-            *left = discard_bytes;
+        if let Stage::Closing { discard_bytes, .. } = &mut self.stage {
+            let (stream, pool, unread) = (self.stream, &mut shared.pool, &mut self.unread);
+            self.input.discard(io, stream, pool, unread, discard_bytes);
         }
     }
 
@@ -206,11 +191,10 @@ impl Connection {
 
     /// Whether a frame of a stream that is gone may have been in flight when this side reset it.
     fn is_in_flight(&self, id: u32) -> Result<(), Fault> {
-        if self.reset.contains(&id) {
-            return Ok(());
+        match self.reset.contains(&id) {
+            true => Ok(()),
+            false => Err(CLOSED),
         }
-        let why = "a frame on a stream that is closed";
-        Err(Fault::Connection(Code::STREAM_CLOSED, why))
     }
 
     fn take_block(
@@ -230,16 +214,15 @@ impl Connection {
         let checked = request::check_trailers(&mut self.decoder, self.reader.block(), scratch);
         let checked = checked.map_err(|problem| fault_of(problem, id));
         self.budget.spend_frame(io.now_us(), 0)?;
-        let Some(stream) = self.streams.get_mut(&id) else {
+        if !self.streams.contains_key(&id) {
             self.is_in_flight(id)?;
-            return match checked {
-                Err(fault @ Fault::Connection(..)) => Err(fault),
-                _ => Ok(()),
-            };
-        };
+        }
         if let Err(fault @ Fault::Connection(..)) = checked {
             return Err(fault);
         }
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Ok(());
+        };
         if stream.request_ended && self.reset.contains(&id) {
             return Ok(());
         }
@@ -268,7 +251,7 @@ impl Connection {
             Err(problem) => return Err(fault_of(problem, id)),
         };
         let is_late = matches!(self.stage, Stage::Leaving(last) if id > last);
-        if is_late || self.open >= config.http2_streams_max {
+        if is_late || self.is_full(config.http2_streams_max) {
             frame::rst_stream(self.writer.control(), id, Code::REFUSED_STREAM);
             self.note_reset(id);
             return Ok(self.budget.spend(io.now_us(), STREAM_TOKENS)?);
@@ -286,11 +269,9 @@ impl Connection {
             accesses,
         );
         self.requests = self.requests.saturating_add(1);
-        self.open += 1;
         stream.request_ended = ends_stream;
-        let known = self.priorities.iter().position(|(known, _)| *known == id);
-        if let Some(place) = known {
-            stream.prioritize(self.priorities.swap_remove(place).1);
+        if let Some(priority) = self.priorities.take(id.into()) {
+            stream.prioritize(priority);
         }
         let taken = stream.take_request(context!(self, io, shared), head, read);
         self.streams.insert(id, Box::new(stream));
@@ -336,8 +317,7 @@ impl Connection {
     /// RFC 9113 §5.3.2: the priority itself is ignored.
     fn take_priority(&self, header: Header) -> Result<(), Fault> {
         let id = header.stream;
-        let dependency = self.reader.payload().first_chunk();
-        let dependency = dependency.map(|&four| u32::from_be_bytes(four) & !(1 << 31));
+        let dependency = frame::read_31_bits(self.reader.payload());
         let code = match header.payload_bytes {
             PRIORITY_BYTES if dependency == Some(id) => Code::PROTOCOL_ERROR,
             PRIORITY_BYTES => return Ok(()),
@@ -377,8 +357,7 @@ impl Connection {
             Some(left) => self.window_updates = left,
             None => self.budget.spend(io.now_us(), FRAME_TOKENS)?,
         }
-        let increment = self.reader.payload().first_chunk();
-        let increment = increment.map_or(0, |&four| u32::from_be_bytes(four) & !(1 << 31));
+        let increment = frame::read_31_bits(self.reader.payload()).unwrap_or(0);
         if id == 0 {
             if increment == 0 {
                 return Err(Fault::protocol("WINDOW_UPDATE of 0"));
@@ -450,11 +429,7 @@ impl Connection {
                 "PRIORITY_UPDATE beyond the concurrent streams",
             ));
         }
-        self.priorities.retain(|(known, _)| *known != id);
-        if self.priorities.len() == PRIORITIES_MAX {
-            self.priorities.remove(0);
-        }
-        self.priorities.push((id, priority));
+        self.priorities.keep(id.into(), priority);
         Ok(())
     }
 }
@@ -465,12 +440,11 @@ fn check_open(stream: &Stream) -> Result<(), Fault> {
     match (stream.request_ended, stream.is_open()) {
         (false, _) => Ok(()),
         (true, true) => Err(Fault::Stream(stream.output.id, Code::STREAM_CLOSED)),
-        (true, false) => {
-            let why = "a frame on a stream that is closed";
-            Err(Fault::Connection(Code::STREAM_CLOSED, why))
-        }
+        (true, false) => Err(CLOSED),
     }
 }
+
+const CLOSED: Fault = Fault::Connection(Code::STREAM_CLOSED, "a frame on a stream that is closed");
 
 const TOO_LARGE: Fault = Fault::Connection(
     Code::FLOW_CONTROL_ERROR,
