@@ -76,8 +76,8 @@ pub(crate) struct ProcessCost {
     pub(crate) cache_bytes: u64,
 }
 
-/// Names of the sums over a server's processes, of the machine, and of the load generator: no
-/// process of a server has one of these names.
+/// Names of the sums over a server's processes, of the machine, and of the load generator. No
+/// server process has one of these names.
 pub(crate) const ALL_NAMES: [&str; 3] = ["server", "machine", "client"];
 
 /// A run.

@@ -22,8 +22,8 @@ use crate::servers::server_set::{SPLITWAY, ServerSet, Wanted, Workspace};
 /// The one part of the results.
 const PART: &str = "disk";
 
-/// Promised limit: CPU time per gigabyte of both processes, as a part of that of nginx's worker
-/// with `sendfile`.
+/// Promised limit of both processes: CPU time per gigabyte, relative to nginx's worker with
+/// `sendfile`.
 const BOTH_RATIO_MAX: f64 = 1.2;
 
 /// The settings of the suite.

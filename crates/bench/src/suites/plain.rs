@@ -12,8 +12,7 @@ use crate::measure::run::{self, Server};
 use crate::measure::table;
 use crate::servers::server_set::{NGINX, SPLITWAY, ServerSet, Wanted, Workspace};
 
-/// Promised limit of the host process: its CPU time per gigabyte, as a part of that of nginx's
-/// worker.
+/// Promised limit of the host process: CPU time per gigabyte, relative to nginx's worker.
 const HOST_RATIO_MAX: f64 = 0.2;
 
 /// Promised limit of both processes together.

@@ -65,8 +65,7 @@ impl Kind {
     }
 }
 
-/// Promised limit of both processes together: their CPU time per gigabyte, as a part of that of
-/// nginx's worker.
+/// Promised limit of both processes: CPU time per gigabyte, relative to nginx's worker.
 const BOTH_RATIO_MAX: f64 = 0.35;
 
 /// Promised limit of the host process alone.

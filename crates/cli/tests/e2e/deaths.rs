@@ -11,7 +11,7 @@ use testbed::site::{KnownFile, Site};
 use testbed::splitway::Splitway;
 use testbed::wait;
 
-use crate::support::{Random, SOON, nft, on_threads};
+use crate::support::{Random, SOON, kill_nic, nft, on_threads};
 
 /// Connections that go on through all of it.
 pub(crate) const DOWNLOADS: usize = 200;
@@ -155,4 +155,19 @@ pub(crate) fn clients_outlive(
     );
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", host.as_raw_nonzero())).unwrap();
     assert_eq!(maps.matches("splitway-channel").count(), 1, "{maps}");
+}
+
+/// Has clients continue while the NIC process is killed, this many times.
+pub(crate) fn clients_outlive_nics(
+    splitway: &Splitway,
+    clients: usize,
+    deaths: usize,
+    client: impl Fn(usize, &Progress) -> testbed::Result<()> + Sync,
+) {
+    let mut random = Random::seeded();
+    let kill = || {
+        kill_nic(splitway);
+        true
+    };
+    clients_outlive(splitway, clients, deaths, &mut random, kill, client);
 }

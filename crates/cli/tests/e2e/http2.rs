@@ -13,11 +13,11 @@ use testbed::splitway::{HTTP_V4, Splitway};
 use testbed::{Context, Result};
 
 use crate::config::{configuration, serve_configured};
-use crate::deaths::{clients_outlive, counted, files, host_counter, lose_packets};
+use crate::deaths::{clients_outlive_nics, counted, files, host_counter, lose_packets};
 use crate::https::{Certificate, HTTPS, serve_tls};
 use crate::isolation::no_content_in_the_host;
 use crate::stat::json;
-use crate::support::{Random, kill_nic, on_threads};
+use crate::support::on_threads;
 
 /// Clients while NIC processes die.
 const CLIENTS: usize = 10;
@@ -181,28 +181,16 @@ fn streams_outlive_nic_processes_and_lost_packets() {
         let certificate = certificate(&site);
         let splitway = serve(&site, &certificate, &[]);
         lose_packets();
-        let mut random = Random::seeded();
-        let kill = || {
-            kill_nic(&splitway);
-            true
-        };
-        clients_outlive(
-            &splitway,
-            CLIENTS,
-            8,
-            &mut random,
-            kill,
-            |index, progress| {
-                let folder = site.outside().join(format!("client{index}"));
-                let server = (&*urls()[index % 2], &certificate);
-                while !progress.is_over.load(Ordering::Relaxed) {
-                    download(&folder, server, &files, &format!("--http2 {AT_ONCE}"))?;
-                    let responses = files.len() as u64;
-                    progress.responses.fetch_add(responses, Ordering::Relaxed);
-                }
-                Ok(())
-            },
-        );
+        clients_outlive_nics(&splitway, CLIENTS, 8, |index, progress| {
+            let folder = site.outside().join(format!("client{index}"));
+            let server = (&*urls()[index % 2], &certificate);
+            while !progress.is_over.load(Ordering::Relaxed) {
+                download(&folder, server, &files, &format!("--http2 {AT_ONCE}"))?;
+                let responses = files.len() as u64;
+                progress.responses.fetch_add(responses, Ordering::Relaxed);
+            }
+            Ok(())
+        });
         let names = [
             "http_http2_stream_errors",
             "http_http2_connection_errors",

@@ -22,11 +22,11 @@ use testbed::wait;
 
 use self::client::Client;
 use self::watch::Watch;
-use crate::deaths::{clients_outlive, counted, files, lose_packets};
+use crate::deaths::{clients_outlive_nics, counted, files, lose_packets};
 use crate::https::{Certificate, HTTPS};
 use crate::isolation::no_content_in_the_host;
 use crate::stat::{all_host_counted, json};
-use crate::support::{Random, SOON, kill_nic, nft, on_threads, program, serve_with, sh};
+use crate::support::{SOON, nft, on_threads, program, serve_with, sh};
 
 /// Clients while NIC processes die.
 const CLIENTS: usize = 20;
@@ -239,30 +239,18 @@ fn outlive(site: &Site, deaths: usize, more: &[&str]) -> Splitway {
     let splitway = serve(site, &certificate, more);
     let watch = Watch::begin();
     lose_packets();
-    let mut random = Random::seeded();
-    let kill = || {
-        kill_nic(&splitway);
-        true
-    };
-    clients_outlive(
-        &splitway,
-        CLIENTS,
-        deaths,
-        &mut random,
-        kill,
-        |index, progress| {
-            let mut client = watch.connect(HTTPS[index % 2], &certificate, index as u64);
-            let mut turn = index;
-            while !progress.is_over.load(Ordering::Relaxed) {
-                client.download(&files[turn % files.len()]);
-                progress.responses.fetch_add(1, Ordering::Relaxed);
-                turn += 1;
-            }
-            client.download(&files[index % files.len()]);
-            client.close();
-            Ok(())
-        },
-    );
+    clients_outlive_nics(&splitway, CLIENTS, deaths, |index, progress| {
+        let mut client = watch.connect(HTTPS[index % 2], &certificate, index as u64);
+        let mut turn = index;
+        while !progress.is_over.load(Ordering::Relaxed) {
+            client.download(&files[turn % files.len()]);
+            progress.responses.fetch_add(1, Ordering::Relaxed);
+            turn += 1;
+        }
+        client.download(&files[index % files.len()]);
+        client.close();
+        Ok(())
+    });
     watch.end(CLIENTS);
     splitway
 }

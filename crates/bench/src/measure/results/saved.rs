@@ -80,7 +80,7 @@ impl Saved {
         values
     }
 
-    /// Returns the number of values with a bound, and the number of those that keep it.
+    /// Returns the number of bounded values, and the number within their bounds.
     pub(crate) fn promises(&self) -> (usize, usize) {
         let bound = |check: &&SavedCheck| check.bound != Bound::None;
         let checks = || self.checks.iter().filter(bound);

@@ -6,8 +6,8 @@ use crate::measure::results::{Bound, Plot, Results, Table, column};
 use crate::measure::table;
 use crate::suites::plain;
 
-/// Targets for nginx with files of 500 KB: CPU time per gigabyte of program and host process, and
-/// of all processes, and throughput, as multiples of those of nginx over the kernel's sockets.
+/// Targets for nginx with files of 500 KB, relative to nginx over the kernel's sockets: CPU time
+/// per gigabyte of program and host process, and of all processes, and throughput.
 const CONTROL_RATIO_MAX: f64 = 0.2;
 const SERVER_RATIO_MAX: f64 = 1.5;
 const THROUGHPUT_RATIO_MIN: f64 = 0.95;
