@@ -7,7 +7,8 @@ set -euo pipefail
 readonly RELEASE=$1 PREFIX=$2
 readonly PACKAGE=$RELEASE/package
 
-install -D -m 755 -t "$PREFIX/bin" "$RELEASE/splitway"
+# Without the line tables, which are half of it.
+install -D -m 755 --strip -t "$PREFIX/bin" "$RELEASE/splitway"
 for section in 1 3 7; do
     install -D -m 644 -t "$PREFIX/share/man/man$section" "$PACKAGE"/man/*."$section"
 done

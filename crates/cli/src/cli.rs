@@ -7,9 +7,9 @@ use crate::args::cluster::{GateArgs, NodeArgs};
 use crate::args::nic::{NIC_HELP, NicArgs};
 use crate::args::proxy::{PROXY_HELP, ProxyArgs};
 use crate::args::serve::{SERVE_HELP, ServeArgs};
-use crate::commands::bench::{BENCH_HELP, BenchArgs};
 use crate::commands::capture::{CAPTURE_HELP, CaptureArgs};
 use crate::commands::check::CheckArgs;
+use crate::commands::companion::{BENCH_HELP, CompanionArgs, SIM_HELP};
 use crate::commands::ctl::{CTL_HELP, CtlArgs};
 use crate::commands::demo::{DEMO_HELP, DemoArgs};
 use crate::commands::generate::GenerateArgs;
@@ -17,7 +17,6 @@ use crate::commands::keygen::KeygenArgs;
 use crate::commands::link::{LINK_HELP, LinkArgs};
 use crate::commands::qlog::{QLOG_HELP, QlogArgs};
 use crate::commands::run::{RUN_HELP, RunArgs};
-use crate::commands::sim::{SIM_HELP, SimArgs};
 use crate::commands::stat::{STAT_HELP, StatArgs};
 use config::log_level::LogLevel;
 
@@ -91,9 +90,9 @@ pub(crate) enum Command {
     /// Emulate a link: join two interfaces with delay, rate, loss and more
     Link(LinkArgs),
     /// Run the deterministic simulation of both stacks
-    Sim(SimArgs),
+    Sim(CompanionArgs),
     /// Measure against nginx and lighttpd, and draw the figures of the IO-TCP paper
-    Bench(BenchArgs),
+    Bench(CompanionArgs),
     /// Write manual pages or shell completions, for packagers
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -271,24 +270,6 @@ mod tests {
             [80]
         );
         assert_eq!(plain("--listen 8080 --listen 8081"), [8080, 8081]);
-    }
-
-    #[test]
-    fn the_simulation_takes_one_seed_or_a_range() {
-        let sim = |line: &str| match parse(line).unwrap().command {
-            Command::Sim(args) => args,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(sim("splitway sim --seed 7 --trace").seed, Some(7));
-        assert_eq!(sim("splitway sim --seeds 3..9").seeds, Some(3..9));
-        for line in [
-            "sim",
-            "sim --seeds 9..3",
-            "sim --seeds 5",
-            "sim --seeds 0..9 --trace",
-        ] {
-            assert!(parse(&format!("splitway {line}")).is_err(), "{line}");
-        }
     }
 
     #[test]

@@ -8,12 +8,13 @@
 //! | `run` | a program, unmodified, on the split stack |
 //! | `ctl`, `stat`, `capture`, `qlog` | ask a running server |
 //! | `keygen` | a key for two machines, a secret of QUIC |
-//! | `demo`, `link`, `sim`, `bench` | shows, emulates, simulates, measures |
+//! | `demo`, `link` | shows the whole, emulates a link |
+//! | `companion` | the programs of `sim` and `bench` |
 //! | `generate` | manual pages and completions for packages |
 
-pub(crate) mod bench;
 pub(crate) mod capture;
 pub(crate) mod check;
+pub(crate) mod companion;
 pub(crate) mod ctl;
 pub(crate) mod demo;
 pub(crate) mod generate;
@@ -23,5 +24,4 @@ pub(crate) mod proxy;
 pub(crate) mod qlog;
 pub(crate) mod run;
 pub(crate) mod serve;
-pub(crate) mod sim;
 pub(crate) mod stat;

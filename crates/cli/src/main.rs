@@ -28,7 +28,7 @@ use clap::FromArgMatches;
 
 use crate::cli::{Cli, Command};
 use crate::commands::{
-    bench, capture, check, ctl, demo, generate, keygen, link, proxy, qlog, run, serve, sim, stat,
+    capture, check, companion, ctl, demo, generate, keygen, link, proxy, qlog, run, serve, stat,
 };
 use crate::supervisor::{cluster, remote_nic, standalone_nic};
 use crate::terminal::complain;
@@ -91,8 +91,8 @@ fn main() -> ExitCode {
         Command::Qlog(args) => qlog::run(args),
         Command::Demo(args) => demo::run(args, log),
         Command::Link(args) => link::run(args),
-        Command::Sim(args) => sim::run_seeds(args),
-        Command::Bench(args) => bench::run(args),
+        Command::Sim(args) => companion::execute(&companion::SIM, args),
+        Command::Bench(args) => companion::execute(&companion::BENCH, args),
         Command::Generate(args) => generate::run(args, &Cli::command_line()),
     };
     match result {
@@ -118,12 +118,13 @@ fn usage(mut error: clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Whether the log of a command starts at once. A simulation, which is full of failures on purpose,
-/// has a log of its own; a process that a supervisor has started gets the level with its settings.
+/// Whether the log of a command starts at once. A companion has a log of its own; a process that a
+/// supervisor has started gets the level with its settings.
 fn has_log(command: &Command) -> bool {
     !matches!(
         command,
         Command::Sim(_)
+            | Command::Bench(_)
             | Command::Host
             | Command::NicProcess
             | Command::Broker

@@ -9,8 +9,7 @@ use crate::tree::{files, reach, workspace};
 
 mod tree;
 
-/// Which of our crates may depend on which, for whatever purpose: tests and build scripts count as
-/// well. Only the test bed and the fakes are open to the tests of all.
+/// Which of our crates the code of each may depend on, build scripts included.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("shm", &[]),
     ("contract", &["counters", "shm"]),
@@ -32,32 +31,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ),
     ("http-message", &[]),
     ("server", &["counters", "host", "http-message"]),
-    (
-        "proxy",
-        &["contract", "counters", "host", "http-message", "netdev"],
-    ),
-    (
-        "sockets",
-        &[
-            "contract",
-            "counters",
-            "host",
-            "netdev",
-            "socket-channel",
-            "tcp",
-        ],
-    ),
-    (
-        "cluster",
-        &[
-            "contract",
-            "fakes",
-            "host",
-            "netdev",
-            "socket-channel",
-            "sockets",
-        ],
-    ),
+    ("proxy", &["counters", "host", "http-message"]),
+    ("sockets", &["counters", "host", "socket-channel", "tcp"]),
+    ("cluster", &["socket-channel", "sockets"]),
     // It talks with the host process by messages alone.
     ("origin", &["counters"]),
     ("counters", &[]),
@@ -107,13 +83,10 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            // Its tests start programs that are linked with it.
-            "capi",
             // The rules of `run`, and the names of the variables that say them.
             "preload",
             "compat",
             "contract",
-            "wire",
             "tcp",
             "netdev",
             "nic",
@@ -121,7 +94,6 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "server",
             "netem",
             "relay",
-            "sim",
             "tls",
             "origin",
             "config",
@@ -130,15 +102,13 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "sandbox",
             "netsetup",
             "processes",
-            // A client that the tests play.
-            "socket-channel",
         ],
     ),
     (
         "sim",
         &[
             "contract", "wire", "tcp", "tls", "quic", "netdev", "nic", "host", "server", "relay",
-            "fakes",
+            "fakes", "failure",
         ],
     ),
     ("fakes", &["contract", "wire", "tls", "netdev"]),
@@ -152,8 +122,15 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What is open to the tests of all.
-const FOR_TESTS: &[&str] = &["splitway-testbed", "splitway-fakes"];
+/// Which further crates tests may depend on: those of all crates on the test bed and the fakes.
+const TESTS_MAY_KNOW: &[(&str, &[&str])] = &[
+    ("proxy", &["contract", "netdev"]),
+    ("sockets", &["contract", "netdev"]),
+    ("cluster", &["contract", "host", "netdev"]),
+    // Programs that are linked with the library, a client of the broker, and a watch on the wire.
+    ("cli", &["capi", "socket-channel", "wire", "sim"]),
+];
+const ALL_TESTS_MAY_KNOW: &[&str] = &["testbed", "fakes"];
 
 /// Where `unsafe` is allowed: shared memory, the packet sockets, reading with io_uring, interfaces
 /// of C, and calls of seccomp. Of the contract, only a test that looks at what is left of a key.
@@ -187,49 +164,79 @@ fn packages() -> Vec<serde_json::Value> {
     }
 }
 
+/// The crates that a crate of ours depends on.
+#[derive(Default)]
+struct Dependencies {
+    code: BTreeSet<String>,
+    tests: BTreeSet<String>,
+}
+
 /// Our crates by short name, and which of our crates each depends on.
-fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+fn all_dependencies() -> BTreeMap<String, Dependencies> {
     let short = |package: &serde_json::Value| {
         let name = package["name"].as_str().unwrap();
         name.strip_prefix("splitway-").map(str::to_owned)
     };
-    packages()
-        .iter()
-        .map(|package| {
-            let known = package["dependencies"].as_array().unwrap().iter();
-            let is_for_tests = |name: &str| FOR_TESTS.contains(&name);
-            let known = known.filter(|known| {
-                known["kind"] != "dev" || !known["name"].as_str().is_some_and(is_for_tests)
-            });
-            let known = known.filter_map(short);
-            (
-                short(package).expect("our crates are named splitway-…"),
-                known.collect(),
-            )
-        })
-        .collect()
+    let mut all = BTreeMap::new();
+    for package in &packages() {
+        let mut known = Dependencies::default();
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let of_kind = match dependency["kind"] == "dev" {
+                true => &mut known.tests,
+                false => &mut known.code,
+            };
+            of_kind.extend(short(dependency));
+        }
+        let name = short(package).expect("our crates are named splitway-…");
+        all.insert(name, known);
+    }
+    all
+}
+
+/// Our crates by short name, and which of our crates the code of each depends on.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let all = all_dependencies().into_iter();
+    all.map(|(name, known)| (name, known.code)).collect()
 }
 
 #[test]
 fn every_crate_knows_only_whom_it_may_know() {
-    let dependencies = dependencies();
+    let dependencies = all_dependencies();
     let rules: BTreeMap<&str, &[&str]> = MAY_KNOW.iter().copied().collect();
+    let of_tests: BTreeMap<&str, &[&str]> = TESTS_MAY_KNOW.iter().copied().collect();
     for (name, known) in &dependencies {
         let may_know = rules.get(name.as_str());
         let may_know = may_know
             .unwrap_or_else(|| panic!("{name} has no row in the table: decide whom it may know"));
-        for other in known {
+        for other in &known.code {
             assert!(
                 may_know.contains(&other.as_str()),
                 "{name} must not know {other}"
             );
         }
+        let more = of_tests.get(name.as_str()).copied().unwrap_or_default();
+        for other in &known.tests {
+            let mut lists = [*may_know, more, ALL_TESTS_MAY_KNOW].into_iter();
+            assert!(
+                lists.any(|list| list.contains(&other.as_str())),
+                "tests of {name} must not know {other}"
+            );
+        }
     }
-    for (name, _) in MAY_KNOW {
+    for (name, _) in MAY_KNOW.iter().chain(TESTS_MAY_KNOW) {
         assert!(
             dependencies.contains_key(*name),
             "{name} has a row in the table and is not there"
         );
+    }
+}
+
+/// The peers that tests play are in no program that packages have.
+#[test]
+fn the_operators_program_holds_no_test_peers() {
+    let reached = reach("cli", &dependencies());
+    for peer in ["sim", "fakes", "testbed"] {
+        assert!(!reached.contains(peer), "splitway is linked with {peer}");
     }
 }
 

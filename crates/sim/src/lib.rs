@@ -217,7 +217,7 @@ pub fn has_two_machines(seed: u64) -> bool {
 
 /// Returns the command that replays the run of a seed.
 pub fn replay_command(seed: u64) -> String {
-    format!("splitway sim --seed {seed} --trace")
+    format!("cargo run --release -p splitway-sim -- --seed {seed} --trace")
 }
 
 /// Returns the command that replays a run in which NIC stacks run the end of connections.

@@ -1,58 +1,77 @@
-//! `splitway sim`: runs of the deterministic simulation, to look at one or to try many.
+//! `splitway-sim`: runs of the deterministic simulation, to look at one or to try many.
+#![forbid(unsafe_code)]
 
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
-use ::sim::{Options, Sink, replay_command, run};
-use clap::Args;
+use clap::Parser;
 use failure::Failure;
+use sim::{Options, Sink, replay_command, run};
 
-use crate::terminal::say;
-
-/// The simulation.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct SimArgs {
+/// Run the deterministic simulation of both stacks
+#[derive(Clone, Debug, Parser)]
+#[command(name = "splitway-sim", version, after_help = HELP)]
+struct Arguments {
     /// Seed to run
     #[arg(long, value_name = "N", required_unless_present = "seeds")]
-    pub(crate) seed: Option<u64>,
+    seed: Option<u64>,
 
     /// Print events line by line: packets, commands, events, reads
     #[arg(long, conflicts_with = "seeds")]
-    pub(crate) trace: bool,
+    trace: bool,
 
     /// Write the packets on the server's link to a file for tcpdump and Wireshark
     #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
-    pub(crate) pcap: Option<PathBuf>,
+    pcap: Option<PathBuf>,
 
     /// Have NIC workers answer SYNs, in every scenario
     #[arg(long)]
-    pub(crate) setup_offload: bool,
+    setup_offload: bool,
 
     /// Have NIC stacks run connection teardown, in every scenario
     #[arg(long)]
-    pub(crate) teardown_offload: bool,
+    teardown_offload: bool,
 
     /// Run many seeds, and print those that break a promise
     #[arg(long, value_name = "A..B", conflicts_with = "seed", value_parser = parse_seeds)]
-    pub(crate) seeds: Option<Range<u64>>,
+    seeds: Option<Range<u64>>,
 }
 
-pub(crate) const SIM_HELP: &str =
-    "A seed determines a scenario: a network with its faults, disks, \
+const HELP: &str = "A seed determines a scenario: a network with its faults, disks, \
 clients. The real host stack, NIC workers and server run in it, in virtual time; the same seed \
 always gives the same run. It needs no privileges and touches neither network nor files. The exit \
 code is 0 only if every promise was kept.
 
 Examples:
-  splitway sim --seed 7 --trace
-  splitway sim --seed 7 --pcap 7.pcap
-  splitway sim --seeds 0..10000";
+  splitway-sim --seed 7 --trace
+  splitway-sim --seed 7 --pcap 7.pcap
+  splitway-sim --seeds 0..10000";
+
+fn main() -> ExitCode {
+    match run_seeds(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // There is no other place for it.
+            let _ = writeln!(io::stderr().lock(), "splitway-sim: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// Writes to standard output at once, unless that is closed.
+fn say(text: &str) {
+    let mut stdout = io::stdout().lock();
+    let _ = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
+}
 
 /// Runs one seed, or all of a range.
-pub(crate) fn run_seeds(args: &SimArgs) -> Result<(), Failure> {
+fn run_seeds(args: &Arguments) -> Result<(), Failure> {
     match (&args.seeds, args.seed) {
         (Some(seeds), _) => try_many(seeds.clone(), args),
         (None, Some(seed)) => show_one(seed, args),
@@ -60,7 +79,7 @@ pub(crate) fn run_seeds(args: &SimArgs) -> Result<(), Failure> {
     }
 }
 
-fn show_one(seed: u64, args: &SimArgs) -> Result<(), Failure> {
+fn show_one(seed: u64, args: &Arguments) -> Result<(), Failure> {
     let stdout = RefCell::new(io::stdout().lock());
     let capture = match args.pcap.as_deref() {
         Some(path) => {
@@ -89,7 +108,7 @@ fn show_one(seed: u64, args: &SimArgs) -> Result<(), Failure> {
     }
 }
 
-fn try_many(seeds: Range<u64>, args: &SimArgs) -> Result<(), Failure> {
+fn try_many(seeds: Range<u64>, args: &Arguments) -> Result<(), Failure> {
     let (mut tried, mut failed, mut deaths, mut lost) = (0, 0, 0, 0);
     for seed in seeds {
         let options = Options {
@@ -127,10 +146,37 @@ fn try_many(seeds: Range<u64>, args: &SimArgs) -> Result<(), Failure> {
 }
 
 /// A range of seeds as `A..B`.
-pub(crate) fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
+fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
     let ends = text.split_once("..");
     let range = ends.and_then(|(start, end)| Some(start.parse().ok()?..end.parse().ok()?));
     range
         .filter(|range| !range.is_empty())
         .ok_or_else(|| "a range of seeds looks like 0..1000".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from(line.split(' '))
+    }
+
+    #[test]
+    fn the_program_takes_one_seed_or_a_range() {
+        let one = parse("splitway-sim --seed 7 --trace").unwrap();
+        assert_eq!((one.seed, one.trace), (Some(7), true));
+        assert_eq!(
+            parse("splitway-sim --seeds 3..9").unwrap().seeds,
+            Some(3..9)
+        );
+        for line in [
+            "splitway-sim",
+            "splitway-sim --seeds 9..3",
+            "splitway-sim --seeds 5",
+            "splitway-sim --seeds 0..9 --trace",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
 }
