@@ -57,7 +57,8 @@ pub(crate) const SIM: Companion = Companion {
 pub(crate) const BENCH: Companion = Companion {
     program: "splitway-bench",
     remedy: "The benchmarks are a separate program, which must lie beside this one. `make bench` \
-             builds both and runs them; so does: cargo build --release -p splitway-cli -p splitway-bench",
+             builds both and runs them; so does: cargo build --release -p splitway-cli -p \
+             splitway-bench",
 };
 
 /// Executes a program in place of this one.
