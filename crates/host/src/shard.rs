@@ -11,9 +11,10 @@ use rustix::net::{Shutdown, shutdown};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::app::Application;
+use crate::ground::link::Link;
 use crate::nics::nic_source::{NicLoss, NicSource};
 use crate::polling::{Ahead, Pause, Polling, Rest};
-use crate::stack::{ChannelCorrupt, Link, Stack};
+use crate::stack::{ChannelCorrupt, Stack};
 
 /// Most frames, and most events of each worker, that a turn takes in before it serves connections.
 const BATCH: usize = 256;

@@ -40,35 +40,10 @@
 //! | `link` | the link, and how much fits into a SEND |
 //! | `inspect` | the stack's contents, for monitoring |
 
-mod admission;
-mod arrival;
 mod change;
-mod congestion;
-mod connect;
-mod division;
-mod fast_open;
 mod inspect;
-mod link;
-mod listening;
-mod listing;
-mod look_up;
-mod loopback;
-mod memory;
-mod migration;
-mod quic;
-mod records;
 mod reports;
 mod restart;
-mod route;
-mod setup;
-mod shortage;
-mod splice;
-mod steering;
-mod streams;
-mod teardown;
-mod tls_streams;
-mod transmit;
-mod workers;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -79,25 +54,19 @@ use contract::channel::HostChannel;
 use netdev::{Offload, Port, Superpacket};
 use tcp::{ConnectionEvent, Instant};
 
-use self::admission::Gate;
-use self::arrival::Replies;
-use self::division::Division;
-use self::listening::{defers_accept, unreserve};
-use self::loopback::Loopback;
-use self::memory::Memory;
-use self::migration::Migrations;
-use self::quic::QuicLayer;
-use self::setup::SetupState;
-use self::shortage::Shortage;
-use self::splice::Splicing;
-use self::streams::Streams;
-use self::teardown::Teardown;
-use self::workers::{Deferred, Nic};
 use crate::app::{AppEvent, Application, CloseReason, StreamId};
 use crate::config::StackConfig;
 use crate::counters::Counters;
+use crate::ground::division::Division;
+use crate::ground::link::Link;
+use crate::ground::memory::Memory;
+use crate::ground::shortage::Shortage;
+use crate::ground::workers::{Deferred, Nic};
 use crate::link::neighbor::Neighbors;
 use crate::nics::nic_stacks::NicStacks;
+use crate::quic::QuicLayer;
+use crate::quic::names;
+use crate::streams::Streams;
 use crate::tables::bindings::Bindings;
 use crate::tables::connections::{ConnectionHandle, Connections, Entry};
 use crate::tables::ephemeral_ports::EphemeralPorts;
@@ -106,75 +75,79 @@ use crate::tables::keyed_hash::KeyedHash;
 use crate::tables::orphans::Orphans;
 use crate::tables::time_wait::TimeWaits;
 use crate::tables::waiting::Waiting;
+use crate::tcp::admission::Gate;
+use crate::tcp::arrival::Replies;
+use crate::tcp::listening::{defers_accept, unreserve};
+use crate::tcp::loopback::Loopback;
+use crate::tcp::migration::Migrations;
+use crate::tcp::setup::SetupState;
+use crate::tcp::splice::Splicing;
+use crate::tcp::teardown::Teardown;
+use crate::tcp::{fast_open, transmit};
 use crate::timer::TimerWheel;
 
 pub use self::inspect::{
     ConnectionInfo, ConnectionView, DivisionView, FileInfo, Usage, WorkerView,
 };
-pub use self::link::Link;
-pub use self::quic::{
-    QuicInfo, QuicListenError, QuicListener, QuicTraceEvent, QuicTraceRefusal, QuicTraceWanted,
-    QuicTracer, TracedConnection,
-};
 pub use self::reports::ChannelCorrupt;
 
 /// Most connections in a TLS handshake that [`Stack::serve`] serves at a time. A handshake costs a
 /// signature, 0.1 ms with ECDSA and ten times that with RSA, for which all other connections wait.
-const HANDSHAKES_MAX: usize = 16;
+pub(crate) const HANDSHAKES_MAX: usize = 16;
 
 /// The host stack of one shard.
 #[derive(Debug)]
 pub struct Stack {
-    config: StackConfig,
-    tcp_config_v4: tcp::Config,
-    tcp_config_v6: tcp::Config,
+    pub(crate) config: StackConfig,
+    pub(crate) tcp_config_v4: tcp::Config,
+    pub(crate) tcp_config_v6: tcp::Config,
     /// Listening ports with a congestion control of their own.
-    port_congestion: Vec<(u16, tcp::CongestionAlgorithm)>,
+    pub(crate) port_congestion: Vec<(u16, tcp::CongestionAlgorithm)>,
     /// Listening ports that speak TLS.
-    tls_listeners: Vec<(u16, Arc<tls::Config>)>,
-    link: Link,
-    isn: tcp::IsnGenerator,
-    neighbors: Neighbors,
+    pub(crate) tls_listeners: Vec<(u16, Arc<tls::Config>)>,
+    pub(crate) link: Link,
+    pub(crate) isn: tcp::IsnGenerator,
+    pub(crate) neighbors: Neighbors,
     pub(crate) connections: Connections,
     pub(crate) files: FileTable,
-    nic_stacks: NicStacks,
+    pub(crate) nic_stacks: NicStacks,
     /// The workers of all NIC stacks.
-    nics: Vec<Nic>,
-    time_waits: TimeWaits,
-    wheel: TimerWheel,
-    bindings: Bindings,
-    ephemeral_ports: EphemeralPorts,
+    pub(crate) nics: Vec<Nic>,
+    pub(crate) time_waits: TimeWaits,
+    pub(crate) wheel: TimerWheel,
+    pub(crate) bindings: Bindings,
+    pub(crate) ephemeral_ports: EphemeralPorts,
     /// Replies without a connection.
-    replies: Replies,
+    pub(crate) replies: Replies,
     /// Connections to serve.
-    dirty: VecDeque<ConnectionHandle>,
+    pub(crate) dirty: VecDeque<ConnectionHandle>,
     /// Dirty connections in a TLS handshake: they come last, and few at a time.
-    shaking_hands: VecDeque<ConnectionHandle>,
-    loopback: Loopback,
+    pub(crate) shaking_hands: VecDeque<ConnectionHandle>,
+    pub(crate) loopback: Loopback,
     /// Connections that wait for a neighbour's address.
-    waiting_neighbor: Waiting,
-    gate: Gate,
-    shortage: Shortage,
-    memory: Memory,
-    division: Division,
-    migrations: Migrations,
-    orphans: Orphans,
-    teardown: Teardown,
-    setup: SetupState,
-    fast_open: fast_open::Cookies,
-    splicing: Splicing,
+    pub(crate) waiting_neighbor: Waiting,
+    pub(crate) gate: Gate,
+    pub(crate) shortage: Shortage,
+    pub(crate) memory: Memory,
+    pub(crate) division: Division,
+    pub(crate) migrations: Migrations,
+    pub(crate) orphans: Orphans,
+    pub(crate) teardown: Teardown,
+    pub(crate) setup: SetupState,
+    pub(crate) fast_open: fast_open::Cookies,
+    pub(crate) splicing: Splicing,
     /// If a port has QUIC.
-    quic: Option<Box<QuicLayer>>,
+    pub(crate) quic: Option<Box<QuicLayer>>,
     /// Events for applications, other than the connections' own.
     pub(crate) app_events: VecDeque<(StreamId, AppEvent)>,
     /// Finished frames that belong to no connection.
-    frames: VecDeque<Vec<u8>>,
-    due: Vec<usize>,
+    pub(crate) frames: VecDeque<Vec<u8>>,
+    pub(crate) due: Vec<usize>,
     /// SENDs issued and not departed, of all connections.
-    sends_outstanding: u64,
-    sends_departed: u64,
+    pub(crate) sends_outstanding: u64,
+    pub(crate) sends_departed: u64,
     pub(crate) unix_time: Duration,
-    counters: Counters,
+    pub(crate) counters: Counters,
 }
 
 impl Stack {
@@ -347,7 +320,7 @@ impl Stack {
         }
     }
 
-    fn on_wheel(&mut self, now_us: u64, handle: ConnectionHandle) {
+    pub(crate) fn on_wheel(&mut self, now_us: u64, handle: ConnectionHandle) {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
@@ -439,7 +412,7 @@ impl Stack {
         app.on_wake(&mut self.streams(now_us), now_us);
     }
 
-    fn streams(&mut self, now_us: u64) -> Streams<'_> {
+    pub(crate) fn streams(&mut self, now_us: u64) -> Streams<'_> {
         Streams {
             stack: self,
             now_us,
@@ -448,7 +421,7 @@ impl Stack {
 
     /// Serves every dirty connection, but only a few in a TLS handshake: `handshakes` counts those
     /// served in this turn.
-    fn serve_waiting<P: Port, A: Application>(
+    pub(crate) fn serve_waiting<P: Port, A: Application>(
         &mut self,
         now_us: u64,
         handshakes: &mut usize,
@@ -479,7 +452,7 @@ impl Stack {
 
     /// Passes on an event that is no connection's own, unless its stream is over; or the answer to
     /// a look-up, which has none.
-    fn tell<A: Application>(
+    pub(crate) fn tell<A: Application>(
         &mut self,
         now_us: u64,
         app: &mut A,
@@ -487,7 +460,7 @@ impl Stack {
         event: AppEvent,
     ) {
         let Some(entry) = self.connections.by_stream_mut(stream) else {
-            if quic::names::is_stream(stream) && stream != StreamId::NONE {
+            if names::is_stream(stream) && stream != StreamId::NONE {
                 return self.tell_quic_stream(now_us, app, stream, event);
             }
             let mut streams = self.streams(now_us);
@@ -522,7 +495,7 @@ impl Stack {
         }
     }
 
-    fn serve_connection<P: Port, A: Application>(
+    pub(crate) fn serve_connection<P: Port, A: Application>(
         &mut self,
         now_us: u64,
         handle: ConnectionHandle,
@@ -588,7 +561,7 @@ impl Stack {
 
     /// Marks the connection as an orphan, which waits for its peer alone, and aborts the oldest
     /// orphans beyond the limit.
-    fn bound_orphans(&mut self, handle: ConnectionHandle) {
+    pub(crate) fn bound_orphans(&mut self, handle: ConnectionHandle) {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
@@ -606,7 +579,7 @@ impl Stack {
     }
 
     /// Reports the connection's events to the application.
-    fn pass_on_events<A: Application>(
+    pub(crate) fn pass_on_events<A: Application>(
         &mut self,
         now_us: u64,
         handle: ConnectionHandle,
@@ -676,7 +649,7 @@ impl Stack {
     }
 
     /// TCP has ended: returns the event for the application, if the application has the connection.
-    fn on_closed(
+    pub(crate) fn on_closed(
         &mut self,
         now_us: u64,
         handle: ConnectionHandle,
@@ -732,7 +705,7 @@ impl Stack {
     }
 
     /// The stream is over: the NIC stack may forget its flow and close its files.
-    fn end_of_stream(&mut self, handle: ConnectionHandle) {
+    pub(crate) fn end_of_stream(&mut self, handle: ConnectionHandle) {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
@@ -780,7 +753,7 @@ impl Stack {
     }
 
     /// Removes a connection from the table.
-    fn forget(&mut self, handle: ConnectionHandle) {
+    pub(crate) fn forget(&mut self, handle: ConnectionHandle) {
         self.end_of_stream(handle);
         self.forget_candidate(handle);
         self.wheel.cancel(handle.place());
@@ -812,7 +785,7 @@ impl Stack {
     }
 
     /// A neighbour may have been found, or given up.
-    fn retry_waiting_neighbor(&mut self, now_us: u64) {
+    pub(crate) fn retry_waiting_neighbor(&mut self, now_us: u64) {
         while let Some(handle) = self.waiting_neighbor.take() {
             self.mark_dirty(handle);
         }
@@ -833,7 +806,7 @@ impl Stack {
     /// Returns the next connection that waits for room in a ring which has some, and marks it
     /// dirty. The others keep waiting: only as many connections are looked at as can send.
     #[inline]
-    fn next_with_room(&mut self) -> Option<ConnectionHandle> {
+    pub(crate) fn next_with_room(&mut self) -> Option<ConnectionHandle> {
         for nic in &mut self.nics {
             while nic.retries > 0 && nic.has_room() {
                 nic.retries -= 1;
@@ -882,7 +855,7 @@ impl Stack {
 
 /// Queues the connection to be served.
 #[inline]
-fn queue_dirty(dirty: &mut VecDeque<ConnectionHandle>, entry: &mut Entry) {
+pub(crate) fn queue_dirty(dirty: &mut VecDeque<ConnectionHandle>, entry: &mut Entry) {
     if !std::mem::replace(&mut entry.dirty, true) {
         dirty.push_back(entry.handle());
     }
@@ -890,7 +863,7 @@ fn queue_dirty(dirty: &mut VecDeque<ConnectionHandle>, entry: &mut Entry) {
 
 /// Adds the connection's statistics to the counters.
 #[inline]
-fn count_stats(counters: &mut Counters, entry: &mut Entry) {
+pub(crate) fn count_stats(counters: &mut Counters, entry: &mut Entry) {
     let (round_trips, timestamp_round_trips) = entry.tcp.take_round_trips();
     counters.round_trips += u64::from(round_trips.count);
     counters.round_trips_us += round_trips.sum_us;
@@ -903,7 +876,7 @@ fn count_stats(counters: &mut Counters, entry: &mut Entry) {
 
 /// Adds the statistics that few ACKs change.
 #[cold]
-fn count_rare_stats(counters: &mut Counters, stats: &tcp::Stats) {
+pub(crate) fn count_rare_stats(counters: &mut Counters, stats: &tcp::Stats) {
     counters.sends_repeated += u64::from(stats.lost_undeparted);
     counters.timeouts += u64::from(stats.timeouts);
     counters.spurious_timeouts += u64::from(stats.spurious_timeouts);
@@ -913,7 +886,7 @@ fn count_rare_stats(counters: &mut Counters, stats: &tcp::Stats) {
 
 /// Updates the number of undeparted SENDs of a connection, and of all. TCP learns of departures
 /// from reports, and from the peer's acknowledgments even if a report is lost.
-fn count_sends(sends_outstanding: &mut u64, entry: &mut Entry) {
+pub(crate) fn count_sends(sends_outstanding: &mut u64, entry: &mut Entry) {
     let undeparted = entry.tcp.undeparted_transmissions() as u64;
     *sends_outstanding -= std::mem::replace(&mut entry.sends_outstanding, undeparted);
     *sends_outstanding += undeparted;
@@ -921,7 +894,7 @@ fn count_sends(sends_outstanding: &mut u64, entry: &mut Entry) {
 
 /// Arms the connection's timer for its earliest deadline. One that has moved away leaves the timer
 /// where it is: it fires, and is armed for the later time.
-fn arm_timer(wheel: &mut TimerWheel, entry: &mut Entry) {
+pub(crate) fn arm_timer(wheel: &mut TimerWheel, entry: &mut Entry) {
     let tcp_us = entry.tcp.next_timeout().map_or(u64::MAX, Instant::as_us);
     let mut deadline_us = tcp_us.min(entry.app_deadline_us.unwrap_or(u64::MAX));
     if let Some(tls) = &entry.tls {

@@ -8,9 +8,10 @@ use contract::{Event, FileId, FlowId, RejectReason, SendId};
 use rustix::io::Errno;
 use tcp::Instant;
 
-use super::workers::Heard;
-use super::{Stack, queue_dirty};
+use super::Stack;
+use super::queue_dirty;
 use crate::app::StreamId;
+use crate::ground::workers::Heard;
 use crate::tables::connections::{ConnectionHandle, handle_of_send, transmission_of_send};
 
 /// A NIC stack has written invalid indices into a ring.
@@ -233,12 +234,12 @@ impl Stack {
 
     /// True if a worker may still report on connections that others send for.
     #[cold]
-    pub(super) fn may_have_moved(&self) -> bool {
+    pub(crate) fn may_have_moved(&self) -> bool {
         self.nic_stacks.len() > 1 || self.counters.connections_rebalanced > 0
     }
 
     /// Aborts a connection because the data plane could not do its part.
-    pub(super) fn fail(&mut self, worker: usize, handle: ConnectionHandle) -> bool {
+    pub(crate) fn fail(&mut self, worker: usize, handle: ConnectionHandle) -> bool {
         let may_have_moved = self.may_have_moved();
         let Some(entry) = self.connections.get_mut(handle) else {
             return false;

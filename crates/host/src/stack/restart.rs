@@ -9,7 +9,7 @@ use contract::channel::HostChannel;
 use contract::{FileId, FileMeta};
 
 use super::Stack;
-use super::workers::Nic;
+use crate::ground::workers::Nic;
 use crate::nics::nic_stacks::NicSet;
 use crate::tables::files::{Reopened, Reopening};
 
@@ -69,7 +69,7 @@ impl Stack {
 
     /// Handles the answer to a repeated OPEN; false if this OPEN was not repeated. `meta` is `None`
     /// if it has failed.
-    pub(super) fn on_reopened(
+    pub(crate) fn on_reopened(
         &mut self,
         worker: usize,
         file: FileId,
