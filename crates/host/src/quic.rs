@@ -200,7 +200,7 @@ impl Stack {
             return Err(QuicListenError(problem));
         }
         let mut settings = listener.settings.clone();
-        let most = self.link.mtu.saturating_sub(HEADERS_BYTES);
+        let most = self.ground.link.mtu.saturating_sub(HEADERS_BYTES);
         let most = u16::try_from(most).unwrap_or(u16::MAX);
         settings.datagram_bytes_max = settings.datagram_bytes_max.min(most);
         settings.preferred_address.port = listener.port;
@@ -208,26 +208,26 @@ impl Stack {
         let PreferredAddress { v4, v6, .. } = settings.preferred_address;
         let preferred = [v4.map(IpAddr::V4), v6.map(IpAddr::V6)];
         let mut preferred = preferred.into_iter().flatten();
-        if let Some(other) = preferred.find(|address| !self.config.has_address(*address)) {
+        if let Some(other) = preferred.find(|address| !self.ground.config.has_address(*address)) {
             let problem = format!("clients are to move to {other}, which the stack does not have");
             return Err(QuicListenError(problem));
         }
         // Bounds on the state that all clients together can make the stack keep.
         let limits = &mut settings.limits;
-        let bytes_max = self.config.connection_memory_bytes_max / 2;
+        let bytes_max = self.ground.config.connection_memory_bytes_max / 2;
         let connections = bytes_max / limits.receive_bytes_max.max(1) as usize;
         limits.receive_less_above = limits.receive_less_above.min(connections);
-        limits.resets_per_second = self.config.resets_per_second;
+        limits.resets_per_second = self.ground.config.resets_per_second;
         let endpoint = Endpoint::new(
             Arc::clone(&listener.certificates),
             &settings,
             Instant::from_us(now_us),
-            self.unix_time,
+            self.ground.unix_time,
         );
         quic.listeners.push(Listener {
             port: listener.port,
             endpoint: endpoint.map_err(|error| QuicListenError(error.to_string()))?,
-            idle: Idle::new(KeyedHash(self.config.secret)),
+            idle: Idle::new(KeyedHash(self.ground.config.secret)),
             table_full: Episode::default(),
         });
         Ok(())
@@ -251,7 +251,7 @@ impl Stack {
             }
         }
         while let Some((_, stream)) = quic.timers.pop_first_if(|(at, _)| *at <= now_us) {
-            self.app_events.push_back((stream, AppEvent::Timer));
+            self.ground.app_events.push_back((stream, AppEvent::Timer));
         }
         while let Some((_, place)) = quic.rates.pop_first_if(|(at, _)| *at <= now_us) {
             quic.mark(place);
@@ -301,7 +301,7 @@ impl Stack {
             }
             while let Some(place) = self.quic.as_mut().and_then(|quic| quic.ready.pop_front()) {
                 self.advance_quic(now_us, place);
-                if self.memory.is_near() {
+                if self.ground.memory.is_near() {
                     self.charge_quic(place, app);
                 }
                 busy = true;
@@ -354,7 +354,7 @@ impl Stack {
                 .as_ref()
                 .map_or(0, |it| it.waiting_room[worker].len());
             for _ in 0..count {
-                if !self.nics[worker].has_room() {
+                if !self.ground.workers[worker].has_room() {
                     break;
                 }
                 let Some(quic) = self.quic.as_deref_mut() else {

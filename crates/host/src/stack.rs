@@ -46,7 +46,6 @@ mod reports;
 mod restart;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use contract::FileId;
@@ -57,33 +56,16 @@ use tcp::{ConnectionEvent, Instant};
 use crate::app::{AppEvent, Application, CloseReason, StreamId};
 use crate::config::StackConfig;
 use crate::counters::Counters;
-use crate::ground::division::Division;
+use crate::ground::Ground;
 use crate::ground::link::Link;
-use crate::ground::memory::Memory;
-use crate::ground::shortage::Shortage;
-use crate::ground::workers::{Deferred, Nic};
-use crate::link::neighbor::Neighbors;
-use crate::nics::nic_stacks::NicStacks;
+use crate::ground::workers::Deferred;
 use crate::quic::QuicLayer;
 use crate::quic::names;
 use crate::streams::Streams;
-use crate::tables::bindings::Bindings;
-use crate::tables::connections::{ConnectionHandle, Connections, Entry};
-use crate::tables::ephemeral_ports::EphemeralPorts;
-use crate::tables::files::{FileTable, Lookup, MayClose};
-use crate::tables::keyed_hash::KeyedHash;
-use crate::tables::orphans::Orphans;
-use crate::tables::time_wait::TimeWaits;
-use crate::tables::waiting::Waiting;
-use crate::tcp::admission::Gate;
-use crate::tcp::arrival::Replies;
+use crate::tables::connections::{ConnectionHandle, Entry};
+use crate::tables::files::{Lookup, MayClose};
 use crate::tcp::listening::{defers_accept, unreserve};
-use crate::tcp::loopback::Loopback;
-use crate::tcp::migration::Migrations;
-use crate::tcp::setup::SetupState;
-use crate::tcp::splice::Splicing;
-use crate::tcp::teardown::Teardown;
-use crate::tcp::{fast_open, transmit};
+use crate::tcp::{TcpLayer, transmit};
 use crate::timer::TimerWheel;
 
 pub use self::inspect::{
@@ -98,56 +80,10 @@ pub(crate) const HANDSHAKES_MAX: usize = 16;
 /// The host stack of one shard.
 #[derive(Debug)]
 pub struct Stack {
-    pub(crate) config: StackConfig,
-    pub(crate) tcp_config_v4: tcp::Config,
-    pub(crate) tcp_config_v6: tcp::Config,
-    /// Listening ports with a congestion control of their own.
-    pub(crate) port_congestion: Vec<(u16, tcp::CongestionAlgorithm)>,
-    /// Listening ports that speak TLS.
-    pub(crate) tls_listeners: Vec<(u16, Arc<tls::Config>)>,
-    pub(crate) link: Link,
-    pub(crate) isn: tcp::IsnGenerator,
-    pub(crate) neighbors: Neighbors,
-    pub(crate) connections: Connections,
-    pub(crate) files: FileTable,
-    pub(crate) nic_stacks: NicStacks,
-    /// The workers of all NIC stacks.
-    pub(crate) nics: Vec<Nic>,
-    pub(crate) time_waits: TimeWaits,
-    pub(crate) wheel: TimerWheel,
-    pub(crate) bindings: Bindings,
-    pub(crate) ephemeral_ports: EphemeralPorts,
-    /// Replies without a connection.
-    pub(crate) replies: Replies,
-    /// Connections to serve.
-    pub(crate) dirty: VecDeque<ConnectionHandle>,
-    /// Dirty connections in a TLS handshake: they come last, and few at a time.
-    pub(crate) shaking_hands: VecDeque<ConnectionHandle>,
-    pub(crate) loopback: Loopback,
-    /// Connections that wait for a neighbour's address.
-    pub(crate) waiting_neighbor: Waiting,
-    pub(crate) gate: Gate,
-    pub(crate) shortage: Shortage,
-    pub(crate) memory: Memory,
-    pub(crate) division: Division,
-    pub(crate) migrations: Migrations,
-    pub(crate) orphans: Orphans,
-    pub(crate) teardown: Teardown,
-    pub(crate) setup: SetupState,
-    pub(crate) fast_open: fast_open::Cookies,
-    pub(crate) splicing: Splicing,
+    pub(crate) ground: Ground,
+    pub(crate) tcp: TcpLayer,
     /// If a port has QUIC.
     pub(crate) quic: Option<Box<QuicLayer>>,
-    /// Events for applications, other than the connections' own.
-    pub(crate) app_events: VecDeque<(StreamId, AppEvent)>,
-    /// Finished frames that belong to no connection.
-    pub(crate) frames: VecDeque<Vec<u8>>,
-    pub(crate) due: Vec<usize>,
-    /// SENDs issued and not departed, of all connections.
-    pub(crate) sends_outstanding: u64,
-    pub(crate) sends_departed: u64,
-    pub(crate) unix_time: Duration,
-    pub(crate) counters: Counters,
 }
 
 impl Stack {
@@ -168,55 +104,11 @@ impl Stack {
     /// # Panics
     /// If the number is zero, or above 64.
     pub fn awaiting(config: StackConfig, link: Link, nic_stacks: usize, now_us: u64) -> Stack {
-        let with_mss = |mss, peer_mss_default, ipv6| tcp::Config {
-            mss,
-            peer_mss_default,
-            ipv6,
-            ..config.tcp
-        };
-        let mut hash_key = config.secret;
-        hash_key[0] ^= 0xff;
         let listen_ports = config.listen_ports.clone();
         let mut stack = Stack {
-            tcp_config_v4: with_mss(link.mss(false), 536, false),
-            tcp_config_v6: with_mss(link.mss(true), 1220, true),
-            port_congestion: Vec::new(),
-            tls_listeners: Vec::new(),
-            link,
-            isn: tcp::IsnGenerator::new(config.secret),
-            neighbors: Neighbors::new(link.mac, &config.addresses, &config.gateways),
-            connections: Connections::new(&hash_key),
-            files: FileTable::default(),
-            nic_stacks: NicStacks::new(nic_stacks),
-            nics: Vec::new(),
-            time_waits: TimeWaits::new(KeyedHash(hash_key)),
-            wheel: TimerWheel::new(now_us),
-            bindings: Bindings::default(),
-            ephemeral_ports: EphemeralPorts::new(config.ephemeral_ports.clone(), hash_key),
-            replies: Replies::new(&config, now_us),
-            dirty: VecDeque::new(),
-            shaking_hands: VecDeque::new(),
-            loopback: Loopback::default(),
-            waiting_neighbor: Waiting::default(),
-            gate: Gate::new(config.admission, config.secret, hash_key),
-            shortage: Shortage::default(),
-            memory: Memory::default(),
-            division: Division::default(),
-            migrations: Migrations::default(),
-            orphans: Orphans::default(),
-            teardown: Teardown::new(&hash_key),
-            setup: SetupState::new(),
-            fast_open: fast_open::Cookies::new(&config.secret, now_us),
-            splicing: Splicing::new(&hash_key),
+            tcp: TcpLayer::new(&config, &link, now_us),
             quic: None,
-            app_events: VecDeque::new(),
-            frames: VecDeque::new(),
-            due: Vec::new(),
-            sends_outstanding: 0,
-            sends_departed: 0,
-            unix_time: Duration::ZERO,
-            counters: Counters::default(),
-            config,
+            ground: Ground::new(config, link, nic_stacks, now_us),
         };
         for port in listen_ports {
             stack.serve_port(port);
@@ -226,46 +118,46 @@ impl Stack {
 
     /// Sets the time since the epoch for applications.
     pub fn set_unix_time(&mut self, unix_time: Duration) {
-        self.unix_time = unix_time;
-        for (_, config) in &self.tls_listeners {
+        self.ground.unix_time = unix_time;
+        for (_, config) in &self.tcp.tls_listeners {
             config.set_unix_time(unix_time);
         }
     }
 
     /// Returns the counters since the start.
     pub fn counters(&self) -> Counters {
-        self.counters
+        self.ground.counters
     }
 
     pub(crate) fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
+        &mut self.ground.counters
     }
 
     /// Number of SENDs that the NIC stack has not carried out yet.
     pub(crate) fn sends_outstanding(&self) -> u64 {
-        self.sends_outstanding
+        self.ground.sends_outstanding
     }
 
     /// SENDs that have departed since the start.
     pub(crate) fn sends_departed(&self) -> u64 {
-        self.sends_departed
+        self.ground.sends_departed
     }
 
     /// Frames and events taken in since the start.
     pub(crate) fn items(&self) -> u64 {
-        self.counters.frames_received + self.counters.events
+        self.ground.counters.frames_received + self.ground.counters.events
     }
 
     /// The channels of the NIC stacks that are there, for arming wake-ups.
     pub(crate) fn channels(&mut self) -> impl Iterator<Item = &mut HostChannel> {
-        let there = self.nics.iter_mut().filter(|nic| nic.is_there());
+        let there = self.ground.workers.iter_mut().filter(|nic| nic.is_there());
         there.map(|nic| &mut nic.channel)
     }
 
     /// Requests a heartbeat from every connected worker. Calls `missing` with each worker that has
     /// missed some, and their number in a row.
     pub(crate) fn heartbeat(&mut self, mut missing: impl FnMut(usize, u32)) {
-        for (worker, nic) in self.nics.iter_mut().enumerate() {
+        for (worker, nic) in self.ground.workers.iter_mut().enumerate() {
             if nic.is_there() {
                 match nic.channel.heartbeat() {
                     0 => {}
@@ -277,30 +169,30 @@ impl Stack {
 
     /// The channels of a NIC stack.
     pub(crate) fn channels_of(&self, nic: usize) -> impl Iterator<Item = &HostChannel> {
-        let workers = self.nic_stacks.workers(nic);
-        self.nics[workers].iter().map(|nic| &nic.channel)
+        let workers = self.ground.nic_stacks.workers(nic);
+        self.ground.workers[workers].iter().map(|nic| &nic.channel)
     }
 
     /// The NIC stack of a worker.
     pub(crate) fn nic_of(&self, worker: usize) -> usize {
-        self.nic_stacks.of(worker)
+        self.ground.nic_stacks.of(worker)
     }
 
     /// Returns the number of connections in the table, in TIME-WAIT, and in teardown by a NIC
     /// stack.
     pub fn connections(&self) -> usize {
-        self.connections.len() + self.time_waits.len() + self.teardown.parted.len()
+        self.tcp.connections.len() + self.tcp.time_waits.len() + self.tcp.teardown.parted.len()
     }
 
     /// Fires the timers that are due.
     pub fn on_time(&mut self, now_us: u64) {
-        let mut due = std::mem::take(&mut self.due);
-        self.wheel.advance(now_us, &mut due);
+        let mut due = std::mem::take(&mut self.tcp.due);
+        self.tcp.wheel.advance(now_us, &mut due);
         for place in due.drain(..) {
             self.on_wheel(now_us, ConnectionHandle::at(place));
         }
-        self.due = due;
-        self.time_waits.expire(Instant::from_us(now_us));
+        self.tcp.due = due;
+        self.tcp.time_waits.expire(Instant::from_us(now_us));
         self.on_half_open_timeouts(now_us);
         self.give_up_nics(now_us);
         self.look_at_load(now_us);
@@ -311,17 +203,18 @@ impl Stack {
             self.quic_on_time(now_us);
         }
         if self
+            .ground
             .neighbors
             .next_timeout_us()
             .is_some_and(|at| at <= now_us)
         {
-            self.neighbors.on_timeout(now_us);
+            self.ground.neighbors.on_timeout(now_us);
             self.retry_waiting_neighbor(now_us);
         }
     }
 
     pub(crate) fn on_wheel(&mut self, now_us: u64, handle: ConnectionHandle) {
-        let Some(entry) = self.connections.get_mut(handle) else {
+        let Some(entry) = self.tcp.connections.get_mut(handle) else {
             return;
         };
         let now = Instant::from_us(now_us);
@@ -333,7 +226,9 @@ impl Stack {
             tls.on_timeout(&mut entry.tcp, now_us);
         }
         if entry.app_deadline_us.is_some_and(|at| at <= now_us) {
-            self.app_events.push_back((entry.stream, AppEvent::Timer));
+            self.ground
+                .app_events
+                .push_back((entry.stream, AppEvent::Timer));
         }
         self.mark_dirty(handle);
     }
@@ -341,20 +236,20 @@ impl Stack {
     /// Announces the hardware address of all own addresses on the link; call it when the stack
     /// begins to answer for them.
     pub fn announce(&mut self, now_us: u64) {
-        self.neighbors.announce(now_us);
+        self.ground.neighbors.announce(now_us);
     }
 
     /// When [`Stack::on_time`] should next be called, in microseconds.
     pub fn next_timeout_us(&self) -> Option<u64> {
-        let time_wait_us = self.time_waits.next_timeout().map(Instant::as_us);
-        let half_open_us = self.gate.next_timeout().map(Instant::as_us);
+        let time_wait_us = self.tcp.time_waits.next_timeout().map(Instant::as_us);
+        let half_open_us = self.tcp.gate.next_timeout().map(Instant::as_us);
         [
-            self.wheel.next_us(),
-            self.neighbors.next_timeout_us(),
+            self.tcp.wheel.next_us(),
+            self.ground.neighbors.next_timeout_us(),
             time_wait_us,
             half_open_us,
-            self.nic_stacks.next_timeout_us(),
-            self.division.next_timeout_us(),
+            self.ground.nic_stacks.next_timeout_us(),
+            self.ground.division.next_timeout_us(),
             self.next_setup_us(),
             self.next_quic_us(),
         ]
@@ -372,7 +267,7 @@ impl Stack {
         port: &mut P,
         app: &mut A,
     ) -> bool {
-        for nic in &mut self.nics {
+        for nic in &mut self.ground.workers {
             nic.send_backlog();
         }
         self.hear_loopback(now_us);
@@ -384,26 +279,27 @@ impl Stack {
         if self.quic.is_some() {
             busy |= self.serve_quic_layer(now_us, port, app);
         }
-        if self.shortage.has_opens() {
+        if self.ground.shortage.has_opens() {
             self.repeat_opens();
         }
         while let Some(frame) = self
+            .ground
             .neighbors
             .poll_frame()
-            .or_else(|| self.frames.pop_front())
+            .or_else(|| self.ground.frames.pop_front())
         {
             let packet = Superpacket {
                 header: &frame,
                 payload: &[],
                 offload: Offload::None,
             };
-            transmit::send_frame(&mut self.counters, port, &packet);
+            transmit::send_frame(&mut self.ground.counters, port, &packet);
             busy = true;
         }
-        for nic in &mut self.nics {
+        for nic in &mut self.ground.workers {
             nic.channel.flush();
         }
-        busy || !self.loopback.is_empty()
+        busy || !self.tcp.loopback.is_empty()
     }
 
     /// Calls the application's [`Application::on_wake`]: its descriptor is readable.
@@ -430,16 +326,18 @@ impl Stack {
     ) -> bool {
         let mut busy = false;
         loop {
-            if let Some((stream, event)) = self.app_events.pop_front() {
+            if let Some((stream, event)) = self.ground.app_events.pop_front() {
                 self.tell(now_us, app, stream, event);
-            } else if let Some(handle) = self.next_with_room().or_else(|| self.dirty.pop_front()) {
+            } else if let Some(handle) =
+                self.next_with_room().or_else(|| self.tcp.dirty.pop_front())
+            {
                 match self.in_tls_handshake(handle) {
                     // Still marked dirty, so that it is not queued twice.
-                    true => self.shaking_hands.push_back(handle),
+                    true => self.tcp.shaking_hands.push_back(handle),
                     false => self.serve_connection(now_us, handle, port, app),
                 }
             } else if *handshakes < HANDSHAKES_MAX
-                && let Some(handle) = self.shaking_hands.pop_front()
+                && let Some(handle) = self.tcp.shaking_hands.pop_front()
             {
                 *handshakes += 1;
                 self.serve_connection(now_us, handle, port, app);
@@ -459,7 +357,7 @@ impl Stack {
         stream: StreamId,
         event: AppEvent,
     ) {
-        let Some(entry) = self.connections.by_stream_mut(stream) else {
+        let Some(entry) = self.tcp.connections.by_stream_mut(stream) else {
             if names::is_stream(stream) && stream != StreamId::NONE {
                 return self.tell_quic_stream(now_us, app, stream, event);
             }
@@ -490,7 +388,7 @@ impl Stack {
                 return self.on_join_timeout(now_us, stream);
             }
         }
-        if entry.told || self.splicing.splices.by_stream(stream).is_some() {
+        if entry.told || self.tcp.splicing.splices.by_stream(stream).is_some() {
             app.on_event(&mut self.streams(now_us), stream, event);
         }
     }
@@ -504,46 +402,47 @@ impl Stack {
     ) {
         // Still marked dirty, so that the application's writes in this pass do not queue it again.
         self.pass_on_events(now_us, handle, app);
-        if self.teardown.candidates > 0 && self.part_with(now_us, handle, app) {
+        if self.tcp.teardown.candidates > 0 && self.part_with(now_us, handle, app) {
             return;
         }
-        let Some(entry) = self.connections.get_mut(handle) else {
+        let Some(entry) = self.tcp.connections.get_mut(handle) else {
             return;
         };
         entry.dirty = false;
         let is_share_stale = std::mem::take(&mut entry.is_share_stale);
-        count_stats(&mut self.counters, entry);
+        count_stats(&mut self.ground.counters, entry);
         // If everything departs at issue, only reports count.
-        if !self.config.departs_at_issue {
-            count_sends(&mut self.sends_outstanding, entry);
+        if !self.ground.config.departs_at_issue {
+            count_sends(&mut self.ground.sends_outstanding, entry);
         }
         let may_send = entry.tls.is_none() || self.define_records(now_us, handle);
         let is_reachable = self.transmit(now_us, handle, port, may_send);
-        let Some(entry) = self.connections.get_mut(handle) else {
+        let Some(entry) = self.tcp.connections.get_mut(handle) else {
             return;
         };
-        transmit::acknowledge_below(&mut self.counters, &mut self.nics, entry);
+        transmit::acknowledge_below(&mut self.ground.counters, &mut self.ground.workers, entry);
         // Not before the peer's FIN is acknowledged: the table does not know that this is still to
         // be done.
         if let Some(time_wait) = entry.tcp.time_wait().filter(|_| is_reachable) {
             let tuple = entry.tuple;
             self.forget(handle);
-            self.time_waits.insert(&tuple, time_wait);
+            self.tcp.time_waits.insert(&tuple, time_wait);
         } else if entry.tcp.is_closed() {
             // If it ended just now, for want of a route, the application first gets its `Closed`.
             if entry.told {
-                queue_dirty(&mut self.dirty, entry);
+                queue_dirty(&mut self.tcp.dirty, entry);
             } else {
                 self.forget(handle);
             }
         } else {
-            arm_timer(&mut self.wheel, entry);
+            arm_timer(&mut self.tcp.wheel, entry);
             if entry
                 .notsent_lowat
                 .is_some_and(|bytes| entry.notsent_bytes() <= bytes)
             {
                 entry.notsent_lowat = None;
-                self.app_events
+                self.ground
+                    .app_events
                     .push_back((entry.stream, AppEvent::Writable));
             }
             let becomes_orphan = entry.orphan_since.is_none() && entry.tcp.has_sent_fin();
@@ -553,7 +452,7 @@ impl Stack {
             if becomes_orphan {
                 self.bound_orphans(handle);
             }
-            if is_share_stale || self.memory.is_near() {
+            if is_share_stale || self.ground.memory.is_near() {
                 self.charge(handle, app);
             }
         }
@@ -562,17 +461,17 @@ impl Stack {
     /// Marks the connection as an orphan, which waits for its peer alone, and aborts the oldest
     /// orphans beyond the limit.
     pub(crate) fn bound_orphans(&mut self, handle: ConnectionHandle) {
-        let Some(entry) = self.connections.get_mut(handle) else {
+        let Some(entry) = self.tcp.connections.get_mut(handle) else {
             return;
         };
-        entry.orphan_since = Some(self.orphans.add(entry.stream));
+        entry.orphan_since = Some(self.tcp.orphans.add(entry.stream));
         // The connection no longer counts as silent.
-        self.gate.on_heard(entry.unheard.take());
-        while let Some(oldest) = self.orphans.take_beyond(self.config.orphans_max) {
-            if let Some(entry) = self.connections.by_stream_mut(oldest) {
+        self.tcp.gate.on_heard(entry.unheard.take());
+        while let Some(oldest) = self.tcp.orphans.take_beyond(self.ground.config.orphans_max) {
+            if let Some(entry) = self.tcp.connections.by_stream_mut(oldest) {
                 let handle = entry.handle();
                 entry.tcp.abort();
-                self.counters.orphans_aborted += 1;
+                self.ground.counters.orphans_aborted += 1;
                 self.mark_dirty(handle);
             }
         }
@@ -586,7 +485,7 @@ impl Stack {
         app: &mut A,
     ) {
         loop {
-            let Some(entry) = self.connections.get_mut(handle) else {
+            let Some(entry) = self.tcp.connections.get_mut(handle) else {
                 return;
             };
             if entry.tls.is_some() {
@@ -599,27 +498,27 @@ impl Stack {
             let has_text = matches!(event, ConnectionEvent::Readable);
             if has_text && !entry.heard && !entry.tcp.state().is_opening() {
                 entry.heard = true;
-                self.gate.on_heard(entry.unheard.take());
+                self.tcp.gate.on_heard(entry.unheard.take());
             }
             let event = match event {
                 ConnectionEvent::Connected if entry.is_active => AppEvent::Connected,
                 // It was accepted with the text of its SYN.
                 ConnectionEvent::Connected if entry.told => {
                     entry.heard = true;
-                    self.gate.on_heard(entry.unheard.take());
+                    self.tcp.gate.on_heard(entry.unheard.take());
                     continue;
                 }
                 ConnectionEvent::Connected => {
-                    if defers_accept(&self.bindings, now_us, entry) {
+                    if defers_accept(&self.tcp.bindings, now_us, entry) {
                         continue;
                     }
                     entry.told = true;
                     if entry.is_reserved {
                         // Its application bounds how many it holds, silent or not.
-                        self.gate.on_heard(entry.unheard.take());
+                        self.tcp.gate.on_heard(entry.unheard.take());
                     }
-                    unreserve(&mut self.bindings, entry);
-                    self.counters.connections_accepted += 1;
+                    unreserve(&mut self.tcp.bindings, entry);
+                    self.ground.counters.connections_accepted += 1;
                     let tls = None;
                     AppEvent::Accepted { peer, tls }
                 }
@@ -628,7 +527,7 @@ impl Stack {
                 ConnectionEvent::PeerFinished => AppEvent::PeerFinished,
                 ConnectionEvent::Drained => AppEvent::Drained,
                 ConnectionEvent::Released { object, .. } => {
-                    if let Some(close) = self.files.extent_released(FileId(object)) {
+                    if let Some(close) = self.ground.files.extent_released(FileId(object)) {
                         self.send_close(close);
                     }
                     continue;
@@ -640,7 +539,11 @@ impl Stack {
                     }
                 }
             };
-            let told = self.connections.get(handle).is_some_and(|entry| entry.told)
+            let told = self
+                .tcp
+                .connections
+                .get(handle)
+                .is_some_and(|entry| entry.told)
                 || self.accept_deferred(now_us, handle, app);
             if told || matches!(event, AppEvent::Closed { .. }) {
                 app.on_event(&mut self.streams(now_us), stream, event);
@@ -658,12 +561,12 @@ impl Stack {
         if self.has_splices() {
             self.on_leg_closed(now_us, handle);
         }
-        let entry = self.connections.get_mut(handle)?;
+        let entry = self.tcp.connections.get_mut(handle)?;
         let tuple = entry.tuple;
         if reason != tcp::CloseReason::Finished
             && let Some(cookie) = entry.cookie
         {
-            self.gate.on_cookie_spent(now_us, tuple, cookie);
+            self.tcp.gate.on_cookie_spent(now_us, tuple, cookie);
         }
         let reason = match reason {
             _ if entry.data_plane_failed => CloseReason::DataPlaneFailed,
@@ -694,8 +597,8 @@ impl Stack {
             return None;
         }
         match is_delivered {
-            true => self.counters.connections_finished += 1,
-            false => self.counters.connections_broken += 1,
+            true => self.ground.counters.connections_finished += 1,
+            false => self.ground.counters.connections_broken += 1,
         }
         Some(AppEvent::Closed {
             reason,
@@ -706,19 +609,19 @@ impl Stack {
 
     /// The stream is over: the NIC stack may forget its flow and close its files.
     pub(crate) fn end_of_stream(&mut self, handle: ConnectionHandle) {
-        let Some(entry) = self.connections.get_mut(handle) else {
+        let Some(entry) = self.tcp.connections.get_mut(handle) else {
             return;
         };
         let (worker, flow) = (entry.worker, entry.flow());
         let stream_offset = entry.tcp.acknowledged_bytes();
         // Undeparted SENDs never depart, and are not reported.
-        self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
+        self.ground.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
         let files = std::mem::take(&mut entry.files);
         entry.tls = None;
-        self.migrations.forget(StreamId(flow.0));
+        self.tcp.migrations.forget(StreamId(flow.0));
         if std::mem::replace(&mut entry.flow_open, false) {
-            self.counters.ackds += 1;
-            self.nics[worker].send_or_defer(Deferred::Acked {
+            self.ground.counters.ackds += 1;
+            self.ground.workers[worker].send_or_defer(Deferred::Acked {
                 flow,
                 stream_offset,
                 last: true,
@@ -726,10 +629,11 @@ impl Stack {
         }
         for file in files {
             let owned = self
+                .ground
                 .files
                 .by_id(file)
                 .is_some_and(|file| file.stream.0 == flow.0);
-            if owned && let Some(close) = self.files.stream_over(file) {
+            if owned && let Some(close) = self.ground.files.stream_over(file) {
                 self.send_close(close);
             }
         }
@@ -738,55 +642,56 @@ impl Stack {
     /// Sends CLOS.
     pub(crate) fn send_close(&mut self, close: MayClose) {
         for worker in [close.worker].into_iter().chain(close.twin) {
-            self.counters.closes += 1;
-            self.nics[worker].send_or_defer(Deferred::Close { file: close.file });
+            self.ground.counters.closes += 1;
+            self.ground.workers[worker].send_or_defer(Deferred::Close { file: close.file });
         }
     }
 
     /// Sends OPEN or LIST.
     pub(crate) fn send_open(&mut self, worker: usize, file: FileId, path: &[u8], lookup: Lookup) {
         match lookup {
-            Lookup::Open(_) => self.counters.opens += 1,
-            Lookup::List(_) => self.counters.lists += 1,
+            Lookup::Open(_) => self.ground.counters.opens += 1,
+            Lookup::List(_) => self.ground.counters.lists += 1,
         }
-        self.nics[worker].open_or_defer(file, path, lookup);
+        self.ground.workers[worker].open_or_defer(file, path, lookup);
     }
 
     /// Removes a connection from the table.
     pub(crate) fn forget(&mut self, handle: ConnectionHandle) {
         self.end_of_stream(handle);
         self.forget_candidate(handle);
-        self.wheel.cancel(handle.place());
-        if let Some(mut entry) = self.connections.remove(handle) {
-            self.memory.release(entry.charged_bytes);
-            unreserve(&mut self.bindings, &mut entry);
+        self.tcp.wheel.cancel(handle.place());
+        if let Some(mut entry) = self.tcp.connections.remove(handle) {
+            self.ground.balance.remove(entry.worker);
+            self.ground.memory.release(entry.charged_bytes);
+            unreserve(&mut self.tcp.bindings, &mut entry);
             if entry.is_active {
                 let crate::tables::tuple::Tuple { local, remote } = entry.tuple;
-                self.ephemeral_ports.on_freed(local, remote);
+                self.tcp.ephemeral_ports.on_freed(local, remote);
             } else {
-                let unheard = entry.unheard.take();
-                self.gate.on_forgotten(entry.source(), unheard);
+                self.tcp.gate.on_heard(entry.unheard.take());
+                self.ground.sources.remove(entry.source());
             }
             if let Some(since) = entry.orphan_since {
-                self.orphans.remove(since);
+                self.tcp.orphans.remove(since);
             }
-            self.connections.recycle(entry);
+            self.tcp.connections.recycle(entry);
         }
         // Tables that have grown for a crowd go with it.
-        if self.connections.shrink_if_sparse() {
-            self.wheel.shrink();
+        if self.tcp.connections.shrink_if_sparse() {
+            self.tcp.wheel.shrink();
         }
     }
 
     pub(crate) fn mark_dirty(&mut self, handle: ConnectionHandle) {
-        if let Some(entry) = self.connections.get_mut(handle) {
-            queue_dirty(&mut self.dirty, entry);
+        if let Some(entry) = self.tcp.connections.get_mut(handle) {
+            queue_dirty(&mut self.tcp.dirty, entry);
         }
     }
 
     /// A neighbour may have been found, or given up.
     pub(crate) fn retry_waiting_neighbor(&mut self, now_us: u64) {
-        while let Some(handle) = self.waiting_neighbor.take() {
+        while let Some(handle) = self.tcp.waiting_neighbor.take() {
             self.mark_dirty(handle);
         }
         self.retry_half_open(now_us);
@@ -796,7 +701,7 @@ impl Stack {
     /// Rings may have room again; call it after every sleep. Connections retry in the order in
     /// which they began to wait; those of full rings keep waiting.
     pub fn retry_waiting_room(&mut self) {
-        for nic in &mut self.nics {
+        for nic in &mut self.ground.workers {
             if !nic.waiting.is_empty() && nic.has_room() {
                 nic.retries = nic.waiting.len();
             }
@@ -807,7 +712,7 @@ impl Stack {
     /// dirty. The others keep waiting: only as many connections are looked at as can send.
     #[inline]
     pub(crate) fn next_with_room(&mut self) -> Option<ConnectionHandle> {
-        for nic in &mut self.nics {
+        for nic in &mut self.ground.workers {
             while nic.retries > 0 && nic.has_room() {
                 nic.retries -= 1;
                 let Some(handle) = nic.waiting.take() else {
@@ -815,7 +720,7 @@ impl Stack {
                     break;
                 };
                 // The connection may be gone; if it is dirty, its turn comes in any case.
-                if let Some(entry) = self.connections.get_mut(handle)
+                if let Some(entry) = self.tcp.connections.get_mut(handle)
                     && !std::mem::replace(&mut entry.dirty, true)
                 {
                     return Some(handle);
@@ -835,10 +740,10 @@ impl Stack {
         app: &mut A,
     ) -> Option<u64> {
         self.stop_listening();
-        self.replies.part();
+        self.tcp.resets.part();
         let mut round_trip_us = None;
-        for handle in self.connections.handles() {
-            if let Some(entry) = self.connections.get_mut(handle) {
+        for handle in self.tcp.connections.handles() {
+            if let Some(entry) = self.tcp.connections.get_mut(handle) {
                 if entry.tcp.flight_bytes() > 0 {
                     let srtt = entry.tcp.smoothed_rtt().unwrap_or_default();
                     round_trip_us = round_trip_us.max(Some(srtt.as_micros() as u64));
@@ -848,7 +753,7 @@ impl Stack {
             }
         }
         self.close_all_quic(now_us);
-        while self.serve(now_us, port, app) && !self.shaking_hands.is_empty() {}
+        while self.serve(now_us, port, app) && !self.tcp.shaking_hands.is_empty() {}
         round_trip_us
     }
 }

@@ -27,12 +27,17 @@ pub(crate) struct Streams<'a> {
 impl Streams<'_> {
     /// The connection of a stream that the application may still use.
     fn handle(&self, stream: StreamId) -> Option<ConnectionHandle> {
-        let handle = self.stack.connections.handle_of(stream)?;
-        self.stack.connections.get(handle)?.told.then_some(handle)
+        let handle = self.stack.tcp.connections.handle_of(stream)?;
+        self.stack
+            .tcp
+            .connections
+            .get(handle)?
+            .told
+            .then_some(handle)
     }
 
     fn entry(&self, stream: StreamId) -> Option<&Entry> {
-        self.stack.connections.get(self.handle(stream)?)
+        self.stack.tcp.connections.get(self.handle(stream)?)
     }
 
     /// Acts on a stream in a way that may make it send.
@@ -40,7 +45,7 @@ impl Streams<'_> {
         let Some(handle) = self.handle(stream) else {
             return T::default();
         };
-        let result = self.stack.connections.get_mut(handle).map(act);
+        let result = self.stack.tcp.connections.get_mut(handle).map(act);
         self.stack.mark_dirty(handle);
         result.unwrap_or_default()
     }
@@ -72,8 +77,8 @@ impl Streams<'_> {
         };
         let sane = command.check().is_ok();
         // Before a new file gets the id of a closed one.
-        if let Some(entry) = self.stack.connections.by_stream_mut(stream) {
-            forget_closed(&mut entry.files, &self.stack.files, stream);
+        if let Some(entry) = self.stack.tcp.connections.by_stream_mut(stream) {
+            forget_closed(&mut entry.files, &self.stack.ground.files, stream);
         }
         let opened = sane.then(|| ask(self.stack, worker)).flatten();
         let Some((file, handle)) = opened else {
@@ -82,10 +87,10 @@ impl Streams<'_> {
                 file: NOWHERE,
                 errno: errno.raw_os_error() as u16,
             };
-            self.stack.app_events.push_back((stream, event));
+            self.stack.ground.app_events.push_back((stream, event));
             return NOWHERE;
         };
-        if let Some(entry) = self.stack.connections.by_stream_mut(stream) {
+        if let Some(entry) = self.stack.tcp.connections.by_stream_mut(stream) {
             entry.files.push(file);
         } else {
             self.stack.add_quic_file(stream, file);
@@ -104,19 +109,22 @@ impl Io for Streams<'_> {
     }
 
     fn reuse_address(&mut self, binding: BindingId, reuses: bool) {
-        self.stack.bindings.reuse_address(binding, reuses);
+        self.stack.tcp.bindings.reuse_address(binding, reuses);
     }
 
     fn join_group(&mut self, binding: BindingId, group: u32) {
-        self.stack.bindings.join_group(binding, group);
+        self.stack.tcp.bindings.join_group(binding, group);
     }
 
     fn set_listener_room(&mut self, binding: BindingId, room: usize) {
-        self.stack.bindings.set_room(binding, room);
+        self.stack.tcp.bindings.set_room(binding, room);
     }
 
     fn set_source_room(&mut self, owner: Owner, source: IpAddr, has_room: bool) {
-        self.stack.bindings.set_source_room(owner, source, has_room);
+        self.stack
+            .tcp
+            .bindings
+            .set_source_room(owner, source, has_room);
     }
 
     fn release(&mut self, binding: BindingId) {
@@ -124,11 +132,11 @@ impl Io for Streams<'_> {
     }
 
     fn bindings(&self, owner: Owner) -> usize {
-        self.stack.bindings.of_owner(owner)
+        self.stack.tcp.bindings.of_owner(owner)
     }
 
     fn unlisten(&mut self, binding: BindingId) {
-        self.stack.bindings.unlisten(binding);
+        self.stack.tcp.bindings.unlisten(binding);
     }
 
     fn bound_address(&self, binding: BindingId) -> Option<SocketAddr> {
@@ -140,18 +148,18 @@ impl Io for Streams<'_> {
         if is_quic(stream) {
             return self.stack.quic_worker(stream).map(|_| Owner::SERVER);
         }
-        Some(self.stack.connections.by_stream(stream)?.owner)
+        Some(self.stack.tcp.connections.by_stream(stream)?.owner)
     }
 
     fn listener(&self, stream: StreamId) -> Option<BindingId> {
-        self.stack.connections.by_stream(stream)?.listener
+        self.stack.tcp.connections.by_stream(stream)?.listener
     }
 
     fn addresses(&self, stream: StreamId) -> Option<(SocketAddr, SocketAddr)> {
         if is_quic(stream) {
             return self.stack.quic_addresses(stream);
         }
-        let tuple = self.stack.connections.by_stream(stream)?.tuple;
+        let tuple = self.stack.tcp.connections.by_stream(stream)?.tuple;
         Some((tuple.local, tuple.remote))
     }
 
@@ -189,7 +197,7 @@ impl Io for Streams<'_> {
         if is_quic(stream) {
             return self.stack.quic_write_file(stream, file, range);
         }
-        let Some((id, found)) = self.stack.files.by_handle(file) else {
+        let Some((id, found)) = self.stack.ground.files.by_handle(file) else {
             return 0;
         };
         let size = found.meta.map_or(0, |meta| meta.size);
@@ -203,13 +211,13 @@ impl Io for Streams<'_> {
             Some(tls) => tls.write_range(id.0, range.start, len),
         });
         if queued > 0 {
-            self.stack.files.extent_queued(id);
+            self.stack.ground.files.extent_queued(id);
         }
         queued
     }
 
     fn is_looped(&self, stream: StreamId) -> bool {
-        let entry = self.stack.connections.by_stream(stream);
+        let entry = self.stack.tcp.connections.by_stream(stream);
         entry.is_some_and(|entry| entry.route.is_looped())
     }
 
@@ -234,11 +242,11 @@ impl Io for Streams<'_> {
     }
 
     fn uses_passed(&self, passed: PassedId) -> bool {
-        self.stack.files.uses_passed(passed)
+        self.stack.ground.files.uses_passed(passed)
     }
 
     fn take_released_passed(&mut self) -> Vec<PassedId> {
-        self.stack.files.take_released_passed()
+        self.stack.ground.files.take_released_passed()
     }
 
     fn list(&mut self, stream: StreamId, path: &[u8], from: Option<ListPlace>) -> FileHandle {
@@ -250,16 +258,16 @@ impl Io for Streams<'_> {
     }
 
     fn close_file(&mut self, file: FileHandle) {
-        let Some((id, found)) = self.stack.files.by_handle(file) else {
+        let Some((id, found)) = self.stack.ground.files.by_handle(file) else {
             return;
         };
         let stream = found.stream;
-        if let Some(close) = self.stack.files.let_go(id) {
+        if let Some(close) = self.stack.ground.files.let_go(id) {
             self.stack.send_close(close);
         }
         // Another file may have waited for this.
         self.stack.mark_quic_stream(stream);
-        if let Some(entry) = self.stack.connections.by_stream_mut(stream) {
+        if let Some(entry) = self.stack.tcp.connections.by_stream_mut(stream) {
             let (handle, is_to_move) = (entry.handle(), entry.is_to_move);
             if is_to_move {
                 self.stack.mark_dirty(handle)
@@ -326,7 +334,7 @@ impl Io for Streams<'_> {
         if let Some(handle) = handle {
             self.stack.on_closing(handle);
         }
-        let entry = handle.and_then(|handle| self.stack.connections.get_mut(handle));
+        let entry = handle.and_then(|handle| self.stack.tcp.connections.get_mut(handle));
         if let Some(entry) = entry {
             entry.told = false;
         }
@@ -362,8 +370,8 @@ impl Io for Streams<'_> {
 
     fn offloads(&self) -> Offloads {
         Offloads {
-            setup: self.stack.config.setup_offload,
-            teardown: self.stack.config.teardown_offload,
+            setup: self.stack.ground.config.setup_offload,
+            teardown: self.stack.ground.config.teardown_offload,
         }
     }
 
@@ -415,7 +423,7 @@ impl Io for Streams<'_> {
     }
 
     fn take_unread(&mut self, stream: StreamId) -> Vec<u8> {
-        let Some(entry) = self.stack.connections.by_stream_mut(stream) else {
+        let Some(entry) = self.stack.tcp.connections.by_stream_mut(stream) else {
             return Vec::new();
         };
         let mut bytes = vec![0; entry.tcp.unread_bytes()];
@@ -435,7 +443,7 @@ impl Io for Streams<'_> {
     fn set_idle(&mut self, stream: StreamId, is_idle: bool) {
         let since_us = is_idle.then_some(self.now_us);
         if let Some(handle) = self.handle(stream)
-            && let Some(entry) = self.stack.connections.get_mut(handle)
+            && let Some(entry) = self.stack.tcp.connections.get_mut(handle)
         {
             entry.idle_since_us = since_us;
         }
@@ -501,7 +509,7 @@ impl Io for Streams<'_> {
     }
 
     fn unix_time(&self) -> Duration {
-        self.stack.unix_time
+        self.stack.ground.unix_time
     }
 }
 

@@ -70,8 +70,8 @@ impl Stack {
     /// The link has changed to `link`. Open connections adopt a smaller MTU; a larger one is for
     /// new connections, since the MSS is negotiated once.
     pub fn on_link(&mut self, now_us: u64, link: Link, change: LinkChange) {
-        let before = std::mem::replace(&mut self.link, link);
-        self.counters.link_changes += 1;
+        let before = std::mem::replace(&mut self.ground.link, link);
+        self.ground.counters.link_changes += 1;
         let mac = format_mac(link.mac);
         let mtu = link.mtu;
         match change {
@@ -85,29 +85,29 @@ impl Stack {
             self.on_mtu(now_us);
         }
         if link.mac != before.mac {
-            self.neighbors.set_own_mac(link.mac);
-            for handle in self.connections.handles() {
-                if let Some(entry) = self.connections.get_mut(handle) {
+            self.ground.neighbors.set_own_mac(link.mac);
+            for handle in self.tcp.connections.handles() {
+                if let Some(entry) = self.tcp.connections.get_mut(handle) {
                     entry.prefix = None;
                 }
             }
         }
         if link.mac != before.mac || change.came_up {
-            self.neighbors.announce(now_us);
+            self.ground.neighbors.announce(now_us);
         }
     }
 
     fn on_mtu(&mut self, now_us: u64) {
         let now = Instant::from_us(now_us);
-        let mss = [self.link.mss(false), self.link.mss(true)];
-        (self.tcp_config_v4.mss, self.tcp_config_v6.mss) = (mss[0], mss[1]);
-        for handle in self.connections.handles() {
-            if let Some(entry) = self.connections.get_mut(handle)
+        let mss = [self.ground.link.mss(false), self.ground.link.mss(true)];
+        (self.tcp.config_v4.mss, self.tcp.config_v6.mss) = (mss[0], mss[1]);
+        for handle in self.tcp.connections.handles() {
+            if let Some(entry) = self.tcp.connections.get_mut(handle)
                 && !entry.route.is_looped()
             {
                 let ipv6 = entry.tuple.local.is_ipv6();
                 if entry.tcp.on_link_mss(now, mss[usize::from(ipv6)]) {
-                    queue_dirty(&mut self.dirty, entry);
+                    queue_dirty(&mut self.tcp.dirty, entry);
                 }
             }
         }

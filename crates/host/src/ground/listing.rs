@@ -27,7 +27,7 @@ impl Stack {
         path: &[u8],
         from: Option<ListPlace>,
     ) -> Option<(FileId, FileHandle)> {
-        let own = self.nic_stacks.of(worker);
+        let own = self.ground.nic_stacks.of(worker);
         let place = from.unwrap_or(ListPlace {
             nic: own,
             from: 0,
@@ -37,14 +37,14 @@ impl Stack {
         let worker = if place.nic == own {
             worker
         } else {
-            let workers = self.nic_stacks.workers_in_use(place.nic);
-            self.connections.least_busy(workers)?
+            let workers = self.ground.nic_stacks.workers_in_use(place.nic);
+            self.ground.least_busy(workers)?
         };
         let from = place.from;
         let opened =
             self.admit_file(now_us, stream, worker, Name::Path(Growth::Forbidden), path)?;
-        let is_there = self.nic_stacks.is_there(place.nic);
-        if let Some(file) = self.files.by_id_mut(opened.0) {
+        let is_there = self.ground.nic_stacks.is_there(place.nic);
+        if let Some(file) = self.ground.files.by_id_mut(opened.0) {
             file.listing = Some(Box::new(place));
             file.asked = place.told;
             if is_there {
@@ -63,8 +63,8 @@ impl Stack {
 
     /// LIST has succeeded; false if it was not awaited.
     pub(crate) fn on_listed(&mut self, worker: usize, file: FileId, part: &Part) -> bool {
-        let nic = self.nic_stacks.of(worker);
-        let Some((listed, awaiting)) = self.files.listed(worker, file) else {
+        let nic = self.ground.nic_stacks.of(worker);
+        let Some((listed, awaiting)) = self.ground.files.listed(worker, file) else {
             return false;
         };
         let mut told = listed.asked;
@@ -94,10 +94,10 @@ impl Stack {
 
     /// Where a listing continues after these NIC stacks have sent all.
     fn list_elsewhere(&self, told: NicSet) -> Option<ListPlace> {
-        let nic = if self.config.roots_are_replicas {
+        let nic = if self.ground.config.roots_are_replicas {
             None
         } else {
-            self.nic_stacks.another(told)
+            self.ground.nic_stacks.another(told)
         };
         nic.map(|nic| ListPlace {
             nic,
@@ -112,7 +112,7 @@ impl Stack {
         match answer {
             // Starting over would use more of the short resource.
             Some(errno) if is_overload(errno) => self.tell_open_failed(file, errno),
-            None if self.nic_stacks.is_awaited(nic) => {}
+            None if self.ground.nic_stacks.is_awaited(nic) => {}
             _ => self.tell_open_failed(file, BEGIN_AGAIN),
         }
     }
@@ -121,19 +121,19 @@ impl Stack {
     /// entries.
     pub(crate) fn fails_listing(&self, file: &File) -> bool {
         let begins = file.lookup() == Lookup::List(0);
-        begins && !self.config.roots_are_replicas && file.errno.is_some_and(may_have_some)
+        begins && !self.ground.config.roots_are_replicas && file.errno.is_some_and(may_have_some)
     }
 
     /// Ends a listing that other NIC stacks have answered before this one reported that it has no
     /// such directory. False if that does not apply.
     pub(crate) fn ends_listing(&mut self, file: FileId) -> bool {
-        let found = self.files.by_id(file);
+        let found = self.ground.files.by_id(file);
         let found = found.filter(|found| !self.fails_listing(found));
         let listing = found.and_then(|found| found.listing.as_ref());
         if !listing.is_some_and(|place| place.from == 0 && !place.told.is_empty()) {
             return false;
         }
-        if let Some((stream, file)) = self.files.open_failed(file) {
+        if let Some((stream, file)) = self.ground.files.open_failed(file) {
             self.tell_listed(stream, file, ListPart::default());
         }
         true
@@ -142,8 +142,8 @@ impl Stack {
     fn tell_listed(&mut self, stream: StreamId, file: FileHandle, part: ListPart) {
         let part = Box::new(part);
         let event = AppEvent::Listed { file, part };
-        self.app_events.push_back((stream, event));
-        if let Some(handle) = self.connections.handle_of(stream) {
+        self.ground.app_events.push_back((stream, event));
+        if let Some(handle) = self.tcp.connections.handle_of(stream) {
             self.tell_next(handle);
         }
     }

@@ -26,7 +26,7 @@ impl Stack {
     fn look_up_by(&mut self, now_us: u64, name: Name, path: &[u8]) -> Option<FileHandle> {
         let worker = 0;
         let (file, handle) = self.admit_file(now_us, StreamId::NONE, worker, name, path)?;
-        if let Some(found) = self.files.by_id_mut(file) {
+        if let Some(found) = self.ground.files.by_id_mut(file) {
             (found.asked, found.state) = (NicSet::default(), State::Waiting);
         }
         self.ask(file);
@@ -35,12 +35,12 @@ impl Stack {
 
     /// The file is open. Only its metadata was requested.
     pub(crate) fn tell_looked_up(&mut self, file: FileId) {
-        if let Some((handle, meta)) = self.files.tell(file) {
+        if let Some((handle, meta)) = self.ground.files.tell(file) {
             let meta = meta.into();
             let event = AppEvent::Opened { file: handle, meta };
-            self.app_events.push_back((StreamId::NONE, event));
+            self.ground.app_events.push_back((StreamId::NONE, event));
         }
-        if let Some(close) = self.files.let_go(file) {
+        if let Some(close) = self.ground.files.let_go(file) {
             self.send_close(close);
         }
     }

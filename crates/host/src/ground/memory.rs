@@ -118,11 +118,11 @@ impl Stack {
     /// Updates some shares when due; resets connections if the sum exceeds the bound.
     #[inline]
     pub(crate) fn look_at_memory<A: Application>(&mut self, now_us: u64, app: &A) {
-        if now_us >= self.memory.next_look_us {
+        if now_us >= self.ground.memory.next_look_us {
             self.go_on_with_round(now_us, app);
         }
-        if self.memory.bytes > self.config.connection_memory_bytes_max
-            && now_us >= self.memory.next_eviction_us
+        if self.ground.memory.bytes > self.ground.config.connection_memory_bytes_max
+            && now_us >= self.ground.memory.next_eviction_us
         {
             self.evict_memory_holders(now_us, app);
         }
@@ -131,52 +131,53 @@ impl Stack {
     /// Updates the share of a connection that was served.
     #[inline(never)]
     pub(crate) fn charge<A: Application>(&mut self, handle: ConnectionHandle, app: &A) {
-        let is_pressed = self.memory.is_pressed;
-        if let Some(entry) = self.connections.get_mut(handle) {
+        let is_pressed = self.ground.memory.is_pressed;
+        if let Some(entry) = self.tcp.connections.get_mut(handle) {
             entry.tcp.set_memory_pressure(is_pressed);
-            self.memory.charge(entry, app);
-            self.memory.is_near |= self.memory.bytes > self.config.connection_memory_bytes_max / 2;
+            self.ground.memory.charge(entry, app);
+            self.ground.memory.is_near |=
+                self.ground.memory.bytes > self.ground.config.connection_memory_bytes_max / 2;
         }
     }
 
     #[inline(never)]
     fn go_on_with_round<A: Application>(&mut self, now_us: u64, app: &A) {
-        let of_tcp = self.connections.places();
+        let of_tcp = self.tcp.connections.places();
         let places = of_tcp + self.quic_places();
-        let count = match self.memory.is_near {
+        let count = match self.ground.memory.is_near {
             true => LOOK_CONNECTIONS_NEAR,
             false => LOOK_CONNECTIONS,
         };
-        let end = self.memory.place.saturating_add(count).min(places);
-        for place in self.memory.place..end {
+        let end = self.ground.memory.place.saturating_add(count).min(places);
+        for place in self.ground.memory.place..end {
             match place.checked_sub(of_tcp) {
                 None => self.charge(ConnectionHandle::at(place), app),
                 Some(place) => self.charge_quic(place, app),
             }
         }
-        let bytes_max = self.config.connection_memory_bytes_max;
-        self.memory.place = end;
-        self.memory.next_look_us = now_us + LOOK_US;
+        let bytes_max = self.ground.config.connection_memory_bytes_max;
+        self.ground.memory.place = end;
+        self.ground.memory.next_look_us = now_us + LOOK_US;
         if end >= places {
-            let is_filled = self.memory.bytes > bytes_max / 8;
+            let is_filled = self.ground.memory.bytes > bytes_max / 8;
             let pause_us = if is_filled { PAUSE_FILLED_US } else { PAUSE_US };
-            self.memory.place = 0;
-            self.memory.next_look_us = now_us + pause_us;
+            self.ground.memory.place = 0;
+            self.ground.memory.next_look_us = now_us + pause_us;
         }
         self.judge_memory(now_us);
     }
 
     /// Decides by the sum whether memory is short.
     fn judge_memory(&mut self, now_us: u64) {
-        let bytes_max = self.config.connection_memory_bytes_max;
-        let bytes = self.memory.bytes;
+        let bytes_max = self.ground.config.connection_memory_bytes_max;
+        let bytes = self.ground.memory.bytes;
         let is_half = bytes > bytes_max / 2;
-        self.memory.is_near = is_half;
-        self.memory.is_pressed = match self.memory.is_pressed {
+        self.ground.memory.is_near = is_half;
+        self.ground.memory.is_pressed = match self.ground.memory.is_pressed {
             true => is_half,
             false => bytes > bytes_max / 4 * 3,
         };
-        if self.memory.is_pressed && self.memory.pressure.begins(now_us) {
+        if self.ground.memory.is_pressed && self.ground.memory.pressure.begins(now_us) {
             tracing::warn!(
                 bytes,
                 bytes_max,
@@ -190,11 +191,11 @@ impl Stack {
         let mut holders = Vec::new();
         // Shares that count as those of other connections.
         let mut serving: Vec<(StreamId, Holder<HolderId>)> = Vec::new();
-        for place in 0..self.connections.places() {
-            let Some(entry) = self.connections.get_mut(ConnectionHandle::at(place)) else {
+        for place in 0..self.tcp.connections.places() {
+            let Some(entry) = self.tcp.connections.get_mut(ConnectionHandle::at(place)) else {
                 continue;
             };
-            let (bytes, of_app) = self.memory.charge(entry, app);
+            let (bytes, of_app) = self.ground.memory.charge(entry, app);
             let holder = Holder {
                 id: HolderId::Tcp(entry.stream),
                 source: Source::from(of_app.client.unwrap_or(entry.source())),
@@ -227,9 +228,9 @@ impl Stack {
     #[cold]
     fn evict_memory_holders<A: Application>(&mut self, now_us: u64, app: &A) {
         let holders = self.memory_holders(app);
-        let bytes_max = self.config.connection_memory_bytes_max;
-        let bytes = self.memory.bytes;
-        self.memory.next_eviction_us = now_us + LOOK_US;
+        let bytes_max = self.ground.config.connection_memory_bytes_max;
+        let bytes = self.ground.memory.bytes;
+        self.ground.memory.next_eviction_us = now_us + LOOK_US;
         self.judge_memory(now_us);
         if bytes <= bytes_max {
             return;
@@ -244,8 +245,8 @@ impl Stack {
                 continue;
             }
             excess = excess.saturating_sub(holder.bytes);
-            self.counters.memory_evictions += 1;
-            if self.memory.exhausted.begins(now_us) {
+            self.ground.counters.memory_evictions += 1;
+            if self.ground.memory.exhausted.begins(now_us) {
                 tracing::warn!(
                     bytes,
                     bytes_max,
@@ -258,12 +259,12 @@ impl Stack {
             }
         }
         if excess > 0 {
-            self.memory.next_eviction_us = now_us + FUTILE_US;
+            self.ground.memory.next_eviction_us = now_us + FUTILE_US;
         }
     }
 
     fn evict_tcp(&mut self, stream: StreamId) -> bool {
-        let Some(entry) = self.connections.by_stream_mut(stream) else {
+        let Some(entry) = self.tcp.connections.by_stream_mut(stream) else {
             return false;
         };
         let handle = entry.handle();

@@ -25,10 +25,10 @@ use crate::tables::tuple::Tuple;
 impl Stack {
     /// Steers flows to the workers that can have them.
     pub(crate) fn set_flow_targets(&mut self) {
-        let Some(map) = &self.setup.map else {
+        let Some(map) = &self.ground.steering else {
             return;
         };
-        for (worker, nic) in self.nics.iter().enumerate() {
+        for (worker, nic) in self.ground.workers.iter().enumerate() {
             let ready = nic.setup.filter(|_| nic.life == Life::Serving);
             map.set_flow_target(worker, ready.and_then(|ready| ready.target));
         }
@@ -39,14 +39,14 @@ impl Stack {
     #[cold]
     #[inline(never)]
     pub(crate) fn on_flows_taken(&mut self, worker: usize, flows: &[FlowId]) -> bool {
-        let ready = self.nics[worker].setup;
+        let ready = self.ground.workers[worker].setup;
         if ready.is_none_or(|ready| ready.target.is_none()) {
             return true;
         }
         for flow in flows {
             if quic::names::is_connection(*flow) {
                 self.steer_quic(worker, *flow);
-            } else if let Some(record) = self.teardown.parted.by_flow(*flow) {
+            } else if let Some(record) = self.tcp.teardown.parted.by_flow(*flow) {
                 if record.worker() == worker {
                     self.list_flow(worker, &record.tuple());
                 }
@@ -70,14 +70,14 @@ impl Stack {
         worker: usize,
         tuple: &Tuple,
     ) -> bool {
-        let Some(map) = &self.setup.map else {
+        let Some(map) = &self.ground.steering else {
             return false;
         };
         let is_listed = map.list_flow(protocol, tuple.local, tuple.remote, worker);
         if is_listed {
-            self.counters.flows_steered += 1;
+            self.ground.counters.flows_steered += 1;
         } else {
-            self.counters.flows_not_steered += 1;
+            self.ground.counters.flows_not_steered += 1;
         }
         is_listed
     }
@@ -85,14 +85,14 @@ impl Stack {
     /// Returns the frames of this connection to the host.
     #[inline]
     pub(crate) fn clear_flow(&self, tuple: &Tuple) {
-        if let Some(map) = &self.setup.map {
+        if let Some(map) = &self.ground.steering {
             map.clear_flow(Protocol::Tcp, tuple.local, tuple.remote);
         }
     }
 
     /// The same for both connections of a splice.
     pub(crate) fn clear_flows_of(&self, place: Place) {
-        if let Some(splice) = self.splicing.splices.get(place) {
+        if let Some(splice) = self.tcp.splicing.splices.get(place) {
             for leg in &splice.legs {
                 self.clear_flow(&leg.tuple);
             }
@@ -101,6 +101,6 @@ impl Stack {
 
     /// How many connections a packet filter steers to NIC workers.
     pub fn flows_steered(&self) -> usize {
-        self.setup.map.as_ref().map_or(0, SteeringMap::flows)
+        self.ground.steering.as_ref().map_or(0, SteeringMap::flows)
     }
 }

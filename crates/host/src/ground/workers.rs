@@ -15,7 +15,7 @@ use crate::tables::waiting::Waiting;
 
 /// A channel to a NIC worker, and commands waiting for room.
 #[derive(Debug)]
-pub(crate) struct Nic {
+pub(crate) struct WorkerLink {
     pub(crate) channel: HostChannel,
     pub(crate) life: Life,
     pub(crate) heard: Heard,
@@ -210,9 +210,9 @@ impl Deferred {
     }
 }
 
-impl Nic {
-    pub(crate) fn new(channel: HostChannel) -> Nic {
-        Nic {
+impl WorkerLink {
+    pub(crate) fn new(channel: HostChannel) -> WorkerLink {
+        WorkerLink {
             channel,
             life: Life::Serving,
             heard: Heard::Sense,

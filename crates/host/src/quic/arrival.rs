@@ -65,17 +65,20 @@ impl Stack {
                 }
             }
             Ok(None) => {}
-            Err(_) => self.counters.frames_malformed += 1,
+            Err(_) => self.ground.counters.frames_malformed += 1,
         }
     }
 
     fn on_udp(&mut self, now_us: u64, packet: &UdpPacket<'_>, segment_bytes: Option<NonZeroU16>) {
         let (source, destination) = (packet.source.ip(), packet.destination.ip());
-        if destination.is_loopback() || self.config.is_own(source) {
-            self.counters.martians_dropped += 1;
+        if destination.is_loopback() || self.ground.config.is_own(source) {
+            self.ground.counters.martians_dropped += 1;
             return;
         }
-        if !packet.is_unicast() || source.is_loopback() || !self.config.has_address(destination) {
+        if !packet.is_unicast()
+            || source.is_loopback()
+            || !self.ground.config.has_address(destination)
+        {
             return;
         }
         let each = segment_bytes.map_or(usize::MAX, |bytes| bytes.get().into());
@@ -88,8 +91,8 @@ impl Stack {
             Some((quic, at))
         });
         let Some((quic, listener)) = listener else {
-            let reply = icmp::port_unreachable(self.link.mac, packet);
-            return self.reply_to_datagram(now_us, reply);
+            let reply = icmp::port_unreachable(self.ground.link.mac, packet);
+            return self.ground.reply_to_datagram(now_us, reply);
         };
         // Port 0 cannot be answered.
         if packet.source.port() == 0 {
@@ -104,17 +107,17 @@ impl Stack {
         for payload in datagrams {
             endpoint.on_datagram(Instant::from_us(now_us), &arrival, payload);
         }
-        self.counters.quic_arrivals_dropped += endpoint.take_dropped();
+        self.ground.counters.quic_arrivals_dropped += endpoint.take_dropped();
     }
 
     /// Counts the datagrams of a frame with an IP packet of this length.
     fn count_datagrams(&mut self, datagrams: usize, packet_bytes: usize) {
-        let counters = &mut self.counters;
+        let counters = &mut self.ground.counters;
         match datagrams {
             // An empty datagram has no chunk.
             0 | 1 => {
                 counters.datagrams_received += 1;
-                counters.datagrams_merged += u64::from(packet_bytes > self.link.mtu);
+                counters.datagrams_merged += u64::from(packet_bytes > self.ground.link.mtu);
             }
             several => {
                 counters.datagrams_received += several as u64;
@@ -137,7 +140,7 @@ impl Stack {
                 }
                 let now = Instant::from_us(now_us);
                 if listener.endpoint.needs_room() && listener.make_room(now) {
-                    self.counters.quic_idle_evictions += 1;
+                    self.ground.counters.quic_idle_evictions += 1;
                     listener.warn_of_full_table(now, "idle ones are closed");
                 }
                 let endpoint = &mut listener.endpoint;
@@ -146,7 +149,7 @@ impl Stack {
                     Some(false) => share.answers -= 1,
                     None => continue,
                 }
-                self.counters.quic_retries_sent += endpoint.take_retries();
+                self.ground.counters.quic_retries_sent += endpoint.take_retries();
                 let refused = endpoint.take_refused();
                 if let Some(begun) = endpoint.take_begun()
                     && let Some((remote, _)) = endpoint.addresses(begun)
@@ -154,7 +157,7 @@ impl Stack {
                     listener.idle.add(remote.ip(), begun);
                 }
                 if refused > 0 {
-                    self.counters.quic_connections_refused += refused;
+                    self.ground.counters.quic_connections_refused += refused;
                     listener.warn_of_full_table(now, "none is idle, and no more are accepted");
                 }
                 (busy, was_busy) = (true, true);

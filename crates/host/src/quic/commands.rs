@@ -58,7 +58,7 @@ impl Stack {
             };
             // The answer of an OPEN, a departure or a new NIC stack resumes it.
             let is_held = connection.holds > 0 || connection.is_leaving;
-            if is_held || !self.nics[connection.worker].is_there() {
+            if is_held || !self.ground.workers[connection.worker].is_there() {
                 return false;
             }
             let Some(command) = connection.commands.pop_front() else {
@@ -90,10 +90,10 @@ impl Stack {
     pub(super) fn connection_and_nic(
         &mut self,
         place: usize,
-    ) -> Option<(&mut Connection, &mut crate::ground::workers::Nic)> {
+    ) -> Option<(&mut Connection, &mut crate::ground::workers::WorkerLink)> {
         let quic = self.quic.as_deref_mut()?;
         let connection = quic.table.connections.get_mut(place)?;
-        let nic = &mut self.nics[connection.worker];
+        let nic = &mut self.ground.workers[connection.worker];
         Some((connection, nic))
     }
 
@@ -154,7 +154,7 @@ impl Stack {
         };
         debug_assert!(sent.is_ok(), "there was room");
         if let Pending::Key { .. } = command {
-            self.counters.quic_keys += 1;
+            self.ground.counters.quic_keys += 1;
             self.receive_again(place);
         }
         Outcome::Done
@@ -174,7 +174,7 @@ impl Stack {
         for prefix in send.packets().map(|packet| packet.prefix()) {
             if !prefix.is_empty() {
                 let held = HeldDatagrams::one(listener, send.route, prefix);
-                self.counters.packets_dropped += quic.hold(held);
+                self.ground.counters.packets_dropped += quic.hold(held);
             }
         }
         Outcome::Done
@@ -201,7 +201,7 @@ impl Stack {
             // Dropped: loss detection recovers.
             Way::Nowhere => {
                 endpoint.on_departed(connection.handle, send.id);
-                self.counters.packets_dropped += send.packets().len() as u64;
+                self.ground.counters.packets_dropped += send.packets().len() as u64;
                 return Outcome::Done;
             }
         };
@@ -213,7 +213,7 @@ impl Stack {
             header,
         });
         let (count, mut done) = (commands.len(), done);
-        let nic = &mut self.nics[connection.worker];
+        let nic = &mut self.ground.workers[connection.worker];
         for mut command in commands.into_iter().skip(done) {
             if !nic.has_room() {
                 connection.commands.push_front(Pending::Send { send, done });
@@ -224,7 +224,7 @@ impl Stack {
             let behind = command.packets.last().map_or(0, |last| last.number + 1);
             connection.next_number = connection.next_number.max(behind);
             if let Some(trace) = quic.trace.as_deref_mut() {
-                trace.on_qsend(now_us, connection, &command, &self.nic_stacks);
+                trace.on_qsend(now_us, connection, &command, &self.ground.nic_stacks);
             }
             let sent = nic.channel.send(&Command::QuicSend(command));
             debug_assert!(sent.is_ok(), "there was room");
@@ -234,15 +234,19 @@ impl Stack {
                 send: (done == count).then_some(send.id),
             });
             connection.next_command = connection.next_command.wrapping_add(1);
-            self.counters.quic_sends += 1;
-            self.sends_outstanding += 1;
+            self.ground.counters.quic_sends += 1;
+            self.ground.sends_outstanding += 1;
         }
         connection.sent_bytes += send.datagram_bytes();
         let is_due = !connection.wants_nic_receive
-            && self.config.quic_receive.is_at_nic(connection.sent_bytes);
-        self.counters.quic_packets += send.packets().len() as u64;
-        self.counters.virtual_bytes += send.file_bytes();
-        if self.config.departs_at_issue {
+            && self
+                .ground
+                .config
+                .quic_receive
+                .is_at_nic(connection.sent_bytes);
+        self.ground.counters.quic_packets += send.packets().len() as u64;
+        self.ground.counters.virtual_bytes += send.file_bytes();
+        if self.ground.config.departs_at_issue {
             endpoint.on_departed(connection.handle, send.id);
         }
         if is_elsewhere {
@@ -285,15 +289,19 @@ impl Stack {
         }
         if connection.route_to != remote.ip() {
             connection.route_to = remote.ip();
-            connection.route = self.neighbors.route(connection.route_to);
+            connection.route = self.ground.neighbors.route(connection.route_to);
         }
-        let mac = match self.neighbors.resolve_route(now_us, &mut connection.route) {
+        let mac = match self
+            .ground
+            .neighbors
+            .resolve_route(now_us, &mut connection.route)
+        {
             Resolution::Known(mac) => mac,
             Resolution::Pending => return Way::Pending,
             Resolution::Unreachable | Resolution::Own => return Way::Nowhere,
         };
         let header = DatagramHeader {
-            source_mac: self.link.mac,
+            source_mac: self.ground.link.mac,
             destination_mac: mac,
             source: local,
             destination: remote,
@@ -351,7 +359,7 @@ impl Stack {
         }
         connection.files.remove(&file);
         connection.bad_files.retain(|bad| *bad != file);
-        if let Some(close) = self.files.extent_released(file) {
+        if let Some(close) = self.ground.files.extent_released(file) {
             self.send_close(close);
         }
     }
@@ -371,9 +379,9 @@ impl Stack {
                 stream_offset: 0,
                 last: true,
             });
-            self.counters.ackds += 1;
+            self.ground.counters.ackds += 1;
         }
-        self.sends_outstanding -= outstanding;
+        self.ground.sends_outstanding -= outstanding;
     }
 
     /// The worker has lost a connection's flow, or is to remove it: the endpoint issues the key

@@ -56,7 +56,7 @@ impl Stack {
                 acknowledged: found.acknowledged,
                 retransmissions: 0,
             };
-            self.app_events.push_back((stream, event));
+            self.ground.app_events.push_back((stream, event));
         }
     }
 
@@ -72,7 +72,7 @@ impl Stack {
         if matches!(event, AppEvent::PeerReset { .. }) {
             found.reason = CloseReason::Reset;
         }
-        self.app_events.push_back((stream, event));
+        self.ground.app_events.push_back((stream, event));
         self.end_if_over(stream);
     }
 
@@ -176,7 +176,7 @@ impl Stack {
         // One that waited for a file of another stream may go on.
         quic.mark(removed.connection);
         for file in removed.files {
-            let found = self.files.by_id(file);
+            let found = self.ground.files.by_id(file);
             let Some(found) = found.filter(|found| found.stream == stream) else {
                 continue;
             };
@@ -186,7 +186,7 @@ impl Stack {
             {
                 connection.holds = connection.holds.saturating_sub(1);
             }
-            if let Some(close) = self.files.let_go(file) {
+            if let Some(close) = self.ground.files.let_go(file) {
                 self.send_close(close);
             }
         }
@@ -216,13 +216,13 @@ impl Stack {
             return;
         };
         quic.real_bytes -= connection.real_bytes;
-        self.memory.release(connection.charged_bytes);
-        self.connections.leave_worker(connection.worker);
+        self.ground.memory.release(connection.charged_bytes);
+        self.ground.balance.remove(connection.worker);
         if let Some(source) = connection.source {
-            self.gate.on_forgotten(source, None);
+            self.ground.sources.remove(source);
         }
         for file in connection.files.into_keys() {
-            if let Some(close) = self.files.stream_over(file) {
+            if let Some(close) = self.ground.files.stream_over(file) {
                 self.send_close(close);
             }
         }

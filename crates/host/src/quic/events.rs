@@ -6,7 +6,6 @@ use tls::{Suite, Version};
 use super::endings::reasons;
 use super::table::{Receiving, Sending};
 use crate::app::{AppEvent, Application, QuicConnection, QuicEvent, StreamId, TlsAgreed};
-use crate::nics::nic_stacks::NicSet;
 use crate::stack::Stack;
 use crate::tables::tuple::Tuple;
 
@@ -20,13 +19,11 @@ impl Stack {
         }
         let found = &quic.listeners[listener];
         let (remote, local_ip) = found.endpoint.addresses(handle)?;
-        let local_ip = local_ip.or_else(|| self.neighbors.source_for(remote.ip()))?;
+        let local_ip = local_ip.or_else(|| self.ground.neighbors.source_for(remote.ip()))?;
         let local = (local_ip, found.port).into();
-        let route = self.neighbors.route(remote.ip());
-        let there = self.nic_stacks.workers_to_choose(NicSet::default());
-        let all = self.nic_stacks.all_workers();
+        let route = self.ground.neighbors.route(remote.ip());
         let tuple = Tuple { local, remote };
-        let worker = self.connections.enter_worker(&tuple, there, all);
+        let worker = (self.ground).enter_worker(|| self.tcp.connections.hash(&tuple));
         let endpoint = &mut quic.listeners[listener].endpoint;
         endpoint.set_worker(handle, worker);
         let place = quic
@@ -39,7 +36,7 @@ impl Stack {
     pub(super) fn tell_quic<A: Application>(&mut self, now_us: u64, app: &mut A) -> bool {
         let mut busy = false;
         loop {
-            if let Some((stream, event)) = self.app_events.pop_front() {
+            if let Some((stream, event)) = self.ground.app_events.pop_front() {
                 self.tell(now_us, app, stream, event);
             } else if let Some((listener, event)) =
                 self.quic.as_deref_mut().and_then(|quic| quic.poll_event())
@@ -71,7 +68,7 @@ impl Stack {
         }
         let Some(place) = quic.table.find(listener, handle) else {
             if let EventKind::Closed(_) = event.kind {
-                self.counters.quic_handshakes_failed += 1;
+                self.ground.counters.quic_handshakes_failed += 1;
             }
             return;
         };
@@ -140,9 +137,9 @@ impl Stack {
         };
         connection.agreed = Some(agreed.clone());
         let (id, peer) = (connection.id, connection.remote);
-        self.counters.quic_connections_accepted += 1;
-        self.counters.quic_resumed += u64::from(is_resumed);
-        self.counters.quic_early += u64::from(takes_early_data);
+        self.ground.counters.quic_connections_accepted += 1;
+        self.ground.counters.quic_resumed += u64::from(is_resumed);
+        self.ground.counters.quic_early += u64::from(takes_early_data);
         let event = QuicEvent::Opened {
             peer,
             tls: Box::new(agreed),
@@ -177,14 +174,14 @@ impl Stack {
             return false;
         };
         let source = connection.remote.ip();
-        if self.gate.is_exhausted(source) {
-            self.counters.sources_refused += 1;
+        if self.ground.sources.is_exhausted(source) {
+            self.ground.counters.sources_refused += 1;
             self.refuse_quic(now_us, place);
             return false;
         }
         connection.source = Some(source);
         connection.is_handshake_complete = true;
-        self.gate.on_accepted(source);
+        self.ground.sources.add(source);
         self.apply_receive_policy(place);
         true
     }
@@ -214,7 +211,7 @@ impl Stack {
                 .idle
                 .remove(connection.handle);
         }
-        self.counters.quic_streams_accepted += 1;
+        self.ground.counters.quic_streams_accepted += 1;
         let tls = None;
         self.tell_stream(now_us, app, id, AppEvent::Accepted { peer, tls });
         self.tell_stream(now_us, app, id, AppEvent::Readable);
@@ -281,7 +278,7 @@ impl Stack {
             && std::mem::take(&mut found.wants_room)
         {
             connection.wanting -= 1;
-            self.app_events.push_back((id, AppEvent::Writable));
+            self.ground.app_events.push_back((id, AppEvent::Writable));
         }
     }
 
@@ -329,7 +326,9 @@ impl Stack {
             && found.sending != Sending::Over
         {
             found.drained = found.acknowledged;
-            self.app_events.push_back((stream, AppEvent::Drained));
+            self.ground
+                .app_events
+                .push_back((stream, AppEvent::Drained));
         }
     }
 
@@ -351,7 +350,9 @@ impl Stack {
                 && std::mem::take(&mut found.wants_room)
             {
                 connection.wanting -= 1;
-                self.app_events.push_back((stream, AppEvent::Writable));
+                self.ground
+                    .app_events
+                    .push_back((stream, AppEvent::Writable));
             }
         }
     }
@@ -389,7 +390,8 @@ impl Stack {
         let _ = endpoint.reset(connection.handle, stream, code);
         found.sending = Sending::Over;
         found.reason = crate::app::CloseReason::Reset;
-        self.app_events
+        self.ground
+            .app_events
             .push_back((id, AppEvent::PeerStopped { code }));
         self.end_if_over(id);
     }
@@ -437,10 +439,10 @@ impl Stack {
             self.remove_quic_stream(stream);
         }
         if was_accepted {
-            self.counters.quic_connections_closed += 1;
+            self.ground.counters.quic_connections_closed += 1;
             app.on_quic(&mut self.streams(now_us), id, QuicEvent::Closed(reason));
         } else {
-            self.counters.quic_handshakes_failed += 1;
+            self.ground.counters.quic_handshakes_failed += 1;
         }
     }
 

@@ -39,11 +39,11 @@ impl Stack {
                 connection.commands.push_front(Pending::Key { key, floor });
             }
         }
-        self.connections.change_workers(before, worker);
-        if self.nic_stacks.of(before) == self.nic_stacks.of(worker) {
-            self.counters.connections_rebalanced += 1;
+        self.ground.change_workers(before, worker);
+        if self.ground.nic_stacks.of(before) == self.ground.nic_stacks.of(worker) {
+            self.ground.counters.connections_rebalanced += 1;
         } else {
-            self.counters.connections_moved += 1;
+            self.ground.counters.connections_moved += 1;
         }
         if let Some(quic) = self.quic.as_deref_mut() {
             if let Some(connection) = quic.table.connections.get(place) {
@@ -90,7 +90,7 @@ impl Stack {
         let home = connection.worker;
         let streams: Vec<StreamId> = connection.streams.values().copied().collect();
         let found = self.quic_files(place).into_iter().find_map(|(_, file)| {
-            let file = self.files.by_id(file)?;
+            let file = self.ground.files.by_id(file)?;
             (file.state == State::Found && file.worker != home).then_some(file.worker)
         });
         if let Some(to) = found {
@@ -114,7 +114,7 @@ impl Stack {
         let files = streams.flat_map(|it| it.files.iter().map(|file| (it.id, *file)));
         files
             .filter(|(stream, file)| {
-                let file = self.files.by_id(*file);
+                let file = self.ground.files.by_id(*file);
                 file.is_some_and(|file| file.stream == *stream)
             })
             .collect()
@@ -132,7 +132,7 @@ impl Stack {
                 && connection.holds == 0
         });
         let in_use = |(_, file): (StreamId, FileId)| {
-            let file = self.files.by_id(file);
+            let file = self.ground.files.by_id(file);
             file.is_some_and(|file| {
                 file.is_needed() && !matches!(file.state, State::Found | State::Waiting)
             })
@@ -154,12 +154,15 @@ impl Stack {
                 continue;
             };
             let (worker, is_under_way) = (connection.worker, connection.leaves_to.is_some());
-            if self.nic_stacks.is_in_use(worker) {
+            if self.ground.nic_stacks.is_in_use(worker) {
                 continue;
             }
             is_left = true;
-            let in_use = self.nic_stacks.workers_in_use(self.nic_stacks.of(worker));
-            let to = self.connections.least_busy(in_use);
+            let in_use = self
+                .ground
+                .nic_stacks
+                .workers_in_use(self.ground.nic_stacks.of(worker));
+            let to = self.ground.least_busy(in_use);
             if room == 0 || is_under_way {
                 continue;
             }
@@ -183,7 +186,7 @@ impl Stack {
         let Some(to) = to.filter(|to| *to != worker && !connection.is_gone) else {
             return;
         };
-        let serves = |worker: usize| self.nics[worker].life == Life::Serving;
+        let serves = |worker: usize| self.ground.workers[worker].life == Life::Serving;
         if !serves(worker) || !serves(to) {
             return self.stop_leaving(place);
         }
@@ -198,7 +201,7 @@ impl Stack {
         let files = self.quic_files(place);
         let mut closed = Vec::new();
         for (_, file) in files {
-            closed.extend(self.files.take_over(file));
+            closed.extend(self.ground.files.take_over(file));
         }
         self.change_quic_worker(place, to);
         for close in closed {
@@ -211,17 +214,17 @@ impl Stack {
     fn has_quic_files_at(&mut self, place: usize, to: usize) -> bool {
         let mut is_ready = true;
         for (_, file) in self.quic_files(place) {
-            let Some(found) = self.files.by_id(file) else {
+            let Some(found) = self.ground.files.by_id(file) else {
                 continue;
             };
-            match self.files.readiness(file, to) {
+            match self.ground.files.readiness(file, to) {
                 _ if !found.is_needed() => {}
                 Readiness::Ready => {}
                 Readiness::Awaited => is_ready = false,
                 Readiness::Unasked => {
                     is_ready = false;
                     let (path, lookup) = (found.path.clone(), found.lookup());
-                    self.files.open_twin(file, to);
+                    self.ground.files.open_twin(file, to);
                     self.send_open(to, file, &path, lookup);
                 }
             }
@@ -239,7 +242,7 @@ impl Stack {
             return;
         }
         for (_, file) in self.quic_files(place) {
-            if let Some(close) = self.files.drop_twin(file) {
+            if let Some(close) = self.ground.files.drop_twin(file) {
                 self.send_close(close);
             }
         }
@@ -278,7 +281,7 @@ impl Stack {
         };
         debug_assert!(names::is_stream(stream));
         if is_other {
-            self.counters.migrations_failed += 1;
+            self.ground.counters.migrations_failed += 1;
             self.stop_leaving(place);
         }
         if let Some(quic) = self.quic.as_deref_mut() {

@@ -36,7 +36,7 @@ impl Stack {
             }
         };
         let before = std::mem::replace(&mut connection.charged_bytes, bytes);
-        self.memory.recharge(before, bytes);
+        self.ground.memory.recharge(before, bytes);
     }
 
     /// The connection's share, as of the last update.

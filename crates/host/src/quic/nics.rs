@@ -128,7 +128,7 @@ impl Stack {
         };
         for place in quic.table.places() {
             let worker = self.quic_connection(place).map(|it| it.worker);
-            if worker.is_some_and(|worker| !self.nics[worker].is_there()) {
+            if worker.is_some_and(|worker| !self.ground.workers[worker].is_there()) {
                 self.reroute_quic(place);
             }
         }
@@ -138,16 +138,16 @@ impl Stack {
     fn reroute_quic(&mut self, place: usize) {
         let files = self.known_quic_files(place);
         let is_free = files.iter().all(|(_, _, is_needed)| !is_needed);
-        if !is_free && !self.config.roots_are_replicas {
+        if !is_free && !self.ground.config.roots_are_replicas {
             return;
         }
-        let there = self.nic_stacks.workers_to_choose(NicSet::default());
-        let Some(worker) = self.connections.least_busy(there) else {
+        let there = self.ground.nic_stacks.workers_to_choose(NicSet::default());
+        let Some(worker) = self.ground.least_busy(there) else {
             return;
         };
         self.change_quic_worker(place, worker);
         for (stream, file, _) in files {
-            if let Some(found) = self.files.by_id_mut(file) {
+            if let Some(found) = self.ground.files.by_id_mut(file) {
                 found.worker = worker;
                 found.state = State::Reopening;
                 let (path, lookup) = (found.path.clone(), found.lookup());
@@ -170,7 +170,7 @@ impl Stack {
             let files = quic.table.stream(*stream)?.files.clone();
             Some((*stream, files))
         });
-        let known = known_files(&self.files, streams);
+        let known = known_files(&self.ground.files, streams);
         known
             .map(|(id, file)| (file.stream, id, file.is_needed()))
             .collect()
@@ -185,7 +185,7 @@ impl Stack {
         };
         let (place, home) = (found.connection, connection.worker);
         for file in found.files.clone() {
-            let Some(known) = self.files.by_id(file) else {
+            let Some(known) = self.ground.files.by_id(file) else {
                 continue;
             };
             if known.stream != stream || known.state != State::Found {
@@ -198,10 +198,10 @@ impl Stack {
                 if let Some(quic) = self.quic.as_deref_mut() {
                     quic.mark(place);
                 }
-            } else if let Some((file, meta)) = self.files.tell(file) {
+            } else if let Some((file, meta)) = self.ground.files.tell(file) {
                 let meta = meta.into();
                 let event = AppEvent::Opened { file, meta };
-                self.app_events.push_back((stream, event));
+                self.ground.app_events.push_back((stream, event));
             }
         }
     }

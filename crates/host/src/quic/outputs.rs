@@ -133,29 +133,29 @@ impl Stack {
             return;
         };
         let remote = held.route.remote;
-        let next_hop = self.neighbors.next_hop(remote.ip());
-        let mac = match self.neighbors.resolve(now_us, next_hop) {
+        let next_hop = self.ground.neighbors.next_hop(remote.ip());
+        let mac = match self.ground.neighbors.resolve(now_us, next_hop) {
             Resolution::Known(mac) => mac,
             Resolution::Pending => {
                 let held = HeldDatagrams {
                     is_to_be_tried: false,
                     ..held
                 };
-                self.counters.packets_dropped += quic.hold(held);
+                self.ground.counters.packets_dropped += quic.hold(held);
                 return;
             }
             Resolution::Unreachable | Resolution::Own => {
-                self.counters.packets_dropped += 1;
+                self.ground.counters.packets_dropped += 1;
                 return;
             }
         };
         let local = held.route.local_ip;
-        let Some(local) = local.or_else(|| self.neighbors.source_for(next_hop)) else {
-            self.counters.packets_dropped += 1;
+        let Some(local) = local.or_else(|| self.ground.neighbors.source_for(next_hop)) else {
+            self.ground.counters.packets_dropped += 1;
             return;
         };
         let header = DatagramHeader {
-            source_mac: self.link.mac,
+            source_mac: self.ground.link.mac,
             destination_mac: mac,
             source: (local, quic.listeners[held.listener].port).into(),
             destination: remote,
@@ -163,7 +163,7 @@ impl Stack {
         };
         for datagram in held.bytes.chunks(held.datagram_bytes.max(1)) {
             let Some(frame) = header.to_frame(datagram) else {
-                self.counters.packets_dropped += 1;
+                self.ground.counters.packets_dropped += 1;
                 continue;
             };
             let packet = Superpacket {
@@ -171,8 +171,8 @@ impl Stack {
                 payload: &[],
                 offload: Offload::None,
             };
-            self.counters.quic_datagrams_sent += 1;
-            transmit::send_frame(&mut self.counters, port, &packet);
+            self.ground.counters.quic_datagrams_sent += 1;
+            transmit::send_frame(&mut self.ground.counters, port, &packet);
         }
     }
 

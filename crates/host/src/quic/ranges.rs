@@ -290,7 +290,9 @@ impl Stack {
             } else if found.wants_room && written > 0 {
                 found.wants_room = false;
                 connection.wanting -= 1;
-                self.app_events.push_back((stream, AppEvent::Writable));
+                self.ground
+                    .app_events
+                    .push_back((stream, AppEvent::Writable));
             }
         }
         if came.is_lost {
@@ -310,7 +312,7 @@ impl Stack {
             let Some((found, connection)) = quic.table.pair_mut(stream) else {
                 return;
             };
-            let nic = &mut self.nics[connection.worker];
+            let nic = &mut self.ground.workers[connection.worker];
             // PREPARE needs a flow with a key.
             if !connection.flow_open {
                 let endpoint = &mut quic.listeners[connection.listener].endpoint;
@@ -326,7 +328,7 @@ impl Stack {
                 return;
             };
             let is_open = |file: FileId| {
-                let file = self.files.by_id(file);
+                let file = self.ground.files.by_id(file);
                 file.is_some_and(|file| file.state == State::Open)
             };
             if !is_open(range.file) {
@@ -351,7 +353,7 @@ impl Stack {
                 stream,
                 unwanted: None,
             });
-            self.counters.quic_prepares += 1;
+            self.ground.counters.quic_prepares += 1;
             let (range, number, connection) = (*range, found.quic.0, connection.id);
             quic.trace_issued(now_us, connection, id, || QuicTraceEvent::PrepareIssued {
                 prepare: id.0,
@@ -384,7 +386,9 @@ impl Stack {
             {
                 found.notsent_lowat = None;
                 connection.lowats -= 1;
-                self.app_events.push_back((stream, AppEvent::Writable));
+                self.ground
+                    .app_events
+                    .push_back((stream, AppEvent::Writable));
             }
         }
     }

@@ -69,7 +69,7 @@ impl Stack {
     /// Changes the policy. Connections that it places at the host return at once; the others move
     /// to their workers when they next send, not all in one turn.
     pub(crate) fn change_quic_receive(&mut self, to: QuicReceive) {
-        if std::mem::replace(&mut self.config.quic_receive, to) == to {
+        if std::mem::replace(&mut self.ground.config.quic_receive, to) == to {
             return;
         }
         let quic = self.quic.as_deref();
@@ -83,7 +83,7 @@ impl Stack {
 
     /// Moves the receiving of a connection if the policy now differs.
     pub(super) fn apply_receive_policy(&mut self, place: usize) {
-        let policy = self.config.quic_receive;
+        let policy = self.ground.config.quic_receive;
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
         };
@@ -97,11 +97,11 @@ impl Stack {
             return;
         }
         if wanted {
-            self.counters.quic_receive_begun += 1;
+            self.ground.counters.quic_receive_begun += 1;
             connection.commands.push_back(Pending::ReceiveKey);
             quic.mark(place);
         } else {
-            self.counters.quic_receive_returned += 1;
+            self.ground.counters.quic_receive_returned += 1;
             connection.nic_key = None;
             if let Opens::UpTo(_) = connection.opens {
                 connection.commands.push_back(Pending::ReceiveKeyGone);
@@ -123,7 +123,7 @@ impl Stack {
     /// Sends QRXKEY and QCIDs.
     pub(super) fn send_receive_key(&mut self, place: usize) -> Outcome {
         // The worker must be able to hand up packets that it cannot open, as frames.
-        let frame_bytes = self.link.mtu + ethernet::HEADER_BYTES;
+        let frame_bytes = self.ground.link.mtu + ethernet::HEADER_BYTES;
         let Some(quic) = self.quic.as_deref_mut() else {
             return Outcome::Done;
         };
@@ -131,7 +131,7 @@ impl Stack {
             return Outcome::Done;
         };
         let endpoint = &quic.listeners[connection.listener].endpoint;
-        let nic = &mut self.nics[connection.worker];
+        let nic = &mut self.ground.workers[connection.worker];
         let round_trip = endpoint.path(connection.handle);
         let hold_us = round_trip.map_or(0, |(round_trip, _)| {
             let hold = round_trip / ROUND_TRIPS_PER_HOLD;
@@ -157,7 +157,7 @@ impl Stack {
         let generation = key.generation;
         let sent = nic.channel.send(&Command::QuicReceiveKey(key));
         debug_assert!(sent.is_ok(), "there was room");
-        self.counters.quic_receive_keys += 1;
+        self.ground.counters.quic_receive_keys += 1;
         connection.opens = Opens::UpTo(generation);
         // With each key: the worker may have had no room for the last, and then knows no IDs.
         for id in endpoint.connection_ids(connection.handle) {
@@ -168,7 +168,7 @@ impl Stack {
             return Outcome::Done;
         }
         let has_port = nic.setup.is_some_and(|ready| ready.target.is_some());
-        if self.setup.map.is_none() || !has_port {
+        if self.ground.steering.is_none() || !has_port {
             let tuple = connection.tuple();
             connection.reception = Reception::HandedOn(tuple);
             quic.handed_on.insert(tuple, place);
@@ -266,7 +266,7 @@ impl Stack {
                 }
             }
             Reception::Steered(tuple) => {
-                if let Some(map) = &self.setup.map {
+                if let Some(map) = &self.ground.steering {
                     map.clear_flow(Protocol::Udp, tuple.local, tuple.remote);
                 }
             }
@@ -290,7 +290,7 @@ impl Stack {
             return false;
         };
         if quic.handed_on.is_empty()
-            || self.teardown.is_handed_up
+            || self.ground.is_handed_up
             || frame.segment_bytes.is_some()
             || frame.bytes.len() > FRAME_BYTES_MAX
             || is_of_handshake(packet.payload)
@@ -306,13 +306,13 @@ impl Stack {
         let Some(connection) = connection else {
             return false;
         };
-        let nic = &mut self.nics[connection.worker];
+        let nic = &mut self.ground.workers[connection.worker];
         let bytes = frame.bytes;
         if !nic.has_room() || nic.channel.send(&Command::Frame { bytes }).is_err() {
             return false;
         }
-        self.counters.datagrams_received += 1;
-        self.counters.quic_datagrams_handed_on += 1;
+        self.ground.counters.datagrams_received += 1;
+        self.ground.counters.quic_datagrams_handed_on += 1;
         true
     }
 
@@ -328,7 +328,7 @@ impl Stack {
             Err(is_known) => return is_known,
         };
         let (remote, local) = (received.remote, received.local);
-        if !self.config.has_address(local) || remote.port() == 0 {
+        if !self.ground.config.has_address(local) || remote.port() == 0 {
             return false;
         }
         let Some(quic) = self.quic.as_deref_mut() else {
@@ -344,8 +344,8 @@ impl Stack {
         };
         if !is_possible {
             let count = received.packets.len() as u64;
-            self.counters.quic_packets_opened += count;
-            self.counters.quic_packets_refused += count;
+            self.ground.counters.quic_packets_opened += count;
+            self.ground.counters.quic_packets_refused += count;
             return true;
         }
         let handle = connection.handle;
@@ -367,8 +367,8 @@ impl Stack {
             };
             let is_taken = endpoint.on_opened(Instant::from_us(now_us), handle, &arrival, &opened);
             connection.packets_opened += u64::from(is_taken);
-            self.counters.quic_packets_opened += 1;
-            self.counters.quic_packets_refused += u64::from(!is_taken);
+            self.ground.counters.quic_packets_opened += 1;
+            self.ground.counters.quic_packets_refused += u64::from(!is_taken);
         }
         true
     }

@@ -49,7 +49,7 @@ impl Stack {
             Ok(place) => place,
             Err(is_known) => return is_known || names::place_of_connection(flow.0).is_none(),
         };
-        self.sends_departed += 1;
+        self.ground.sends_departed += 1;
         self.depart_until(times, place, send)
     }
 
@@ -79,7 +79,7 @@ impl Stack {
             }
             connection.on_departed(issued.number);
             connection.issued.pop_front();
-            self.sends_outstanding -= 1;
+            self.ground.sends_outstanding -= 1;
         }
         quic.mark(place);
         true
@@ -131,7 +131,7 @@ impl Stack {
             Err(true) => return Some(true),
             Err(false) => return None,
         };
-        let owner = self.files.by_id(file).map(|file| file.stream);
+        let owner = self.ground.files.by_id(file).map(|file| file.stream);
         let quic = self.quic.as_deref_mut()?;
         let connection = &mut quic.table.connections[place];
         let number = names::number_of_command(id);
@@ -191,7 +191,7 @@ impl Stack {
         }
         // A rejection of a QKEY names its flow.
         connection.lacks_key |= by_flow.is_some();
-        self.counters.quic_rejected += 1;
+        self.ground.counters.quic_rejected += 1;
         tracing::warn!(
             worker,
             ?reason,

@@ -25,7 +25,7 @@ impl Stack {
     /// How many more real bytes a connection may have: all QUIC connections together get half of
     /// the connections' memory, and none more than an eighth.
     fn quic_room(&self, connection: &Connection) -> u64 {
-        let most = self.config.connection_memory_bytes_max as u64 / 2;
+        let most = self.ground.config.connection_memory_bytes_max as u64 / 2;
         let all = self.quic.as_deref().map_or(0, |quic| quic.real_bytes);
         let bytes_max = if all < most {
             REAL_BYTES_MAX.min(most / 4).max(REAL_BYTES_MIN)
@@ -143,7 +143,7 @@ impl Stack {
         file: FileHandle,
         range: Range<u64>,
     ) -> u64 {
-        let Some((file, known)) = self.files.by_handle(file) else {
+        let Some((file, known)) = self.ground.files.by_handle(file) else {
             return 0;
         };
         let size = known.meta.map_or(0, |meta| meta.size);
@@ -179,7 +179,7 @@ impl Stack {
         found.queued_bytes += len;
         let since = connection.next_command;
         let held = connection.files.entry(file).or_insert_with(|| {
-            self.files.extent_queued(file);
+            self.ground.files.extent_queued(file);
             Held { bytes: 0, since }
         });
         held.bytes += len;
@@ -435,7 +435,7 @@ impl Stack {
 
     /// A file is opened for a stream.
     pub(crate) fn add_quic_file(&mut self, stream: StreamId, file: contract::FileId) {
-        let files = &self.files;
+        let files = &self.ground.files;
         let quic = self.quic.as_deref_mut();
         if let Some(found) = quic.and_then(|quic| quic.table.stream_mut(stream)) {
             let is_own =

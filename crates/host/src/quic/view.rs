@@ -79,7 +79,7 @@ impl Stack {
         let endpoint = quic.map(|quic| &quic.listeners[connection.listener].endpoint);
         let path = endpoint.and_then(|endpoint| endpoint.path(connection.handle));
         let (round_trip, packets_lost) = path.unwrap_or_default();
-        let nic = self.nic_stacks.of(connection.worker);
+        let nic = self.ground.nic_stacks.of(connection.worker);
         QuicInfo {
             connection: connection.id,
             local: connection.local,
@@ -98,12 +98,12 @@ impl Stack {
                 && !connection.is_over,
             packets_opened_by_nic: connection.packets_opened,
             nic,
-            worker: connection.worker - self.nic_stacks.workers(nic).start,
+            worker: connection.worker - self.ground.nic_stacks.workers(nic).start,
             sends_outstanding: connection.issued.len() as u64,
             waits: connection.waits
                 || connection.holds > 0
                 || connection.is_leaving
-                || !self.nics[connection.worker].is_there(),
+                || !self.ground.workers[connection.worker].is_there(),
         }
     }
 

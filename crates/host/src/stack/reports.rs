@@ -26,12 +26,12 @@ impl Stack {
     /// channel is unusable.
     pub fn on_channels(&mut self, now_us: u64, budget: usize) -> Result<usize, ChannelCorrupt> {
         let mut taken = 0;
-        for worker in 0..self.nics.len() {
-            if !self.nics[worker].is_there() {
+        for worker in 0..self.ground.workers.len() {
+            if !self.ground.workers[worker].is_there() {
                 continue;
             }
             for _ in 0..budget {
-                let nic = &mut self.nics[worker];
+                let nic = &mut self.ground.workers[worker];
                 // A departure has nothing to drop, so the compiler need not check.
                 let received = ManuallyDrop::new(nic.channel.receive());
                 if let Ok(Some(Event::Departed {
@@ -40,7 +40,7 @@ impl Stack {
                     departed_us,
                 })) = *received
                 {
-                    self.counters.events_invalid += u64::from(nic.heard.on_event());
+                    self.ground.counters.events_invalid += u64::from(nic.heard.on_event());
                     if !self.on_departed(now_us, worker, send, flow, departed_us) {
                         self.on_invalid_event(
                             worker,
@@ -56,12 +56,12 @@ impl Stack {
                 }
                 match ManuallyDrop::into_inner(received) {
                     Ok(Some(event)) => {
-                        self.counters.events_invalid += u64::from(nic.heard.on_event());
+                        self.ground.counters.events_invalid += u64::from(nic.heard.on_event());
                         self.on_rare_event(now_us, worker, &event);
                     }
                     Ok(None) => break,
                     Err(ReceiveError::Malformed { .. }) => {
-                        self.counters.events_invalid += 1;
+                        self.ground.counters.events_invalid += 1;
                         nic.heard = Heard::Garbled;
                     }
                     Err(ReceiveError::Corrupt) => return Err(ChannelCorrupt { worker }),
@@ -69,7 +69,7 @@ impl Stack {
                 taken += 1;
             }
         }
-        self.counters.events += taken as u64;
+        self.ground.counters.events += taken as u64;
         if taken > 0 {
             self.retry_waiting_room();
         }
@@ -95,8 +95,9 @@ impl Stack {
                 offset,
                 errno,
             } => {
-                self.counters.reads_failed += 1;
+                self.ground.counters.reads_failed += 1;
                 let path = self
+                    .ground
                     .files
                     .by_id(file)
                     .map_or_else(Default::default, |file| String::from_utf8_lossy(&file.path));
@@ -105,7 +106,7 @@ impl Stack {
                 if let Some(valid) = self.on_quic_read_failed(worker, send, flow, file) {
                     return self.check_event(worker, event, valid);
                 }
-                match self.connections.handle_of(StreamId(flow.0)) {
+                match self.tcp.connections.handle_of(StreamId(flow.0)) {
                     Some(handle) => self.fail(worker, handle),
                     // The connection may have ended while the event was in transit.
                     None => true,
@@ -141,7 +142,7 @@ impl Stack {
             | Event::Unspliced { .. } => self.on_splice_event(now_us, worker, event),
             Event::Ready { .. } | Event::QuicReceived(_) => self.on_quic(now_us, worker, event),
             Event::Ended => {
-                self.nics[worker].heard.on_last();
+                self.ground.workers[worker].heard.on_last();
                 true
             }
             Event::Load {
@@ -163,7 +164,7 @@ impl Stack {
 
     #[cold]
     fn on_invalid_event(&mut self, worker: usize, event: &Event) {
-        self.counters.events_invalid += 1;
+        self.ground.counters.events_invalid += 1;
         tracing::debug!(worker, ?event, "an event that makes no sense");
     }
 
@@ -175,7 +176,7 @@ impl Stack {
         flow: FlowId,
         departed_us: u64,
     ) -> bool {
-        let Some(entry) = self.connections.by_stream_mut(StreamId(flow.0)) else {
+        let Some(entry) = self.tcp.connections.by_stream_mut(StreamId(flow.0)) else {
             // The connection may have ended while the event was in transit.
             let departed_us = departed_us.min(now_us);
             let times = (now_us, departed_us);
@@ -190,17 +191,17 @@ impl Stack {
         if handle_of_send(send.0) != Some(handle) {
             return false;
         }
-        self.sends_departed += 1;
-        if self.config.departs_at_issue && entry.sends_outstanding > 0 {
+        self.ground.sends_departed += 1;
+        if self.ground.config.departs_at_issue && entry.sends_outstanding > 0 {
             entry.sends_outstanding -= 1;
-            self.sends_outstanding -= 1;
+            self.ground.sends_outstanding -= 1;
         }
         let transmission = transmission_of_send(send, entry.last_transmission);
         // The other side's clock must not lie in the future.
         entry
             .tcp
             .on_departed(transmission, Instant::from_us(departed_us.min(now_us)));
-        queue_dirty(&mut self.dirty, entry);
+        queue_dirty(&mut self.tcp.dirty, entry);
         true
     }
 
@@ -215,7 +216,7 @@ impl Stack {
         tracing::warn!(worker, ?reason, id, "the NIC stack rejected a command");
         if let Some(handle) = handle_of_send(id) {
             // Its connection may be gone, and another one in its place.
-            let entry = self.connections.get(handle);
+            let entry = self.tcp.connections.get(handle);
             let asked = entry.is_some_and(|entry| entry.sends_outstanding > 0);
             return asked && self.fail(worker, handle);
         }
@@ -235,13 +236,13 @@ impl Stack {
     /// True if a worker may still report on connections that others send for.
     #[cold]
     pub(crate) fn may_have_moved(&self) -> bool {
-        self.nic_stacks.len() > 1 || self.counters.connections_rebalanced > 0
+        self.ground.nic_stacks.len() > 1 || self.ground.counters.connections_rebalanced > 0
     }
 
     /// Aborts a connection because the data plane could not do its part.
     pub(crate) fn fail(&mut self, worker: usize, handle: ConnectionHandle) -> bool {
         let may_have_moved = self.may_have_moved();
-        let Some(entry) = self.connections.get_mut(handle) else {
+        let Some(entry) = self.tcp.connections.get_mut(handle) else {
             return false;
         };
         if entry.worker != worker {

@@ -9,7 +9,7 @@ use contract::channel::HostChannel;
 use contract::{FileId, FileMeta};
 
 use super::Stack;
-use crate::ground::workers::Nic;
+use crate::ground::workers::WorkerLink;
 use crate::nics::nic_stacks::NicSet;
 use crate::tables::files::{Reopened, Reopening};
 
@@ -28,18 +28,18 @@ impl Stack {
     /// # Panics
     /// If there is no such worker.
     pub fn on_nic_restarted(&mut self, now_us: u64, worker: usize, channel: HostChannel) {
-        let nic = self.nic_stacks.of(worker);
+        let nic = self.ground.nic_stacks.of(worker);
         self.leave_workers(now_us, worker..worker + 1);
         self.stop_migrations_of(worker);
-        self.division.forget_load(worker);
+        self.ground.division.forget_load(worker);
         // Commands that waited for room in the old ring are replayed from the tables, or mean
         // nothing to the new worker.
-        self.nics[worker] = Nic::new(channel);
-        for handle in self.connections.handles() {
-            if let Some(entry) = self.connections.get_mut(handle)
+        self.ground.workers[worker] = WorkerLink::new(channel);
+        for handle in self.tcp.connections.handles() {
+            if let Some(entry) = self.tcp.connections.get_mut(handle)
                 && entry.worker == worker
             {
-                self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
+                self.ground.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
                 entry.holds = 0;
                 entry.tcp.on_all_undeparted_lost();
                 self.mark_dirty(handle);
@@ -51,9 +51,10 @@ impl Stack {
             path,
             lookup,
             waits,
-        } in self.files.reopen(nic, worker)
+        } in self.ground.files.reopen(nic, worker)
         {
-            if let Some(entry) = waits.and_then(|stream| self.connections.by_stream_mut(stream)) {
+            if let Some(entry) = waits.and_then(|stream| self.tcp.connections.by_stream_mut(stream))
+            {
                 entry.holds += 1;
             } else if let Some(stream) = waits {
                 self.hold_quic(stream);
@@ -75,8 +76,8 @@ impl Stack {
         file: FileId,
         meta: Option<FileMeta>,
     ) -> bool {
-        let nic = self.nic_stacks.of(worker);
-        let Some((stream, outcome)) = self.files.reopened(nic, worker, file, meta) else {
+        let nic = self.ground.nic_stacks.of(worker);
+        let Some((stream, outcome)) = self.ground.files.reopened(nic, worker, file, meta) else {
             return false;
         };
         if let Reopened::LetGo(Some(close)) | Reopened::Changed(Some(close)) = outcome {
@@ -85,7 +86,7 @@ impl Stack {
         if self.on_quic_reopened(stream, file, outcome) {
             return true;
         }
-        let Some(entry) = self.connections.by_stream_mut(stream) else {
+        let Some(entry) = self.tcp.connections.by_stream_mut(stream) else {
             return true;
         };
         let handle = entry.handle();
@@ -98,7 +99,7 @@ impl Stack {
             let lacks_a_file = entry.refused_by.contains(nic) && self.lacks_a_file(handle);
             if lacks_a_file {
                 self.reroute(handle);
-            } else if let Some(entry) = self.connections.get_mut(handle) {
+            } else if let Some(entry) = self.tcp.connections.get_mut(handle) {
                 entry.refused_by = NicSet::default();
             }
         }

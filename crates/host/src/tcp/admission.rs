@@ -13,7 +13,7 @@
 //!
 //! So the source with most pays, and new clients get in.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use tcp::{HalfOpen, HalfOpenReaction, Instant, SynCookies, TimeWait};
 use wire::tcp::{Flags, Segment};
@@ -27,7 +27,6 @@ use crate::tables::bindings::Destination;
 use crate::tables::by_source::{BySource, Place};
 use crate::tables::connections::ConnectionHandle;
 use crate::tables::keyed_hash::KeyedHash;
-use crate::tables::sources::Sources;
 use crate::tables::spent_cookies::SpentCookies;
 use crate::tables::syn_queue::SynQueue;
 use crate::tables::tuple::Tuple;
@@ -54,7 +53,6 @@ pub(crate) struct Gate {
     idle_victims: Vec<StreamId>,
     /// Time of the last search for idle connections, in microseconds.
     idle_looked_us: Option<u64>,
-    sources: Sources,
     flood: Episode,
     backlog_full: Episode,
     table_full: Episode,
@@ -81,22 +79,11 @@ impl Gate {
             unheard: BySource::new(KeyedHash(hash_key)),
             idle_victims: Vec::new(),
             idle_looked_us: None,
-            sources: Sources::new(limits.connections_per_source, KeyedHash(hash_key)),
             flood: Episode::default(),
             backlog_full: Episode::default(),
             table_full: Episode::default(),
             source_exhausted: Episode::default(),
         }
-    }
-
-    /// Changes the limit on the connections of each source.
-    pub(crate) fn limit_sources(
-        &mut self,
-        limit: Option<u32>,
-        remotes: impl Iterator<Item = IpAddr>,
-    ) {
-        self.limits.connections_per_source = limit;
-        self.sources.set_limit(limit, remotes);
     }
 
     /// True if a peer has begun to open this connection.
@@ -119,27 +106,6 @@ impl Gate {
         }
     }
 
-    /// The stack forgets a connection.
-    pub(crate) fn on_forgotten(&mut self, remote: IpAddr, unheard: Option<Place>) {
-        self.on_heard(unheard);
-        self.sources.remove(remote);
-    }
-
-    /// True if a source has as many connections as it may have.
-    pub(crate) fn is_exhausted(&self, source: IpAddr) -> bool {
-        self.sources.is_exhausted(source)
-    }
-
-    /// Counts a connection that is in no table of TCP.
-    pub(crate) fn on_accepted(&mut self, source: IpAddr) {
-        self.sources.add(source);
-    }
-
-    /// Counts a connection again that was forgotten.
-    pub(crate) fn on_taken_back(&mut self, remote: IpAddr) {
-        self.sources.add(remote);
-    }
-
     /// True if half of the backlog is taken: then no SYN creates a connection by itself.
     pub(crate) fn is_half_full(&self) -> bool {
         self.unheard.len() >= self.limits.backlog_max / 2
@@ -159,14 +125,14 @@ impl Gate {
 impl Stack {
     /// The number of half-open connections: the peer has not answered our SYN,ACK.
     pub fn half_open(&self) -> usize {
-        self.gate.half_open()
+        self.tcp.gate.half_open()
     }
 
     /// The initial configuration of connections of an address family, for any listener.
     pub(crate) fn family_config(&self, tuple: &Tuple) -> &tcp::Config {
         match tuple.local {
-            SocketAddr::V4(_) => &self.tcp_config_v4,
-            SocketAddr::V6(_) => &self.tcp_config_v6,
+            SocketAddr::V4(_) => &self.tcp.config_v4,
+            SocketAddr::V6(_) => &self.tcp.config_v6,
         }
     }
 
@@ -181,14 +147,14 @@ impl Stack {
     #[inline(never)]
     fn adapt_config(&self, config: &mut tcp::Config, tuple: &Tuple, listener: Option<BindingId>) {
         config.congestion = self.listener_congestion(tuple.local.port());
-        if self.memory.is_pressed() {
+        if self.ground.memory.is_pressed() {
             let pressed = tcp::Config::RECEIVE_BUFFER_BYTES_PRESSED;
             config.receive_buffer_bytes = config.receive_buffer_bytes.min(pressed);
         }
         if self.loops(tuple.remote.ip()) {
             *config = Stack::loopback_config(config);
         }
-        if let Some(options) = listener.and_then(|listener| self.bindings.options(listener)) {
+        if let Some(options) = listener.and_then(|listener| self.tcp.bindings.options(listener)) {
             options.apply(config);
         }
     }
@@ -213,12 +179,12 @@ impl Stack {
         tuple: Tuple,
         segment: &Segment<'_>,
     ) -> bool {
-        if !self.gate.is_half_open(&tuple) {
+        if !self.tcp.gate.is_half_open(&tuple) {
             return false;
         }
         let to = self.destination(&tuple);
         let config = self.config_at(&tuple, to);
-        let Some(half_open) = self.gate.syn_queue.get_mut(&tuple) else {
+        let Some(half_open) = self.tcp.gate.syn_queue.get_mut(&tuple) else {
             return false;
         };
         match half_open.on_segment(&config, Instant::from_us(now_us), segment) {
@@ -228,20 +194,20 @@ impl Stack {
                 // arrived.
                 let unacceptable = header.flags.contains(Flags::RST);
                 if unacceptable && self.on_cookie(now_us, tuple, segment, to) {
-                    self.gate.syn_queue.remove(&tuple);
+                    self.tcp.gate.syn_queue.remove(&tuple);
                 } else {
                     self.send_bare(now_us, tuple, &header);
                 }
             }
-            HalfOpenReaction::Refused => self.gate.syn_queue.remove(&tuple),
+            HalfOpenReaction::Refused => self.tcp.gate.syn_queue.remove(&tuple),
             HalfOpenReaction::Opened(connection) => match self.admit(now_us, &tuple, to) {
                 Ok(listener) => {
-                    self.gate.syn_queue.remove(&tuple);
+                    self.tcp.gate.syn_queue.remove(&tuple);
                     self.open(now_us, tuple, listener, connection, None);
                 }
                 Err(Refusal::Later) => {}
                 Err(Refusal::Reset) => {
-                    self.gate.syn_queue.remove(&tuple);
+                    self.tcp.gate.syn_queue.remove(&tuple);
                     self.refuse(now_us, tuple, segment);
                 }
             },
@@ -263,7 +229,7 @@ impl Stack {
         let has = |flag| segment.header.flags.contains(flag);
         if has(Flags::SYN) {
             let Tuple { local, remote } = tuple;
-            let isn = self.isn.isn(local, remote, Instant::from_us(now_us));
+            let isn = self.tcp.isn.isn(local, remote, Instant::from_us(now_us));
             let isn = before.map_or(isn, |before| before.isn_beyond(isn));
             return self.on_syn(now_us, tuple, segment, isn);
         }
@@ -285,8 +251,8 @@ impl Stack {
         // Cookies are valid only while some are outstanding, so that guessing is in vain at all
         // other times.
         let lifetime_us = SynCookies::LIFETIME_US_MAX;
-        let is_flooded = self.gate.flood.is_recent(now_us, lifetime_us);
-        let is_set_up = self.setup.has_port(tuple.local.port());
+        let is_flooded = self.tcp.gate.flood.is_recent(now_us, lifetime_us);
+        let is_set_up = self.tcp.setup.has_port(tuple.local.port());
         if !is_flooded && !is_set_up {
             return false;
         }
@@ -294,24 +260,24 @@ impl Stack {
         let now = Instant::from_us(now_us);
         let config = &self.config_at(&tuple, to);
         let verify = |cookies: &SynCookies| cookies.verify(config, local, remote, segment, now);
-        let own = is_flooded.then(|| verify(&self.gate.cookies)).flatten();
+        let own = is_flooded.then(|| verify(&self.tcp.gate.cookies)).flatten();
         let is_own = own.is_some();
         let good = own.or_else(|| {
-            let cookies = self.setup.cookies(&self.config.secret, now_us);
+            let cookies = self.tcp.setup.cookies(&self.ground.config.secret, now_us);
             cookies.iter().filter(|_| is_set_up).find_map(verify)
         });
         let cookie = segment.header.ack.wrapping_sub(1);
-        let is_spent = good.is_some() && self.gate.spent.contains(&tuple, cookie);
-        let ts_offset = self.isn.ts_offset(local, remote);
+        let is_spent = good.is_some() && self.tcp.gate.spent.contains(&tuple, cookie);
+        let ts_offset = self.tcp.isn.ts_offset(local, remote);
         if let Some(good) = good.filter(|_| !is_spent) {
             let mut connection = good.begin(config, ts_offset, now);
             if good.complete(&mut connection, segment, now) {
                 match self.admit(now_us, &tuple, to) {
                     Ok(listener) => {
                         if is_own {
-                            self.counters.syn_cookies_accepted += 1;
+                            self.ground.counters.syn_cookies_accepted += 1;
                         } else {
-                            self.counters.connections_set_up += 1;
+                            self.ground.counters.connections_set_up += 1;
                         }
                         self.open(now_us, tuple, listener, connection, Some(cookie));
                     }
@@ -323,14 +289,14 @@ impl Stack {
         }
         let follows =
             |cookies: &SynCookies| cookies.may_follow(config, local, remote, segment, now);
-        let set_up = self.setup.cookies(&self.config.secret, now_us);
+        let set_up = self.tcp.setup.cookies(&self.ground.config.secret, now_us);
         let is_early = !is_spent
-            && ((is_flooded && follows(&self.gate.cookies))
+            && ((is_flooded && follows(&self.tcp.gate.cookies))
                 || (is_set_up && set_up.iter().any(follows)));
         if is_early {
-            self.counters.syn_cookies_early += 1;
+            self.ground.counters.syn_cookies_early += 1;
         } else {
-            self.counters.syn_cookies_invalid += u64::from(is_flooded);
+            self.ground.counters.syn_cookies_invalid += u64::from(is_flooded);
         }
         is_early
     }
@@ -341,12 +307,14 @@ impl Stack {
         if bits & ruled_out != 0 {
             return false;
         }
-        self.counters.syns_received += 1;
+        self.ground.counters.syns_received += 1;
         // The source address of a SYN may be forged: a SYN ends no connection, an ACK may.
         if self.admit_source(now_us, &tuple).is_err() {
             return true;
         }
-        if self.connections.len() >= self.config.connections_max && !self.has_idle(now_us) {
+        if self.tcp.connections.len() >= self.ground.config.connections_max
+            && !self.has_idle(now_us)
+        {
             self.refuse_for_room(now_us);
             return true;
         }
@@ -359,35 +327,35 @@ impl Stack {
         let Tuple { local, remote } = tuple;
         let now = Instant::from_us(now_us);
         let fast_open = fast_open.map(|_| self.fast_open_cookie(now_us, &tuple));
-        let ts_offset = self.isn.ts_offset(local, remote);
-        if self.gate.half_open() >= self.gate.limits.half_open_max
-            && self.gate.syn_queue.evict_repeated()
+        let ts_offset = self.tcp.isn.ts_offset(local, remote);
+        if self.tcp.gate.half_open() >= self.tcp.gate.limits.half_open_max
+            && self.tcp.gate.syn_queue.evict_repeated()
         {
-            self.counters.half_open_evicted += 1;
+            self.ground.counters.half_open_evicted += 1;
         }
-        if self.gate.half_open() >= self.gate.limits.half_open_max {
-            if self.gate.flood.begins(now_us) {
-                let half_open = self.gate.half_open();
+        if self.tcp.gate.half_open() >= self.tcp.gate.limits.half_open_max {
+            if self.tcp.gate.flood.begins(now_us) {
+                let half_open = self.tcp.gate.half_open();
                 tracing::warn!(
                     half_open,
                     "the SYN queue is full: SYNs are answered with cookies"
                 );
             }
-            let cookies = &self.gate.cookies;
+            let cookies = &self.tcp.gate.cookies;
             let config = &self.passive_config(&tuple);
             let syn_ack = cookies.syn_ack(config, local, remote, syn, ts_offset, now);
             if let Some(mut header) = syn_ack {
                 header.options.fast_open = fast_open;
-                self.counters.syn_cookies_sent += 1;
+                self.ground.counters.syn_cookies_sent += 1;
                 self.send_bare(now_us, tuple, &header);
             }
         } else if let Some((half_open, mut syn_ack)) =
             HalfOpen::open(&self.passive_config(&tuple), syn, isn, ts_offset, now)
         {
             syn_ack.options.fast_open = fast_open;
-            self.gate.syn_queue.insert(tuple, half_open);
+            self.tcp.gate.syn_queue.insert(tuple, half_open);
             if self.send_bare(now_us, tuple, &syn_ack) == Bare::Pending {
-                self.gate.syn_queue.wait_for_neighbor(tuple);
+                self.tcp.gate.syn_queue.wait_for_neighbor(tuple);
             }
         }
         true
@@ -404,18 +372,20 @@ impl Stack {
         let listener = match to {
             Destination::Listener(listener) => listener,
             Destination::Full => {
-                self.counters.listen_overflows += 1;
+                self.ground.counters.listen_overflows += 1;
                 return Err(Refusal::Later);
             }
             Destination::Closed => return Err(Refusal::Reset),
         };
         self.admit_source(now_us, tuple)?;
-        if self.connections.len() >= self.config.connections_max && !self.evict_idle(now_us) {
+        if self.tcp.connections.len() >= self.ground.config.connections_max
+            && !self.evict_idle(now_us)
+        {
             self.refuse_for_room(now_us);
             return Err(Refusal::Later);
         }
-        while self.gate.unheard.len() >= self.gate.limits.backlog_max
-            && let Some(stream) = self.gate.unheard.oldest_of_largest()
+        while self.tcp.gate.unheard.len() >= self.tcp.gate.limits.backlog_max
+            && let Some(stream) = self.tcp.gate.unheard.oldest_of_largest()
         {
             self.evict_unheard(now_us, stream);
         }
@@ -424,15 +394,15 @@ impl Stack {
 
     /// Resets a connection from which no data has arrived.
     fn evict_unheard(&mut self, now_us: u64, stream: StreamId) {
-        let silent = self.gate.unheard.len();
-        let Some(entry) = self.connections.by_stream_mut(stream) else {
+        let silent = self.tcp.gate.unheard.len();
+        let Some(entry) = self.tcp.connections.by_stream_mut(stream) else {
             return;
         };
         let (handle, source) = (entry.handle(), entry.source());
-        self.gate.on_heard(entry.unheard.take());
+        self.tcp.gate.on_heard(entry.unheard.take());
         entry.tcp.abort();
-        self.counters.backlog_evictions += 1;
-        if self.gate.backlog_full.begins(now_us) {
+        self.ground.counters.backlog_evictions += 1;
+        if self.tcp.gate.backlog_full.begins(now_us) {
             tracing::warn!(
                 silent,
                 %source,
@@ -445,13 +415,13 @@ impl Stack {
 
     /// Counts a connection refused because the table is full.
     fn refuse_for_room(&mut self, now_us: u64) {
-        self.counters.connections_refused += 1;
+        self.ground.counters.connections_refused += 1;
         self.warn_of_full_table(now_us, "none is idle, and no more are accepted");
     }
 
     fn warn_of_full_table(&mut self, now_us: u64, effect: &str) {
-        if self.gate.table_full.begins(now_us) {
-            let connections = self.connections.len();
+        if self.tcp.gate.table_full.begins(now_us) {
+            let connections = self.tcp.connections.len();
             tracing::warn!(connections, "as many connections as there may be: {effect}");
         }
     }
@@ -462,10 +432,11 @@ impl Stack {
             return false;
         }
         let Some(entry) = self
+            .tcp
             .gate
             .idle_victims
             .pop()
-            .and_then(|stream| self.connections.by_stream_mut(stream))
+            .and_then(|stream| self.tcp.connections.by_stream_mut(stream))
         else {
             return false;
         };
@@ -474,7 +445,7 @@ impl Stack {
         // All that it has asked for is delivered.
         entry.is_shut = true;
         entry.tcp.abort();
-        self.counters.idle_evictions += 1;
+        self.ground.counters.idle_evictions += 1;
         self.warn_of_full_table(now_us, "idle ones are reset");
         self.mark_dirty(handle);
         true
@@ -483,19 +454,19 @@ impl Stack {
     /// True if there is an idle connection: the last of `idle_victims`.
     fn has_idle(&mut self, now_us: u64) -> bool {
         // Some have got a request since the search.
-        while let Some(&stream) = self.gate.idle_victims.last() {
-            let entry = self.connections.by_stream(stream);
+        while let Some(&stream) = self.tcp.gate.idle_victims.last() {
+            let entry = self.tcp.connections.by_stream(stream);
             if entry.is_some_and(|entry| entry.idle_since_us.is_some() && entry.is_drained()) {
                 return true;
             }
-            self.gate.idle_victims.pop();
+            self.tcp.gate.idle_victims.pop();
         }
-        let looked_us = self.gate.idle_looked_us;
+        let looked_us = self.tcp.gate.idle_looked_us;
         if looked_us.is_some_and(|at_us| now_us.saturating_sub(at_us) < IDLE_LOOK_US) {
             return false;
         }
-        self.gate.idle_looked_us = Some(now_us);
-        let idle = self.connections.iter().filter_map(|entry| {
+        self.tcp.gate.idle_looked_us = Some(now_us);
+        let idle = self.tcp.connections.iter().filter_map(|entry| {
             Some(Candidate {
                 stream: entry.stream,
                 remote: entry.source(),
@@ -503,18 +474,17 @@ impl Stack {
             })
         });
         let victims = victims::choose(idle.collect(), IDLE_VICTIMS_MAX);
-        self.gate.idle_victims = victims.into_iter().map(|(_, stream)| stream).collect();
-        !self.gate.idle_victims.is_empty()
+        self.tcp.gate.idle_victims = victims.into_iter().map(|(_, stream)| stream).collect();
+        !self.tcp.gate.idle_victims.is_empty()
     }
 
     /// Checks whether the source may have one more connection.
     fn admit_source(&mut self, now_us: u64, tuple: &Tuple) -> Result<(), Refusal> {
-        let limits = self.gate.limits;
         let source = self.source(tuple);
-        if self.gate.sources.is_exhausted(source) {
-            self.counters.sources_refused += 1;
-            if self.gate.source_exhausted.begins(now_us) {
-                let limit = limits.connections_per_source;
+        if self.ground.sources.is_exhausted(source) {
+            self.ground.counters.sources_refused += 1;
+            if self.tcp.gate.source_exhausted.begins(now_us) {
+                let limit = self.ground.config.admission.connections_per_source;
                 tracing::warn!(%source, limit, "a source has as many connections as it may have");
             }
             return Err(Refusal::Reset);
@@ -522,7 +492,18 @@ impl Stack {
         Ok(())
     }
 
-    /// Puts a connection into the table; a cookie may have opened it.
+    /// Puts a connection into the table.
+    pub(crate) fn insert(&mut self, connection: tcp::Connection, tuple: Tuple) -> ConnectionHandle {
+        let route = self.ground.neighbors.route(tuple.remote.ip());
+        let worker = (self.ground).enter_worker(|| self.tcp.connections.hash(&tuple));
+        let handle = (self.tcp.connections).insert(connection, tuple, route, worker);
+        if let Some(map) = &self.ground.steering {
+            self.tcp.setup.note(map, &tuple);
+        }
+        handle
+    }
+
+    /// Puts a connection that a peer has opened into the table; a cookie may have opened it.
     pub(crate) fn open(
         &mut self,
         now_us: u64,
@@ -536,15 +517,11 @@ impl Stack {
             tracing::error!(%error, "no TLS for a new connection: it is reset");
             connection.abort();
         }
-        let route = self.neighbors.route(tuple.remote.ip());
-        let handle = self
-            .connections
-            .insert(connection, tuple, route, &self.nic_stacks);
-        self.setup.note(&tuple);
-        if let Some(entry) = self.connections.get_mut(handle) {
+        let handle = self.insert(connection, tuple);
+        if let Some(entry) = self.tcp.connections.get_mut(handle) {
             entry.tls = tls.ok().flatten();
             entry.cookie = cookie;
-            if let Some(options) = self.bindings.options(listener) {
+            if let Some(options) = self.tcp.bindings.options(listener) {
                 if let Some(bytes) = options.receive_buffer_bytes {
                     entry.tcp.set_receive_buffer_bytes(bytes);
                 }
@@ -555,11 +532,11 @@ impl Stack {
                 entry.traffic_class = options.traffic_class.of(tuple.remote);
             }
             entry.listener = Some(listener);
-            entry.is_reserved = self.bindings.reserve(listener);
-            entry.owner = self.bindings.owner(listener).unwrap_or_default();
+            entry.is_reserved = self.tcp.bindings.reserve(listener);
+            entry.owner = self.tcp.bindings.owner(listener).unwrap_or_default();
             let source = entry.source();
-            entry.unheard = Some(self.gate.unheard.add(source, entry.stream));
-            self.gate.sources.add(source);
+            entry.unheard = Some(self.tcp.gate.unheard.add(source, entry.stream));
+            self.ground.sources.add(source);
         }
         self.mark_dirty(handle);
         handle
@@ -568,24 +545,25 @@ impl Stack {
     /// Retransmits SYN,ACKs, and drops those that were never answered.
     pub(crate) fn on_half_open_timeouts(&mut self, now_us: u64) {
         let now = Instant::from_us(now_us);
-        while let Some(mut due) = self.gate.syn_queue.take_due(now) {
+        while let Some(mut due) = self.tcp.gate.syn_queue.take_due(now) {
             let tuple = due.tuple;
             match due.half_open.on_timeout(&self.passive_config(&tuple)) {
                 Some(syn_ack) => {
-                    self.counters.retransmissions += 1;
-                    self.gate.syn_queue.insert_repeated(due);
+                    self.ground.counters.retransmissions += 1;
+                    self.tcp.gate.syn_queue.insert_repeated(due);
                     self.send_bare(now_us, tuple, &syn_ack);
                 }
-                None => self.counters.half_open_expired += 1,
+                None => self.ground.counters.half_open_expired += 1,
             }
         }
     }
 
     /// Sends SYN,ACKs that waited for a neighbour's address, once it is known.
     pub(crate) fn retry_half_open(&mut self, now_us: u64) {
-        for tuple in self.gate.syn_queue.take_waiting() {
+        for tuple in self.tcp.gate.syn_queue.take_waiting() {
             let config = self.passive_config(&tuple);
             let syn_ack = self
+                .tcp
                 .gate
                 .syn_queue
                 .get_mut(&tuple)
@@ -593,7 +571,7 @@ impl Stack {
             if let Some(header) = syn_ack
                 && self.send_bare(now_us, tuple, &header) == Bare::Pending
             {
-                self.gate.syn_queue.wait_for_neighbor(tuple);
+                self.tcp.gate.syn_queue.wait_for_neighbor(tuple);
             }
         }
     }

@@ -28,26 +28,22 @@ pub(crate) enum Bare {
     Pending,
 }
 
-/// The limits on answers outside of connections.
+/// The limit on RSTs outside of connections.
 #[derive(Debug)]
-pub(crate) struct Replies {
-    resets: ReplyLimit,
+pub(crate) struct Resets {
+    limit: ReplyLimit,
     /// All connections have been reset. Every further segment with ACK gets RST, regardless of the
     /// limit, since the first RST may have missed RCV.NXT.
     is_parting: bool,
-    resets_suppressed: Episode,
-    echo: ReplyLimit,
-    echo_suppressed: Episode,
+    suppressed: Episode,
 }
 
-impl Replies {
-    pub(crate) fn new(config: &StackConfig, now_us: u64) -> Replies {
-        Replies {
-            resets: ReplyLimit::new(config.resets_per_second, now_us),
+impl Resets {
+    pub(crate) fn new(config: &StackConfig, now_us: u64) -> Resets {
+        Resets {
+            limit: ReplyLimit::new(config.resets_per_second, now_us),
             is_parting: false,
-            resets_suppressed: Episode::default(),
-            echo: ReplyLimit::new(config.echo_replies_per_second, now_us),
-            echo_suppressed: Episode::default(),
+            suppressed: Episode::default(),
         }
     }
 
@@ -59,41 +55,19 @@ impl Replies {
     /// True if a segment of no connection may be answered with RST now.
     fn allow_reset(&mut self, now_us: u64, flags: Flags) -> bool {
         let is_of_connection = flags.contains(Flags::ACK) && !flags.contains(Flags::SYN);
-        (self.is_parting && is_of_connection) || self.resets.allows(now_us)
+        (self.is_parting && is_of_connection) || self.limit.allows(now_us)
     }
 
-    /// Changes the limits.
+    /// Changes the limit.
     pub(crate) fn change(&mut self, config: &StackConfig) {
-        self.resets.set_rate(config.resets_per_second);
-        self.echo.set_rate(config.echo_replies_per_second);
+        self.limit.set_rate(config.resets_per_second);
     }
 }
 
 impl Stack {
-    /// Answers a datagram that no socket listens for, within the rate limit, if an answer is
-    /// allowed.
-    pub(crate) fn reply_to_datagram(&mut self, now_us: u64, reply: Option<Vec<u8>>) {
-        if let Some(reply) = reply {
-            self.counters.port_unreachables += 1;
-            self.reply_to_echo(now_us, reply);
-        }
-    }
-
-    fn reply_to_echo(&mut self, now_us: u64, reply: Vec<u8>) {
-        if self.replies.echo.allows(now_us) {
-            self.frames.push_back(reply);
-            return;
-        }
-        self.counters.echo_replies_suppressed += 1;
-        if self.replies.echo_suppressed.begins(now_us) {
-            let limit = self.config.echo_replies_per_second;
-            tracing::warn!(limit, "the rate limit of ICMP replies is reached");
-        }
-    }
-
     /// Handles a received frame.
     pub fn on_frame(&mut self, now_us: u64, frame: Frame<'_>) {
-        self.counters.frames_received += 1;
+        self.ground.counters.frames_received += 1;
         let Some(packet) = frame::parse_segment(frame.bytes, frame.checksum_valid) else {
             return self.on_other_frame(now_us, frame);
         };
@@ -105,17 +79,17 @@ impl Stack {
     fn on_other_frame(&mut self, now_us: u64, frame: Frame<'_>) {
         match frame::parse(frame.bytes, frame.checksum_valid) {
             Ok(Received::Arp(arp)) => {
-                if let Some(reply) = self.neighbors.on_arp(now_us, &arp) {
-                    self.frames.push_back(reply);
+                if let Some(reply) = self.ground.neighbors.on_arp(now_us, &arp) {
+                    self.ground.frames.push_back(reply);
                 }
-                self.counters.address_conflicts += self.neighbors.take_conflicts();
+                self.ground.counters.address_conflicts += self.ground.neighbors.take_conflicts();
                 self.retry_waiting_neighbor(now_us);
             }
-            Ok(Received::Icmp6(message)) if self.neighbors.takes(&message) => {
-                if let Some(reply) = self.neighbors.on_ndisc(now_us, &message) {
-                    self.frames.push_back(reply);
+            Ok(Received::Icmp6(message)) if self.ground.neighbors.takes(&message) => {
+                if let Some(reply) = self.ground.neighbors.on_ndisc(now_us, &message) {
+                    self.ground.frames.push_back(reply);
                 }
-                self.counters.address_conflicts += self.neighbors.take_conflicts();
+                self.ground.counters.address_conflicts += self.ground.neighbors.take_conflicts();
                 self.retry_waiting_neighbor(now_us);
             }
             Ok(Received::Other) => self.on_datagram_frame(now_us, &frame),
@@ -123,13 +97,13 @@ impl Stack {
                 if let Some(error) = icmp::error(&other) {
                     return self.on_icmp_error(now_us, &error);
                 }
-                let is_own = |ip| self.config.has_address(ip);
-                if let Some(reply) = icmp::reply(self.link.mac, &other, is_own) {
-                    self.reply_to_echo(now_us, reply);
+                let is_own = |ip| self.ground.config.has_address(ip);
+                if let Some(reply) = icmp::reply(self.ground.link.mac, &other, is_own) {
+                    self.ground.reply_to_echo(now_us, reply);
                 }
             }
-            Err(ParseError::Fragment) => self.counters.fragments_dropped += 1,
-            Err(_) => self.counters.frames_malformed += 1,
+            Err(ParseError::Fragment) => self.ground.counters.fragments_dropped += 1,
+            Err(_) => self.ground.counters.frames_malformed += 1,
         }
     }
 
@@ -140,13 +114,13 @@ impl Stack {
             local: error.quoted.source,
             remote: error.quoted.destination,
         };
-        let Some(handle) = self.connections.find(&tuple) else {
+        let Some(handle) = self.tcp.connections.find(&tuple) else {
             if let icmp::ErrorKind::TooBig { mtu } = error.kind {
                 self.on_too_big_for_splice(now_us, &tuple, mtu, error.quoted.seq);
             }
             return;
         };
-        let Some(entry) = self.connections.get_mut(handle) else {
+        let Some(entry) = self.tcp.connections.get_mut(handle) else {
             return;
         };
         // A connection with both ends here passes no router.
@@ -165,10 +139,10 @@ impl Stack {
 
     pub(crate) fn on_too_big(&mut self, now_us: u64, handle: ConnectionHandle, mtu: u32, seq: u32) {
         let now = Instant::from_us(now_us);
-        if let Some(entry) = self.connections.get_mut(handle)
+        if let Some(entry) = self.tcp.connections.get_mut(handle)
             && entry.tcp.on_icmp_too_big(now, mtu, seq)
         {
-            self.counters.mtus_reduced += 1;
+            self.ground.counters.mtus_reduced += 1;
             self.mark_dirty(handle);
         }
     }
@@ -177,26 +151,26 @@ impl Stack {
     #[inline]
     fn on_tcp(&mut self, now_us: u64, packet: &TcpPacket<'_>, frame: &Frame<'_>) {
         let segment = &packet.segment;
-        if let Some(handle) = self.connections.find(&Tuple::of(packet))
-            && let Some(entry) = self.connections.get_mut(handle)
+        if let Some(handle) = self.tcp.connections.find(&Tuple::of(packet))
+            && let Some(entry) = self.tcp.connections.get_mut(handle)
         {
             if entry.route.is_looped() {
                 return self.on_martian();
             }
-            self.counters.segments_received += 1;
+            self.ground.counters.segments_received += 1;
             let Some(time_wait) = entry.tcp.replaced_by(segment) else {
                 entry.tcp.on_segment(Instant::from_us(now_us), segment);
                 entry.is_share_stale |= !segment.payload.is_empty();
-                queue_dirty(&mut self.dirty, entry);
+                queue_dirty(&mut self.tcp.dirty, entry);
                 return;
             };
             // Treated as read: TIME-WAIT takes over from here.
             self.forget(handle);
-            self.time_waits.insert(&Tuple::of(packet), time_wait);
+            self.tcp.time_waits.insert(&Tuple::of(packet), time_wait);
         } else if self.is_martian(packet) {
             return self.on_martian();
-        } else if self.config.has_address(packet.destination) {
-            self.counters.segments_received += 1;
+        } else if self.ground.config.has_address(packet.destination) {
+            self.ground.counters.segments_received += 1;
         } else {
             return;
         }
@@ -207,9 +181,9 @@ impl Stack {
     #[cold]
     pub(crate) fn on_looped(&mut self, now_us: u64, packet: &TcpPacket<'_>) {
         let (tuple, segment) = (Tuple::of(packet), &packet.segment);
-        self.counters.segments_received += 1;
-        if let Some(handle) = self.connections.find(&tuple)
-            && let Some(entry) = self.connections.get_mut(handle)
+        self.ground.counters.segments_received += 1;
+        if let Some(handle) = self.tcp.connections.find(&tuple)
+            && let Some(entry) = self.tcp.connections.get_mut(handle)
         {
             let Some(time_wait) = entry.tcp.replaced_by(segment) else {
                 entry.tcp.on_segment(Instant::from_us(now_us), segment);
@@ -217,7 +191,7 @@ impl Stack {
                 return self.mark_dirty(handle);
             };
             self.forget(handle);
-            self.time_waits.insert(&tuple, time_wait);
+            self.tcp.time_waits.insert(&tuple, time_wait);
         }
         self.on_stray(now_us, packet, None);
     }
@@ -225,12 +199,12 @@ impl Stack {
     /// True if no host on a wire may send from or to this address: an own one, or a loopback
     /// address (RFC 1122 §3.2.1.3).
     fn is_martian(&self, packet: &TcpPacket<'_>) -> bool {
-        packet.destination.is_loopback() || self.config.is_own(packet.source)
+        packet.destination.is_loopback() || self.ground.config.is_own(packet.source)
     }
 
     #[cold]
     fn on_martian(&mut self) {
-        self.counters.martians_dropped += 1;
+        self.ground.counters.martians_dropped += 1;
     }
 
     /// Handles a segment that belongs to no connection of the table, in the frame that it came in.
@@ -240,7 +214,7 @@ impl Stack {
         if self.has_splices() && self.on_spliced(now_us, packet, frame.bytes) {
             return;
         }
-        if self.teardown.parted.len() == 0 || !self.hand_on(packet, frame.bytes) {
+        if self.tcp.teardown.parted.len() == 0 || !self.hand_on(packet, frame.bytes) {
             self.on_stray(now_us, packet, Some(frame.bytes));
         }
     }
@@ -254,10 +228,10 @@ impl Stack {
             return;
         }
         let mut before = None;
-        match self.time_waits.on_segment(now, &tuple, segment) {
+        match self.tcp.time_waits.on_segment(now, &tuple, segment) {
             Answer::Unknown => {
                 if self.hands_syns_on()
-                    && !self.teardown.is_handed_up
+                    && !self.ground.is_handed_up
                     && frame.is_some_and(|bytes| self.hand_syn_on(packet, bytes))
                 {
                     return;
@@ -275,7 +249,7 @@ impl Stack {
                 self.on_listen(now_us, tuple, segment, before, listener)
             }
             Destination::Full => {
-                self.counters.listen_overflows += 1;
+                self.ground.counters.listen_overflows += 1;
                 true
             }
             Destination::Closed => false,
@@ -292,14 +266,14 @@ impl Stack {
         };
         // Refusing a program of this stack uses up none of the answers for others.
         let flags = segment.header.flags;
-        if self.loops(tuple.remote.ip()) || self.replies.allow_reset(now_us, flags) {
-            self.counters.resets_sent += 1;
+        if self.loops(tuple.remote.ip()) || self.tcp.resets.allow_reset(now_us, flags) {
+            self.ground.counters.resets_sent += 1;
             self.send_bare(now_us, tuple, &reset);
             return;
         }
-        self.counters.resets_suppressed += 1;
-        if self.replies.resets_suppressed.begins(now_us) {
-            let limit = self.config.resets_per_second;
+        self.ground.counters.resets_suppressed += 1;
+        if self.tcp.resets.suppressed.begins(now_us) {
+            let limit = self.ground.config.resets_per_second;
             tracing::warn!(
                 limit,
                 "the rate limit of replies to segments of no connection is reached"
@@ -319,26 +293,32 @@ impl Stack {
             self.loop_bare(tuple, header);
             return Bare::Gone;
         }
-        let next_hop = self.neighbors.next_hop(tuple.remote.ip());
-        let destination_mac = match self.neighbors.resolve(now_us, next_hop) {
+        let next_hop = self.ground.neighbors.next_hop(tuple.remote.ip());
+        let destination_mac = match self.ground.neighbors.resolve(now_us, next_hop) {
             Resolution::Known(mac) => mac,
             Resolution::Pending => return Bare::Pending,
             Resolution::Unreachable | Resolution::Own => return Bare::Gone,
         };
         let mut buffer = [0; contract::limits::HEADER_BYTES_MAX];
-        let traffic_class = if header.flags.contains(Flags::SYN) && self.bindings.has_classes() {
+        let traffic_class = if header.flags.contains(Flags::SYN) && self.tcp.bindings.has_classes()
+        {
             self.class_of_listener(&tuple)
         } else {
             0
         };
         let template = TcpTemplate {
             traffic_class,
-            ..TcpTemplate::new(self.link.mac, destination_mac, tuple.local, tuple.remote)
+            ..TcpTemplate::new(
+                self.ground.link.mac,
+                destination_mac,
+                tuple.local,
+                tuple.remote,
+            )
         };
         if let Some(length) = template.write(header, &mut buffer) {
             let frame = &mut buffer[..length];
             if frame::complete_checksum(frame, []).is_ok() {
-                self.frames.push_back(frame.to_vec());
+                self.ground.frames.push_back(frame.to_vec());
             }
         }
         Bare::Gone

@@ -9,16 +9,19 @@ impl Stack {
     /// Sets the congestion control for connections accepted on `port` from now on; other ports use
     /// the one in [`StackConfig::tcp`](crate::StackConfig::tcp).
     pub fn set_listener_congestion(&mut self, port: u16, algorithm: CongestionAlgorithm) {
-        self.port_congestion.retain(|&(other, _)| other != port);
-        self.port_congestion.push((port, algorithm));
+        self.tcp.port_congestion.retain(|&(other, _)| other != port);
+        self.tcp.port_congestion.push((port, algorithm));
     }
 
     /// The congestion control for connections accepted on `port`.
     pub fn listener_congestion(&self, port: u16) -> CongestionAlgorithm {
-        self.port_congestion
+        self.tcp
+            .port_congestion
             .iter()
             .find(|&&(other, _)| other == port)
-            .map_or(self.config.tcp.congestion, |&(_, algorithm)| algorithm)
+            .map_or(self.ground.config.tcp.congestion, |&(_, algorithm)| {
+                algorithm
+            })
     }
 
     /// Changes the congestion control of a stream, which keeps its window. False if there is no
@@ -29,7 +32,7 @@ impl Stack {
         stream: StreamId,
         algorithm: CongestionAlgorithm,
     ) -> bool {
-        let Some(entry) = self.connections.by_stream_mut(stream) else {
+        let Some(entry) = self.tcp.connections.by_stream_mut(stream) else {
             return false;
         };
         entry
@@ -41,10 +44,10 @@ impl Stack {
     /// Bounds the rate at which a stream sends, in bytes per second; `None` removes the bound.
     /// False if there is no such stream.
     pub fn set_max_pacing_rate(&mut self, stream: StreamId, rate_max: Option<u64>) -> bool {
-        let Some(handle) = self.connections.handle_of(stream) else {
+        let Some(handle) = self.tcp.connections.handle_of(stream) else {
             return false;
         };
-        if let Some(entry) = self.connections.get_mut(handle) {
+        if let Some(entry) = self.tcp.connections.get_mut(handle) {
             entry.tcp.set_max_pacing_rate(rate_max);
         }
         self.mark_dirty(handle);
@@ -53,7 +56,7 @@ impl Stack {
 
     /// The congestion control of a stream.
     pub fn congestion(&self, stream: StreamId) -> Option<CongestionAlgorithm> {
-        let handle = self.connections.handle_of(stream)?;
-        Some(self.connections.get(handle)?.tcp.congestion())
+        let handle = self.tcp.connections.handle_of(stream)?;
+        Some(self.tcp.connections.get(handle)?.tcp.congestion())
     }
 }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tcp::Instant;
 
+use super::TcpLayer;
 use super::admission::Gate;
 use super::loopback;
 use crate::app::{ConnectError, Owner, StreamId};
@@ -26,7 +27,9 @@ impl Stack {
     ) -> Result<StreamId, ConnectError> {
         let remote = loopback::peer(local, remote);
         let ip = self.source_address(local.map(|local| local.ip()), remote.ip())?;
-        if self.connections.len() >= self.config.connections_max && !self.evict_idle(now_us) {
+        if self.tcp.connections.len() >= self.ground.config.connections_max
+            && !self.evict_idle(now_us)
+        {
             return Err(ConnectError::TooManyConnections);
         }
         let now = Instant::from_us(now_us);
@@ -38,12 +41,18 @@ impl Stack {
             }
             port => {
                 let tuple = tuple(SocketAddr::new(ip, port));
-                if self.bindings.is_taken(owner, tuple.local) {
+                if self.tcp.bindings.is_taken(owner, tuple.local) {
                     return Err(ConnectError::PortInUse);
                 }
-                let is_free = is_free(&self.connections, &self.gate, &self.time_waits, now, &tuple);
-                let is_elsewhere =
-                    self.teardown.parted.contains(&tuple) || self.splicing.splices.contains(&tuple);
+                let is_free = is_free(
+                    &self.tcp.connections,
+                    &self.tcp.gate,
+                    &self.tcp.time_waits,
+                    now,
+                    &tuple,
+                );
+                let is_elsewhere = self.tcp.teardown.parted.contains(&tuple)
+                    || self.tcp.splicing.splices.contains(&tuple);
                 if !is_free || is_elsewhere {
                     return Err(ConnectError::PortInUse);
                 }
@@ -51,23 +60,19 @@ impl Stack {
             }
         };
         let tuple = tuple(local);
-        let isn = self.isn.isn(local, remote, now);
-        let isn = match self.time_waits.take(&tuple) {
+        let isn = self.tcp.isn.isn(local, remote, now);
+        let isn = match self.tcp.time_waits.take(&tuple) {
             Some(old) => old.isn_beyond(isn),
             None => isn,
         };
-        let ts_offset = self.isn.ts_offset(local, remote);
+        let ts_offset = self.tcp.isn.ts_offset(local, remote);
         let config = self.tcp_config(&tuple, None);
         let connection =
             tcp::Connection::connect(&config, local.port(), remote.port(), isn, ts_offset, now);
-        let route = self.neighbors.route(remote.ip());
-        let handle = self
-            .connections
-            .insert(connection, tuple, route, &self.nic_stacks);
-        self.setup.note(&tuple);
-        self.counters.connections_opened += 1;
+        let handle = self.insert(connection, tuple);
+        self.ground.counters.connections_opened += 1;
         self.mark_dirty(handle);
-        let entry = self.connections.get_mut(handle);
+        let entry = self.tcp.connections.get_mut(handle);
         let entry = entry.expect("it was just added");
         (entry.is_active, entry.told) = (true, true);
         entry.owner = owner;
@@ -83,7 +88,7 @@ impl Stack {
     ) -> Result<IpAddr, ConnectError> {
         let same_family = |ip: IpAddr| ip.is_ipv4() == remote.is_ipv4();
         if let Some(ip) = wanted.filter(|ip| !ip.is_unspecified()) {
-            if !same_family(ip) || !self.config.is_own(ip) {
+            if !same_family(ip) || !self.ground.config.is_own(ip) {
                 return Err(ConnectError::NoAddress);
             }
             // RFC 1122 §3.2.1.3: this address must not appear outside a host.
@@ -98,7 +103,8 @@ impl Stack {
         if self.loops(remote) {
             return Ok(loopback::source_for(remote));
         }
-        self.neighbors
+        self.ground
+            .neighbors
             .source_for(remote)
             .ok_or(ConnectError::NoAddress)
     }
@@ -114,15 +120,15 @@ impl Stack {
     ) -> Result<SocketAddr, ConnectError> {
         let others = match is_named || self.loops(remote.ip()) {
             true => Vec::new(),
-            false => self.neighbors.in_network_of(ip),
+            false => self.ground.neighbors.in_network_of(ip),
         };
         for ip in [ip].into_iter().chain(others) {
             if let Some(port) = self.free_port(now, ip, remote) {
                 return Ok(SocketAddr::new(ip, port));
             }
         }
-        self.counters.ports_exhausted += 1;
-        if self.ephemeral_ports.is_news(now.as_us()) {
+        self.ground.counters.ports_exhausted += 1;
+        if self.tcp.ephemeral_ports.is_news(now.as_us()) {
             tracing::warn!(
                 %remote,
                 "no local port is left for a connection to this peer: they are in use, or in \
@@ -134,7 +140,7 @@ impl Stack {
     }
 
     fn free_port(&mut self, now: Instant, ip: IpAddr, remote: SocketAddr) -> Option<u16> {
-        let Stack {
+        let TcpLayer {
             ephemeral_ports,
             bindings,
             connections,
@@ -143,7 +149,7 @@ impl Stack {
             teardown,
             splicing,
             ..
-        } = self;
+        } = &mut self.tcp;
         ephemeral_ports.choose(ip, remote, |port| {
             let local = SocketAddr::new(ip, port);
             let tuple = Tuple { local, remote };

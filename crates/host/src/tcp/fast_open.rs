@@ -58,10 +58,10 @@ pub(crate) fn period(now_us: u64) -> u64 {
 
 impl Stack {
     pub(crate) fn fast_open_cookies(&mut self, now_us: u64) -> &Cookies {
-        if !self.fast_open.are_current(now_us) {
-            self.fast_open = Cookies::new(&self.config.secret, now_us);
+        if !self.tcp.fast_open.are_current(now_us) {
+            self.tcp.fast_open = Cookies::new(&self.ground.config.secret, now_us);
         }
-        &self.fast_open
+        &self.tcp.fast_open
     }
 
     /// The Fast Open option of a SYN, if its listener accepts data in SYNs.
@@ -70,14 +70,14 @@ impl Stack {
         let Destination::Listener(listener) = self.destination(tuple) else {
             return None;
         };
-        let options = self.bindings.options(listener)?;
-        let takes_text = options.takes_syn_text(self.config.fast_open);
+        let options = self.tcp.bindings.options(listener)?;
+        let takes_text = options.takes_syn_text(self.ground.config.fast_open);
         takes_text.then_some(option)
     }
 
     /// The cookie for the SYN,ACK, if the peer supports Fast Open.
     pub(crate) fn fast_open_cookie(&mut self, now_us: u64, tuple: &Tuple) -> FastOpen {
-        self.counters.fast_open_cookies_sent += 1;
+        self.ground.counters.fast_open_cookies_sent += 1;
         let cookies = &self.fast_open_cookies(now_us).cookies;
         cookies.cookie(tuple.local.ip(), tuple.remote.ip())
     }
@@ -94,20 +94,20 @@ impl Stack {
     ) -> bool {
         let cookies = &self.fast_open_cookies(now_us).cookies;
         let is_good = cookies.are_good(tuple.local.ip(), tuple.remote.ip(), option);
-        if !is_good || syn.payload.is_empty() || self.gate.is_half_full() {
+        if !is_good || syn.payload.is_empty() || self.tcp.gate.is_half_full() {
             return false;
         }
         let to = self.destination(&tuple);
         let config = self.config_at(&tuple, to);
-        let ts_offset = self.isn.ts_offset(tuple.local, tuple.remote);
+        let ts_offset = self.tcp.isn.ts_offset(tuple.local, tuple.remote);
         let now = Instant::from_us(now_us);
         let connection = Connection::accept_fast_open(&config, syn, isn, ts_offset, now);
         let (Some(connection), Ok(listener)) = (connection, self.admit(now_us, &tuple, to)) else {
             return false;
         };
-        self.counters.fast_opens += 1;
+        self.ground.counters.fast_opens += 1;
         let handle = self.open(now_us, tuple, listener, connection, None);
-        if let Some(entry) = self.connections.get_mut(handle) {
+        if let Some(entry) = self.tcp.connections.get_mut(handle) {
             // The listener accepts it with its data.
             entry.is_deferred = true;
         }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::TcpLayer;
 use crate::app::{AppEvent, Application, Bind, BindError, BindingId, Owner, StreamOptions};
 use crate::stack::Stack;
 use crate::tables::bindings::{Bindings, Destination};
@@ -12,14 +13,14 @@ impl Stack {
     /// Binds an address of the stack, or all of a family, and a port; 0 lets the stack choose.
     pub fn bind(&mut self, bind: &Bind) -> Result<BindingId, BindError> {
         let ip = bind.address.ip();
-        if !ip.is_unspecified() && !self.config.is_own(ip) {
+        if !ip.is_unspecified() && !self.ground.config.is_own(ip) {
             return Err(BindError::NoAddress);
         }
-        let Stack {
+        let TcpLayer {
             bindings,
             ephemeral_ports,
             ..
-        } = self;
+        } = &mut self.tcp;
         let unspecified = SocketAddr::new(unspecified(ip), 0);
         bindings.bind(bind, |is_free| {
             ephemeral_ports.choose(ip, unspecified, is_free)
@@ -28,17 +29,17 @@ impl Stack {
 
     /// Accepts connections to a bound address from now on; a repeated call changes options.
     pub fn listen(&mut self, binding: BindingId, options: StreamOptions) -> Result<(), BindError> {
-        self.bindings.listen(binding, options)
+        self.tcp.bindings.listen(binding, options)
     }
 
     /// Releases a bound address. Connections accepted there continue.
     pub fn release(&mut self, binding: BindingId) {
-        self.bindings.release(binding);
+        self.tcp.bindings.release(binding);
     }
 
     /// The address of a binding, with the chosen port.
     pub fn bound_address(&self, binding: BindingId) -> Option<SocketAddr> {
-        self.bindings.address(binding)
+        self.tcp.bindings.address(binding)
     }
 
     /// Has the server accept connections to this port of all addresses, unless it already does.
@@ -46,7 +47,7 @@ impl Stack {
     /// # Panics
     /// If another application has the port: the server comes first.
     pub(crate) fn serve_port(&mut self, port: u16) {
-        if self.bindings.has_owner(port, Owner::SERVER) {
+        if self.tcp.bindings.has_owner(port, Owner::SERVER) {
             return;
         }
         let all = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
@@ -60,15 +61,15 @@ impl Stack {
         let Destination::Listener(listener) = self.destination(tuple) else {
             return 0;
         };
-        let options = self.bindings.options(listener);
+        let options = self.tcp.bindings.options(listener);
         options.map_or(0, |options| options.traffic_class.of(tuple.remote))
     }
 
     /// The destination of a connection that a peer opens.
     pub(crate) fn destination(&self, tuple: &Tuple) -> Destination {
-        let hash = self.connections.hash(tuple);
-        let to = self.bindings.destination(tuple.local, hash);
-        let to = self.bindings.unless_exhausted(to, tuple.remote.ip());
+        let hash = self.tcp.connections.hash(tuple);
+        let to = self.tcp.bindings.destination(tuple.local, hash);
+        let to = self.tcp.bindings.unless_exhausted(to, tuple.remote.ip());
         self.without_server(tuple, to)
     }
 
@@ -80,16 +81,16 @@ impl Stack {
         handle: ConnectionHandle,
         app: &mut A,
     ) -> bool {
-        let deferred = self.connections.get_mut(handle);
+        let deferred = self.tcp.connections.get_mut(handle);
         let Some(entry) = deferred.filter(|entry| entry.is_deferred) else {
             return false;
         };
         entry.is_deferred = false;
         entry.told = true;
-        unreserve(&mut self.bindings, entry);
+        unreserve(&mut self.tcp.bindings, entry);
         entry.app_deadline_us = None;
         let (stream, peer) = (entry.stream, entry.tuple.remote);
-        self.counters.connections_accepted += 1;
+        self.ground.counters.connections_accepted += 1;
         let event = AppEvent::Accepted { peer, tls: None };
         app.on_event(&mut self.streams(now_us), stream, event);
         true
@@ -98,8 +99,8 @@ impl Stack {
     /// Accepts no more connections, nor QUIC connections: a new one is answered with RST, as by a
     /// kernel whose listening socket is closed, or refused. Half-open ones are forgotten.
     pub fn stop_listening(&mut self) {
-        self.bindings.stop_listening();
-        self.gate.close();
+        self.tcp.bindings.stop_listening();
+        self.tcp.gate.close();
         self.stop_quic();
     }
 }

@@ -25,14 +25,14 @@ impl Stack {
     /// Defines the connection's next records, and reports them to the NIC worker. False if not all
     /// fit now.
     pub(crate) fn define_records(&mut self, now_us: u64, handle: ConnectionHandle) -> bool {
-        let Some(entry) = self.connections.get_mut(handle) else {
+        let Some(entry) = self.tcp.connections.get_mut(handle) else {
             return true;
         };
         let Some(tls) = entry.tls.as_mut() else {
             return true;
         };
         tls.define(&mut entry.tcp, now_us);
-        self.counters.tls_key_updates += tls.take_key_updates();
+        self.ground.counters.tls_key_updates += tls.take_key_updates();
         if tls.has_news() {
             self.mark_dirty(handle);
         }
@@ -42,7 +42,7 @@ impl Stack {
     /// Gives the NIC worker everything that it needs to seal the defined records. False if that is
     /// not possible for all records now.
     fn tell_records(&mut self, handle: ConnectionHandle) -> bool {
-        let Some(entry) = self.connections.get_mut(handle) else {
+        let Some(entry) = self.tcp.connections.get_mut(handle) else {
             return true;
         };
         let flow = entry.flow();
@@ -53,7 +53,7 @@ impl Stack {
         if entry.holds > 0 {
             return false;
         }
-        let nic = &mut self.nics[entry.worker];
+        let nic = &mut self.ground.workers[entry.worker];
         let TlsLayer {
             connection, known, ..
         } = &mut **tls;
@@ -64,7 +64,7 @@ impl Stack {
             let is_key = matches!(definition, Definition::Key(_));
             if is_key && entry.flow_open && stream_offset > entry.ackd_offset {
                 entry.ackd_offset = stream_offset;
-                self.counters.ackds += 1;
+                self.ground.counters.ackds += 1;
                 nic.send_or_defer(Deferred::Acked {
                     flow,
                     stream_offset,
@@ -94,14 +94,14 @@ impl Stack {
 
     /// Forgets records that the peer has acknowledged, and keys and files that nothing else needs.
     pub(crate) fn release_acknowledged(&mut self, handle: ConnectionHandle) {
-        let Some(entry) = self.connections.get_mut(handle) else {
+        let Some(entry) = self.tcp.connections.get_mut(handle) else {
             return;
         };
         let flow = entry.flow();
         let Some(tls) = entry.tls.as_mut() else {
             return;
         };
-        let nic = &mut self.nics[entry.worker];
+        let nic = &mut self.ground.workers[entry.worker];
         let TlsLayer {
             connection, known, ..
         } = &mut **tls;
@@ -110,11 +110,11 @@ impl Stack {
                 nic.send_or_defer(Deferred::KeyGone { flow, epoch });
             }
         });
-        while let Some(entry) = self.connections.get_mut(handle)
+        while let Some(entry) = self.tcp.connections.get_mut(handle)
             && let Some(tls) = entry.tls.as_mut()
             && let Some(object) = tls.connection.poll_released()
         {
-            if let Some(close) = self.files.extent_released(FileId(object)) {
+            if let Some(close) = self.ground.files.extent_released(FileId(object)) {
                 self.send_close(close);
             }
         }
@@ -129,7 +129,7 @@ impl Stack {
         number: u64,
         tags: &[Tag],
     ) -> bool {
-        let Some(entry) = self.connections.by_stream_mut(StreamId(flow.0)) else {
+        let Some(entry) = self.tcp.connections.by_stream_mut(StreamId(flow.0)) else {
             // The connection may have ended while the event was in transit.
             return true;
         };
@@ -160,7 +160,7 @@ impl Stack {
         epoch: u16,
         number: u64,
     ) -> bool {
-        let Some(entry) = self.connections.by_stream(StreamId(flow.0)) else {
+        let Some(entry) = self.tcp.connections.by_stream(StreamId(flow.0)) else {
             return true;
         };
         let handle = entry.handle();
@@ -173,7 +173,7 @@ impl Stack {
             number,
             "a file has changed since a record of it was sent: the response is aborted"
         );
-        self.counters.tls_seal_mismatches += 1;
+        self.ground.counters.tls_seal_mismatches += 1;
         self.fail(worker, handle)
     }
 
@@ -202,8 +202,8 @@ impl Stack {
             | RejectReason::TooManyFlows
             | RejectReason::UnknownRecords => return None,
         }
-        self.counters.tls_records_rejected += 1;
-        let rejected = self.counters.tls_records_rejected;
+        self.ground.counters.tls_records_rejected += 1;
+        let rejected = self.ground.counters.tls_records_rejected;
         // A peer with many connections can cause one rejection for each: they must not fill the
         // log.
         if rejected.is_power_of_two() {
@@ -217,8 +217,8 @@ impl Stack {
         } else {
             tracing::debug!(worker, ?reason, id, "records rejected")
         }
-        let Some(entry) = self.connections.by_stream(StreamId(id)) else {
-            return Some(!self.tls_listeners.is_empty());
+        let Some(entry) = self.tcp.connections.by_stream(StreamId(id)) else {
+            return Some(!self.tcp.tls_listeners.is_empty());
         };
         let handle = entry.handle();
         match entry.tls {
@@ -233,7 +233,7 @@ impl Stack {
     /// # Panics
     /// If there is no such NIC stack.
     pub fn set_nic_elsewhere(&mut self, nic: usize) {
-        self.nic_stacks.set_elsewhere(nic);
+        self.ground.nic_stacks.set_elsewhere(nic);
     }
 
     /// NIC stack `nic` was asked to end, and its successor has started but is not in use yet. The
@@ -242,9 +242,9 @@ impl Stack {
     /// # Panics
     /// If there is no such NIC stack.
     pub fn on_nic_ending(&mut self, nic: usize) {
-        for worker in self.nic_stacks.workers(nic) {
-            self.nics[worker].life = Life::Ending;
-            self.nics[worker].setup = None;
+        for worker in self.ground.nic_stacks.workers(nic) {
+            self.ground.workers[worker].life = Life::Ending;
+            self.ground.workers[worker].setup = None;
         }
         self.steer();
     }
@@ -257,12 +257,12 @@ impl Stack {
     /// # Panics
     /// If there is no such NIC stack.
     pub fn on_nic_ended(&mut self, now_us: u64, nic: usize) {
-        if self.nic_stacks.is_elsewhere(nic) {
+        if self.ground.nic_stacks.is_elsewhere(nic) {
             return;
         }
-        for worker in self.nic_stacks.workers(nic) {
+        for worker in self.ground.nic_stacks.workers(nic) {
             if self.hear_last_events(now_us, worker) {
-                self.nics[worker].life = Life::Ended;
+                self.ground.workers[worker].life = Life::Ended;
             }
         }
     }
@@ -270,9 +270,9 @@ impl Stack {
     /// True if connections would be reset if NIC stack `nic` were replaced without proof of its
     /// end.
     pub(crate) fn has_unproven(&self, nic: usize) -> bool {
-        let workers = self.nic_stacks.workers(nic);
-        !self.tls_listeners.is_empty()
-            && self.connections.iter().any(|entry| {
+        let workers = self.ground.nic_stacks.workers(nic);
+        !self.tcp.tls_listeners.is_empty()
+            && self.tcp.connections.iter().any(|entry| {
                 let tls = entry.tls.as_deref();
                 workers.contains(&entry.worker) && tls.is_some_and(TlsLayer::is_unproven)
             })
@@ -283,7 +283,7 @@ impl Stack {
     /// earlier one was.
     fn hear_last_events(&mut self, now_us: u64, worker: usize) -> bool {
         for _ in 0..EVENT_RING_BYTES {
-            let nic = &mut self.nics[worker];
+            let nic = &mut self.ground.workers[worker];
             if !nic.is_there() {
                 break;
             }
@@ -327,24 +327,27 @@ impl Stack {
     /// records that they may have sent and whose tags are unknown.
     pub(crate) fn leave_workers(&mut self, now_us: u64, workers: Range<usize>) {
         for worker in workers.clone() {
-            if self.nics[worker].life != Life::Ended {
+            if self.ground.workers[worker].life != Life::Ended {
                 let makes_sense = self.hear_last_events(now_us, worker);
                 // Only a relay sends it. A NIC stack on this machine proves its end by hanging up.
-                let is_elsewhere = self.nic_stacks.is_elsewhere(self.nic_stacks.of(worker));
-                let nic = &mut self.nics[worker];
+                let is_elsewhere = self
+                    .ground
+                    .nic_stacks
+                    .is_elsewhere(self.ground.nic_stacks.of(worker));
+                let nic = &mut self.ground.workers[worker];
                 if makes_sense && nic.heard == Heard::Last && is_elsewhere {
                     nic.life = Life::Ended;
                 }
             }
         }
-        if self.tls_listeners.is_empty() {
+        if self.tcp.tls_listeners.is_empty() {
             return;
         }
-        for handle in self.connections.handles() {
-            if let Some(entry) = self.connections.get(handle)
+        for handle in self.tcp.connections.handles() {
+            if let Some(entry) = self.tcp.connections.get(handle)
                 && workers.contains(&entry.worker)
             {
-                let has_ended = self.nics[entry.worker].life == Life::Ended;
+                let has_ended = self.ground.workers[entry.worker].life == Life::Ended;
                 self.leave_records(handle, has_ended);
             }
         }
@@ -354,7 +357,7 @@ impl Stack {
     /// record whose tag is unknown has left.
     pub(crate) fn leave_records(&mut self, handle: ConnectionHandle, is_proven: bool) {
         self.release_acknowledged(handle);
-        let Some(entry) = self.connections.get_mut(handle) else {
+        let Some(entry) = self.tcp.connections.get_mut(handle) else {
             return;
         };
         let worker = entry.worker;
@@ -364,7 +367,7 @@ impl Stack {
         let is_lost = !is_proven && tls.is_unproven();
         tls.on_worker_left();
         if is_lost {
-            self.counters.tls_records_unproven += 1;
+            self.ground.counters.tls_records_unproven += 1;
             tracing::warn!(
                 peer = %entry.tuple.remote,
                 "a lost NIC stack may have sent records without reporting them: the connection \

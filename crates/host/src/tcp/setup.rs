@@ -50,7 +50,6 @@ const KEY_PURPOSE: u64 = 1 << 32;
 /// The state of setup.
 #[derive(Debug)]
 pub(crate) struct SetupState {
-    pub(crate) map: Option<SteeringMap>,
     /// Number of the last SETUP.
     epoch: u64,
     /// The contents of the last SETUP.
@@ -92,7 +91,6 @@ enum Form {
 impl SetupState {
     pub(crate) fn new() -> SetupState {
         SetupState {
-            map: None,
             epoch: 0,
             made_of: None,
             listeners: Arc::new([]),
@@ -105,11 +103,9 @@ impl SetupState {
     }
 
     /// The stack has a new connection.
-    pub(crate) fn note(&mut self, tuple: &Tuple) {
-        if let Some(map) = &self.map {
-            map.note(tuple.local, tuple.remote);
-            self.noted += 1;
-        }
+    pub(crate) fn note(&mut self, map: &SteeringMap, tuple: &Tuple) {
+        map.note(tuple.local, tuple.remote);
+        self.noted += 1;
     }
 
     /// True if NIC workers answer SYNs to this port.
@@ -137,8 +133,8 @@ impl Stack {
     /// Steers by this map: the host's port receives only frames that no other port gets.
     pub fn steer_with(&mut self, map: SteeringMap) {
         map.set_targets(&[]);
-        map.set_ports(self.setup.ports.iter().copied());
-        self.setup.map = Some(map);
+        map.set_ports(self.tcp.setup.ports.iter().copied());
+        self.ground.steering = Some(map);
         self.sort_out_notes();
         self.steer();
     }
@@ -146,51 +142,55 @@ impl Stack {
     /// True if workers get SETUP: to answer SYNs, or to name their ports for packet filters.
     #[inline]
     pub(crate) fn has_setup(&self) -> bool {
-        self.config.setup_offload.is_permitted() || self.setup.map.is_some()
+        self.ground.config.setup_offload.is_permitted() || self.ground.steering.is_some()
     }
 
     /// Sends SETUP to workers if its inputs have changed.
     #[cold]
     #[inline(never)]
     pub(crate) fn look_at_setup(&mut self, now_us: u64) {
-        if self.setup.noted >= SteeringMap::NOTES_MAX {
+        if self.tcp.setup.noted >= SteeringMap::NOTES_MAX {
             self.sort_out_notes();
         }
-        let answers_syns = self.config.setup_offload.is_permitted();
+        let answers_syns = self.ground.config.setup_offload.is_permitted();
         let made_of = MadeOf {
-            bindings: answers_syns.then(|| self.bindings.revision()),
+            bindings: answers_syns.then(|| self.tcp.bindings.revision()),
             key: now_us / KEY_US,
-            mss: [self.tcp_config_v4.mss, self.tcp_config_v6.mss],
-            mac: self.link.mac,
-            takes_ecn: self.config.tcp.ecn != EcnPolicy::Off,
-            fast_open: self.config.fast_open.then(|| fast_open::period(now_us)),
+            mss: [self.tcp.config_v4.mss, self.tcp.config_v6.mss],
+            mac: self.ground.link.mac,
+            takes_ecn: self.ground.config.tcp.ecn != EcnPolicy::Off,
+            fast_open: self
+                .ground
+                .config
+                .fast_open
+                .then(|| fast_open::period(now_us)),
         };
-        if self.setup.made_of == Some(made_of) {
+        if self.tcp.setup.made_of == Some(made_of) {
             return;
         }
-        self.setup.made_of = Some(made_of);
-        self.setup.epoch += 1;
+        self.tcp.setup.made_of = Some(made_of);
+        self.tcp.setup.epoch += 1;
         let listeners = self.listeners_to_set_up();
-        self.setup.listeners = SetupListeners::to_bytes(&listeners).into();
-        self.setup.ports = listeners.iter().map(|listener| listener.port).collect();
-        if let Some(map) = &self.setup.map {
-            map.set_ports(self.setup.ports.iter().copied());
+        self.tcp.setup.listeners = SetupListeners::to_bytes(&listeners).into();
+        self.tcp.setup.ports = listeners.iter().map(|listener| listener.port).collect();
+        if let Some(map) = &self.ground.steering {
+            map.set_ports(self.tcp.setup.ports.iter().copied());
         }
-        for worker in 0..self.nics.len() {
+        for worker in 0..self.ground.workers.len() {
             self.send_setup(now_us, worker);
         }
     }
 
     /// Time of the next change of keys, in microseconds.
     pub(crate) fn next_setup_us(&self) -> Option<u64> {
-        let made_of = self.setup.made_of?;
+        let made_of = self.tcp.setup.made_of?;
         Some((made_of.key + 1) * KEY_US)
     }
 
     fn listeners_to_set_up(&self) -> Vec<SetupListener> {
-        let [v4, v6] = [self.tcp_config_v4.mss, self.tcp_config_v6.mss];
-        let permitted = self.config.setup_offload;
-        let listening = self.bindings.listening();
+        let [v4, v6] = [self.tcp.config_v4.mss, self.tcp.config_v6.mss];
+        let permitted = self.ground.config.setup_offload;
+        let listening = self.tcp.bindings.listening();
         let wanted = listening.filter(|(.., options)| permitted.applies(options.setup_offload));
         let wanted = wanted.map(|(scope, port, options)| {
             let mss_max = options.mss_max.unwrap_or(u16::MAX).max(1);
@@ -199,7 +199,7 @@ impl Stack {
                 port,
                 mss_v4: v4.min(mss_max),
                 mss_v6: v6.min(mss_max),
-                fast_open: options.takes_syn_text(self.config.fast_open),
+                fast_open: options.takes_syn_text(self.ground.config.fast_open),
             }
         });
         let mut listeners: Vec<SetupListener> = wanted.collect();
@@ -209,19 +209,19 @@ impl Stack {
 
     /// Sends a worker the last SETUP, if any.
     pub(crate) fn send_setup(&mut self, now_us: u64, worker: usize) {
-        let Some(made_of) = self.setup.made_of else {
+        let Some(made_of) = self.tcp.setup.made_of else {
             return;
         };
         let fast_open_keys = self.fast_open_cookies(now_us).keys();
-        let config = &self.config.tcp;
+        let config = &self.ground.config.tcp;
         let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
         let setup = Setup {
-            epoch: self.setup.epoch,
+            epoch: self.tcp.setup.epoch,
             issued_us: now_us,
             host_us: now_us,
             valid_us: (made_of.key + 1) * KEY_US + KEY_GRACE_US - now_us,
-            cookie_key: key(&self.config.secret, made_of.key),
-            ts_offset_key: self.isn.ts_offset_key(),
+            cookie_key: key(&self.ground.config.secret, made_of.key),
+            ts_offset_key: self.tcp.isn.ts_offset_key(),
             fast_open_keys,
             options: SetupOptions {
                 receive_buffer_bytes: bytes(config.receive_buffer_bytes),
@@ -234,20 +234,20 @@ impl Stack {
             source_mac: made_of.mac,
             listeners: SetupListeners::default(),
         };
-        self.counters.setups += 1;
-        self.nics[worker].send_or_defer(Deferred::Setup(Box::new(OwnedSetup {
+        self.ground.counters.setups += 1;
+        self.ground.workers[worker].send_or_defer(Deferred::Setup(Box::new(OwnedSetup {
             setup,
-            listeners: Arc::clone(&self.setup.listeners),
+            listeners: Arc::clone(&self.tcp.setup.listeners),
         })));
     }
 
     /// A worker is ready to answer SYNs; false if it got no such SETUP.
     pub(crate) fn on_setup_ready(&mut self, worker: usize, epoch: u64, steering: u32) -> bool {
-        if epoch == 0 || epoch > self.setup.epoch {
+        if epoch == 0 || epoch > self.tcp.setup.epoch {
             return false;
         }
         let target = Target::new(steering);
-        self.nics[worker].setup = Some(Ready { target });
+        self.ground.workers[worker].setup = Some(Ready { target });
         self.steer();
         true
     }
@@ -255,13 +255,17 @@ impl Stack {
     /// Steers SYNs, and frames of flows, to the workers that are ready.
     pub(crate) fn steer(&mut self) {
         self.set_flow_targets();
-        if !self.config.setup_offload.is_permitted() {
+        if !self.ground.config.setup_offload.is_permitted() {
             return;
         }
-        let serving = self.nics.iter().filter(|nic| nic.life == Life::Serving);
+        let serving = self
+            .ground
+            .workers
+            .iter()
+            .filter(|nic| nic.life == Life::Serving);
         let ready: Vec<Ready> = serving.filter_map(|nic| nic.setup).collect();
         let targets: Vec<Target> = ready.iter().filter_map(|ready| ready.target).collect();
-        let form = match &self.setup.map {
+        let form = match &self.ground.steering {
             Some(map) => {
                 map.set_targets(&targets);
                 let any_handed_on = targets.len() < ready.len();
@@ -274,7 +278,7 @@ impl Stack {
             None if ready.is_empty() => Form::None,
             None => Form::HandedOn,
         };
-        if std::mem::replace(&mut self.setup.form, form) != form {
+        if std::mem::replace(&mut self.tcp.setup.form, form) != form {
             match form {
                 Form::None => tracing::info!("setup offload: the host answers SYNs"),
                 Form::Steered => {
@@ -292,19 +296,19 @@ impl Stack {
     pub(crate) fn hand_syn_on(&mut self, packet: &TcpPacket<'_>, bytes: &[u8]) -> bool {
         let is_syn = packet.segment.header.flags.begin_connection();
         let port = packet.segment.header.destination_port;
-        if !is_syn || bytes.len() > FRAME_BYTES_MAX || !self.setup.has_port(port) {
+        if !is_syn || bytes.len() > FRAME_BYTES_MAX || !self.tcp.setup.has_port(port) {
             return false;
         }
-        let count = self.nics.len();
-        let after = self.setup.last_worker + 1;
+        let count = self.ground.workers.len();
+        let after = self.tcp.setup.last_worker + 1;
         for worker in (after..after + count).map(|worker| worker % count) {
-            let nic = &mut self.nics[worker];
+            let nic = &mut self.ground.workers[worker];
             if nic.setup.is_some()
                 && nic.has_room()
                 && nic.channel.send(&Command::Frame { bytes }).is_ok()
             {
-                self.setup.last_worker = worker;
-                self.counters.syns_handed_on += 1;
+                self.tcp.setup.last_worker = worker;
+                self.ground.counters.syns_handed_on += 1;
                 return true;
             }
         }
@@ -313,7 +317,7 @@ impl Stack {
 
     /// How workers get the SYNs that they answer; `None` if they answer none.
     pub fn syn_path(&self) -> Option<&'static str> {
-        match self.setup.form {
+        match self.tcp.setup.form {
             Form::None => None,
             Form::Steered => Some("steered"),
             Form::HandedOn => Some("handed on"),
@@ -323,22 +327,22 @@ impl Stack {
     /// True if the host hands SYNs on.
     #[inline]
     pub(crate) fn hands_syns_on(&self) -> bool {
-        self.setup.form == Form::HandedOn
+        self.tcp.setup.form == Form::HandedOn
     }
 
     /// Removes notes of connections that have ended.
     fn sort_out_notes(&mut self) {
-        let Some(map) = &self.setup.map else {
+        let Some(map) = &self.ground.steering else {
             return;
         };
-        let open = self.connections.iter().map(|entry| entry.tuple);
-        let parted = self.teardown.parted.tuples();
-        let spliced = self.splicing.splices.tuples();
+        let open = self.tcp.connections.iter().map(|entry| entry.tuple);
+        let parted = self.tcp.teardown.parted.tuples();
+        let spliced = self.tcp.splicing.splices.tuples();
         let known = open
-            .chain(self.time_waits.tuples())
+            .chain(self.tcp.time_waits.tuples())
             .chain(parted)
             .chain(spliced);
         map.note_only(known.map(|tuple| (tuple.local, tuple.remote)));
-        self.setup.noted = 0;
+        self.tcp.setup.noted = 0;
     }
 }

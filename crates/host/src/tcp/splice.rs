@@ -61,7 +61,7 @@ impl Splicing {
 impl Stack {
     /// True if there are splices.
     pub(crate) fn has_splices(&self) -> bool {
-        self.splicing.splices.len() > 0
+        self.tcp.splicing.splices.len() > 0
     }
 
     /// Handles a router's "too big" for a packet to the peer of a leg. The NIC worker knows whether
@@ -77,16 +77,16 @@ impl Stack {
         mtu: u32,
         quoted_seq: u32,
     ) {
-        let Some((place, side)) = self.splicing.splices.by_tuple(tuple) else {
+        let Some((place, side)) = self.tcp.splicing.splices.by_tuple(tuple) else {
             return;
         };
-        let Some(splice) = self.splicing.splices.get(place) else {
+        let Some(splice) = self.tcp.splicing.splices.get(place) else {
             return;
         };
         let leg = &splice.legs[side];
         if splice.stage == Stage::Joining {
             let stream = leg.stream;
-            if let Some(entry) = self.connections.by_stream_mut(stream) {
+            if let Some(entry) = self.tcp.connections.by_stream_mut(stream) {
                 let handle = entry.handle();
                 self.on_too_big(now_us, handle, mtu, quoted_seq);
             }
@@ -96,7 +96,7 @@ impl Stack {
             return;
         };
         let mss = mss_of(mtu, tuple.local.is_ipv6(), numbers.timestamps.is_some());
-        let nic = &mut self.nics[splice.worker];
+        let nic = &mut self.ground.workers[splice.worker];
         if mss >= numbers.mss || !nic.has_room() {
             return;
         }
@@ -140,14 +140,14 @@ impl Stack {
         (flow, leg, mss): (FlowId, u8, u16),
     ) -> bool {
         let place = self.spliced_by(worker, flow);
-        let splice = place.and_then(|place| self.splicing.splices.get_mut(place));
+        let splice = place.and_then(|place| self.tcp.splicing.splices.get_mut(place));
         let leg = splice.and_then(|it| it.legs.get_mut(usize::from(leg)));
         if let Some(leg) = leg
             && let Some(numbers) = leg.numbers.as_mut().filter(|it| mss < it.mss)
         {
             numbers.mss = mss;
             let stream = leg.stream;
-            self.counters.mtus_reduced += 1;
+            self.ground.counters.mtus_reduced += 1;
             self.unsplice(now_us, stream);
         }
         self.may_be_late()
@@ -157,10 +157,10 @@ impl Stack {
     #[cold]
     #[inline(never)]
     pub(crate) fn on_spliced(&mut self, now_us: u64, packet: &TcpPacket<'_>, bytes: &[u8]) -> bool {
-        let Some((place, side)) = self.splicing.splices.by_tuple(&Tuple::of(packet)) else {
+        let Some((place, side)) = self.tcp.splicing.splices.by_tuple(&Tuple::of(packet)) else {
             return false;
         };
-        let splice = self.splicing.splices.get(place);
+        let splice = self.tcp.splicing.splices.get(place);
         if splice.is_some_and(|splice| splice.stage == Stage::Joining) {
             self.on_joining_segment(now_us, (place, side), &packet.segment, bytes);
         } else {
@@ -174,7 +174,7 @@ impl Stack {
     pub(crate) fn note_fin(&mut self, place: Place, side: Side, segment: &Segment<'_>) {
         let header = &segment.header;
         if header.flags.contains(Flags::FIN)
-            && let Some(splice) = self.splicing.splices.get_mut(place)
+            && let Some(splice) = self.tcp.splicing.splices.get_mut(place)
         {
             let end = header.seq.wrapping_add(segment.payload.len() as u32 + 1);
             splice.legs[side].fin_end = Some(end);
@@ -184,11 +184,11 @@ impl Stack {
     /// Hands a frame of a leg to the NIC worker. A frame merged by GRO goes in pieces that fit the
     /// other leg.
     pub(crate) fn hand_on_spliced(&mut self, place: Place, side: Side, bytes: &[u8]) {
-        let Some(splice) = self.splicing.splices.get(place) else {
+        let Some(splice) = self.tcp.splicing.splices.get(place) else {
             return;
         };
-        let nic = &mut self.nics[splice.worker];
-        let counters = &mut self.counters;
+        let nic = &mut self.ground.workers[splice.worker];
+        let counters = &mut self.ground.counters;
         let mut hand_on = |bytes: &[u8]| {
             let is_sent = nic.has_room() && nic.channel.send(&Command::Frame { bytes }).is_ok();
             match is_sent {
@@ -216,7 +216,7 @@ impl Stack {
             let Tuple { local, remote } = leg.tuple;
             let template = TcpTemplate {
                 traffic_class: leg.traffic_class,
-                ..TcpTemplate::new(self.link.mac, leg.mac, local, remote)
+                ..TcpTemplate::new(self.ground.link.mac, leg.mac, local, remote)
             };
             header_bytes[side] = template.write(&Header::default(), &mut headers[side])?;
             let numbers = leg.numbers?;
@@ -258,12 +258,12 @@ impl Stack {
 
     /// Reports an event of a splice to its application.
     fn tell_of_splice(&mut self, place: Place, event: SpliceEvent) {
-        if let Some(splice) = self.splicing.splices.get(place)
+        if let Some(splice) = self.tcp.splicing.splices.get(place)
             && let [first, _] = &splice.legs
             && !first.is_let_go
         {
             let event = AppEvent::Splice(event);
-            self.app_events.push_back((first.stream, event));
+            self.ground.app_events.push_back((first.stream, event));
         }
     }
 }

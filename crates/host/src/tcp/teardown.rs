@@ -44,8 +44,6 @@ pub(crate) struct Teardown {
     pub(crate) parted: Parted,
     /// Connections whose end a NIC stack may run, once nothing else is left.
     pub(crate) candidates: usize,
-    /// True while the host handles a frame handed up by a NIC stack: it does not go there again.
-    pub(crate) is_handed_up: bool,
 }
 
 impl Teardown {
@@ -53,7 +51,6 @@ impl Teardown {
         Teardown {
             parted: Parted::new(secret),
             candidates: 0,
-            is_handed_up: false,
         }
     }
 }
@@ -61,24 +58,24 @@ impl Teardown {
 impl Stack {
     /// The application has closed a connection, or shut it down.
     pub(crate) fn on_closing(&mut self, handle: ConnectionHandle) {
-        let permitted = self.config.teardown_offload;
+        let permitted = self.ground.config.teardown_offload;
         if !permitted.is_permitted() {
             return;
         }
-        if let Some(entry) = self.connections.get_mut(handle)
+        if let Some(entry) = self.tcp.connections.get_mut(handle)
             && permitted.applies(entry.wants_teardown)
             && !entry.is_active
             && !entry.route.is_looped()
             && !std::mem::replace(&mut entry.may_part, true)
         {
-            self.teardown.candidates += 1;
+            self.tcp.teardown.candidates += 1;
         }
     }
 
     /// Sets whether the application wants a NIC stack to run the end of a connection, from the next
     /// close or shutdown on.
     pub(crate) fn set_teardown(&mut self, handle: ConnectionHandle, is_wanted: bool) {
-        if let Some(entry) = self.connections.get_mut(handle) {
+        if let Some(entry) = self.tcp.connections.get_mut(handle) {
             entry.wants_teardown = Some(is_wanted);
         }
         if !is_wanted {
@@ -88,10 +85,10 @@ impl Stack {
 
     /// Removes a connection from the candidates.
     pub(crate) fn forget_candidate(&mut self, handle: ConnectionHandle) {
-        if let Some(entry) = self.connections.get_mut(handle)
+        if let Some(entry) = self.tcp.connections.get_mut(handle)
             && std::mem::take(&mut entry.may_part)
         {
-            self.teardown.candidates -= 1;
+            self.tcp.teardown.candidates -= 1;
         }
     }
 
@@ -109,14 +106,18 @@ impl Stack {
         };
         let part = self.part_command(now_us, &record);
         let worker = record.worker();
-        if self.nics[worker].channel.send(&part.command()).is_err() {
+        if self.ground.workers[worker]
+            .channel
+            .send(&part.command())
+            .is_err()
+        {
             return false;
         }
-        self.counters.parts += 1;
-        self.teardown.parted.insert(record);
-        if let Some(entry) = self.connections.get_mut(handle) {
+        self.ground.counters.parts += 1;
+        self.tcp.teardown.parted.insert(record);
+        if let Some(entry) = self.tcp.connections.get_mut(handle) {
             entry.dirty = false;
-            count_stats(&mut self.counters, entry);
+            count_stats(&mut self.ground.counters, entry);
             let stream = entry.stream;
             if let Some(event) = self.on_closed(now_us, handle, tcp::CloseReason::Finished) {
                 app.on_event(&mut self.streams(now_us), stream, event);
@@ -128,7 +129,7 @@ impl Stack {
 
     /// The record of a connection that can be parted with now.
     fn remainder_of(&mut self, now_us: u64, handle: ConnectionHandle) -> Option<Record> {
-        let entry = self.connections.get_mut(handle)?;
+        let entry = self.tcp.connections.get_mut(handle)?;
         if !entry.may_part {
             return None;
         }
@@ -141,15 +142,22 @@ impl Stack {
         }
         let (worker, flow, tuple) = (entry.worker, entry.flow(), entry.tuple);
         let traffic_class = entry.traffic_class;
-        let Resolution::Known(mac) = self.neighbors.resolve_route(now_us, &mut entry.route) else {
+        let Resolution::Known(mac) = self
+            .ground
+            .neighbors
+            .resolve_route(now_us, &mut entry.route)
+        else {
             return None;
         };
-        let nic = &mut self.nics[worker];
-        if now_us < nic.parts_from_us || !nic.has_room() || self.teardown.parted.contains(&tuple) {
+        let nic = &mut self.ground.workers[worker];
+        if now_us < nic.parts_from_us
+            || !nic.has_room()
+            || self.tcp.teardown.parted.contains(&tuple)
+        {
             return None;
         }
         self.forget_overdue(now_us);
-        if self.teardown.parted.len() >= self.config.parted_max {
+        if self.tcp.teardown.parted.len() >= self.ground.config.parted_max {
             return None;
         }
         let mut record = Record::new(now_us, flow, &tuple, mac, worker, remainder);
@@ -159,11 +167,12 @@ impl Stack {
 
     /// Forgets connections whose end no NIC stack has reported for far too long.
     fn forget_overdue(&mut self, now_us: u64) {
-        while let Some(record) = self.teardown.parted.take_overdue(now_us) {
-            self.counters.parted_overdue += 1;
+        while let Some(record) = self.tcp.teardown.parted.take_overdue(now_us) {
+            self.ground.counters.parted_overdue += 1;
             self.clear_flow(&record.tuple());
             self.free_local_port(&record.tuple());
-            self.nics[record.worker()].send_or_defer(Deferred::PartGone { flow: record.flow });
+            self.ground.workers[record.worker()]
+                .send_or_defer(Deferred::PartGone { flow: record.flow });
         }
     }
 
@@ -182,7 +191,7 @@ impl Stack {
         let mut header = [0; contract::limits::HEADER_BYTES_MAX];
         let template = TcpTemplate {
             traffic_class: record.traffic_class,
-            ..TcpTemplate::new(self.link.mac, record.mac, tuple.local, tuple.remote)
+            ..TcpTemplate::new(self.ground.link.mac, record.mac, tuple.local, tuple.remote)
         };
         let header_bytes = template.write(&Header::default(), &mut header).unwrap_or(0);
         let part = Part {
@@ -232,13 +241,13 @@ impl Stack {
 
     /// Hands a frame on, if it belongs to a connection parted with. True if so.
     pub(crate) fn hand_on(&mut self, packet: &TcpPacket<'_>, bytes: &[u8]) -> bool {
-        if self.teardown.is_handed_up {
+        if self.ground.is_handed_up {
             return false;
         }
-        let Some(record) = self.teardown.parted.by_tuple(&Tuple::of(packet)) else {
+        let Some(record) = self.tcp.teardown.parted.by_tuple(&Tuple::of(packet)) else {
             return false;
         };
-        let nic = &mut self.nics[record.worker()];
+        let nic = &mut self.ground.workers[record.worker()];
         let shortened;
         let bytes = if bytes.len() <= FRAME_BYTES_MAX {
             Some(bytes)
@@ -250,15 +259,15 @@ impl Stack {
             nic.has_room() && nic.channel.send(&Command::Frame { bytes }).is_ok()
         });
         match is_sent {
-            true => self.counters.frames_handed_on += 1,
-            false => self.counters.frames_not_handed_on += 1,
+            true => self.ground.counters.frames_handed_on += 1,
+            false => self.ground.counters.frames_not_handed_on += 1,
         }
         true
     }
 
     /// Handles a frame that a NIC worker has handed up.
     pub(crate) fn on_handed_up(&mut self, now_us: u64, bytes: &[u8]) {
-        self.teardown.is_handed_up = true;
+        self.ground.is_handed_up = true;
         self.on_frame(
             now_us,
             Frame {
@@ -267,7 +276,7 @@ impl Stack {
                 segment_bytes: None,
             },
         );
-        self.teardown.is_handed_up = false;
+        self.ground.is_handed_up = false;
     }
 
     /// A NIC worker refuses a connection; false if it was not offered to it.
@@ -278,14 +287,14 @@ impl Stack {
         flow: FlowId,
         reason: PartRefusal,
     ) -> bool {
-        let record = self.teardown.parted.by_flow(flow);
+        let record = self.tcp.teardown.parted.by_flow(flow);
         if record.is_none_or(|record| record.worker() != worker) {
             // It may have moved to another worker meanwhile.
             return record.is_some() || self.may_have_moved();
         }
-        self.counters.parts_refused += 1;
+        self.ground.counters.parts_refused += 1;
         tracing::debug!(worker, ?reason, "a NIC worker refuses a connection");
-        self.nics[worker].parts_from_us = now_us + PAUSE_US;
+        self.ground.workers[worker].parts_from_us = now_us + PAUSE_US;
         self.take_back(now_us, flow);
         true
     }
@@ -293,7 +302,7 @@ impl Stack {
     /// Connections have ended at a NIC worker.
     pub(crate) fn on_part_ended(&mut self, now_us: u64, worker: usize, ends: &[PartEnd]) -> bool {
         for end in ends {
-            let parted = &mut self.teardown.parted;
+            let parted = &mut self.tcp.teardown.parted;
             let Some(record) = parted.remove_if(end.flow, |record| record.worker() == worker)
             else {
                 // It was taken back or forgotten meanwhile, or has moved to another worker.
@@ -303,10 +312,10 @@ impl Stack {
             self.free_local_port(&record.tuple());
             match end.reason {
                 PartEndReason::Finished | PartEndReason::Replaced => {
-                    self.counters.parted_finished += 1;
+                    self.ground.counters.parted_finished += 1;
                 }
                 PartEndReason::Reset | PartEndReason::TimedOut | PartEndReason::Aborted => {
-                    self.counters.parted_broken += 1;
+                    self.ground.counters.parted_broken += 1;
                 }
             }
             if end.reason == PartEndReason::Replaced {
@@ -315,37 +324,35 @@ impl Stack {
                 let config = self.tcp_config(&tuple, None);
                 let now = Instant::from_us(now_us);
                 let time_wait = record.remainder.time_wait(&config, now);
-                self.time_waits.insert(&tuple, time_wait);
+                self.tcp.time_waits.insert(&tuple, time_wait);
             }
         }
         true
     }
 
     fn free_local_port(&mut self, tuple: &Tuple) {
-        self.ephemeral_ports.on_freed(tuple.local, tuple.remote);
+        self.tcp.ephemeral_ports.on_freed(tuple.local, tuple.remote);
     }
 
     /// Continues a connection here that was parted with.
     fn take_back(&mut self, now_us: u64, flow: FlowId) {
-        let Some(record) = self.teardown.parted.remove(flow) else {
+        let Some(record) = self.tcp.teardown.parted.remove(flow) else {
             return;
         };
         let tuple = record.tuple();
         self.clear_flow(&tuple);
-        if self.connections.find(&tuple).is_some() {
+        if self.tcp.connections.find(&tuple).is_some() {
             return;
         }
-        self.counters.parted_taken_back += 1;
+        self.ground.counters.parted_taken_back += 1;
         let config = self.tcp_config(&tuple, None);
         let now = Instant::from_us(now_us);
         let (local_port, remote_port) = (tuple.local.port(), tuple.remote.port());
         let connection =
             Connection::resume(&config, local_port, remote_port, &record.remainder, now);
-        let route = self.neighbors.route(tuple.remote.ip());
-        let handle = (self.connections).insert(connection, tuple, route, &self.nic_stacks);
-        self.setup.note(&tuple);
-        self.gate.on_taken_back(tuple.remote.ip());
-        if let Some(entry) = self.connections.get_mut(handle) {
+        let handle = self.insert(connection, tuple);
+        self.ground.sources.add(tuple.remote.ip());
+        if let Some(entry) = self.tcp.connections.get_mut(handle) {
             entry.heard = true;
         }
         self.mark_dirty(handle);
@@ -353,44 +360,48 @@ impl Stack {
 
     /// A worker without state has replaced another.
     pub(crate) fn part_again_with(&mut self, now_us: u64, worker: usize) {
-        self.nics[worker].parts_from_us = 0;
-        for flow in self.teardown.parted.of_workers(|of| of == worker) {
-            if let Some(record) = self.teardown.parted.by_flow(flow) {
+        self.ground.workers[worker].parts_from_us = 0;
+        for flow in self.tcp.teardown.parted.of_workers(|of| of == worker) {
+            if let Some(record) = self.tcp.teardown.parted.by_flow(flow) {
                 self.clear_flow(&record.tuple());
                 let part = self.part_command(now_us, record);
-                self.counters.parts_repeated += 1;
-                self.nics[worker].send_or_defer(Deferred::Part(Box::new(part)));
+                self.ground.counters.parts_repeated += 1;
+                self.ground.workers[worker].send_or_defer(Deferred::Part(Box::new(part)));
             }
         }
     }
 
     /// Gives connections at NIC stacks that are away to workers that are there.
     pub(crate) fn part_with_elsewhere(&mut self, now_us: u64) {
-        let Stack { teardown, nics, .. } = self;
-        if teardown.parted.len() == 0 {
+        if self.tcp.teardown.parted.len() == 0 {
             return;
         }
-        let away = |worker: usize| !nics[worker].is_there();
-        let flows = teardown.parted.of_workers(away);
+        let away = |worker: usize| !self.ground.workers[worker].is_there();
+        let flows = self.tcp.teardown.parted.of_workers(away);
         for flow in flows {
-            let there = self.nic_stacks.workers_to_choose(NicSet::default());
-            let Some(worker) = self.connections.least_busy(there) else {
+            let there = self.ground.nic_stacks.workers_to_choose(NicSet::default());
+            let Some(worker) = self.ground.least_busy(there) else {
                 return;
             };
-            self.teardown.parted.change_worker(flow, worker);
-            if let Some(record) = self.teardown.parted.by_flow(flow) {
+            self.tcp.teardown.parted.change_worker(flow, worker);
+            if let Some(record) = self.tcp.teardown.parted.by_flow(flow) {
                 self.clear_flow(&record.tuple());
                 let part = self.part_command(now_us, record);
-                self.counters.parts_repeated += 1;
-                self.nics[worker].send_or_defer(Deferred::Part(Box::new(part)));
+                self.ground.counters.parts_repeated += 1;
+                self.ground.workers[worker].send_or_defer(Deferred::Part(Box::new(part)));
             }
         }
     }
 
     /// Takes connections back: NIC stack `nic` is awaited no more.
     pub(crate) fn take_back_from(&mut self, now_us: u64, nic: usize) {
-        let workers = self.nic_stacks.workers(nic);
-        for flow in self.teardown.parted.of_workers(|of| workers.contains(&of)) {
+        let workers = self.ground.nic_stacks.workers(nic);
+        for flow in self
+            .tcp
+            .teardown
+            .parted
+            .of_workers(|of| workers.contains(&of))
+        {
             self.take_back(now_us, flow);
         }
     }

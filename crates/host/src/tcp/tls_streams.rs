@@ -15,15 +15,18 @@ impl Stack {
     /// Makes connections to this port speak TLS from now on. Ports that are not in
     /// [`StackConfig::listen_ports`](crate::StackConfig::listen_ports) are accepted as well.
     pub fn serve_tls(&mut self, port: u16, config: Arc<tls::Config>) {
-        config.set_unix_time(self.unix_time);
+        config.set_unix_time(self.ground.unix_time);
         self.serve_port(port);
-        self.tls_listeners.retain(|&(other, _)| other != port);
-        self.tls_listeners.push((port, config));
+        self.tcp.tls_listeners.retain(|&(other, _)| other != port);
+        self.tcp.tls_listeners.push((port, config));
     }
 
     /// True if connections to this port speak TLS, or spoke it before they ended.
     pub(crate) fn is_for_tls(&self, port: u16) -> bool {
-        self.tls_listeners.iter().any(|&(other, _)| other == port)
+        self.tcp
+            .tls_listeners
+            .iter()
+            .any(|&(other, _)| other == port)
     }
 
     /// The TLS layer of a connection to this port, if it has one.
@@ -35,7 +38,7 @@ impl Stack {
         now_us: u64,
         port: u16,
     ) -> Result<Option<Box<TlsLayer>>, tls::Error> {
-        let mut listeners = self.tls_listeners.iter();
+        let mut listeners = self.tcp.tls_listeners.iter();
         let Some((_, config)) = listeners.find(|&&(other, _)| other == port) else {
             return Ok(None);
         };
@@ -46,8 +49,8 @@ impl Stack {
     /// True if serving the connection may include a step of its TLS handshake.
     #[inline]
     pub(crate) fn in_tls_handshake(&self, handle: ConnectionHandle) -> bool {
-        let entry = || self.connections.get(handle);
-        !self.tls_listeners.is_empty() && entry().is_some_and(Entry::in_tls_handshake)
+        let entry = || self.tcp.connections.get(handle);
+        !self.tcp.tls_listeners.is_empty() && entry().is_some_and(Entry::in_tls_handshake)
     }
 
     /// Passes the events of a connection that speaks TLS to the application.
@@ -58,11 +61,15 @@ impl Stack {
         app: &mut A,
     ) {
         self.release_acknowledged(handle);
-        let Some(stream) = self.connections.get(handle).map(|entry| entry.stream) else {
+        let Some(stream) = self.tcp.connections.get(handle).map(|entry| entry.stream) else {
             return;
         };
         while let Some(event) = self.next_tls_event(now_us, handle, app) {
-            let told = self.connections.get(handle).is_some_and(|entry| entry.told);
+            let told = self
+                .tcp
+                .connections
+                .get(handle)
+                .is_some_and(|entry| entry.told);
             if told || matches!(event, AppEvent::Closed { .. }) {
                 app.on_event(
                     &mut Streams {
@@ -85,17 +92,17 @@ impl Stack {
         app: &mut A,
     ) -> Option<AppEvent> {
         loop {
-            let entry = self.connections.get_mut(handle)?;
+            let entry = self.tcp.connections.get_mut(handle)?;
             let tls = entry.tls.as_mut()?;
             match tls.connection.poll_event() {
                 Some(Event::Connected(agreed)) => {
                     entry.told = true;
                     if !std::mem::replace(&mut entry.heard, true) {
-                        self.gate.on_heard(entry.unheard.take());
+                        self.tcp.gate.on_heard(entry.unheard.take());
                     }
-                    self.counters.connections_accepted += 1;
-                    self.counters.tls_handshakes += 1;
-                    self.counters.tls_handshakes_resumed += u64::from(agreed.is_resumed);
+                    self.ground.counters.connections_accepted += 1;
+                    self.ground.counters.tls_handshakes += 1;
+                    self.ground.counters.tls_handshakes_resumed += u64::from(agreed.is_resumed);
                     return Some(AppEvent::Accepted {
                         peer: entry.tuple.remote,
                         tls: Some(Box::new(agreed)),
@@ -109,9 +116,9 @@ impl Stack {
                     tracing::debug!(peer = %entry.tuple.remote, %error, "TLS has failed");
                     // Port scans and health checks connect and close.
                     let is_error = error != tls::Error::ClosedInHandshake;
-                    self.counters.tls_failed += u64::from(is_error);
+                    self.ground.counters.tls_failed += u64::from(is_error);
                     if let tls::Error::PlainHttp { is_head } = error {
-                        let response = app.on_plain_http(self.unix_time, is_head);
+                        let response = app.on_plain_http(self.ground.unix_time, is_head);
                         if !response.is_empty() {
                             tls.connection.answer_plain_http(response);
                         }

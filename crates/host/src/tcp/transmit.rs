@@ -9,7 +9,7 @@ use tcp::{Instant, Piece, Transmit};
 use wire::frame::{HEADER_BYTES_MAX, HeaderMut, TcpPrefix, TcpTemplate};
 
 use crate::counters::Counters;
-use crate::ground::workers::{Deferred, Nic};
+use crate::ground::workers::{Deferred, WorkerLink};
 use crate::link::neighbor::{Neighbors, Resolution};
 use crate::stack::Stack;
 use crate::tables::connections::{ConnectionHandle, Entry, send_id};
@@ -30,12 +30,16 @@ impl Stack {
         port: &mut P,
         may_send: bool,
     ) -> bool {
-        let Some(entry) = self.connections.get_mut(handle) else {
+        let Some(entry) = self.tcp.connections.get_mut(handle) else {
             return true;
         };
-        let nic = &mut self.nics[entry.worker];
+        let nic = &mut self.ground.workers[entry.worker];
         let is_ipv6 = entry.tuple.local.is_ipv6();
-        let resolved = match self.neighbors.resolve_route(now_us, &mut entry.route) {
+        let resolved = match self
+            .ground
+            .neighbors
+            .resolve_route(now_us, &mut entry.route)
+        {
             Resolution::Known(mac) => {
                 if let Some(prefix) = &entry.prefix
                     && prefix.destination_mac() != mac
@@ -45,7 +49,7 @@ impl Stack {
                 true
             }
             Resolution::Pending => {
-                self.waiting_neighbor.add(handle);
+                self.tcp.waiting_neighbor.add(handle);
                 return false;
             }
             // Dropped: a connection being opened ends at once, others by their own timers.
@@ -55,8 +59,8 @@ impl Stack {
             }
             Resolution::Own => return self.transmit_looped(now_us, handle),
         };
-        let mut limits = self.link.limits(is_ipv6, entry.tcp.mss());
-        if self.config.departs_at_issue {
+        let mut limits = self.ground.link.limits(is_ipv6, entry.tcp.mss());
+        if self.ground.config.departs_at_issue {
             // A SEND may still carry data that TCP takes for departed.
             limits.direct_bytes_max = 0;
         }
@@ -86,14 +90,20 @@ impl Stack {
                 return true;
             };
             if transmit.retransmission {
-                self.counters.retransmissions += 1;
-                self.counters.retransmitted_bytes += transmit.range.end - transmit.range.start;
+                self.ground.counters.retransmissions += 1;
+                self.ground.counters.retransmitted_bytes +=
+                    transmit.range.end - transmit.range.start;
             }
             if let Some(transmission) = transmit.transmission {
                 entry.last_transmission = transmission;
             }
             if entry.prefix.is_none() && resolved {
-                make_prefix(&mut self.neighbors, self.link.mac, now_us, entry);
+                make_prefix(
+                    &mut self.ground.neighbors,
+                    self.ground.link.mac,
+                    now_us,
+                    entry,
+                );
             }
             let prefix = entry.prefix.as_ref().filter(|_| resolved);
             let len =
@@ -101,16 +111,16 @@ impl Stack {
             // The NIC stack can delay a packet, the host cannot.
             let is_paced = transmit.not_before.is_some_and(|at| at > now);
             // Even if TCP assumes departure at issue, no packet may overtake undeparted SENDs.
-            let overtakes = self.config.departs_at_issue && entry.sends_outstanding > 0;
+            let overtakes = self.ground.config.departs_at_issue && entry.sends_outstanding > 0;
             let below =
                 transmit.has_virtual || transmit.follows_undeparted || is_paced || overtakes;
             match (len, transmit.transmission) {
                 (Some(len), Some(transmission)) if below => {
                     let id = send_id(handle, transmission);
                     let header = &buffer[..len];
-                    issue_send(&mut self.counters, nic, entry, transmit, id, header);
-                    self.sends_outstanding += 1;
-                    if !self.config.departs_at_issue {
+                    issue_send(&mut self.ground.counters, nic, entry, transmit, id, header);
+                    self.ground.sends_outstanding += 1;
+                    if !self.ground.config.departs_at_issue {
                         if transmit.is_last {
                             return true;
                         }
@@ -119,9 +129,9 @@ impl Stack {
                 }
                 (Some(len), _) => {
                     let header = &mut buffer[..len];
-                    send_own(&mut self.counters, port, entry, transmit, header);
+                    send_own(&mut self.ground.counters, port, entry, transmit, header);
                 }
-                (None, _) => self.counters.packets_dropped += 1,
+                (None, _) => self.ground.counters.packets_dropped += 1,
             }
             if let Some(transmission) = transmit.transmission {
                 entry.tcp.on_departed(transmission, now);
@@ -149,7 +159,11 @@ fn make_prefix(neighbors: &mut Neighbors, own_mac: [u8; 6], now_us: u64, entry: 
 /// NIC stack can drop the flow until there is more. Or everything that has departed, because the
 /// rest may be waiting for the very memory that it still takes. It also confirms that the next hop
 /// lives.
-pub(crate) fn acknowledge_below(counters: &mut Counters, nics: &mut [Nic], entry: &mut Entry) {
+pub(crate) fn acknowledge_below(
+    counters: &mut Counters,
+    nics: &mut [WorkerLink],
+    entry: &mut Entry,
+) {
     let stream_offset = entry.tcp.acknowledged_bytes();
     let news = stream_offset - entry.ackd_offset;
     let enough = news >= ACKD_BYTES
@@ -172,7 +186,7 @@ pub(crate) fn acknowledge_below(counters: &mut Counters, nics: &mut [Nic], entry
 /// Issues a transmission as a SEND to a NIC stack with room for it.
 fn issue_send(
     counters: &mut Counters,
-    nic: &mut Nic,
+    nic: &mut WorkerLink,
     entry: &mut Entry,
     transmit: &Transmit,
     id: SendId,
@@ -204,7 +218,7 @@ fn issue_send(
 
 /// Writes a SEND whose virtual bytes are records; returns their number.
 fn write_sealed(
-    nic: &mut Nic,
+    nic: &mut WorkerLink,
     entry: &mut Entry,
     transmit: &Transmit,
     id: SendId,
@@ -225,7 +239,7 @@ fn write_sealed(
 /// Writes a SEND into the ring; `virtual_bytes_behind` of its last object are queued behind it.
 /// Returns the number of its virtual bytes.
 fn write_send<'a>(
-    nic: &mut Nic,
+    nic: &mut WorkerLink,
     entry: &'a Entry,
     transmit: &Transmit,
     id: SendId,

@@ -34,7 +34,7 @@ impl Stack {
         let deadline_us = now_us.saturating_add(JOIN_US);
         let mut legs = [None, None];
         for side in BOTH {
-            let Some(entry) = self.connections.get_mut(handles[side]) else {
+            let Some(entry) = self.tcp.connections.get_mut(handles[side]) else {
                 return Err(SpliceError::NotOpen);
             };
             legs[side] = Some(Leg {
@@ -52,14 +52,14 @@ impl Stack {
             entry.notsent_lowat = None;
             entry.app_deadline_us = (side == 0).then_some(deadline_us);
             let tuple = entry.tuple;
-            self.connections.take_off(&tuple);
+            self.tcp.connections.take_off(&tuple);
             self.mark_dirty(handles[side]);
         }
         let [Some(first), Some(second)] = legs else {
             return Err(SpliceError::NotOpen);
         };
-        self.counters.splices_begun += 1;
-        let place = self.splicing.splices.insert(Splice {
+        self.ground.counters.splices_begun += 1;
+        let place = self.tcp.splicing.splices.insert(Splice {
             legs: [first, second],
             stage: Stage::Joining,
             worker,
@@ -84,7 +84,7 @@ impl Stack {
         let mut handles = [None, None];
         let mut timestamps = [false; 2];
         for side in BOTH {
-            let entry = self.connections.by_stream(streams[side]);
+            let entry = self.tcp.connections.by_stream(streams[side]);
             let entry = entry.filter(|entry| entry.told && !entry.is_deferred);
             let entry = entry.ok_or(SpliceError::NotOpen)?;
             if entry.tls.is_some() {
@@ -105,8 +105,8 @@ impl Stack {
         if timestamps[0] != timestamps[1] {
             return Err(SpliceError::Timestamps);
         }
-        let is_full = self.splicing.splices.len() >= self.config.splices_max;
-        if is_full || now_us < self.splicing.from_us {
+        let is_full = self.tcp.splicing.splices.len() >= self.ground.config.splices_max;
+        if is_full || now_us < self.tcp.splicing.from_us {
             return Err(SpliceError::Full);
         }
         Ok([a, b])
@@ -114,13 +114,13 @@ impl Stack {
 
     /// The NIC worker that a splice of this connection goes to: its own, if it serves.
     fn worker_for(&self, handle: ConnectionHandle) -> Option<usize> {
-        let own = self.connections.get(handle)?.worker;
-        let serves = |worker: usize| self.nics[worker].life == Life::Serving;
+        let own = self.tcp.connections.get(handle)?.worker;
+        let serves = |worker: usize| self.ground.workers[worker].life == Life::Serving;
         if serves(own) {
             return Some(own);
         }
-        let there = self.nic_stacks.workers_to_choose(NicSet::default());
-        self.connections.least_busy(there).filter(|it| serves(*it))
+        let there = self.ground.nic_stacks.workers_to_choose(NicSet::default());
+        self.ground.least_busy(there).filter(|it| serves(*it))
     }
 
     /// A segment of a connection that is being joined.
@@ -134,7 +134,7 @@ impl Stack {
         let Some(stream) = self.stream_of(place, side) else {
             return;
         };
-        let Some(entry) = self.connections.by_stream_mut(stream) else {
+        let Some(entry) = self.tcp.connections.by_stream_mut(stream) else {
             return;
         };
         let (now, handle) = (Instant::from_us(now_us), entry.handle());
@@ -151,10 +151,10 @@ impl Stack {
                 };
                 entry.tcp.on_segment(now, &bare);
             }
-            if self.splicing.splices.hold(place, side, bytes) {
-                self.counters.splice_frames_held += 1;
+            if self.tcp.splicing.splices.hold(place, side, bytes) {
+                self.ground.counters.splice_frames_held += 1;
             } else {
-                self.counters.frames_not_handed_on += 1;
+                self.ground.counters.frames_not_handed_on += 1;
             }
         } else {
             entry.tcp.on_segment(now, segment);
@@ -164,7 +164,7 @@ impl Stack {
     }
 
     fn stream_of(&self, place: Place, side: Side) -> Option<StreamId> {
-        Some(self.splicing.splices.get(place)?.legs[side].stream)
+        Some(self.tcp.splicing.splices.get(place)?.legs[side].stream)
     }
 
     /// Moves unread bytes to the other connection; joins the two if they are quiet.
@@ -174,7 +174,7 @@ impl Stack {
         }
         for side in BOTH {
             let stream = self.stream_of(place, side);
-            let entry = stream.and_then(|stream| self.connections.by_stream(stream));
+            let entry = stream.and_then(|stream| self.tcp.connections.by_stream(stream));
             if entry.is_none_or(|entry| entry.tcp.state() != State::Established) {
                 return self.give_up_joining(now_us, place, SpliceError::Ended);
             }
@@ -191,11 +191,11 @@ impl Stack {
         };
         let mut scratch = [0; SCRATCH_BYTES];
         loop {
-            let Some(entry) = self.connections.by_stream_mut(to) else {
+            let Some(entry) = self.tcp.connections.by_stream_mut(to) else {
                 return;
             };
             let (room, receiver) = (entry.tcp.write_room(), entry.handle());
-            let Some(entry) = self.connections.by_stream_mut(from) else {
+            let Some(entry) = self.tcp.connections.by_stream_mut(from) else {
                 return;
             };
             let sender = entry.handle();
@@ -203,10 +203,10 @@ impl Stack {
             if count == 0 {
                 return;
             }
-            if let Some(splice) = self.splicing.splices.get_mut(place) {
+            if let Some(splice) = self.tcp.splicing.splices.get_mut(place) {
                 splice.moved_bytes[side] += count as u64;
             }
-            if let Some(entry) = self.connections.get_mut(receiver) {
+            if let Some(entry) = self.tcp.connections.get_mut(receiver) {
                 let taken = entry.tcp.write(&scratch[..count]);
                 debug_assert_eq!(taken, count, "there is room");
             }
@@ -219,18 +219,21 @@ impl Stack {
     /// their numbers are noted.
     fn are_quiet(&mut self, now_us: u64, place: Place) -> bool {
         let now = Instant::from_us(now_us);
-        let Some(splice) = self.splicing.splices.get_mut(place) else {
+        let Some(splice) = self.tcp.splicing.splices.get_mut(place) else {
             return false;
         };
         for leg in &mut splice.legs {
-            let Some(entry) = self.connections.by_stream_mut(leg.stream) else {
+            let Some(entry) = self.tcp.connections.by_stream_mut(leg.stream) else {
                 return false;
             };
             if entry.holds > 0 || entry.is_to_move {
                 return false;
             }
             leg.numbers = entry.tcp.join_numbers(now);
-            let Resolution::Known(mac) = self.neighbors.resolve_route(now_us, &mut entry.route)
+            let Resolution::Known(mac) = self
+                .ground
+                .neighbors
+                .resolve_route(now_us, &mut entry.route)
             else {
                 return false;
             };
@@ -241,34 +244,34 @@ impl Stack {
 
     /// Gives two quiet connections to the NIC worker, if it has room.
     fn join(&mut self, now_us: u64, place: Place) {
-        let Some(splice) = self.splicing.splices.get(place) else {
+        let Some(splice) = self.tcp.splicing.splices.get(place) else {
             return;
         };
         let worker = splice.worker;
         let Some(command) = self.splice_command(splice, false) else {
             return self.give_up_joining(now_us, place, SpliceError::NotOpen);
         };
-        let nic = &mut self.nics[worker];
+        let nic = &mut self.ground.workers[worker];
         if !nic.has_room() || nic.channel.send(&command.command()).is_err() {
             return;
         }
-        self.counters.splices_joined += 1;
+        self.ground.counters.splices_joined += 1;
         for side in BOTH {
             let Some(stream) = self.stream_of(place, side) else {
                 continue;
             };
-            if let Some(entry) = self.connections.by_stream_mut(stream) {
+            if let Some(entry) = self.tcp.connections.by_stream_mut(stream) {
                 entry.tcp.stand_still();
                 entry.app_deadline_us = None;
             }
         }
-        for (side, bytes) in self.splicing.splices.take_held(place) {
+        for (side, bytes) in self.tcp.splicing.splices.take_held(place) {
             if let Some(packet) = packet_in(&bytes) {
                 self.note_fin(place, side, &packet.segment);
             }
             self.hand_on_spliced(place, side, &bytes);
         }
-        if let Some(splice) = self.splicing.splices.get_mut(place) {
+        if let Some(splice) = self.tcp.splicing.splices.get_mut(place) {
             splice.stage = Stage::Joined;
         }
         self.tell_of_splice(place, SpliceEvent::Joined);
@@ -279,8 +282,8 @@ impl Stack {
     #[cold]
     #[inline(never)]
     pub(crate) fn on_join_timeout(&mut self, now_us: u64, stream: StreamId) {
-        if let Some((place, _)) = self.splicing.splices.by_stream(stream)
-            && let Some(splice) = self.splicing.splices.get(place)
+        if let Some((place, _)) = self.tcp.splicing.splices.by_stream(stream)
+            && let Some(splice) = self.tcp.splicing.splices.get(place)
             && splice.stage == Stage::Joining
         {
             self.give_up_joining(now_us, place, SpliceError::NotQuiet);
@@ -290,8 +293,8 @@ impl Stack {
     /// Gives two connections back to their application without a join; held frames are processed as
     /// if they had just arrived.
     pub(super) fn give_up_joining(&mut self, now_us: u64, place: Place, error: SpliceError) {
-        let held = self.splicing.splices.take_held(place);
-        self.counters.splices_given_up += 1;
+        let held = self.tcp.splicing.splices.take_held(place);
+        self.ground.counters.splices_given_up += 1;
         tracing::debug!(%error, "connections are not joined");
         let Some(splice) = self.give_back(place, Some(error)) else {
             return;
@@ -301,7 +304,7 @@ impl Stack {
             let Some(packet) = packet_in(&bytes) else {
                 continue;
             };
-            if let Some(entry) = self.connections.by_stream_mut(splice.legs[side].stream) {
+            if let Some(entry) = self.tcp.connections.by_stream_mut(splice.legs[side].stream) {
                 let handle = entry.handle();
                 entry.tcp.on_segment(now, &packet.segment);
                 self.mark_dirty(handle);

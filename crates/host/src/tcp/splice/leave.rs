@@ -28,7 +28,7 @@ impl Stack {
         place: Place,
         error: Option<SpliceError>,
     ) -> Option<Box<Splice>> {
-        let bytes = self.splicing.splices.get(place)?.bytes();
+        let bytes = self.tcp.splicing.splices.get(place)?.bytes();
         self.tell_of_splice(place, SpliceEvent::Returned { error, bytes });
         self.let_go_of(place)
     }
@@ -36,9 +36,9 @@ impl Stack {
     /// The connections of a splice are in the table of connections again.
     fn let_go_of(&mut self, place: Place) -> Option<Box<Splice>> {
         self.clear_flows_of(place);
-        let splice = self.splicing.splices.remove(place)?;
+        let splice = self.tcp.splicing.splices.remove(place)?;
         for leg in &splice.legs {
-            let Some(entry) = self.connections.by_stream_mut(leg.stream) else {
+            let Some(entry) = self.tcp.connections.by_stream_mut(leg.stream) else {
                 continue;
             };
             let handle = entry.handle();
@@ -47,7 +47,7 @@ impl Stack {
             if leg.is_let_go {
                 entry.tcp.close();
             }
-            self.connections.put_back(&leg.tuple, handle);
+            self.tcp.connections.put_back(&leg.tuple, handle);
             self.mark_dirty(handle);
         }
         Some(splice)
@@ -55,10 +55,10 @@ impl Stack {
 
     /// The application wants the two streams of a splice back. `Returned` follows, or `Ended`.
     pub(crate) fn unsplice(&mut self, now_us: u64, stream: StreamId) {
-        let Some((place, _)) = self.splicing.splices.by_stream(stream) else {
+        let Some((place, _)) = self.tcp.splicing.splices.by_stream(stream) else {
             return;
         };
-        let Some(splice) = self.splicing.splices.get_mut(place) else {
+        let Some(splice) = self.tcp.splicing.splices.get_mut(place) else {
             return;
         };
         match splice.stage {
@@ -68,7 +68,7 @@ impl Stack {
                 let (flow, worker) = (splice.flow(), splice.worker);
                 self.clear_flows_of(place);
                 let kind = UnspliceKind::Return;
-                self.nics[worker].send_or_defer(Deferred::Unsplice { flow, kind });
+                self.ground.workers[worker].send_or_defer(Deferred::Unsplice { flow, kind });
             }
             Stage::Returning => {}
         }
@@ -77,10 +77,10 @@ impl Stack {
     /// Aborts or releases a stream of a splice. True if the stream is one: then both peers are
     /// reset.
     pub(crate) fn abort_spliced(&mut self, now_us: u64, stream: StreamId, is_let_go: bool) -> bool {
-        let Some((place, side)) = self.splicing.splices.by_stream(stream) else {
+        let Some((place, side)) = self.tcp.splicing.splices.by_stream(stream) else {
             return false;
         };
-        let Some(splice) = self.splicing.splices.get_mut(place) else {
+        let Some(splice) = self.tcp.splicing.splices.get_mut(place) else {
             return false;
         };
         let (flow, worker) = (splice.flow(), splice.worker);
@@ -91,9 +91,9 @@ impl Stack {
         }
         splice.legs[side].is_let_go |= is_let_go;
         self.clear_flows_of(place);
-        if self.nics[worker].is_there() {
+        if self.ground.workers[worker].is_there() {
             let kind = UnspliceKind::Abort;
-            self.nics[worker].send_or_defer(Deferred::Unsplice { flow, kind });
+            self.ground.workers[worker].send_or_defer(Deferred::Unsplice { flow, kind });
         } else {
             self.break_splice(now_us, place, SpliceEnd::Aborted);
         }
@@ -104,13 +104,13 @@ impl Stack {
     #[cold]
     #[inline(never)]
     pub(crate) fn on_leg_closed(&mut self, now_us: u64, handle: ConnectionHandle) {
-        let Some(entry) = self.connections.get(handle) else {
+        let Some(entry) = self.tcp.connections.get(handle) else {
             return;
         };
-        let Some((place, _)) = self.splicing.splices.by_stream(entry.stream) else {
+        let Some((place, _)) = self.tcp.splicing.splices.by_stream(entry.stream) else {
             return;
         };
-        let Some(splice) = self.splicing.splices.get(place) else {
+        let Some(splice) = self.tcp.splicing.splices.get(place) else {
             return;
         };
         let (flow, worker) = (splice.flow(), splice.worker);
@@ -119,7 +119,7 @@ impl Stack {
         }
         let kind = UnspliceKind::Abort;
         self.clear_flows_of(place);
-        self.nics[worker].send_or_defer(Deferred::Unsplice { flow, kind });
+        self.ground.workers[worker].send_or_defer(Deferred::Unsplice { flow, kind });
         self.break_splice(now_us, place, SpliceEnd::Aborted);
     }
 
@@ -136,10 +136,10 @@ impl Stack {
         let Some(place) = self.spliced_by(worker, flow) else {
             return self.may_be_late();
         };
-        self.counters.splices_refused += 1;
+        self.ground.counters.splices_refused += 1;
         tracing::debug!(worker, ?reason, "a NIC worker refuses a splice");
-        self.splicing.from_us = now_us + PAUSE_US;
-        let is_again = (self.splicing.splices.get(place)).is_some_and(|splice| splice.is_again);
+        self.tcp.splicing.from_us = now_us + PAUSE_US;
+        let is_again = (self.tcp.splicing.splices.get(place)).is_some_and(|splice| splice.is_again);
         if is_again {
             // The peers may have acknowledged bytes to each other that this side does not know.
             self.break_splice(now_us, place, SpliceEnd::DataPlaneFailed);
@@ -148,7 +148,7 @@ impl Stack {
         if let Some(splice) = self.give_back(place, Some(SpliceError::Full)) {
             let now = Instant::from_us(now_us);
             for leg in &splice.legs {
-                if let Some(entry) = self.connections.by_stream_mut(leg.stream) {
+                if let Some(entry) = self.tcp.connections.by_stream_mut(leg.stream) {
                     entry.tcp.move_again(now);
                 }
             }
@@ -158,21 +158,25 @@ impl Stack {
 
     /// The connections of a splice of this name, if this worker has it.
     pub(crate) fn tuples_at(&self, worker: usize, flow: FlowId) -> Option<[Tuple; 2]> {
-        let splice = self.splicing.splices.get(self.spliced_by(worker, flow)?)?;
+        let splice = self
+            .tcp
+            .splicing
+            .splices
+            .get(self.spliced_by(worker, flow)?)?;
         let is_joined = splice.stage == Stage::Joined;
         is_joined.then(|| splice.legs.each_ref().map(|leg| leg.tuple))
     }
 
     /// The splice of this name, if this worker has it.
     pub(super) fn spliced_by(&self, worker: usize, flow: FlowId) -> Option<Place> {
-        let place = self.splicing.splices.by_flow(flow)?;
-        let splice = self.splicing.splices.get(place)?;
+        let place = self.tcp.splicing.splices.by_flow(flow)?;
+        let splice = self.tcp.splicing.splices.get(place)?;
         (splice.stage != Stage::Joining && splice.worker == worker).then_some(place)
     }
 
     /// A report may be of a splice that has ended here meanwhile.
     pub(super) fn may_be_late(&self) -> bool {
-        self.counters.splices_joined > 0
+        self.ground.counters.splices_joined > 0
     }
 
     /// Bytes have passed.
@@ -187,7 +191,7 @@ impl Stack {
             if let Some(place) = self.spliced_by(worker, it.flow) {
                 self.on_passed(place, it.passed_bytes);
                 self.on_finished_legs(place, it);
-                let splice = self.splicing.splices.get(place);
+                let splice = self.tcp.splicing.splices.get(place);
                 if let Some(bytes) = splice.map(Splice::bytes) {
                     self.tell_of_splice(place, SpliceEvent::Progress { bytes });
                 }
@@ -198,7 +202,7 @@ impl Stack {
 
     /// A NIC stack that takes the place of another has to know of a FIN that went through.
     fn on_finished_legs(&mut self, place: Place, progress: &SpliceProgress) {
-        let Some(splice) = self.splicing.splices.get_mut(place) else {
+        let Some(splice) = self.tcp.splicing.splices.get_mut(place) else {
             return;
         };
         for side in BOTH {
@@ -211,14 +215,14 @@ impl Stack {
     }
 
     fn on_passed(&mut self, place: Place, passed_bytes: [u64; 2]) {
-        let Some(splice) = self.splicing.splices.get_mut(place) else {
+        let Some(splice) = self.tcp.splicing.splices.get_mut(place) else {
             return;
         };
         for side in BOTH {
             let before = splice.passed_bytes[side];
             let passed = passed_bytes[side].max(before);
             splice.passed_bytes[side] = passed;
-            self.counters.spliced_bytes += passed - before;
+            self.ground.counters.spliced_bytes += passed - before;
         }
     }
 
@@ -249,11 +253,11 @@ impl Stack {
             self.break_splice(now_us, place, end);
             return true;
         }
-        self.counters.splices_finished += 1;
+        self.ground.counters.splices_finished += 1;
         let now = Instant::from_us(now_us);
         if let Some(splice) = self.end_splice(place, end) {
             for side in BOTH {
-                if let Some(entry) = self.connections.by_stream_mut(splice.legs[side].stream) {
+                if let Some(entry) = self.tcp.connections.by_stream_mut(splice.legs[side].stream) {
                     entry.tcp.finish_joined(now, &rejoin_numbers(outcome, side));
                 }
             }
@@ -263,21 +267,22 @@ impl Stack {
 
     /// Reports the end of a splice to its application; its streams end next.
     fn end_splice(&mut self, place: Place, end: SpliceEnd) -> Option<Box<Splice>> {
-        let bytes = self.splicing.splices.get(place)?.bytes();
+        let bytes = self.tcp.splicing.splices.get(place)?.bytes();
         self.tell_of_splice(place, SpliceEvent::Ended { end, bytes });
         self.let_go_of(place)
     }
 
     /// A splice has ended otherwise than in order.
     fn break_splice(&mut self, now_us: u64, place: Place, end: SpliceEnd) {
-        self.counters.splices_broken += 1;
+        self.ground.counters.splices_broken += 1;
         let Some(splice) = self.end_splice(place, end) else {
             return;
         };
         // The NIC worker resets the peers, if there is one.
-        let is_alone = end == SpliceEnd::DataPlaneFailed || !self.nics[splice.worker].is_there();
+        let is_alone =
+            end == SpliceEnd::DataPlaneFailed || !self.ground.workers[splice.worker].is_there();
         for side in BOTH {
-            let Some(entry) = self.connections.by_stream_mut(splice.legs[side].stream) else {
+            let Some(entry) = self.tcp.connections.by_stream_mut(splice.legs[side].stream) else {
                 continue;
             };
             let by = |second: bool| second == (side == 1);
@@ -333,15 +338,15 @@ impl Stack {
         let Some(place) = self.spliced_by(worker, outcome.flow) else {
             return self.may_be_late();
         };
-        self.counters.splices_returned += 1;
+        self.ground.counters.splices_returned += 1;
         self.on_passed(place, outcome.passed_bytes);
         let now = Instant::from_us(now_us);
         for side in BOTH {
-            let Some(splice) = self.splicing.splices.get(place) else {
+            let Some(splice) = self.tcp.splicing.splices.get(place) else {
                 break;
             };
             let stream = splice.legs[side].stream;
-            if let Some(entry) = self.connections.by_stream_mut(stream) {
+            if let Some(entry) = self.tcp.connections.by_stream_mut(stream) {
                 entry.tcp.rejoin(now, &rejoin_numbers(outcome, side));
             }
         }
@@ -351,14 +356,14 @@ impl Stack {
 
     /// A worker has been replaced by one that knows nothing.
     pub(crate) fn splice_again_with(&mut self, worker: usize) {
-        for place in self.splicing.splices.of_workers(|of| of == worker) {
+        for place in self.tcp.splicing.splices.of_workers(|of| of == worker) {
             self.splice_again(place);
         }
     }
 
     fn splice_again(&mut self, place: Place) {
         self.clear_flows_of(place);
-        let Some(splice) = self.splicing.splices.get(place) else {
+        let Some(splice) = self.tcp.splicing.splices.get(place) else {
             return;
         };
         let (flow, worker) = (splice.flow(), splice.worker);
@@ -366,11 +371,11 @@ impl Stack {
         let Some(command) = self.splice_command(splice, true) else {
             return;
         };
-        if let Some(splice) = self.splicing.splices.get_mut(place) {
+        if let Some(splice) = self.tcp.splicing.splices.get_mut(place) {
             splice.is_again = true;
         }
-        self.counters.splices_repeated += 1;
-        let nic = &mut self.nics[worker];
+        self.ground.counters.splices_repeated += 1;
+        let nic = &mut self.ground.workers[worker];
         nic.send_or_defer(Deferred::Splice(command));
         if is_returning {
             let kind = UnspliceKind::Return;
@@ -383,14 +388,13 @@ impl Stack {
         if !self.has_splices() {
             return;
         }
-        let Stack { splicing, nics, .. } = self;
-        let away = |worker: usize| !nics[worker].is_there();
-        for place in splicing.splices.of_workers(away) {
-            let there = self.nic_stacks.workers_to_choose(NicSet::default());
-            let Some(worker) = self.connections.least_busy(there) else {
+        let away = |worker: usize| !self.ground.workers[worker].is_there();
+        for place in self.tcp.splicing.splices.of_workers(away) {
+            let there = self.ground.nic_stacks.workers_to_choose(NicSet::default());
+            let Some(worker) = self.ground.least_busy(there) else {
                 return;
             };
-            if let Some(splice) = self.splicing.splices.get_mut(place) {
+            if let Some(splice) = self.tcp.splicing.splices.get_mut(place) {
                 splice.worker = worker;
             }
             self.splice_again(place);
@@ -399,8 +403,13 @@ impl Stack {
 
     /// A NIC stack is not awaited any more: its splices end.
     pub(crate) fn break_splices_of(&mut self, now_us: u64, nic: usize) {
-        let workers = self.nic_stacks.workers(nic);
-        for place in self.splicing.splices.of_workers(|of| workers.contains(&of)) {
+        let workers = self.ground.nic_stacks.workers(nic);
+        for place in self
+            .tcp
+            .splicing
+            .splices
+            .of_workers(|of| workers.contains(&of))
+        {
             self.break_splice(now_us, place, SpliceEnd::DataPlaneFailed);
         }
     }
