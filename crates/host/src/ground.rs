@@ -17,6 +17,7 @@
 pub(crate) mod division;
 pub(crate) mod echo;
 pub(crate) mod files;
+mod layers;
 pub(crate) mod link;
 pub(crate) mod listing;
 pub(crate) mod look_up;
@@ -45,6 +46,8 @@ use crate::nics::nic_stacks::{NicSet, NicStacks};
 use crate::tables::files::FileTable;
 use crate::tables::keyed_hash::KeyedHash;
 use crate::tables::sources::Sources;
+
+pub(crate) use self::layers::Layers;
 
 /// See the [module documentation](self).
 #[derive(Debug)]

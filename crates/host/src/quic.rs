@@ -29,7 +29,7 @@
 mod arrival;
 mod commands;
 mod endings;
-mod events;
+pub(crate) mod events;
 mod idle;
 mod leaving;
 mod memory;
@@ -44,7 +44,7 @@ mod table;
 mod trace;
 mod view;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -53,17 +53,19 @@ use netdev::Port;
 use quic::{Endpoint, PreferredAddress};
 use tcp::Instant;
 
-use self::arrival::HandshakeShare;
+use self::events::Due;
 use self::idle::Idle;
 use self::outputs::HeldDatagrams;
 use self::table::Table;
 use self::trace::Trace;
 use crate::app::{AppEvent, Application, StreamId};
+use crate::config::StackConfig;
 use crate::episode::Episode;
-use crate::stack::Stack;
+use crate::ground::Ground;
 use crate::tables::keyed_hash::KeyedHash;
-use crate::tables::tuple::Tuple;
+use crate::tables::tuple::TupleMap;
 
+pub(crate) use self::arrival::HandshakeShare;
 pub use self::trace::{
     QuicTraceEvent, QuicTraceRefusal, QuicTraceWanted, QuicTracer, TracedConnection,
 };
@@ -118,12 +120,12 @@ impl fmt::Debug for Listener {
 }
 
 /// The QUIC state of a stack.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct QuicLayer {
     listeners: Vec<Listener>,
     table: Table,
     /// Connections whose datagrams the host forwards to the workers that open them, by four-tuple.
-    handed_on: HashMap<Tuple, usize>,
+    handed_on: TupleMap<usize>,
     /// Connections that may advance.
     ready: VecDeque<usize>,
     /// Connections that wait for room, by worker.
@@ -137,11 +139,31 @@ pub(crate) struct QuicLayer {
     rates: BTreeSet<(u64, usize)>,
     /// As for a connection, summed over all.
     real_bytes: u64,
+    /// Reports to the application, in order.
+    reports: VecDeque<Due>,
     /// The trace, if one is active.
     trace: Option<Box<Trace>>,
 }
 
 impl QuicLayer {
+    /// The state without a port that has QUIC.
+    pub(crate) fn new(config: &StackConfig) -> QuicLayer {
+        QuicLayer {
+            listeners: Vec::new(),
+            table: Table::default(),
+            handed_on: TupleMap::new(&config.hash_key()),
+            ready: VecDeque::new(),
+            waiting_room: Vec::new(),
+            waiting_neighbor: Vec::new(),
+            held: VecDeque::new(),
+            timers: BTreeSet::new(),
+            rates: BTreeSet::new(),
+            real_bytes: 0,
+            reports: VecDeque::new(),
+            trace: None,
+        }
+    }
+
     /// Marks a connection that may advance.
     fn mark(&mut self, place: usize) {
         if let Some(connection) = self.table.connections.get_mut(place)
@@ -151,7 +173,8 @@ impl QuicLayer {
         }
     }
 
-    fn next_timeout_us(&self) -> Option<u64> {
+    /// When to call [`QuicLayer::on_time`], in microseconds.
+    pub(crate) fn next_timeout_us(&self) -> Option<u64> {
         let endpoints = self.listeners.iter();
         let endpoints = endpoints.filter_map(|it| it.endpoint.next_timeout());
         let timer = self.timers.first().map(|(at, _)| *at);
@@ -160,7 +183,7 @@ impl QuicLayer {
         endpoints.map(Instant::as_us).chain(own).min()
     }
 
-    fn poll_event(&mut self) -> Option<(usize, quic::Event)> {
+    pub(crate) fn poll_event(&mut self) -> Option<(usize, quic::Event)> {
         let mut listeners = self.listeners.iter_mut().enumerate();
         listeners.find_map(|(at, it)| Some((at, it.endpoint.poll_event()?)))
     }
@@ -183,24 +206,24 @@ impl QuicLayer {
     }
 }
 
-impl Stack {
+impl QuicLayer {
     /// Accepts QUIC connections to a UDP port of all addresses from now on.
     ///
     /// # Errors
     /// If the port has QUIC already, the settings leave nothing to negotiate, the preferred address
     /// is not the stack's, or the system provides no random numbers.
-    pub fn serve_quic(
+    pub(crate) fn listen(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         listener: &QuicListener,
     ) -> Result<(), QuicListenError> {
-        let quic = self.quic.get_or_insert_default();
-        if quic.listeners.iter().any(|it| it.port == listener.port) {
+        if self.listeners.iter().any(|it| it.port == listener.port) {
             let problem = format!("UDP port {} has QUIC already", listener.port);
             return Err(QuicListenError(problem));
         }
         let mut settings = listener.settings.clone();
-        let most = self.ground.link.mtu.saturating_sub(HEADERS_BYTES);
+        let most = ground.link.mtu.saturating_sub(HEADERS_BYTES);
         let most = u16::try_from(most).unwrap_or(u16::MAX);
         settings.datagram_bytes_max = settings.datagram_bytes_max.min(most);
         settings.preferred_address.port = listener.port;
@@ -208,164 +231,144 @@ impl Stack {
         let PreferredAddress { v4, v6, .. } = settings.preferred_address;
         let preferred = [v4.map(IpAddr::V4), v6.map(IpAddr::V6)];
         let mut preferred = preferred.into_iter().flatten();
-        if let Some(other) = preferred.find(|address| !self.ground.config.has_address(*address)) {
+        if let Some(other) = preferred.find(|address| !ground.config.has_address(*address)) {
             let problem = format!("clients are to move to {other}, which the stack does not have");
             return Err(QuicListenError(problem));
         }
         // Bounds on the state that all clients together can make the stack keep.
         let limits = &mut settings.limits;
-        let bytes_max = self.ground.config.connection_memory_bytes_max / 2;
+        let bytes_max = ground.config.connection_memory_bytes_max / 2;
         let connections = bytes_max / limits.receive_bytes_max.max(1) as usize;
         limits.receive_less_above = limits.receive_less_above.min(connections);
-        limits.resets_per_second = self.ground.config.resets_per_second;
+        limits.resets_per_second = ground.config.resets_per_second;
         let endpoint = Endpoint::new(
             Arc::clone(&listener.certificates),
             &settings,
             Instant::from_us(now_us),
-            self.ground.unix_time,
+            ground.unix_time,
         );
-        quic.listeners.push(Listener {
+        self.listeners.push(Listener {
             port: listener.port,
             endpoint: endpoint.map_err(|error| QuicListenError(error.to_string()))?,
-            idle: Idle::new(KeyedHash(self.ground.config.secret)),
+            idle: Idle::new(KeyedHash(ground.config.secret)),
             table_full: Episode::default(),
         });
         Ok(())
     }
 
-    /// When to call [`Stack::quic_on_time`], in microseconds.
-    pub(crate) fn next_quic_us(&self) -> Option<u64> {
-        self.quic.as_ref()?.next_timeout_us()
-    }
-
     /// Time has passed.
     #[cold]
-    pub(crate) fn quic_on_time(&mut self, now_us: u64) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
+    pub(crate) fn on_time(&mut self, ground: &mut Ground, now_us: u64) {
         let now = Instant::from_us(now_us);
-        for listener in &mut quic.listeners {
+        for listener in &mut self.listeners {
             if listener.endpoint.next_timeout().is_some_and(|at| at <= now) {
                 listener.endpoint.on_timeout(now);
             }
         }
-        while let Some((_, stream)) = quic.timers.pop_first_if(|(at, _)| *at <= now_us) {
-            self.ground.app_events.push_back((stream, AppEvent::Timer));
+        while let Some((_, stream)) = self.timers.pop_first_if(|(at, _)| *at <= now_us) {
+            ground.app_events.push_back((stream, AppEvent::Timer));
         }
-        while let Some((_, place)) = quic.rates.pop_first_if(|(at, _)| *at <= now_us) {
-            quic.mark(place);
+        while let Some((_, place)) = self.rates.pop_first_if(|(at, _)| *at <= now_us) {
+            self.mark(place);
         }
     }
 
     /// A neighbour may have been resolved, or given up.
-    pub(crate) fn retry_quic_neighbor(&mut self) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        for place in std::mem::take(&mut quic.waiting_neighbor) {
-            if let Some(connection) = quic.table.connections.get_mut(place) {
+    pub(crate) fn retry_neighbor(&mut self) {
+        for place in std::mem::take(&mut self.waiting_neighbor) {
+            if let Some(connection) = self.table.connections.get_mut(place) {
                 connection.waits = false;
             }
-            quic.mark(place);
+            self.mark(place);
         }
-        for held in &mut quic.held {
+        for held in &mut self.held {
             held.is_to_be_tried = true;
         }
     }
 
-    /// Reports events of QUIC connections to the application, and issues their packets, until
-    /// nothing is left to do. Its share of handshakes is separate from TLS over TCP's.
-    #[inline(never)]
-    pub(crate) fn serve_quic_layer<P: Port, A: Application>(
+    /// True if no port has QUIC.
+    #[inline]
+    pub(crate) fn is_unused(&self) -> bool {
+        self.listeners.is_empty()
+    }
+
+    /// Sends datagrams that waited, and advances handshakes. True if there were any.
+    pub(crate) fn begin_round<P: Port>(
         &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        share: &mut HandshakeShare,
+        port: &mut P,
+    ) -> bool {
+        let mut busy = self.send_held(ground, now_us, port);
+        busy |= self.advance_handshakes(ground, now_us, share);
+        self.trace_endpoints(ground);
+        busy
+    }
+
+    /// Issues packets, and advances connections that may. True if there were any.
+    pub(crate) fn end_round<P: Port, A: Application>(
+        &mut self,
+        ground: &mut Ground,
         now_us: u64,
         port: &mut P,
-        app: &mut A,
+        app: &A,
     ) -> bool {
-        let now = Instant::from_us(now_us);
-        let mut share = HandshakeShare::default();
-        let mut was_busy = false;
-        self.retry_quic_room(now_us);
-        loop {
-            let mut busy = self.send_held(now_us, port);
-            busy |= self.advance_handshakes(now_us, &mut share);
-            self.trace_endpoints();
-            busy |= self.tell_quic(now_us, app);
-            while let Some((listener, output)) =
-                self.quic.as_mut().and_then(|quic| quic.poll_output(now))
-            {
-                self.trace_endpoints();
-                self.on_quic_output(now_us, port, listener, output);
-                busy = true;
-            }
-            while let Some(place) = self.quic.as_mut().and_then(|quic| quic.ready.pop_front()) {
-                self.advance_quic(now_us, place);
-                if self.ground.memory.is_near() {
-                    self.charge_quic(place, app);
-                }
-                busy = true;
-            }
-            while let Some(place) = self.quic.as_mut().and_then(|quic| quic.poll_gone()) {
-                self.on_quic_gone(now_us, place);
-                busy = true;
-            }
-            if !busy {
-                if self.quic.as_deref().is_some_and(|it| it.trace.is_some()) {
-                    self.flush_quic_trace();
-                }
-                return was_busy;
-            }
-            was_busy = true;
+        let mut busy = false;
+        while let Some((listener, output)) = self.poll_output(Instant::from_us(now_us)) {
+            self.trace_endpoints(ground);
+            self.on_output(ground, now_us, port, listener, output);
+            busy = true;
         }
+        while let Some(place) = self.ready.pop_front() {
+            self.advance(ground, now_us, place);
+            if ground.memory.is_near() {
+                self.charge(ground, place, app);
+            }
+            busy = true;
+        }
+        while let Some(place) = self.poll_gone() {
+            self.on_gone(ground, now_us, place);
+            busy = true;
+        }
+        busy
     }
 
     /// Advances a connection: issues waiting commands, then writes queued data.
-    fn advance_quic(&mut self, now_us: u64, place: usize) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        let Some(connection) = quic.table.connections.get_mut(place) else {
+    fn advance(&mut self, ground: &mut Ground, now_us: u64, place: usize) {
+        let Some(connection) = self.table.connections.get_mut(place) else {
             return;
         };
         connection.is_ready = false;
         if connection.is_gone {
-            return self.forget_quic(place);
+            return self.forget(ground, place);
         }
         let is_to_move = connection.is_to_move;
         if connection.leaves_to.is_some() {
-            self.go_on_leaving(place);
+            self.go_on_leaving(ground, place);
         }
-        if self.send_quic_commands(now_us, place) {
+        if self.send_commands(ground, now_us, place) {
             if is_to_move {
-                self.move_quic(place);
+                self.move_on(ground, place);
             }
-            self.write_quic(now_us, place);
+            self.write_streams(ground, now_us, place);
         }
-        self.tell_lowat(place);
+        self.tell_lowat(ground, place);
     }
 
     /// Advances connections that wait for room in a ring, while there is some.
-    fn retry_quic_room(&mut self, now_us: u64) {
-        let workers = self.quic.as_ref().map_or(0, |it| it.waiting_room.len());
-        for worker in 0..workers {
-            let count = self
-                .quic
-                .as_ref()
-                .map_or(0, |it| it.waiting_room[worker].len());
-            for _ in 0..count {
-                if !self.ground.workers[worker].has_room() {
+    pub(crate) fn retry_room(&mut self, ground: &mut Ground, now_us: u64) {
+        for worker in 0..self.waiting_room.len() {
+            for _ in 0..self.waiting_room[worker].len() {
+                if !ground.workers[worker].has_room() {
                     break;
                 }
-                let Some(quic) = self.quic.as_deref_mut() else {
-                    return;
-                };
-                let Some(place) = quic.waiting_room[worker].pop_front() else {
+                let Some(place) = self.waiting_room[worker].pop_front() else {
                     break;
                 };
-                if let Some(connection) = quic.table.connections.get_mut(place) {
+                if let Some(connection) = self.table.connections.get_mut(place) {
                     connection.waits = false;
-                    self.advance_quic(now_us, place);
+                    self.advance(ground, now_us, place);
                 }
             }
         }

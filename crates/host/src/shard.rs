@@ -429,14 +429,14 @@ impl<P: Port, A: Application> Shard<P, A> {
         let Some((nic, session)) = nics.take() else {
             return Ok(());
         };
-        if let Some(refusal) = self.stack.nic_refusal(nic, session.channels.len()) {
+        if let Some(refusal) = self.stack.ground.nic_refusal(nic, session.channels.len()) {
             nics.on_refused(nic, refusal);
             return Ok(());
         }
         // The supervisor must not see the predecessor's end, if there is one, before its reason.
         nics.on_joined(nic);
         self.coming.retain(|coming| coming.nic != nic);
-        if self.stack.has_unproven(nic)
+        if self.stack.tcp.has_unproven(&self.stack.ground, nic)
             && let Some(Some(before)) = self.nics.get(nic)
             && hang_up(before)
         {

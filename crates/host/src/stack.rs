@@ -40,38 +40,38 @@
 //! | `link` | the link, and how much fits into a SEND |
 //! | `inspect` | the stack's contents, for monitoring |
 
-mod change;
 mod inspect;
-mod reports;
-mod restart;
+mod interface;
+mod nics;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use contract::FileId;
 use contract::channel::HostChannel;
-use netdev::{Offload, Port, Superpacket};
+use netdev::{Frame, Offload, Port, Superpacket};
 use tcp::{ConnectionEvent, Instant};
+use wire::ParseError;
+use wire::frame::{self, Received};
 
-use crate::app::{AppEvent, Application, CloseReason, StreamId};
+use crate::app::{AppEvent, Application, StreamId};
 use crate::config::StackConfig;
 use crate::counters::Counters;
 use crate::ground::Ground;
+use crate::ground::Layers;
 use crate::ground::link::Link;
-use crate::ground::workers::Deferred;
-use crate::quic::QuicLayer;
-use crate::quic::names;
+use crate::link::icmp;
+use crate::quic::events::Report;
+use crate::quic::{HandshakeShare, QuicLayer, names};
 use crate::streams::Streams;
-use crate::tables::connections::{ConnectionHandle, Entry};
-use crate::tables::files::{Lookup, MayClose};
+use crate::tables::connections::ConnectionHandle;
 use crate::tcp::listening::{defers_accept, unreserve};
+use crate::tcp::turns::{arm_timer, count_sends, count_stats, queue_dirty};
 use crate::tcp::{TcpLayer, transmit};
-use crate::timer::TimerWheel;
 
 pub use self::inspect::{
     ConnectionInfo, ConnectionView, DivisionView, FileInfo, Usage, WorkerView,
 };
-pub use self::reports::ChannelCorrupt;
+pub use self::nics::ChannelCorrupt;
 
 /// Most connections in a TLS handshake that [`Stack::serve`] serves at a time. A handshake costs a
 /// signature, 0.1 ms with ECDSA and ten times that with RSA, for which all other connections wait.
@@ -82,8 +82,7 @@ pub(crate) const HANDSHAKES_MAX: usize = 16;
 pub struct Stack {
     pub(crate) ground: Ground,
     pub(crate) tcp: TcpLayer,
-    /// If a port has QUIC.
-    pub(crate) quic: Option<Box<QuicLayer>>,
+    pub(crate) quic: QuicLayer,
 }
 
 impl Stack {
@@ -94,7 +93,7 @@ impl Stack {
     pub fn new(config: StackConfig, link: Link, channels: Vec<HostChannel>, now_us: u64) -> Stack {
         let mut stack = Stack::awaiting(config, link, 1, now_us);
         assert!(!channels.is_empty(), "a stack needs a NIC worker");
-        stack.introduce_nic(0, channels);
+        stack.ground.introduce_nic(0, channels);
         stack
     }
 
@@ -107,11 +106,11 @@ impl Stack {
         let listen_ports = config.listen_ports.clone();
         let mut stack = Stack {
             tcp: TcpLayer::new(&config, &link, now_us),
-            quic: None,
+            quic: QuicLayer::new(&config),
             ground: Ground::new(config, link, nic_stacks, now_us),
         };
         for port in listen_ports {
-            stack.serve_port(port);
+            stack.tcp.serve_port(&mut stack.ground, port);
         }
         stack
     }
@@ -189,19 +188,19 @@ impl Stack {
         let mut due = std::mem::take(&mut self.tcp.due);
         self.tcp.wheel.advance(now_us, &mut due);
         for place in due.drain(..) {
-            self.on_wheel(now_us, ConnectionHandle::at(place));
+            self.tcp
+                .on_wheel(&mut self.ground, now_us, ConnectionHandle::at(place));
         }
         self.tcp.due = due;
         self.tcp.time_waits.expire(Instant::from_us(now_us));
-        self.on_half_open_timeouts(now_us);
+        self.tcp.on_half_open_timeouts(&mut self.ground, now_us);
         self.give_up_nics(now_us);
-        self.look_at_load(now_us);
-        if self.has_setup() {
-            self.look_at_setup(now_us);
+        self.ground
+            .look_at_load(&mut Layers::of(&mut self.tcp, &mut self.quic), now_us);
+        if self.tcp.has_setup(&self.ground) {
+            self.tcp.look_at_setup(&mut self.ground, now_us);
         }
-        if self.quic.is_some() {
-            self.quic_on_time(now_us);
-        }
+        self.quic.on_time(&mut self.ground, now_us);
         if self
             .ground
             .neighbors
@@ -211,26 +210,6 @@ impl Stack {
             self.ground.neighbors.on_timeout(now_us);
             self.retry_waiting_neighbor(now_us);
         }
-    }
-
-    pub(crate) fn on_wheel(&mut self, now_us: u64, handle: ConnectionHandle) {
-        let Some(entry) = self.tcp.connections.get_mut(handle) else {
-            return;
-        };
-        let now = Instant::from_us(now_us);
-        entry.armed_us = u64::MAX;
-        if entry.tcp.next_timeout().is_some_and(|at| at <= now) {
-            entry.tcp.on_timeout(now);
-        }
-        if let Some(tls) = entry.tls.as_mut() {
-            tls.on_timeout(&mut entry.tcp, now_us);
-        }
-        if entry.app_deadline_us.is_some_and(|at| at <= now_us) {
-            self.ground
-                .app_events
-                .push_back((entry.stream, AppEvent::Timer));
-        }
-        self.mark_dirty(handle);
     }
 
     /// Announces the hardware address of all own addresses on the link; call it when the stack
@@ -250,8 +229,8 @@ impl Stack {
             half_open_us,
             self.ground.nic_stacks.next_timeout_us(),
             self.ground.division.next_timeout_us(),
-            self.next_setup_us(),
-            self.next_quic_us(),
+            self.tcp.next_setup_us(),
+            self.quic.next_timeout_us(),
         ]
         .into_iter()
         .flatten()
@@ -270,17 +249,18 @@ impl Stack {
         for nic in &mut self.ground.workers {
             nic.send_backlog();
         }
-        self.hear_loopback(now_us);
+        self.tcp.hear_loopback(&mut self.ground, now_us);
         let mut handshakes = 0;
         let mut busy = self.serve_waiting(now_us, &mut handshakes, port, app);
         busy |= app.on_turn(&mut self.streams(now_us), now_us);
-        self.look_at_memory(now_us, app);
+        self.ground
+            .look_at_memory(&mut Layers::of(&mut self.tcp, &mut self.quic), now_us, app);
         busy |= self.serve_waiting(now_us, &mut handshakes, port, app);
-        if self.quic.is_some() {
-            busy |= self.serve_quic_layer(now_us, port, app);
+        if !self.quic.is_unused() {
+            busy |= self.serve_quic_connections(now_us, port, app);
         }
         if self.ground.shortage.has_opens() {
-            self.repeat_opens();
+            self.ground.repeat_opens();
         }
         while let Some(frame) = self
             .ground
@@ -328,10 +308,12 @@ impl Stack {
         loop {
             if let Some((stream, event)) = self.ground.app_events.pop_front() {
                 self.tell(now_us, app, stream, event);
-            } else if let Some(handle) =
-                self.next_with_room().or_else(|| self.tcp.dirty.pop_front())
+            } else if let Some(handle) = self
+                .tcp
+                .next_with_room(&mut self.ground)
+                .or_else(|| self.tcp.dirty.pop_front())
             {
-                match self.in_tls_handshake(handle) {
+                match self.tcp.in_tls_handshake(handle) {
                     // Still marked dirty, so that it is not queued twice.
                     true => self.tcp.shaking_hands.push_back(handle),
                     false => self.serve_connection(now_us, handle, port, app),
@@ -359,7 +341,8 @@ impl Stack {
     ) {
         let Some(entry) = self.tcp.connections.by_stream_mut(stream) else {
             if names::is_stream(stream) && stream != StreamId::NONE {
-                return self.tell_quic_stream(now_us, app, stream, event);
+                self.quic.on_app_event(now_us, stream, event);
+                return self.report_quic(now_us, app);
             }
             let mut streams = self.streams(now_us);
             match event {
@@ -385,11 +368,71 @@ impl Stack {
                 return;
             }
             if !entry.told {
-                return self.on_join_timeout(now_us, stream);
+                return self.tcp.on_join_timeout(&mut self.ground, now_us, stream);
             }
         }
         if entry.told || self.tcp.splicing.splices.by_stream(stream).is_some() {
             app.on_event(&mut self.streams(now_us), stream, event);
+        }
+    }
+
+    /// Reports events of QUIC connections to the application, and issues their packets, until
+    /// nothing is left to do. Its share of handshakes is separate from TLS over TCP's.
+    #[inline(never)]
+    pub(crate) fn serve_quic_connections<P: Port, A: Application>(
+        &mut self,
+        now_us: u64,
+        port: &mut P,
+        app: &mut A,
+    ) -> bool {
+        let mut share = HandshakeShare::default();
+        let mut was_busy = false;
+        self.quic.retry_room(&mut self.ground, now_us);
+        loop {
+            let mut busy = self
+                .quic
+                .begin_round(&mut self.ground, now_us, &mut share, port);
+            busy |= self.tell_quic(now_us, app);
+            busy |= self.quic.end_round(&mut self.ground, now_us, port, app);
+            if !busy {
+                self.quic.flush_trace();
+                return was_busy;
+            }
+            was_busy = true;
+        }
+    }
+
+    /// Reports events to the application.
+    fn tell_quic<A: Application>(&mut self, now_us: u64, app: &mut A) -> bool {
+        let mut busy = false;
+        loop {
+            if let Some((stream, event)) = self.ground.app_events.pop_front() {
+                self.tell(now_us, app, stream, event);
+            } else if let Some((listener, event)) = self.quic.poll_event() {
+                self.quic
+                    .on_event(&mut self.ground, now_us, listener, event);
+                self.report_quic(now_us, app);
+            } else {
+                return busy;
+            }
+            busy = true;
+        }
+    }
+
+    fn report_quic<A: Application>(&mut self, now_us: u64, app: &mut A) {
+        while let Some(report) = self.quic.next_report(&mut self.ground) {
+            match report {
+                Report::Stream(stream, event) => {
+                    let is_over = matches!(event, AppEvent::Closed { .. });
+                    app.on_event(&mut self.streams(now_us), stream, event);
+                    if is_over {
+                        self.quic.remove_stream(&mut self.ground, stream);
+                    }
+                }
+                Report::Connection(connection, event) => {
+                    app.on_quic(&mut self.streams(now_us), connection, event);
+                }
+            }
         }
     }
 
@@ -402,8 +445,9 @@ impl Stack {
     ) {
         // Still marked dirty, so that the application's writes in this pass do not queue it again.
         self.pass_on_events(now_us, handle, app);
-        if self.tcp.teardown.candidates > 0 && self.part_with(now_us, handle, app) {
-            return;
+        if self.tcp.teardown.candidates > 0 && self.tcp.part_with(&mut self.ground, now_us, handle)
+        {
+            return self.forget_parted(now_us, handle, app);
         }
         let Some(entry) = self.tcp.connections.get_mut(handle) else {
             return;
@@ -415,8 +459,11 @@ impl Stack {
         if !self.ground.config.departs_at_issue {
             count_sends(&mut self.ground.sends_outstanding, entry);
         }
-        let may_send = entry.tls.is_none() || self.define_records(now_us, handle);
-        let is_reachable = self.transmit(now_us, handle, port, may_send);
+        let may_send =
+            entry.tls.is_none() || self.tcp.define_records(&mut self.ground, now_us, handle);
+        let is_reachable = self
+            .tcp
+            .transmit(&mut self.ground, now_us, handle, port, may_send);
         let Some(entry) = self.tcp.connections.get_mut(handle) else {
             return;
         };
@@ -425,14 +472,14 @@ impl Stack {
         // be done.
         if let Some(time_wait) = entry.tcp.time_wait().filter(|_| is_reachable) {
             let tuple = entry.tuple;
-            self.forget(handle);
+            self.tcp.forget(&mut self.ground, handle);
             self.tcp.time_waits.insert(&tuple, time_wait);
         } else if entry.tcp.is_closed() {
             // If it ended just now, for want of a route, the application first gets its `Closed`.
             if entry.told {
                 queue_dirty(&mut self.tcp.dirty, entry);
             } else {
-                self.forget(handle);
+                self.tcp.forget(&mut self.ground, handle);
             }
         } else {
             arm_timer(&mut self.tcp.wheel, entry);
@@ -447,34 +494,49 @@ impl Stack {
             }
             let becomes_orphan = entry.orphan_since.is_none() && entry.tcp.has_sent_fin();
             if entry.is_to_move {
-                self.move_on(handle);
+                self.tcp.move_on(&mut self.ground, handle);
             }
             if becomes_orphan {
-                self.bound_orphans(handle);
+                self.tcp.bound_orphans(&mut self.ground, handle);
             }
             if is_share_stale || self.ground.memory.is_near() {
-                self.charge(handle, app);
+                self.tcp.charge(&mut self.ground, handle, app);
             }
         }
     }
 
-    /// Marks the connection as an orphan, which waits for its peer alone, and aborts the oldest
-    /// orphans beyond the limit.
-    pub(crate) fn bound_orphans(&mut self, handle: ConnectionHandle) {
-        let Some(entry) = self.tcp.connections.get_mut(handle) else {
-            return;
-        };
-        entry.orphan_since = Some(self.tcp.orphans.add(entry.stream));
-        // The connection no longer counts as silent.
-        self.tcp.gate.on_heard(entry.unheard.take());
-        while let Some(oldest) = self.tcp.orphans.take_beyond(self.ground.config.orphans_max) {
-            if let Some(entry) = self.tcp.connections.by_stream_mut(oldest) {
-                let handle = entry.handle();
-                entry.tcp.abort();
-                self.ground.counters.orphans_aborted += 1;
-                self.mark_dirty(handle);
+    /// A NIC stack runs the end of a connection: its application learns that it is closed.
+    #[cold]
+    fn forget_parted<A: Application>(
+        &mut self,
+        now_us: u64,
+        handle: ConnectionHandle,
+        app: &mut A,
+    ) {
+        if let Some(entry) = self.tcp.connections.get(handle) {
+            let stream = entry.stream;
+            let reason = tcp::CloseReason::Finished;
+            let closed = (self.tcp).on_closed(&mut self.ground, now_us, handle, reason);
+            if let Some(event) = closed {
+                app.on_event(&mut self.streams(now_us), stream, event);
             }
         }
+        self.tcp.forget(&mut self.ground, handle);
+    }
+
+    /// Has the application accept a deferred connection; false if it was not deferred.
+    #[cold]
+    fn accept_deferred<A: Application>(
+        &mut self,
+        now_us: u64,
+        handle: ConnectionHandle,
+        app: &mut A,
+    ) -> bool {
+        let Some((stream, event)) = self.tcp.accept_deferred(&mut self.ground, handle) else {
+            return false;
+        };
+        app.on_event(&mut self.streams(now_us), stream, event);
+        true
     }
 
     /// Reports the connection's events to the application.
@@ -528,12 +590,12 @@ impl Stack {
                 ConnectionEvent::Drained => AppEvent::Drained,
                 ConnectionEvent::Released { object, .. } => {
                     if let Some(close) = self.ground.files.extent_released(FileId(object)) {
-                        self.send_close(close);
+                        self.ground.send_close(close);
                     }
                     continue;
                 }
                 ConnectionEvent::Closed { reason } => {
-                    match self.on_closed(now_us, handle, reason) {
+                    match self.tcp.on_closed(&mut self.ground, now_us, handle, reason) {
                         Some(event) => event,
                         None => continue,
                     }
@@ -551,151 +613,13 @@ impl Stack {
         }
     }
 
-    /// TCP has ended: returns the event for the application, if the application has the connection.
-    pub(crate) fn on_closed(
-        &mut self,
-        now_us: u64,
-        handle: ConnectionHandle,
-        reason: tcp::CloseReason,
-    ) -> Option<AppEvent> {
-        if self.has_splices() {
-            self.on_leg_closed(now_us, handle);
-        }
-        let entry = self.tcp.connections.get_mut(handle)?;
-        let tuple = entry.tuple;
-        if reason != tcp::CloseReason::Finished
-            && let Some(cookie) = entry.cookie
-        {
-            self.tcp.gate.on_cookie_spent(now_us, tuple, cookie);
-        }
-        let reason = match reason {
-            _ if entry.data_plane_failed => CloseReason::DataPlaneFailed,
-            _ if entry.tls.as_ref().is_some_and(|tls| tls.has_failed) => CloseReason::TlsFailed,
-            tcp::CloseReason::Finished => CloseReason::Finished,
-            tcp::CloseReason::Refused if entry.is_active => CloseReason::Refused,
-            tcp::CloseReason::Reset | tcp::CloseReason::Refused => CloseReason::Reset,
-            tcp::CloseReason::Unreachable => CloseReason::Unreachable,
-            tcp::CloseReason::TimedOut => CloseReason::TimedOut,
-            tcp::CloseReason::Aborted => CloseReason::Aborted,
-        };
-        let is_delivered = match reason {
-            CloseReason::Finished => true,
-            CloseReason::Reset | CloseReason::TimedOut | CloseReason::Aborted => {
-                entry.is_delivered()
-            }
-            CloseReason::Refused
-            | CloseReason::Unreachable
-            | CloseReason::DataPlaneFailed
-            | CloseReason::TlsFailed => false,
-        };
-        let (acknowledged, retransmissions) =
-            (entry.acknowledged_bytes(), entry.tcp.retransmissions());
-        let told = std::mem::replace(&mut entry.told, false);
-        entry.app_deadline_us = None;
-        self.end_of_stream(handle);
-        if !told {
-            return None;
-        }
-        match is_delivered {
-            true => self.ground.counters.connections_finished += 1,
-            false => self.ground.counters.connections_broken += 1,
-        }
-        Some(AppEvent::Closed {
-            reason,
-            acknowledged,
-            retransmissions,
-        })
-    }
-
-    /// The stream is over: the NIC stack may forget its flow and close its files.
-    pub(crate) fn end_of_stream(&mut self, handle: ConnectionHandle) {
-        let Some(entry) = self.tcp.connections.get_mut(handle) else {
-            return;
-        };
-        let (worker, flow) = (entry.worker, entry.flow());
-        let stream_offset = entry.tcp.acknowledged_bytes();
-        // Undeparted SENDs never depart, and are not reported.
-        self.ground.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
-        let files = std::mem::take(&mut entry.files);
-        entry.tls = None;
-        self.tcp.migrations.forget(StreamId(flow.0));
-        if std::mem::replace(&mut entry.flow_open, false) {
-            self.ground.counters.ackds += 1;
-            self.ground.workers[worker].send_or_defer(Deferred::Acked {
-                flow,
-                stream_offset,
-                last: true,
-            });
-        }
-        for file in files {
-            let owned = self
-                .ground
-                .files
-                .by_id(file)
-                .is_some_and(|file| file.stream.0 == flow.0);
-            if owned && let Some(close) = self.ground.files.stream_over(file) {
-                self.send_close(close);
-            }
-        }
-    }
-
-    /// Sends CLOS.
-    pub(crate) fn send_close(&mut self, close: MayClose) {
-        for worker in [close.worker].into_iter().chain(close.twin) {
-            self.ground.counters.closes += 1;
-            self.ground.workers[worker].send_or_defer(Deferred::Close { file: close.file });
-        }
-    }
-
-    /// Sends OPEN or LIST.
-    pub(crate) fn send_open(&mut self, worker: usize, file: FileId, path: &[u8], lookup: Lookup) {
-        match lookup {
-            Lookup::Open(_) => self.ground.counters.opens += 1,
-            Lookup::List(_) => self.ground.counters.lists += 1,
-        }
-        self.ground.workers[worker].open_or_defer(file, path, lookup);
-    }
-
-    /// Removes a connection from the table.
-    pub(crate) fn forget(&mut self, handle: ConnectionHandle) {
-        self.end_of_stream(handle);
-        self.forget_candidate(handle);
-        self.tcp.wheel.cancel(handle.place());
-        if let Some(mut entry) = self.tcp.connections.remove(handle) {
-            self.ground.balance.remove(entry.worker);
-            self.ground.memory.release(entry.charged_bytes);
-            unreserve(&mut self.tcp.bindings, &mut entry);
-            if entry.is_active {
-                let crate::tables::tuple::Tuple { local, remote } = entry.tuple;
-                self.tcp.ephemeral_ports.on_freed(local, remote);
-            } else {
-                self.tcp.gate.on_heard(entry.unheard.take());
-                self.ground.sources.remove(entry.source());
-            }
-            if let Some(since) = entry.orphan_since {
-                self.tcp.orphans.remove(since);
-            }
-            self.tcp.connections.recycle(entry);
-        }
-        // Tables that have grown for a crowd go with it.
-        if self.tcp.connections.shrink_if_sparse() {
-            self.tcp.wheel.shrink();
-        }
-    }
-
-    pub(crate) fn mark_dirty(&mut self, handle: ConnectionHandle) {
-        if let Some(entry) = self.tcp.connections.get_mut(handle) {
-            queue_dirty(&mut self.tcp.dirty, entry);
-        }
-    }
-
     /// A neighbour may have been found, or given up.
     pub(crate) fn retry_waiting_neighbor(&mut self, now_us: u64) {
         while let Some(handle) = self.tcp.waiting_neighbor.take() {
-            self.mark_dirty(handle);
+            self.tcp.mark_dirty(handle);
         }
-        self.retry_half_open(now_us);
-        self.retry_quic_neighbor();
+        self.tcp.retry_half_open(&mut self.ground, now_us);
+        self.quic.retry_neighbor();
     }
 
     /// Rings may have room again; call it after every sleep. Connections retry in the order in
@@ -706,28 +630,6 @@ impl Stack {
                 nic.retries = nic.waiting.len();
             }
         }
-    }
-
-    /// Returns the next connection that waits for room in a ring which has some, and marks it
-    /// dirty. The others keep waiting: only as many connections are looked at as can send.
-    #[inline]
-    pub(crate) fn next_with_room(&mut self) -> Option<ConnectionHandle> {
-        for nic in &mut self.ground.workers {
-            while nic.retries > 0 && nic.has_room() {
-                nic.retries -= 1;
-                let Some(handle) = nic.waiting.take() else {
-                    nic.retries = 0;
-                    break;
-                };
-                // The connection may be gone; if it is dirty, its turn comes in any case.
-                if let Some(entry) = self.tcp.connections.get_mut(handle)
-                    && !std::mem::replace(&mut entry.dirty, true)
-                {
-                    return Some(handle);
-                }
-            }
-        }
-        None
     }
 
     /// Sends RST on every connection and accepts no more: the shard is about to end. Returns the
@@ -749,64 +651,88 @@ impl Stack {
                     round_trip_us = round_trip_us.max(Some(srtt.as_micros() as u64));
                 }
                 entry.tcp.abort();
-                self.mark_dirty(handle);
+                self.tcp.mark_dirty(handle);
             }
         }
-        self.close_all_quic(now_us);
+        self.quic.close_all(now_us);
         while self.serve(now_us, port, app) && !self.tcp.shaking_hands.is_empty() {}
         round_trip_us
     }
-}
 
-/// Queues the connection to be served.
-#[inline]
-pub(crate) fn queue_dirty(dirty: &mut VecDeque<ConnectionHandle>, entry: &mut Entry) {
-    if !std::mem::replace(&mut entry.dirty, true) {
-        dirty.push_back(entry.handle());
+    /// Handles a received frame.
+    pub fn on_frame(&mut self, now_us: u64, frame: Frame<'_>) {
+        self.ground.counters.frames_received += 1;
+        let Some(packet) = frame::parse_segment(frame.bytes, frame.checksum_valid) else {
+            return self.on_other_frame(now_us, frame);
+        };
+        self.tcp.on_tcp(&mut self.ground, now_us, &packet, &frame);
     }
-}
 
-/// Adds the connection's statistics to the counters.
-#[inline]
-pub(crate) fn count_stats(counters: &mut Counters, entry: &mut Entry) {
-    let (round_trips, timestamp_round_trips) = entry.tcp.take_round_trips();
-    counters.round_trips += u64::from(round_trips.count);
-    counters.round_trips_us += round_trips.sum_us;
-    counters.timestamp_round_trips += u64::from(timestamp_round_trips.count);
-    counters.timestamp_round_trips_us += timestamp_round_trips.sum_us;
-    if entry.tcp.has_rare_stats() {
-        count_rare_stats(counters, &entry.tcp.take_stats());
+    /// Handles a frame without a segment.
+    #[cold]
+    fn on_other_frame(&mut self, now_us: u64, frame: Frame<'_>) {
+        match frame::parse(frame.bytes, frame.checksum_valid) {
+            Ok(Received::Arp(arp)) => {
+                if let Some(reply) = self.ground.neighbors.on_arp(now_us, &arp) {
+                    self.ground.frames.push_back(reply);
+                }
+                self.ground.counters.address_conflicts += self.ground.neighbors.take_conflicts();
+                self.retry_waiting_neighbor(now_us);
+            }
+            Ok(Received::Icmp6(message)) if self.ground.neighbors.takes(&message) => {
+                if let Some(reply) = self.ground.neighbors.on_ndisc(now_us, &message) {
+                    self.ground.frames.push_back(reply);
+                }
+                self.ground.counters.address_conflicts += self.ground.neighbors.take_conflicts();
+                self.retry_waiting_neighbor(now_us);
+            }
+            Ok(Received::Other) => self
+                .quic
+                .on_datagram_frame(&mut self.ground, now_us, &frame),
+            Ok(other) => {
+                if let Some(error) = icmp::error(&other) {
+                    return self.tcp.on_icmp_error(&mut self.ground, now_us, &error);
+                }
+                let is_own = |ip| self.ground.config.has_address(ip);
+                if let Some(reply) = icmp::reply(self.ground.link.mac, &other, is_own) {
+                    self.ground.reply_to_echo(now_us, reply);
+                }
+            }
+            Err(ParseError::Fragment) => self.ground.counters.fragments_dropped += 1,
+            Err(_) => self.ground.counters.frames_malformed += 1,
+        }
     }
-}
 
-/// Adds the statistics that few ACKs change.
-#[cold]
-pub(crate) fn count_rare_stats(counters: &mut Counters, stats: &tcp::Stats) {
-    counters.sends_repeated += u64::from(stats.lost_undeparted);
-    counters.timeouts += u64::from(stats.timeouts);
-    counters.spurious_timeouts += u64::from(stats.spurious_timeouts);
-    counters.ecn_reductions += u64::from(stats.ecn_reductions);
-    counters.timestamps_missing += u64::from(stats.timestamps_missing);
-}
-
-/// Updates the number of undeparted SENDs of a connection, and of all. TCP learns of departures
-/// from reports, and from the peer's acknowledgments even if a report is lost.
-pub(crate) fn count_sends(sends_outstanding: &mut u64, entry: &mut Entry) {
-    let undeparted = entry.tcp.undeparted_transmissions() as u64;
-    *sends_outstanding -= std::mem::replace(&mut entry.sends_outstanding, undeparted);
-    *sends_outstanding += undeparted;
-}
-
-/// Arms the connection's timer for its earliest deadline. One that has moved away leaves the timer
-/// where it is: it fires, and is armed for the later time.
-pub(crate) fn arm_timer(wheel: &mut TimerWheel, entry: &mut Entry) {
-    let tcp_us = entry.tcp.next_timeout().map_or(u64::MAX, Instant::as_us);
-    let mut deadline_us = tcp_us.min(entry.app_deadline_us.unwrap_or(u64::MAX));
-    if let Some(tls) = &entry.tls {
-        deadline_us = deadline_us.min(tls.deadline_us().unwrap_or(u64::MAX));
-    }
-    if deadline_us < entry.armed_us {
-        entry.armed_us = deadline_us;
-        wheel.arm(entry.handle().place(), deadline_us);
+    /// Passes the events of a connection that speaks TLS to the application.
+    pub(crate) fn pass_on_tls_events<A: Application>(
+        &mut self,
+        now_us: u64,
+        handle: ConnectionHandle,
+        app: &mut A,
+    ) {
+        self.tcp.release_acknowledged(&mut self.ground, handle);
+        let Some(stream) = self.tcp.connections.get(handle).map(|entry| entry.stream) else {
+            return;
+        };
+        while let Some(event) = self
+            .tcp
+            .next_tls_event(&mut self.ground, now_us, handle, app)
+        {
+            let told = self
+                .tcp
+                .connections
+                .get(handle)
+                .is_some_and(|entry| entry.told);
+            if told || matches!(event, AppEvent::Closed { .. }) {
+                app.on_event(
+                    &mut Streams {
+                        stack: self,
+                        now_us,
+                    },
+                    stream,
+                    event,
+                );
+            }
+        }
     }
 }

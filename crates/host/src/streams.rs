@@ -12,11 +12,70 @@ use crate::app::{
     AppEvent, Bind, BindError, BindingId, ConnectError, FileHandle, FileMeta, Io, ListPlace,
     Offloads, Owner, QuicConnection, QuicStream, StreamId, StreamOption, StreamOptions,
 };
+use crate::ground::{Ground, Layers, look_up};
 use crate::quic::names::is_stream as is_quic;
 use crate::splicing::{SpliceError, SpliceLimits};
 use crate::stack::Stack;
 use crate::tables::connections::{ConnectionHandle, Entry};
 use crate::tables::files::{Lookup, Name};
+
+/// What both transports do with their streams.
+pub(crate) trait Transport {
+    /// The NIC worker that sends for a stream.
+    fn worker_of(&self, stream: StreamId) -> Option<usize>;
+    fn owner(&self, stream: StreamId) -> Option<Owner>;
+    /// Own address and peer's.
+    fn addresses(&self, stream: StreamId) -> Option<(SocketAddr, SocketAddr)>;
+    fn read(&mut self, ground: &mut Ground, now_us: u64, stream: StreamId, to: &mut [u8]) -> usize;
+    fn write(&mut self, ground: &mut Ground, stream: StreamId, bytes: &[u8]) -> usize;
+    fn write_file(
+        &mut self,
+        ground: &mut Ground,
+        stream: StreamId,
+        file: FileHandle,
+        range: Range<u64>,
+    ) -> u64;
+    /// Forgets files of a stream that are closed, before a new file gets the id of one.
+    fn forget_closed(&mut self, ground: &Ground, stream: StreamId);
+    /// A file is opened for a stream.
+    fn add_file(&mut self, stream: StreamId, file: FileId);
+    /// A file of a stream was closed: another one may have waited for this.
+    fn on_file_closed(&mut self, ground: &mut Ground, stream: StreamId);
+    fn shutdown(&mut self, ground: &mut Ground, stream: StreamId);
+    fn abort(&mut self, ground: &mut Ground, now_us: u64, stream: StreamId);
+    /// The application is gone; queued data is still sent.
+    fn close(&mut self, ground: &mut Ground, now_us: u64, stream: StreamId);
+    fn congestion_window(&self, stream: StreamId) -> u64;
+    fn set_timer(&mut self, now_us: u64, stream: StreamId, after: Option<Duration>);
+    fn bound_rate(&mut self, stream: StreamId, bytes_per_second: Option<u64>);
+    fn set_notsent_lowat(&mut self, stream: StreamId, bytes: u64);
+    fn acknowledged(&self, stream: StreamId) -> u64;
+    fn unacknowledged(&self, stream: StreamId) -> u64;
+    fn unsent(&self, stream: StreamId) -> u64;
+    fn waits_for_peer(&self, stream: StreamId) -> bool;
+}
+
+/// Calls the transport of a stream.
+macro_rules! transport {
+    ($stack:expr, $stream:expr, $layer:ident => $call:expr) => {
+        if is_quic($stream) {
+            let $layer = &$stack.quic;
+            $call
+        } else {
+            let $layer = &$stack.tcp;
+            $call
+        }
+    };
+    ($stack:expr, $stream:expr, mut $layer:ident => $call:expr) => {
+        if is_quic($stream) {
+            let $layer = &mut $stack.quic;
+            $call
+        } else {
+            let $layer = &mut $stack.tcp;
+            $call
+        }
+    };
+}
 
 /// A stack during a call into the application.
 pub(crate) struct Streams<'a> {
@@ -27,27 +86,11 @@ pub(crate) struct Streams<'a> {
 impl Streams<'_> {
     /// The connection of a stream that the application may still use.
     fn handle(&self, stream: StreamId) -> Option<ConnectionHandle> {
-        let handle = self.stack.tcp.connections.handle_of(stream)?;
-        self.stack
-            .tcp
-            .connections
-            .get(handle)?
-            .told
-            .then_some(handle)
+        self.stack.tcp.handle_in_use(stream)
     }
 
     fn entry(&self, stream: StreamId) -> Option<&Entry> {
-        self.stack.tcp.connections.get(self.handle(stream)?)
-    }
-
-    /// Acts on a stream in a way that may make it send.
-    fn act<T: Default>(&mut self, stream: StreamId, act: impl FnOnce(&mut Entry) -> T) -> T {
-        let Some(handle) = self.handle(stream) else {
-            return T::default();
-        };
-        let result = self.stack.tcp.connections.get_mut(handle).map(act);
-        self.stack.mark_dirty(handle);
-        result.unwrap_or_default()
+        self.stack.tcp.entry_in_use(stream)
     }
 
     /// Opens a file for a stream.
@@ -55,7 +98,14 @@ impl Streams<'_> {
         let command = Lookup::Open(name).command(FileId(0), path);
         let now_us = self.now_us;
         self.ask(stream, &command, |stack, worker| {
-            stack.open_file(now_us, stream, worker, name, path)
+            stack.ground.open_file(
+                &mut Layers::of(&mut stack.tcp, &mut stack.quic),
+                now_us,
+                stream,
+                worker,
+                name,
+                path,
+            )
         })
     }
 
@@ -67,19 +117,12 @@ impl Streams<'_> {
         ask: impl FnOnce(&mut Stack, usize) -> Option<(FileId, FileHandle)>,
     ) -> FileHandle {
         const NOWHERE: FileHandle = FileHandle(u64::MAX);
-        let worker = if is_quic(stream) {
-            self.stack.quic_worker(stream)
-        } else {
-            self.entry(stream).map(|entry| entry.worker)
-        };
+        let worker = transport!(self.stack, stream, layer => layer.worker_of(stream));
         let Some(worker) = worker else {
             return NOWHERE;
         };
         let sane = command.check().is_ok();
-        // Before a new file gets the id of a closed one.
-        if let Some(entry) = self.stack.tcp.connections.by_stream_mut(stream) {
-            forget_closed(&mut entry.files, &self.stack.ground.files, stream);
-        }
+        transport!(self.stack, stream, mut layer => layer.forget_closed(&self.stack.ground, stream));
         let opened = sane.then(|| ask(self.stack, worker)).flatten();
         let Some((file, handle)) = opened else {
             let errno = if sane { Errno::MFILE } else { Errno::INVAL };
@@ -90,11 +133,7 @@ impl Streams<'_> {
             self.stack.ground.app_events.push_back((stream, event));
             return NOWHERE;
         };
-        if let Some(entry) = self.stack.tcp.connections.by_stream_mut(stream) {
-            entry.files.push(file);
-        } else {
-            self.stack.add_quic_file(stream, file);
-        }
+        transport!(self.stack, stream, mut layer => layer.add_file(stream, file));
         handle
     }
 }
@@ -144,11 +183,7 @@ impl Io for Streams<'_> {
     }
 
     fn owner(&self, stream: StreamId) -> Option<Owner> {
-        // Only the server uses QUIC.
-        if is_quic(stream) {
-            return self.stack.quic_worker(stream).map(|_| Owner::SERVER);
-        }
-        Some(self.stack.tcp.connections.by_stream(stream)?.owner)
+        transport!(self.stack, stream, layer => layer.owner(stream))
     }
 
     fn listener(&self, stream: StreamId) -> Option<BindingId> {
@@ -156,11 +191,7 @@ impl Io for Streams<'_> {
     }
 
     fn addresses(&self, stream: StreamId) -> Option<(SocketAddr, SocketAddr)> {
-        if is_quic(stream) {
-            return self.stack.quic_addresses(stream);
-        }
-        let tuple = self.stack.tcp.connections.by_stream(stream)?.tuple;
-        Some((tuple.local, tuple.remote))
+        transport!(self.stack, stream, layer => layer.addresses(stream))
     }
 
     fn connect(
@@ -173,47 +204,29 @@ impl Io for Streams<'_> {
     }
 
     fn read(&mut self, stream: StreamId, buffer: &mut [u8]) -> usize {
-        if is_quic(stream) {
-            return self.stack.quic_read(stream, buffer);
-        }
-        let now_us = self.now_us;
-        self.act(stream, |entry| match &mut entry.tls {
-            None => entry.tcp.read(buffer),
-            Some(tls) => tls.read(&mut entry.tcp, now_us, buffer),
+        let (stack, now_us) = (&mut *self.stack, self.now_us);
+        transport!(stack, stream, mut layer => {
+            layer.read(&mut stack.ground, now_us, stream, buffer)
         })
     }
 
     fn write(&mut self, stream: StreamId, bytes: &[u8]) -> usize {
-        if is_quic(stream) {
-            return self.stack.quic_write(stream, bytes);
-        }
-        self.act(stream, |entry| match &mut entry.tls {
-            None => entry.tcp.write(bytes),
-            Some(tls) => tls.write(bytes),
-        })
+        let stack = &mut *self.stack;
+        transport!(stack, stream, mut layer => layer.write(&mut stack.ground, stream, bytes))
     }
 
     fn write_file(&mut self, stream: StreamId, file: FileHandle, range: Range<u64>) -> u64 {
-        if is_quic(stream) {
-            return self.stack.quic_write_file(stream, file, range);
-        }
-        let Some((id, found)) = self.stack.ground.files.by_handle(file) else {
+        let Some((_, found)) = self.stack.ground.files.by_handle(file) else {
             return 0;
         };
         let size = found.meta.map_or(0, |meta| meta.size);
         if found.stream != stream || range.start >= range.end || range.end > size {
             return 0;
         }
-        let len = range.end - range.start;
-        let queued = self.act(stream, |entry| match &mut entry.tls {
-            _ if entry.route.is_looped() => 0,
-            None => entry.tcp.write_virtual(id.0, range.start, len),
-            Some(tls) => tls.write_range(id.0, range.start, len),
-        });
-        if queued > 0 {
-            self.stack.ground.files.extent_queued(id);
-        }
-        queued
+        let stack = &mut *self.stack;
+        transport!(stack, stream, mut layer => {
+            layer.write_file(&mut stack.ground, stream, file, range)
+        })
     }
 
     fn is_looped(&self, stream: StreamId) -> bool {
@@ -226,19 +239,23 @@ impl Io for Streams<'_> {
     }
 
     fn open_passed(&mut self, stream: StreamId, passed: PassedId) -> FileHandle {
-        self.open_by(
-            stream,
-            Name::Passed(passed),
-            &crate::ground::look_up::shown(passed),
-        )
+        self.open_by(stream, Name::Passed(passed), &look_up::shown(passed))
     }
 
     fn look_up(&mut self, path: &[u8]) -> Option<FileHandle> {
-        self.stack.look_up(self.now_us, path)
+        self.stack.ground.look_up(
+            &mut Layers::of(&mut self.stack.tcp, &mut self.stack.quic),
+            self.now_us,
+            path,
+        )
     }
 
     fn look_up_passed(&mut self, passed: PassedId) -> Option<FileHandle> {
-        self.stack.look_up_passed(self.now_us, passed)
+        self.stack.ground.look_up_passed(
+            &mut Layers::of(&mut self.stack.tcp, &mut self.stack.quic),
+            self.now_us,
+            passed,
+        )
     }
 
     fn uses_passed(&self, passed: PassedId) -> bool {
@@ -253,44 +270,32 @@ impl Io for Streams<'_> {
         let command = Lookup::List(0).command(FileId(0), path);
         let now_us = self.now_us;
         self.ask(stream, &command, |stack, worker| {
-            stack.list_directory(now_us, stream, worker, path, from)
+            stack.ground.list_directory(
+                &mut Layers::of(&mut stack.tcp, &mut stack.quic),
+                now_us,
+                stream,
+                worker,
+                path,
+                from,
+            )
         })
     }
 
     fn close_file(&mut self, file: FileHandle) {
-        let Some((id, found)) = self.stack.ground.files.by_handle(file) else {
+        let stack = &mut *self.stack;
+        let Some((id, found)) = stack.ground.files.by_handle(file) else {
             return;
         };
         let stream = found.stream;
-        if let Some(close) = self.stack.ground.files.let_go(id) {
-            self.stack.send_close(close);
+        if let Some(close) = stack.ground.files.let_go(id) {
+            stack.ground.send_close(close);
         }
-        // Another file may have waited for this.
-        self.stack.mark_quic_stream(stream);
-        if let Some(entry) = self.stack.tcp.connections.by_stream_mut(stream) {
-            let (handle, is_to_move) = (entry.handle(), entry.is_to_move);
-            if is_to_move {
-                self.stack.mark_dirty(handle)
-            } else {
-                self.stack.tell_next(handle)
-            }
-        }
+        transport!(stack, stream, mut layer => layer.on_file_closed(&mut stack.ground, stream));
     }
 
     fn shutdown(&mut self, stream: StreamId) {
-        if is_quic(stream) {
-            return self.stack.quic_shutdown(stream);
-        }
-        self.act(stream, |entry| {
-            entry.is_shut = true;
-            match &mut entry.tls {
-                None => entry.tcp.shutdown(),
-                Some(tls) => tls.connection.close(),
-            }
-        });
-        if let Some(handle) = self.handle(stream) {
-            self.stack.on_closing(handle);
-        }
+        let stack = &mut *self.stack;
+        transport!(stack, stream, mut layer => layer.shutdown(&mut stack.ground, stream));
     }
 
     fn splice(
@@ -299,73 +304,59 @@ impl Io for Streams<'_> {
         second: StreamId,
         limits: SpliceLimits,
     ) -> Result<(), SpliceError> {
-        self.stack.splice(self.now_us, [first, second], limits)
+        self.stack
+            .tcp
+            .splice(&mut self.stack.ground, self.now_us, [first, second], limits)
     }
 
     fn unsplice(&mut self, stream: StreamId) {
-        self.stack.unsplice(self.now_us, stream);
+        self.stack
+            .tcp
+            .unsplice(&mut self.stack.ground, self.now_us, stream);
     }
 
     fn abort(&mut self, stream: StreamId) {
-        if is_quic(stream) {
-            return self.stack.quic_abort(stream);
-        }
-        if self.stack.has_splices() && self.stack.abort_spliced(self.now_us, stream, false) {
-            return;
-        }
-        self.act(stream, |entry| entry.tcp.abort());
+        let (stack, now_us) = (&mut *self.stack, self.now_us);
+        transport!(stack, stream, mut layer => layer.abort(&mut stack.ground, now_us, stream));
     }
 
     fn close(&mut self, stream: StreamId) {
-        if is_quic(stream) {
-            return self.stack.quic_close(stream);
-        }
-        if self.stack.has_splices() && self.stack.abort_spliced(self.now_us, stream, true) {
-            return;
-        }
-        self.act(stream, |entry| {
-            match &mut entry.tls {
-                None => entry.tcp.close(),
-                Some(tls) => tls.connection.close(),
-            }
-            entry.app_deadline_us = None;
-        });
-        let handle = self.handle(stream);
-        if let Some(handle) = handle {
-            self.stack.on_closing(handle);
-        }
-        let entry = handle.and_then(|handle| self.stack.tcp.connections.get_mut(handle));
-        if let Some(entry) = entry {
-            entry.told = false;
-        }
+        let (stack, now_us) = (&mut *self.stack, self.now_us);
+        transport!(stack, stream, mut layer => layer.close(&mut stack.ground, now_us, stream));
     }
 
     fn quic_stream(&self, stream: StreamId) -> Option<QuicStream> {
-        self.stack.quic_stream(stream)
+        self.stack.quic.quic_stream(stream)
     }
 
     fn open_unidirectional(&mut self, connection: QuicConnection) -> Option<StreamId> {
-        self.stack.quic_open_unidirectional(connection)
+        self.stack.quic.open_unidirectional(connection)
     }
 
     fn peer_streams_max(&mut self, connection: QuicConnection) -> u64 {
-        self.stack.quic_streams_max(connection)
+        self.stack.quic.peer_streams_max(connection)
     }
 
     fn reset_stream(&mut self, stream: StreamId, code: u64) {
-        self.stack.quic_reset(stream, code);
+        self.stack
+            .quic
+            .reset_stream(&mut self.stack.ground, stream, code);
     }
 
     fn stop_sending(&mut self, stream: StreamId, code: u64) {
-        self.stack.quic_stop_sending(stream, code);
+        self.stack
+            .quic
+            .stop_sending(&mut self.stack.ground, stream, code);
     }
 
     fn prioritize(&mut self, stream: StreamId, priority: i32) {
-        self.stack.quic_prioritize(stream, priority);
+        self.stack.quic.prioritize(stream, priority);
     }
 
     fn close_quic(&mut self, connection: QuicConnection, code: u64, reason: &[u8]) {
-        self.stack.close_quic(self.now_us, connection, code, reason);
+        self.stack
+            .quic
+            .close_connection(self.now_us, connection, code, reason);
     }
 
     fn offloads(&self) -> Offloads {
@@ -379,10 +370,10 @@ impl Io for Streams<'_> {
         if let (StreamOption::TeardownOffload(is_wanted), Some(handle)) =
             (option, self.handle(stream))
         {
-            self.stack.set_teardown(handle, is_wanted);
+            self.stack.tcp.set_teardown(handle, is_wanted);
         }
         let now = Instant::from_us(self.now_us);
-        self.act(stream, |entry| match option {
+        self.stack.tcp.act(stream, |entry| match option {
             StreamOption::NoDelay(nodelay) => entry.tcp.set_nodelay(nodelay),
             StreamOption::Cork(is_in) => entry.tcp.set_cork(is_in),
             StreamOption::QuickAck(quickack) => entry.tcp.set_quickack(quickack),
@@ -410,11 +401,7 @@ impl Io for Streams<'_> {
     }
 
     fn congestion_window(&self, stream: StreamId) -> u64 {
-        if is_quic(stream) {
-            return self.stack.quic_congestion_window(stream);
-        }
-        self.entry(stream)
-            .map_or(0, |entry| entry.tcp.congestion_window())
+        transport!(self.stack, stream, layer => layer.congestion_window(stream))
     }
 
     fn unread(&self, stream: StreamId) -> usize {
@@ -433,11 +420,8 @@ impl Io for Streams<'_> {
     }
 
     fn set_timer(&mut self, stream: StreamId, after: Option<Duration>) {
-        if is_quic(stream) {
-            return self.stack.quic_set_timer(self.now_us, stream, after);
-        }
-        let deadline_us = after.map(|after| self.now_us.saturating_add(after.as_micros() as u64));
-        self.act(stream, |entry| entry.app_deadline_us = deadline_us);
+        let now_us = self.now_us;
+        transport!(self.stack, stream, mut layer => layer.set_timer(now_us, stream, after));
     }
 
     fn set_idle(&mut self, stream: StreamId, is_idle: bool) {
@@ -450,53 +434,27 @@ impl Io for Streams<'_> {
     }
 
     fn set_max_pacing_rate(&mut self, stream: StreamId, bytes_per_second: Option<u64>) {
-        if is_quic(stream) {
-            return self.stack.quic_set_rate(stream, bytes_per_second);
-        }
-        self.act(stream, |entry| {
-            entry.tcp.set_max_pacing_rate(bytes_per_second);
-        });
+        transport!(self.stack, stream, mut layer => layer.bound_rate(stream, bytes_per_second));
     }
 
     fn set_notsent_lowat(&mut self, stream: StreamId, bytes: u64) {
-        if is_quic(stream) {
-            return self.stack.quic_set_lowat(stream, bytes);
-        }
-        self.act(stream, |entry| entry.notsent_lowat = Some(bytes));
+        transport!(self.stack, stream, mut layer => layer.set_notsent_lowat(stream, bytes));
     }
 
     fn acknowledged(&self, stream: StreamId) -> u64 {
-        if is_quic(stream) {
-            return self.stack.quic_acknowledged(stream);
-        }
-        self.entry(stream).map_or(0, Entry::acknowledged_bytes)
+        transport!(self.stack, stream, layer => layer.acknowledged(stream))
     }
 
     fn unacknowledged(&self, stream: StreamId) -> u64 {
-        if is_quic(stream) {
-            return self.stack.quic_unacknowledged(stream);
-        }
-        self.entry(stream).map_or(0, |entry| match &entry.tls {
-            None => entry.tcp.queued_bytes(),
-            Some(tls) => tls.connection.unacknowledged_bytes(),
-        })
+        transport!(self.stack, stream, layer => layer.unacknowledged(stream))
     }
 
     fn unsent(&self, stream: StreamId) -> u64 {
-        if is_quic(stream) {
-            return self.stack.quic_unsent(stream);
-        }
-        self.entry(stream).map_or(0, Entry::notsent_bytes)
+        transport!(self.stack, stream, layer => layer.unsent(stream))
     }
 
     fn waits_for_peer(&self, stream: StreamId) -> bool {
-        if is_quic(stream) {
-            return self.stack.quic_waits_for_peer(stream);
-        }
-        self.unacknowledged(stream) > 0
-            && self
-                .entry(stream)
-                .is_some_and(|entry| entry.tcp.undeparted_transmissions() == 0 && entry.holds == 0)
+        transport!(self.stack, stream, layer => layer.waits_for_peer(stream))
     }
 
     fn retransmissions(&self, stream: StreamId) -> u32 {
@@ -511,16 +469,6 @@ impl Io for Streams<'_> {
     fn unix_time(&self) -> Duration {
         self.stack.ground.unix_time
     }
-}
-
-/// Keeps a stream's list of files as short as its open files: ids that were closed, or that another
-/// stream has by now, are removed.
-fn forget_closed(
-    files: &mut Vec<FileId>,
-    table: &crate::tables::files::FileTable,
-    stream: StreamId,
-) {
-    files.retain(|&file| table.by_id(file).is_some_and(|file| file.stream == stream));
 }
 
 impl From<contract::FileMeta> for FileMeta {

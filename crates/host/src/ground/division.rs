@@ -20,9 +20,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::app::StreamId;
+use crate::ground::Ground;
+use crate::ground::Layers;
 use crate::nics::governor::Governor;
 use crate::nics::rebalance::{self, Candidate};
-use crate::stack::Stack;
 use crate::tables::connections::{ConnectionHandle, Entry};
 
 /// Interval between the steps of a round, in microseconds.
@@ -121,82 +122,79 @@ impl Division {
     }
 }
 
-impl Stack {
+impl Ground {
     /// NIC stack `nic` has joined for the first time: it begins with its minimum of workers in use.
     pub(crate) fn divide_labour_of(&mut self, nic: usize) {
-        let workers = self.ground.nic_stacks.workers(nic).len();
-        let least = self.ground.config.workers_min.clamp(1, workers.max(1));
-        if self.ground.division.governors.len() <= nic {
-            self.ground.division.governors.resize_with(nic + 1, || None);
+        let workers = self.nic_stacks.workers(nic).len();
+        let least = self.config.workers_min.clamp(1, workers.max(1));
+        if self.division.governors.len() <= nic {
+            self.division.governors.resize_with(nic + 1, || None);
         }
-        self.ground.division.governors[nic] = Some(Governor::new(least..=workers));
-        self.ground.nic_stacks.use_workers(nic, least);
+        self.division.governors[nic] = Some(Governor::new(least..=workers));
+        self.nic_stacks.use_workers(nic, least);
     }
 
     /// Minimum and maximum of workers in use, for a NIC stack that has joined.
     pub(crate) fn worker_bounds(&self, nic: usize) -> Option<(usize, usize)> {
-        let governor = self.ground.division.governors.get(nic)?.as_ref()?;
+        let governor = self.division.governors.get(nic)?.as_ref()?;
         Some(governor.bounds().into_inner())
     }
 
     /// A worker reports how busy it is.
     pub(crate) fn on_load(&mut self, now_us: u64, worker: usize, busy_us: u32, elapsed_us: u32) {
-        let loads = &mut self.ground.division.busy_permille;
+        let loads = &mut self.division.busy_permille;
         if loads.len() <= worker {
             loads.resize(worker + 1, 0);
         }
         loads[worker] = u64::from(busy_us) * 1000 / u64::from(elapsed_us.max(1));
-        let nic = self.ground.nic_stacks.of(worker);
-        let decides = self
-            .ground
-            .division
-            .governor(nic)
-            .is_some_and(|it| it.decides());
-        if decides && self.ground.division.next_look_us.is_none() {
-            self.ground.division.next_look_us = Some(now_us + self.ground.config.load_interval_us);
+        let nic = self.nic_stacks.of(worker);
+        let decides = self.division.governor(nic).is_some_and(|it| it.decides());
+        if decides && self.division.next_look_us.is_none() {
+            self.division.next_look_us = Some(now_us + self.config.load_interval_us);
         }
     }
+}
 
+impl Ground {
     /// Looks at the load, or at some connections, when it is time.
     #[inline]
-    pub(crate) fn look_at_load(&mut self, now_us: u64) {
-        if self.ground.division.next_look_us.is_some() || self.ground.division.round.is_some() {
-            self.divide_labour(now_us);
+    pub(crate) fn look_at_load(&mut self, layers: &mut Layers<'_>, now_us: u64) {
+        if self.division.next_look_us.is_some() || self.division.round.is_some() {
+            self.divide_labour(layers, now_us);
         }
     }
 
     #[inline(never)]
-    fn divide_labour(&mut self, now_us: u64) {
+    fn divide_labour(&mut self, layers: &mut Layers<'_>, now_us: u64) {
         if self
-            .ground
             .division
             .next_look_us
             .is_some_and(|at_us| at_us <= now_us)
         {
-            self.decide_workers(now_us);
+            self.decide_workers(layers, now_us);
         }
-        if let Some(round) = self.ground.division.round.take() {
+        if let Some(round) = self.division.round.take() {
             if round.next_us <= now_us {
-                self.go_on_with_load(now_us, round);
+                self.go_on_with_load(layers, now_us, round);
             } else {
-                self.ground.division.round = Some(round);
+                self.division.round = Some(round);
             }
         }
-        self.begin_migrations();
+        layers.tcp.begin_migrations(self);
     }
 
     /// Decides how many workers are in use, and whether to rebalance them.
-    fn decide_workers(&mut self, now_us: u64) {
+    fn decide_workers(&mut self, layers: &mut Layers<'_>, now_us: u64) {
         let (mut is_news, mut is_unequal, mut is_loaded) = (None, false, false);
-        for nic in 0..self.ground.nic_stacks.len() {
-            let workers = self.ground.nic_stacks.workers(nic);
-            let in_use = self.ground.nic_stacks.workers_in_use(nic);
-            let is_there = self.ground.nic_stacks.is_there(nic);
-            let busy = |worker| self.ground.division.busy_permille(worker);
+        for nic in 0..self.nic_stacks.len() {
+            let workers = self.nic_stacks.workers(nic);
+            let in_use = self.nic_stacks.workers_in_use(nic);
+            let is_there = self.nic_stacks.is_there(nic);
+            let busy = |worker| self.division.busy_permille(worker);
             let sum: u64 = workers.clone().map(busy).sum();
             let most = in_use.clone().map(busy).max().unwrap_or(0);
             let least = in_use.clone().map(busy).min().unwrap_or(0);
-            let Some(governor) = self.ground.division.governor(nic) else {
+            let Some(governor) = self.division.governor(nic) else {
                 continue;
             };
             if !governor.decides() {
@@ -213,34 +211,33 @@ impl Stack {
                 self.use_workers(nic, number, sum);
             }
         }
-        let pause_us = REBALANCE_LOOKS * self.ground.config.load_interval_us;
-        let is_due = now_us >= self.ground.division.rebalanced_us.saturating_add(pause_us);
-        let is_idle = self.ground.division.round.is_none() && self.tcp.migrations.is_empty();
+        let pause_us = REBALANCE_LOOKS * self.config.load_interval_us;
+        let is_due = now_us >= self.division.rebalanced_us.saturating_add(pause_us);
+        let is_idle = self.division.round.is_none() && layers.tcp.migrations.is_empty();
         match is_news {
-            Some(true) => self.share_out(now_us),
+            Some(true) => self.share_out(layers, now_us),
             Some(false) => {
-                self.tcp.migrations.clear_waiting();
-                self.ground
-                    .division
-                    .begin(Kind::Leave { found: false }, now_us);
+                layers.tcp.migrations.clear_waiting();
+                self.division.begin(Kind::Leave { found: false }, now_us);
             }
-            None if is_unequal && is_due && is_idle => self.share_out(now_us),
+            None if is_unequal && is_due && is_idle => self.share_out(layers, now_us),
             None => {}
         }
-        is_loaded |= self.ground.division.round.is_some() || !self.tcp.migrations.is_empty();
-        self.ground.division.next_look_us =
-            is_loaded.then_some(now_us + self.ground.config.load_interval_us);
+        is_loaded |= self.division.round.is_some() || !layers.tcp.migrations.is_empty();
+        self.division.next_look_us = is_loaded.then_some(now_us + self.config.load_interval_us);
     }
+}
 
+impl Ground {
     /// Sets the number of workers in use of a NIC stack.
     fn use_workers(&mut self, nic: usize, number: usize, busy_permille: u64) {
-        let before = self.ground.nic_stacks.workers_in_use(nic).len();
-        let most = self.ground.nic_stacks.workers(nic).len();
-        self.ground.nic_stacks.use_workers(nic, number);
+        let before = self.nic_stacks.workers_in_use(nic).len();
+        let most = self.nic_stacks.workers(nic).len();
+        self.nic_stacks.use_workers(nic, number);
         let more = number.saturating_sub(before) as u64;
         let fewer = before.saturating_sub(number) as u64;
-        self.ground.counters.nic_workers_added += more;
-        self.ground.counters.nic_workers_removed += fewer;
+        self.counters.nic_workers_added += more;
+        self.counters.nic_workers_removed += fewer;
         tracing::info!(
             nic,
             in_use = number,
@@ -251,76 +248,84 @@ impl Stack {
             if more > 0 { "more" } else { "fewer" }
         );
     }
+}
 
+impl Ground {
     /// Rebalances connections among the workers in use.
-    fn share_out(&mut self, now_us: u64) {
-        self.ground.division.rebalanced_us = now_us;
-        self.tcp.migrations.clear_waiting();
-        self.ground.division.begin(Kind::Mark, now_us);
+    fn share_out(&mut self, layers: &mut Layers<'_>, now_us: u64) {
+        self.division.rebalanced_us = now_us;
+        layers.tcp.migrations.clear_waiting();
+        self.division.begin(Kind::Mark, now_us);
     }
 
-    fn go_on_with_load(&mut self, now_us: u64, mut round: Round) {
+    fn go_on_with_load(&mut self, layers: &mut Layers<'_>, now_us: u64, mut round: Round) {
         let end = round.place.saturating_add(ROUND_CONNECTIONS);
-        for place in round.place..end.min(self.tcp.connections.places()) {
+        for place in round.place..end.min(layers.tcp.connections.places()) {
             let handle = ConnectionHandle::at(place);
             match &mut round.kind {
                 Kind::Mark => {
-                    if let Some(entry) = self.tcp.connections.get_mut(handle) {
+                    if let Some(entry) = layers.tcp.connections.get_mut(handle) {
                         entry.marked_bytes = entry.tcp.acknowledged_bytes();
                     }
                 }
-                Kind::Measure(measured) => self.measure(handle, measured),
-                Kind::Leave { found } => *found |= self.leave(handle),
+                Kind::Measure(measured) => self.measure(layers, handle, measured),
+                Kind::Leave { found } => *found |= self.leave(layers, handle),
             }
         }
         round.place = end;
         round.next_us = now_us + ROUND_US;
-        if end < self.tcp.connections.places() {
-            self.ground.division.round = Some(round);
+        if end < layers.tcp.connections.places() {
+            self.division.round = Some(round);
             return;
         }
         match round.kind {
             Kind::Mark => {
                 let measured = Kind::Measure(Box::default());
-                self.ground
-                    .division
-                    .begin(measured, now_us + self.ground.config.load_interval_us);
+                self.division
+                    .begin(measured, now_us + self.config.load_interval_us);
             }
             Kind::Measure(measured) => {
-                self.rebalance(*measured);
+                self.rebalance(layers, *measured);
                 // Connections that found no place among the workers in use are still elsewhere.
-                self.ground
-                    .division
-                    .begin(Kind::Leave { found: false }, now_us);
+                self.division.begin(Kind::Leave { found: false }, now_us);
             }
             Kind::Leave { found } => {
-                let found_of_quic = self.leave_quic_workers();
+                let found_of_quic = layers.quic.leave_workers(self);
                 if found || found_of_quic {
                     let again = Kind::Leave { found: false };
-                    self.ground.division.begin(
+                    self.division.begin(
                         again,
-                        now_us + LEAVE_AGAIN_LOOKS * self.ground.config.load_interval_us,
+                        now_us + LEAVE_AGAIN_LOOKS * self.config.load_interval_us,
                     );
                 }
             }
         }
     }
+}
 
+impl Ground {
     /// True if the number of workers in use can change in the connection's NIC stack.
     fn is_divided(&self, entry: &Entry) -> bool {
-        let nic = self.ground.nic_stacks.of(entry.worker);
+        let nic = self.nic_stacks.of(entry.worker);
         let bounds = self.worker_bounds(nic);
-        self.ground.nic_stacks.is_there(nic) && bounds.is_some_and(|(least, most)| least < most)
+        self.nic_stacks.is_there(nic) && bounds.is_some_and(|(least, most)| least < most)
     }
+}
 
+impl Ground {
     /// Measures the bytes that a connection has sent since an earlier round. Idle connections go to
     /// the worker with the fewest connections.
-    fn measure(&mut self, handle: ConnectionHandle, measured: &mut Measured) {
-        let Some(entry) = self.tcp.connections.get(handle) else {
+    fn measure(
+        &mut self,
+        layers: &mut Layers<'_>,
+        handle: ConnectionHandle,
+        measured: &mut Measured,
+    ) {
+        let Some(entry) = layers.tcp.connections.get(handle) else {
             return;
         };
         let (stream, worker) = (entry.stream, entry.worker);
-        if !self.is_divided(entry) || !self.ground.nic_stacks.is_in_use(worker) {
+        if !self.is_divided(entry) || !self.nic_stacks.is_in_use(worker) {
             return;
         }
         let bytes = entry.tcp.acknowledged_bytes();
@@ -339,60 +344,54 @@ impl Stack {
             if measured.busiest.len() > CANDIDATES_MAX {
                 measured.busiest.pop();
             }
-        } else if entry.is_drained() && self.own_files(handle).is_empty() {
-            let in_use = self
-                .ground
-                .nic_stacks
-                .workers_in_use(self.ground.nic_stacks.of(worker));
-            let fewest = self.ground.least_busy(in_use);
-            let of = |worker| self.ground.balance.connections_of(worker);
+        } else if entry.is_drained() && layers.tcp.own_files(self, handle).is_empty() {
+            let in_use = self.nic_stacks.workers_in_use(self.nic_stacks.of(worker));
+            let fewest = self.least_busy(in_use);
+            let of = |worker| self.balance.connections_of(worker);
             if let Some(to) = fewest.filter(|&to| of(to) + 1 < of(worker)) {
-                self.migrate(handle, to);
+                layers.tcp.migrate(self, handle, to);
             }
         }
     }
 
     /// Moves the busiest connections to workers with less to send.
-    fn rebalance(&mut self, measured: Measured) {
+    fn rebalance(&mut self, layers: &mut Layers<'_>, measured: Measured) {
         let Measured { mut bytes, busiest } = measured;
-        bytes.resize(self.ground.nic_stacks.all_workers().end, 0);
+        bytes.resize(self.nic_stacks.all_workers().end, 0);
         let busiest: Vec<_> = busiest.into_iter().map(|Reverse(it)| it).collect();
-        for nic in 0..self.ground.nic_stacks.len() {
-            let in_use = self.ground.nic_stacks.workers_in_use(nic);
+        for nic in 0..self.nic_stacks.len() {
+            let in_use = self.nic_stacks.workers_in_use(nic);
             let own = busiest.iter().filter(|it| in_use.contains(&it.worker));
             let own = own.map(|candidate| Candidate {
                 worker: candidate.worker - in_use.start,
                 ..*candidate
             });
             for (stream, to) in rebalance::plan(&mut bytes[in_use.clone()], own.collect()) {
-                self.migrate_later(stream, in_use.start + to);
+                layers.tcp.migrate_later(stream, in_use.start + to);
             }
         }
     }
 
     /// Moves a connection away from a worker that is not in use. True if it has still to move.
-    fn leave(&mut self, handle: ConnectionHandle) -> bool {
-        let Some(entry) = self.tcp.connections.get(handle) else {
+    fn leave(&mut self, layers: &mut Layers<'_>, handle: ConnectionHandle) -> bool {
+        let Some(entry) = layers.tcp.connections.get(handle) else {
             return false;
         };
         let (stream, worker) = (entry.stream, entry.worker);
-        if self.ground.nic_stacks.is_in_use(worker) || entry.tcp.is_closed() {
+        if self.nic_stacks.is_in_use(worker) || entry.tcp.is_closed() {
             return false;
         }
-        if self.tcp.migrations.is_under_way(stream) {
+        if layers.tcp.migrations.is_under_way(stream) {
             return true;
         }
-        let in_use = self
-            .ground
-            .nic_stacks
-            .workers_in_use(self.ground.nic_stacks.of(worker));
-        let Some(to) = self.ground.least_busy(in_use) else {
+        let in_use = self.nic_stacks.workers_in_use(self.nic_stacks.of(worker));
+        let Some(to) = self.least_busy(in_use) else {
             return false;
         };
-        if self.tcp.migrations.has_room() {
-            self.migrate(handle, to);
+        if layers.tcp.migrations.has_room() {
+            layers.tcp.migrate(self, handle, to);
         }
-        let entry = self.tcp.connections.get(handle);
-        entry.is_some_and(|entry| !self.ground.nic_stacks.is_in_use(entry.worker))
+        let entry = layers.tcp.connections.get(handle);
+        entry.is_some_and(|entry| !self.nic_stacks.is_in_use(entry.worker))
     }
 }

@@ -1,11 +1,6 @@
 //! The link that packets leave through, and the size of a SEND on it.
 
-use netdev::{LinkChange, Port};
-use tcp::Instant;
-
-use crate::link::mac::format_mac;
-use crate::stack::Stack;
-use crate::stack::queue_dirty;
+use netdev::Port;
 
 /// Approximate maximum of bytes in a SEND. More would save commands, departures and rounds, but one
 /// flow would delay decisions about itself: an issued SEND cannot be changed.
@@ -62,54 +57,6 @@ impl Link {
             // The host's own packets may carry real bytes too.
             real_bytes_max: contract::limits::INLINE_BYTES_MAX.min(superpacket),
             direct_bytes_max: superpacket,
-        }
-    }
-}
-
-impl Stack {
-    /// The link has changed to `link`. Open connections adopt a smaller MTU; a larger one is for
-    /// new connections, since the MSS is negotiated once.
-    pub fn on_link(&mut self, now_us: u64, link: Link, change: LinkChange) {
-        let before = std::mem::replace(&mut self.ground.link, link);
-        self.ground.counters.link_changes += 1;
-        let mac = format_mac(link.mac);
-        let mtu = link.mtu;
-        match change {
-            LinkChange {
-                went_down: true, ..
-            } => tracing::warn!(mac, mtu, "the link is down"),
-            LinkChange { came_up: true, .. } => tracing::warn!(mac, mtu, "the link is up again"),
-            _ => tracing::warn!(mac, mtu, "the link has changed"),
-        }
-        if link.mtu != before.mtu {
-            self.on_mtu(now_us);
-        }
-        if link.mac != before.mac {
-            self.ground.neighbors.set_own_mac(link.mac);
-            for handle in self.tcp.connections.handles() {
-                if let Some(entry) = self.tcp.connections.get_mut(handle) {
-                    entry.prefix = None;
-                }
-            }
-        }
-        if link.mac != before.mac || change.came_up {
-            self.ground.neighbors.announce(now_us);
-        }
-    }
-
-    fn on_mtu(&mut self, now_us: u64) {
-        let now = Instant::from_us(now_us);
-        let mss = [self.ground.link.mss(false), self.ground.link.mss(true)];
-        (self.tcp.config_v4.mss, self.tcp.config_v6.mss) = (mss[0], mss[1]);
-        for handle in self.tcp.connections.handles() {
-            if let Some(entry) = self.tcp.connections.get_mut(handle)
-                && !entry.route.is_looped()
-            {
-                let ipv6 = entry.tuple.local.is_ipv6();
-                if entry.tcp.on_link_mss(now, mss[usize::from(ipv6)]) {
-                    queue_dirty(&mut self.tcp.dirty, entry);
-                }
-            }
         }
     }
 }

@@ -10,24 +10,26 @@ use contract::{FileId, Growth};
 use rustix::io::Errno;
 
 use crate::app::{AppEvent, FileHandle, ListPart, ListPlace, StreamId};
+use crate::ground::Ground;
+use crate::ground::Layers;
 use crate::nics::nic_stacks::NicSet;
-use crate::stack::Stack;
 use crate::tables::files::{File, Lookup, Name, State};
 
 /// The error of a listing that cannot continue where it was.
 const BEGIN_AGAIN: u16 = Errno::STALE.raw_os_error() as u16;
 
-impl Stack {
+impl Ground {
     /// Lists a directory for a stream of this worker, or continues a listing.
     pub(crate) fn list_directory(
         &mut self,
+        layers: &mut Layers<'_>,
         now_us: u64,
         stream: StreamId,
         worker: usize,
         path: &[u8],
         from: Option<ListPlace>,
     ) -> Option<(FileId, FileHandle)> {
-        let own = self.ground.nic_stacks.of(worker);
+        let own = self.nic_stacks.of(worker);
         let place = from.unwrap_or(ListPlace {
             nic: own,
             from: 0,
@@ -37,14 +39,20 @@ impl Stack {
         let worker = if place.nic == own {
             worker
         } else {
-            let workers = self.ground.nic_stacks.workers_in_use(place.nic);
-            self.ground.least_busy(workers)?
+            let workers = self.nic_stacks.workers_in_use(place.nic);
+            self.least_busy(workers)?
         };
         let from = place.from;
-        let opened =
-            self.admit_file(now_us, stream, worker, Name::Path(Growth::Forbidden), path)?;
-        let is_there = self.ground.nic_stacks.is_there(place.nic);
-        if let Some(file) = self.ground.files.by_id_mut(opened.0) {
+        let opened = self.admit_file(
+            layers,
+            now_us,
+            stream,
+            worker,
+            Name::Path(Growth::Forbidden),
+            path,
+        )?;
+        let is_there = self.nic_stacks.is_there(place.nic);
+        if let Some(file) = self.files.by_id_mut(opened.0) {
             file.listing = Some(Box::new(place));
             file.asked = place.told;
             if is_there {
@@ -56,15 +64,21 @@ impl Stack {
         if is_there {
             self.send_open(worker, opened.0, path, Lookup::List(from))
         } else {
-            self.ask(opened.0)
+            self.ask(layers, opened.0)
         }
         Some(opened)
     }
 
     /// LIST has succeeded; false if it was not awaited.
-    pub(crate) fn on_listed(&mut self, worker: usize, file: FileId, part: &Part) -> bool {
-        let nic = self.ground.nic_stacks.of(worker);
-        let Some((listed, awaiting)) = self.ground.files.listed(worker, file) else {
+    pub(crate) fn on_listed(
+        &mut self,
+        layers: &mut Layers<'_>,
+        worker: usize,
+        file: FileId,
+        part: &Part,
+    ) -> bool {
+        let nic = self.nic_stacks.of(worker);
+        let Some((listed, awaiting)) = self.files.listed(worker, file) else {
             return false;
         };
         let mut told = listed.asked;
@@ -87,17 +101,19 @@ impl Stack {
             next,
         };
         if let Some((stream, file)) = awaiting {
-            self.tell_listed(stream, file, part);
+            self.tell_listed(layers, stream, file, part);
         }
         true
     }
+}
 
+impl Ground {
     /// Where a listing continues after these NIC stacks have sent all.
     fn list_elsewhere(&self, told: NicSet) -> Option<ListPlace> {
-        let nic = if self.ground.config.roots_are_replicas {
+        let nic = if self.config.roots_are_replicas {
             None
         } else {
-            self.ground.nic_stacks.another(told)
+            self.nic_stacks.another(told)
         };
         nic.map(|nic| ListPlace {
             nic,
@@ -106,45 +122,63 @@ impl Stack {
             told,
         })
     }
+}
 
+impl Ground {
     /// Lets a listing that NIC stack `nic` has begun wait for it to continue, or fail.
-    pub(crate) fn wait_to_go_on(&mut self, file: FileId, nic: usize, answer: Option<u16>) {
+    pub(crate) fn wait_to_go_on(
+        &mut self,
+        layers: &mut Layers<'_>,
+        file: FileId,
+        nic: usize,
+        answer: Option<u16>,
+    ) {
         match answer {
             // Starting over would use more of the short resource.
-            Some(errno) if is_overload(errno) => self.tell_open_failed(file, errno),
-            None if self.ground.nic_stacks.is_awaited(nic) => {}
-            _ => self.tell_open_failed(file, BEGIN_AGAIN),
+            Some(errno) if is_overload(errno) => self.tell_open_failed(layers, file, errno),
+            None if self.nic_stacks.is_awaited(nic) => {}
+            _ => self.tell_open_failed(layers, file, BEGIN_AGAIN),
         }
     }
+}
 
+impl Ground {
     /// True if the listing would be incomplete without this NIC stack: no other one can have its
     /// entries.
     pub(crate) fn fails_listing(&self, file: &File) -> bool {
         let begins = file.lookup() == Lookup::List(0);
-        begins && !self.ground.config.roots_are_replicas && file.errno.is_some_and(may_have_some)
+        begins && !self.config.roots_are_replicas && file.errno.is_some_and(may_have_some)
     }
+}
 
+impl Ground {
     /// Ends a listing that other NIC stacks have answered before this one reported that it has no
     /// such directory. False if that does not apply.
-    pub(crate) fn ends_listing(&mut self, file: FileId) -> bool {
-        let found = self.ground.files.by_id(file);
+    pub(crate) fn ends_listing(&mut self, layers: &mut Layers<'_>, file: FileId) -> bool {
+        let found = self.files.by_id(file);
         let found = found.filter(|found| !self.fails_listing(found));
         let listing = found.and_then(|found| found.listing.as_ref());
         if !listing.is_some_and(|place| place.from == 0 && !place.told.is_empty()) {
             return false;
         }
-        if let Some((stream, file)) = self.ground.files.open_failed(file) {
-            self.tell_listed(stream, file, ListPart::default());
+        if let Some((stream, file)) = self.files.open_failed(file) {
+            self.tell_listed(layers, stream, file, ListPart::default());
         }
         true
     }
 
-    fn tell_listed(&mut self, stream: StreamId, file: FileHandle, part: ListPart) {
+    fn tell_listed(
+        &mut self,
+        layers: &mut Layers<'_>,
+        stream: StreamId,
+        file: FileHandle,
+        part: ListPart,
+    ) {
         let part = Box::new(part);
         let event = AppEvent::Listed { file, part };
-        self.ground.app_events.push_back((stream, event));
-        if let Some(handle) = self.tcp.connections.handle_of(stream) {
-            self.tell_next(handle);
+        self.app_events.push_back((stream, event));
+        if let Some(handle) = layers.tcp.connections.handle_of(stream) {
+            layers.tcp.tell_next(self, handle);
         }
     }
 }

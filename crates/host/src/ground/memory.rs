@@ -20,7 +20,8 @@ use std::collections::HashMap;
 
 use crate::app::{Application, StreamId, StreamMemory};
 use crate::episode::Episode;
-use crate::stack::Stack;
+use crate::ground::Ground;
+use crate::ground::Layers;
 use crate::tables::connections::{ConnectionHandle, Entry};
 use crate::tables::sources::Source;
 use crate::tables::victims::{self, Holder};
@@ -94,11 +95,20 @@ impl Memory {
     }
 
     /// Updates a TCP connection's share; returns it, and the part of the application.
-    fn charge<A: Application>(&mut self, entry: &mut Entry, app: &A) -> (usize, StreamMemory) {
+    pub(crate) fn charge<A: Application>(
+        &mut self,
+        entry: &mut Entry,
+        app: &A,
+    ) -> (usize, StreamMemory) {
         let (bytes, of_app) = measure(entry, app);
         let before = std::mem::replace(&mut entry.charged_bytes, bytes);
         self.recharge(before, bytes);
         (bytes, of_app)
+    }
+
+    /// From half of the bound on, shares are updated whenever connections are served.
+    pub(crate) fn look_near(&mut self, bytes_max: usize) {
+        self.is_near |= self.bytes > bytes_max / 2;
     }
 
     /// A connection has another share.
@@ -114,70 +124,67 @@ fn measure<A: Application>(entry: &Entry, app: &A) -> (usize, StreamMemory) {
     (entry.tcp.memory_bytes() + of_tls + of_app.bytes, of_app)
 }
 
-impl Stack {
+impl Ground {
     /// Updates some shares when due; resets connections if the sum exceeds the bound.
     #[inline]
-    pub(crate) fn look_at_memory<A: Application>(&mut self, now_us: u64, app: &A) {
-        if now_us >= self.ground.memory.next_look_us {
-            self.go_on_with_round(now_us, app);
+    pub(crate) fn look_at_memory<A: Application>(
+        &mut self,
+        layers: &mut Layers<'_>,
+        now_us: u64,
+        app: &A,
+    ) {
+        if now_us >= self.memory.next_look_us {
+            self.go_on_with_round(layers, now_us, app);
         }
-        if self.ground.memory.bytes > self.ground.config.connection_memory_bytes_max
-            && now_us >= self.ground.memory.next_eviction_us
+        if self.memory.bytes > self.config.connection_memory_bytes_max
+            && now_us >= self.memory.next_eviction_us
         {
-            self.evict_memory_holders(now_us, app);
+            self.evict_memory_holders(layers, now_us, app);
         }
     }
+}
 
-    /// Updates the share of a connection that was served.
+impl Ground {
     #[inline(never)]
-    pub(crate) fn charge<A: Application>(&mut self, handle: ConnectionHandle, app: &A) {
-        let is_pressed = self.ground.memory.is_pressed;
-        if let Some(entry) = self.tcp.connections.get_mut(handle) {
-            entry.tcp.set_memory_pressure(is_pressed);
-            self.ground.memory.charge(entry, app);
-            self.ground.memory.is_near |=
-                self.ground.memory.bytes > self.ground.config.connection_memory_bytes_max / 2;
-        }
-    }
-
-    #[inline(never)]
-    fn go_on_with_round<A: Application>(&mut self, now_us: u64, app: &A) {
-        let of_tcp = self.tcp.connections.places();
-        let places = of_tcp + self.quic_places();
-        let count = match self.ground.memory.is_near {
+    fn go_on_with_round<A: Application>(&mut self, layers: &mut Layers<'_>, now_us: u64, app: &A) {
+        let of_tcp = layers.tcp.connections.places();
+        let places = of_tcp + layers.quic.places();
+        let count = match self.memory.is_near {
             true => LOOK_CONNECTIONS_NEAR,
             false => LOOK_CONNECTIONS,
         };
-        let end = self.ground.memory.place.saturating_add(count).min(places);
-        for place in self.ground.memory.place..end {
+        let end = self.memory.place.saturating_add(count).min(places);
+        for place in self.memory.place..end {
             match place.checked_sub(of_tcp) {
-                None => self.charge(ConnectionHandle::at(place), app),
-                Some(place) => self.charge_quic(place, app),
+                None => layers.tcp.charge(self, ConnectionHandle::at(place), app),
+                Some(place) => layers.quic.charge(self, place, app),
             }
         }
-        let bytes_max = self.ground.config.connection_memory_bytes_max;
-        self.ground.memory.place = end;
-        self.ground.memory.next_look_us = now_us + LOOK_US;
+        let bytes_max = self.config.connection_memory_bytes_max;
+        self.memory.place = end;
+        self.memory.next_look_us = now_us + LOOK_US;
         if end >= places {
-            let is_filled = self.ground.memory.bytes > bytes_max / 8;
+            let is_filled = self.memory.bytes > bytes_max / 8;
             let pause_us = if is_filled { PAUSE_FILLED_US } else { PAUSE_US };
-            self.ground.memory.place = 0;
-            self.ground.memory.next_look_us = now_us + pause_us;
+            self.memory.place = 0;
+            self.memory.next_look_us = now_us + pause_us;
         }
         self.judge_memory(now_us);
     }
+}
 
+impl Ground {
     /// Decides by the sum whether memory is short.
     fn judge_memory(&mut self, now_us: u64) {
-        let bytes_max = self.ground.config.connection_memory_bytes_max;
-        let bytes = self.ground.memory.bytes;
+        let bytes_max = self.config.connection_memory_bytes_max;
+        let bytes = self.memory.bytes;
         let is_half = bytes > bytes_max / 2;
-        self.ground.memory.is_near = is_half;
-        self.ground.memory.is_pressed = match self.ground.memory.is_pressed {
+        self.memory.is_near = is_half;
+        self.memory.is_pressed = match self.memory.is_pressed {
             true => is_half,
             false => bytes > bytes_max / 4 * 3,
         };
-        if self.ground.memory.is_pressed && self.ground.memory.pressure.begins(now_us) {
+        if self.memory.is_pressed && self.memory.pressure.begins(now_us) {
             tracing::warn!(
                 bytes,
                 bytes_max,
@@ -185,17 +192,23 @@ impl Stack {
             );
         }
     }
+}
 
+impl Ground {
     /// Updates all shares; returns them, as those of connections that may be reset.
-    fn memory_holders<A: Application>(&mut self, app: &A) -> Vec<Holder<HolderId>> {
+    fn memory_holders<A: Application>(
+        &mut self,
+        layers: &mut Layers<'_>,
+        app: &A,
+    ) -> Vec<Holder<HolderId>> {
         let mut holders = Vec::new();
         // Shares that count as those of other connections.
         let mut serving: Vec<(StreamId, Holder<HolderId>)> = Vec::new();
-        for place in 0..self.tcp.connections.places() {
-            let Some(entry) = self.tcp.connections.get_mut(ConnectionHandle::at(place)) else {
+        for place in 0..layers.tcp.connections.places() {
+            let Some(entry) = layers.tcp.connections.get_mut(ConnectionHandle::at(place)) else {
                 continue;
             };
-            let (bytes, of_app) = self.ground.memory.charge(entry, app);
+            let (bytes, of_app) = self.memory.charge(entry, app);
             let holder = Holder {
                 id: HolderId::Tcp(entry.stream),
                 source: Source::from(of_app.client.unwrap_or(entry.source())),
@@ -208,9 +221,9 @@ impl Stack {
                 None => {}
             }
         }
-        for place in 0..self.quic_places() {
-            self.charge_quic(place, app);
-            holders.extend(self.quic_holder(place));
+        for place in 0..layers.quic.places() {
+            layers.quic.charge(self, place, app);
+            holders.extend(layers.quic.holder(place));
         }
         if !serving.is_empty() {
             let places = holders.iter().enumerate();
@@ -226,11 +239,16 @@ impl Stack {
     }
 
     #[cold]
-    fn evict_memory_holders<A: Application>(&mut self, now_us: u64, app: &A) {
-        let holders = self.memory_holders(app);
-        let bytes_max = self.ground.config.connection_memory_bytes_max;
-        let bytes = self.ground.memory.bytes;
-        self.ground.memory.next_eviction_us = now_us + LOOK_US;
+    fn evict_memory_holders<A: Application>(
+        &mut self,
+        layers: &mut Layers<'_>,
+        now_us: u64,
+        app: &A,
+    ) {
+        let holders = self.memory_holders(layers, app);
+        let bytes_max = self.config.connection_memory_bytes_max;
+        let bytes = self.memory.bytes;
+        self.memory.next_eviction_us = now_us + LOOK_US;
         self.judge_memory(now_us);
         if bytes <= bytes_max {
             return;
@@ -238,15 +256,15 @@ impl Stack {
         let mut excess = bytes - bytes_max / 8 * 7;
         for (source_bytes, holder) in victims::choose_largest(holders, excess, VICTIMS_MAX) {
             let is_reset = match holder.id {
-                HolderId::Tcp(stream) => self.evict_tcp(stream),
-                HolderId::Quic(place) => self.evict_quic(now_us, place),
+                HolderId::Tcp(stream) => layers.tcp.evict_tcp(stream),
+                HolderId::Quic(place) => layers.quic.evict(now_us, place),
             };
             if !is_reset {
                 continue;
             }
             excess = excess.saturating_sub(holder.bytes);
-            self.ground.counters.memory_evictions += 1;
-            if self.ground.memory.exhausted.begins(now_us) {
+            self.counters.memory_evictions += 1;
+            if self.memory.exhausted.begins(now_us) {
                 tracing::warn!(
                     bytes,
                     bytes_max,
@@ -259,17 +277,7 @@ impl Stack {
             }
         }
         if excess > 0 {
-            self.ground.memory.next_eviction_us = now_us + FUTILE_US;
+            self.memory.next_eviction_us = now_us + FUTILE_US;
         }
-    }
-
-    fn evict_tcp(&mut self, stream: StreamId) -> bool {
-        let Some(entry) = self.tcp.connections.by_stream_mut(stream) else {
-            return false;
-        };
-        let handle = entry.handle();
-        entry.tcp.abort();
-        self.mark_dirty(handle);
-        true
     }
 }

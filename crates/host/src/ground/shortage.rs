@@ -11,7 +11,8 @@ use rustix::io::Errno;
 
 use crate::app::{FileHandle, StreamId};
 use crate::episode::Episode;
-use crate::stack::Stack;
+use crate::ground::Ground;
+use crate::ground::Layers;
 use crate::tables::files::{Name, State};
 use crate::tables::sources::Source;
 use crate::tables::victims::{self, Candidate};
@@ -51,59 +52,68 @@ fn is_shortage(errno: u16) -> bool {
     shortage.contains(&i32::from(errno))
 }
 
-impl Stack {
+impl Ground {
     /// Reserves a place for a file to open, or a directory to list. A full table admits one too
     /// many if another one gives way; `None` if none does.
     pub(crate) fn admit_file(
         &mut self,
+        layers: &mut Layers<'_>,
         now_us: u64,
         stream: StreamId,
         worker: usize,
         name: Name,
         path: &[u8],
     ) -> Option<(FileId, FileHandle)> {
-        if self.ground.files.len() >= self.ground.config.admission.files_max
-            && !self.evict_file_holder(now_us, stream)
+        if self.files.len() >= self.config.admission.files_max
+            && !self.evict_file_holder(layers, now_us, stream)
         {
             return None;
         }
-        let nic = self.ground.nic_stacks.of(worker);
-        self.ground.files.open(stream, nic, worker, name, path)
+        let nic = self.nic_stacks.of(worker);
+        self.files.open(stream, nic, worker, name, path)
     }
 
     /// Handles an OPEN that has failed. If descriptors are short, and a connection can give some
     /// up, the OPEN is repeated after that.
-    pub(crate) fn repeats_open(&mut self, now_us: u64, file: FileId, errno: u16) -> bool {
-        let Some(found) = self.ground.files.by_id(file) else {
+    pub(crate) fn repeats_open(
+        &mut self,
+        layers: &mut Layers<'_>,
+        now_us: u64,
+        file: FileId,
+        errno: u16,
+    ) -> bool {
+        let Some(found) = self.files.by_id(file) else {
             return false;
         };
         let (stream, repeats) = (found.stream, found.repeats);
         if !is_shortage(errno)
             || !found.is_needed()
             || repeats >= REPEATS_MAX
-            || !self.evict_file_holder(now_us, stream)
+            || !self.evict_file_holder(layers, now_us, stream)
         {
             return false;
         }
-        if let Some(found) = self.ground.files.by_id_mut(file) {
+        if let Some(found) = self.files.by_id_mut(file) {
             found.repeats += 1;
             found.state = State::Waiting;
         }
-        self.ground.shortage.repeated.push_back(file);
+        self.shortage.repeated.push_back(file);
         true
     }
+}
 
+impl Ground {
     /// Repeats OPENs, behind the CLOSs of the connections reset for them.
     pub(crate) fn repeat_opens(&mut self) {
-        while let Some(file) = self.ground.shortage.repeated.pop_front() {
-            let Some(found) = self.ground.files.by_id_mut(file).filter(|found| {
+        while let Some(file) = self.shortage.repeated.pop_front() {
+            let Some(found) = self.files.by_id_mut(file).filter(|found| {
                 // Another NIC stack may have been asked meanwhile, or another file may have the id.
                 found.state == State::Waiting && found.repeats > 0
             }) else {
                 continue;
             };
-            let nic = self.ground.nic_stacks.of(found.worker);
-            if !self.ground.nic_stacks.is_there(nic) {
+            let nic = self.nic_stacks.of(found.worker);
+            if !self.nic_stacks.is_there(nic) {
                 continue;
             }
             found.state = State::Opening;
@@ -111,28 +121,34 @@ impl Stack {
             self.send_open(worker, file, &path, lookup);
         }
     }
+}
 
+impl Ground {
     /// Resets a connection of the source with most files, unless the stream's own source has as
     /// many. False if there is none.
-    pub(crate) fn evict_file_holder(&mut self, now_us: u64, stream: StreamId) -> bool {
-        let looked_us = self.ground.shortage.looked_us;
-        if self.ground.shortage.victims.is_empty()
+    pub(crate) fn evict_file_holder(
+        &mut self,
+        layers: &mut Layers<'_>,
+        now_us: u64,
+        stream: StreamId,
+    ) -> bool {
+        let looked_us = self.shortage.looked_us;
+        if self.shortage.victims.is_empty()
             && looked_us.is_none_or(|at_us| now_us.saturating_sub(at_us) >= LOOK_US)
         {
-            self.look_for_file_holders(now_us);
+            self.look_for_file_holders(layers, now_us);
         }
-        let Some(entry) = self.tcp.connections.by_stream(stream) else {
+        let Some(entry) = layers.tcp.connections.by_stream(stream) else {
             return false;
         };
         let own = Source::from(entry.source());
-        let own_files = self.ground.shortage.files.get(&own).copied().unwrap_or(0);
+        let own_files = self.shortage.files.get(&own).copied().unwrap_or(0);
         while let Some((files, victim)) = self
-            .ground
             .shortage
             .victims
             .pop_if(|(files, _)| *files > own_files)
         {
-            let Some(entry) = self.tcp.connections.by_stream_mut(victim) else {
+            let Some(entry) = layers.tcp.connections.by_stream_mut(victim) else {
                 continue;
             };
             let (handle, source) = (entry.handle(), entry.source());
@@ -140,25 +156,25 @@ impl Stack {
                 continue;
             }
             entry.tcp.abort();
-            self.ground.counters.file_evictions += 1;
-            if self.ground.shortage.episode.begins(now_us) {
+            self.counters.file_evictions += 1;
+            if self.shortage.episode.begins(now_us) {
                 tracing::warn!(
                     %source,
                     files,
                     "files run short: connections of the source with most are reset"
                 );
             }
-            self.mark_dirty(handle);
+            layers.tcp.mark_dirty(handle);
             return true;
         }
         false
     }
 
-    fn look_for_file_holders(&mut self, now_us: u64) {
+    fn look_for_file_holders(&mut self, layers: &mut Layers<'_>, now_us: u64) {
         let mut files = HashMap::new();
         let mut candidates = Vec::new();
-        for file in self.ground.files.iter().filter(|file| file.is_needed()) {
-            if let Some(entry) = self.tcp.connections.by_stream(file.stream) {
+        for file in self.files.iter().filter(|file| file.is_needed()) {
+            if let Some(entry) = layers.tcp.connections.by_stream(file.stream) {
                 let remote = entry.source();
                 *files.entry(Source::from(remote)).or_default() += 1;
                 candidates.push(Candidate {
@@ -168,8 +184,8 @@ impl Stack {
                 });
             }
         }
-        self.ground.shortage.files = files;
-        self.ground.shortage.victims = victims::choose(candidates, VICTIMS_MAX);
-        self.ground.shortage.looked_us = Some(now_us);
+        self.shortage.files = files;
+        self.shortage.victims = victims::choose(candidates, VICTIMS_MAX);
+        self.shortage.looked_us = Some(now_us);
     }
 }

@@ -14,43 +14,50 @@
 //! room in the map. A worker hands up frames without a flow.
 
 use contract::FlowId;
-use netdev::steering::{Protocol, SteeringMap};
+use netdev::steering::Protocol;
 
 use super::workers::Life;
+use crate::ground::Ground;
+use crate::ground::Layers;
 use crate::quic;
-use crate::stack::Stack;
-use crate::tables::splices::Place;
 use crate::tables::tuple::Tuple;
 
-impl Stack {
+impl Ground {
     /// Steers flows to the workers that can have them.
     pub(crate) fn set_flow_targets(&mut self) {
-        let Some(map) = &self.ground.steering else {
+        let Some(map) = &self.steering else {
             return;
         };
-        for (worker, nic) in self.ground.workers.iter().enumerate() {
+        for (worker, nic) in self.workers.iter().enumerate() {
             let ready = nic.setup.filter(|_| nic.life == Life::Serving);
             map.set_flow_target(worker, ready.and_then(|ready| ready.target));
         }
     }
+}
 
+impl Ground {
     /// A worker has taken flows. Always true: they may have ended here meanwhile, and the worker
     /// may be gone.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_flows_taken(&mut self, worker: usize, flows: &[FlowId]) -> bool {
-        let ready = self.ground.workers[worker].setup;
+    pub(crate) fn on_flows_taken(
+        &mut self,
+        layers: &mut Layers<'_>,
+        worker: usize,
+        flows: &[FlowId],
+    ) -> bool {
+        let ready = self.workers[worker].setup;
         if ready.is_none_or(|ready| ready.target.is_none()) {
             return true;
         }
         for flow in flows {
             if quic::names::is_connection(*flow) {
-                self.steer_quic(worker, *flow);
-            } else if let Some(record) = self.tcp.teardown.parted.by_flow(*flow) {
+                layers.quic.steer(self, worker, *flow);
+            } else if let Some(record) = layers.tcp.teardown.parted.by_flow(*flow) {
                 if record.worker() == worker {
                     self.list_flow(worker, &record.tuple());
                 }
-            } else if let Some(tuples) = self.tuples_at(worker, *flow) {
+            } else if let Some(tuples) = layers.tcp.tuples_at(worker, *flow) {
                 for tuple in &tuples {
                     self.list_flow(worker, tuple);
                 }
@@ -58,7 +65,9 @@ impl Stack {
         }
         true
     }
+}
 
+impl Ground {
     fn list_flow(&mut self, worker: usize, tuple: &Tuple) {
         self.list_flow_of(Protocol::Tcp, worker, tuple);
     }
@@ -70,14 +79,14 @@ impl Stack {
         worker: usize,
         tuple: &Tuple,
     ) -> bool {
-        let Some(map) = &self.ground.steering else {
+        let Some(map) = &self.steering else {
             return false;
         };
         let is_listed = map.list_flow(protocol, tuple.local, tuple.remote, worker);
         if is_listed {
-            self.ground.counters.flows_steered += 1;
+            self.counters.flows_steered += 1;
         } else {
-            self.ground.counters.flows_not_steered += 1;
+            self.counters.flows_not_steered += 1;
         }
         is_listed
     }
@@ -85,22 +94,8 @@ impl Stack {
     /// Returns the frames of this connection to the host.
     #[inline]
     pub(crate) fn clear_flow(&self, tuple: &Tuple) {
-        if let Some(map) = &self.ground.steering {
+        if let Some(map) = &self.steering {
             map.clear_flow(Protocol::Tcp, tuple.local, tuple.remote);
         }
-    }
-
-    /// The same for both connections of a splice.
-    pub(crate) fn clear_flows_of(&self, place: Place) {
-        if let Some(splice) = self.tcp.splicing.splices.get(place) {
-            for leg in &splice.legs {
-                self.clear_flow(&leg.tuple);
-            }
-        }
-    }
-
-    /// How many connections a packet filter steers to NIC workers.
-    pub fn flows_steered(&self) -> usize {
-        self.ground.steering.as_ref().map_or(0, SteeringMap::flows)
     }
 }

@@ -10,7 +10,9 @@ use contract::splicing::{SpliceLeg, UnspliceKind};
 use contract::{Command, FileId, FlowId, Part, Setup, Splice};
 use netdev::steering::Target;
 
-use crate::tables::files::Lookup;
+use super::Ground;
+use crate::nics::nic_source::NicRefusal;
+use crate::tables::files::{Lookup, MayClose};
 use crate::tables::waiting::Waiting;
 
 /// A channel to a NIC worker, and commands waiting for room.
@@ -280,5 +282,45 @@ impl WorkerLink {
     /// True if any SEND fits now, would overtake nothing, and would be executed.
     pub(crate) fn has_room(&mut self) -> bool {
         self.life == Life::Serving && self.backlog.is_empty() && self.channel.has_room()
+    }
+}
+
+impl Ground {
+    /// Why NIC stack `nic` cannot be used with this many workers.
+    pub(crate) fn nic_refusal(&self, nic: usize, workers: usize) -> Option<NicRefusal> {
+        let wanted = self.nic_stacks.workers(nic).len();
+        (wanted != 0 && wanted != workers).then_some(NicRefusal { workers, wanted })
+    }
+
+    /// A NIC stack joins for the first time.
+    pub(crate) fn introduce_nic(&mut self, nic: usize, channels: Vec<HostChannel>) {
+        self.nic_stacks.introduce(nic, channels.len());
+        self.nic_stacks.has_come(nic);
+        self.divide_labour_of(nic);
+        self.workers
+            .extend(channels.into_iter().map(WorkerLink::new));
+    }
+
+    /// Sends CLOS.
+    pub(crate) fn send_close(&mut self, close: MayClose) {
+        for worker in [close.worker].into_iter().chain(close.twin) {
+            self.counters.closes += 1;
+            self.workers[worker].send_or_defer(Deferred::Close { file: close.file });
+        }
+    }
+
+    /// Sends OPEN or LIST.
+    pub(crate) fn send_open(&mut self, worker: usize, file: FileId, path: &[u8], lookup: Lookup) {
+        match lookup {
+            Lookup::Open(_) => self.counters.opens += 1,
+            Lookup::List(_) => self.counters.lists += 1,
+        }
+        self.workers[worker].open_or_defer(file, path, lookup);
+    }
+
+    /// True if a worker may still report on connections that others send for.
+    #[cold]
+    pub(crate) fn may_have_moved(&self) -> bool {
+        self.nic_stacks.len() > 1 || self.counters.connections_rebalanced > 0
     }
 }

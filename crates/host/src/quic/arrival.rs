@@ -11,8 +11,10 @@ use tcp::Instant;
 use wire::datagram::{self, UdpPacket};
 use wire::ip;
 
+use crate::ground::Ground;
 use crate::link::icmp;
-use crate::stack::{HANDSHAKES_MAX, Stack};
+use crate::quic::QuicLayer;
+use crate::stack::HANDSHAKES_MAX;
 
 /// Most handshakes that advance in a turn without a signature, as by Retry. Each costs a fraction
 /// of one.
@@ -20,7 +22,7 @@ const ANSWERS_MAX: usize = 64;
 
 /// Rest of a turn's budget for handshakes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HandshakeShare {
+pub(crate) struct HandshakeShare {
     signatures: usize,
     answers: usize,
 }
@@ -55,44 +57,47 @@ pub(super) fn ecn(ecn: ip::Ecn) -> Option<Ecn> {
     }
 }
 
-impl Stack {
+impl QuicLayer {
     /// Handles a frame that is neither TCP nor of a link protocol.
-    pub(crate) fn on_datagram_frame(&mut self, now_us: u64, frame: &Frame<'_>) {
+    pub(crate) fn on_datagram_frame(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        frame: &Frame<'_>,
+    ) {
         match datagram::parse(frame.bytes, frame.checksum_valid) {
             Ok(Some(packet)) => {
-                if !self.hand_datagram_on(&packet, frame) {
-                    self.on_udp(now_us, &packet, frame.segment_bytes);
+                if !self.hand_datagram_on(ground, &packet, frame) {
+                    self.on_udp(ground, now_us, &packet, frame.segment_bytes);
                 }
             }
             Ok(None) => {}
-            Err(_) => self.ground.counters.frames_malformed += 1,
+            Err(_) => ground.counters.frames_malformed += 1,
         }
     }
 
-    fn on_udp(&mut self, now_us: u64, packet: &UdpPacket<'_>, segment_bytes: Option<NonZeroU16>) {
+    fn on_udp(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        packet: &UdpPacket<'_>,
+        segment_bytes: Option<NonZeroU16>,
+    ) {
         let (source, destination) = (packet.source.ip(), packet.destination.ip());
-        if destination.is_loopback() || self.ground.config.is_own(source) {
-            self.ground.counters.martians_dropped += 1;
+        if destination.is_loopback() || ground.config.is_own(source) {
+            ground.counters.martians_dropped += 1;
             return;
         }
-        if !packet.is_unicast()
-            || source.is_loopback()
-            || !self.ground.config.has_address(destination)
-        {
+        if !packet.is_unicast() || source.is_loopback() || !ground.config.has_address(destination) {
             return;
         }
         let each = segment_bytes.map_or(usize::MAX, |bytes| bytes.get().into());
         let datagrams = packet.payload.chunks(each);
-        self.count_datagrams(datagrams.len(), packet.packet.len());
-        let quic = self.quic.as_deref_mut();
-        let listener = quic.and_then(|quic| {
-            let mut listeners = quic.listeners.iter();
-            let at = listeners.position(|it| it.port == packet.destination.port())?;
-            Some((quic, at))
-        });
-        let Some((quic, listener)) = listener else {
-            let reply = icmp::port_unreachable(self.ground.link.mac, packet);
-            return self.ground.reply_to_datagram(now_us, reply);
+        self.count_datagrams(ground, datagrams.len(), packet.packet.len());
+        let port = packet.destination.port();
+        let Some(listener) = self.listeners.iter().position(|it| it.port == port) else {
+            let reply = icmp::port_unreachable(ground.link.mac, packet);
+            return ground.reply_to_datagram(now_us, reply);
         };
         // Port 0 cannot be answered.
         if packet.source.port() == 0 {
@@ -103,21 +108,21 @@ impl Stack {
             local_ip: Some(destination),
             ecn: ecn(packet.ecn),
         };
-        let endpoint = &mut quic.listeners[listener].endpoint;
+        let endpoint = &mut self.listeners[listener].endpoint;
         for payload in datagrams {
             endpoint.on_datagram(Instant::from_us(now_us), &arrival, payload);
         }
-        self.ground.counters.quic_arrivals_dropped += endpoint.take_dropped();
+        ground.counters.quic_arrivals_dropped += endpoint.take_dropped();
     }
 
     /// Counts the datagrams of a frame with an IP packet of this length.
-    fn count_datagrams(&mut self, datagrams: usize, packet_bytes: usize) {
-        let counters = &mut self.ground.counters;
+    fn count_datagrams(&mut self, ground: &mut Ground, datagrams: usize, packet_bytes: usize) {
+        let counters = &mut ground.counters;
         match datagrams {
             // An empty datagram has no chunk.
             0 | 1 => {
                 counters.datagrams_received += 1;
-                counters.datagrams_merged += u64::from(packet_bytes > self.ground.link.mtu);
+                counters.datagrams_merged += u64::from(packet_bytes > ground.link.mtu);
             }
             several => {
                 counters.datagrams_received += several as u64;
@@ -127,20 +132,22 @@ impl Stack {
     }
 
     /// Advances waiting handshakes, a few at a time, those of each port in order.
-    pub(super) fn advance_handshakes(&mut self, now_us: u64, share: &mut HandshakeShare) -> bool {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return false;
-        };
+    pub(super) fn advance_handshakes(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        share: &mut HandshakeShare,
+    ) -> bool {
         let mut was_busy = false;
         loop {
             let mut busy = false;
-            for listener in &mut quic.listeners {
+            for listener in &mut self.listeners {
                 if share.is_used_up() {
                     return was_busy;
                 }
                 let now = Instant::from_us(now_us);
                 if listener.endpoint.needs_room() && listener.make_room(now) {
-                    self.ground.counters.quic_idle_evictions += 1;
+                    ground.counters.quic_idle_evictions += 1;
                     listener.warn_of_full_table(now, "idle ones are closed");
                 }
                 let endpoint = &mut listener.endpoint;
@@ -149,7 +156,7 @@ impl Stack {
                     Some(false) => share.answers -= 1,
                     None => continue,
                 }
-                self.ground.counters.quic_retries_sent += endpoint.take_retries();
+                ground.counters.quic_retries_sent += endpoint.take_retries();
                 let refused = endpoint.take_refused();
                 if let Some(begun) = endpoint.take_begun()
                     && let Some((remote, _)) = endpoint.addresses(begun)
@@ -157,7 +164,7 @@ impl Stack {
                     listener.idle.add(remote.ip(), begun);
                 }
                 if refused > 0 {
-                    self.ground.counters.quic_connections_refused += refused;
+                    ground.counters.quic_connections_refused += refused;
                     listener.warn_of_full_table(now, "none is idle, and no more are accepted");
                 }
                 (busy, was_busy) = (true, true);

@@ -12,9 +12,10 @@ use super::names;
 use super::outputs;
 use super::outputs::HeldDatagrams;
 use super::table::{Connection, Issued, Pending};
-use crate::ground::workers::Deferred;
+use crate::ground::Ground;
+use crate::ground::workers::{Deferred, WorkerLink};
 use crate::link::neighbor::Resolution;
-use crate::stack::Stack;
+use crate::quic::QuicLayer;
 
 /// The result of sending a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,19 +47,16 @@ fn reads(send: &quic::Send, files: &[FileId]) -> bool {
     })
 }
 
-impl Stack {
+impl QuicLayer {
     /// Sends queued commands to the worker, as far as there is room. True if none is left.
-    pub(super) fn send_quic_commands(&mut self, now_us: u64, place: usize) -> bool {
+    pub(super) fn send_commands(&mut self, ground: &mut Ground, now_us: u64, place: usize) -> bool {
         loop {
-            let Some(quic) = self.quic.as_deref_mut() else {
-                return false;
-            };
-            let Some(connection) = quic.table.connections.get_mut(place) else {
+            let Some(connection) = self.table.connections.get_mut(place) else {
                 return false;
             };
             // The answer of an OPEN, a departure or a new NIC stack resumes it.
             let is_held = connection.holds > 0 || connection.is_leaving;
-            if is_held || !self.ground.workers[connection.worker].is_there() {
+            if is_held || !ground.workers[connection.worker].is_there() {
                 return false;
             }
             let Some(command) = connection.commands.pop_front() else {
@@ -66,12 +64,12 @@ impl Stack {
             };
             let lacks_key = connection.lacks_key;
             let outcome = match command {
-                Pending::Send { send, .. } if lacks_key => self.send_prefixes(place, &send),
+                Pending::Send { send, .. } if lacks_key => self.send_prefixes(ground, place, &send),
                 Pending::Key { .. } | Pending::ReceiveKey if lacks_key => Outcome::Done,
-                Pending::Send { send, done } => self.send_qsends(now_us, place, send, done),
-                Pending::ReceiveKey => self.send_receive_key(place),
-                Pending::ReceiveKeyGone => self.take_receive_key_back(place),
-                other => self.send_small(place, other),
+                Pending::Send { send, done } => self.send_qsends(ground, now_us, place, send, done),
+                Pending::ReceiveKey => self.send_receive_key(ground, place),
+                Pending::ReceiveKeyGone => self.take_receive_key_back(ground, place),
+                other => self.send_small(ground, place, other),
             };
             match outcome {
                 Outcome::Done => {}
@@ -87,25 +85,25 @@ impl Stack {
         }
     }
 
-    pub(super) fn connection_and_nic(
-        &mut self,
+    pub(super) fn connection_and_nic<'a>(
+        &'a mut self,
+        ground: &'a mut Ground,
         place: usize,
-    ) -> Option<(&mut Connection, &mut crate::ground::workers::WorkerLink)> {
-        let quic = self.quic.as_deref_mut()?;
-        let connection = quic.table.connections.get_mut(place)?;
-        let nic = &mut self.ground.workers[connection.worker];
+    ) -> Option<(&'a mut Connection, &'a mut WorkerLink)> {
+        let connection = self.table.connections.get_mut(place)?;
+        let nic = &mut ground.workers[connection.worker];
         Some((connection, nic))
     }
 
     /// Requeues a command that could not be sent.
     pub(super) fn put_back(&mut self, place: usize, command: Pending) {
-        if let Some((connection, _)) = self.connection_and_nic(place) {
+        if let Some(connection) = self.connection(place) {
             connection.commands.push_front(command);
         }
     }
 
-    fn send_small(&mut self, place: usize, command: Pending) -> Outcome {
-        let Some((connection, nic)) = self.connection_and_nic(place) else {
+    fn send_small(&mut self, ground: &mut Ground, place: usize, command: Pending) -> Outcome {
+        let Some((connection, nic)) = self.connection_and_nic(ground, place) else {
             return Outcome::Done;
         };
         if !nic.has_room() {
@@ -140,7 +138,7 @@ impl Stack {
                 } else {
                     Ok(())
                 };
-                self.release_bytes(place, file, len);
+                self.release_bytes(ground, place, file, len);
                 sent
             }
             Pending::ConnectionId(id) if connection.wants_nic_receive => nic
@@ -154,43 +152,44 @@ impl Stack {
         };
         debug_assert!(sent.is_ok(), "there was room");
         if let Pending::Key { .. } = command {
-            self.ground.counters.quic_keys += 1;
+            ground.counters.quic_keys += 1;
             self.receive_again(place);
         }
         Outcome::Done
     }
 
     /// Without a key for a transmission, sends its sealed part: handshake packets.
-    fn send_prefixes(&mut self, place: usize, send: &quic::Send) -> Outcome {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return Outcome::Done;
-        };
-        let Some(connection) = quic.table.connections.get(place) else {
+    fn send_prefixes(&mut self, ground: &mut Ground, place: usize, send: &quic::Send) -> Outcome {
+        let Some(connection) = self.table.connections.get(place) else {
             return Outcome::Done;
         };
         let listener = connection.listener;
-        let endpoint = &mut quic.listeners[listener].endpoint;
+        let endpoint = &mut self.listeners[listener].endpoint;
         endpoint.on_departed(connection.handle, send.id);
         for prefix in send.packets().map(|packet| packet.prefix()) {
             if !prefix.is_empty() {
                 let held = HeldDatagrams::one(listener, send.route, prefix);
-                self.ground.counters.packets_dropped += quic.hold(held);
+                ground.counters.packets_dropped += self.hold(held);
             }
         }
         Outcome::Done
     }
 
     /// Sends the QSENDs of a transmission, except the first `done`.
-    fn send_qsends(&mut self, now_us: u64, place: usize, send: quic::Send, done: usize) -> Outcome {
+    fn send_qsends(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        place: usize,
+        send: quic::Send,
+        done: usize,
+    ) -> Outcome {
         let mut buffer = [0; HEADER_BYTES_MAX];
-        let way = self.qsend_header(now_us, place, &send, &mut buffer);
-        let Some(quic) = self.quic.as_deref_mut() else {
+        let way = self.qsend_header(ground, now_us, place, &send, &mut buffer);
+        let Some(connection) = self.table.connections.get_mut(place) else {
             return Outcome::Done;
         };
-        let Some(connection) = quic.table.connections.get_mut(place) else {
-            return Outcome::Done;
-        };
-        let endpoint = &mut quic.listeners[connection.listener].endpoint;
+        let endpoint = &mut self.listeners[connection.listener].endpoint;
         let is_elsewhere = connection.is_elsewhere();
         let header = match way {
             Way::Known(len) => &buffer[..len],
@@ -201,7 +200,7 @@ impl Stack {
             // Dropped: loss detection recovers.
             Way::Nowhere => {
                 endpoint.on_departed(connection.handle, send.id);
-                self.ground.counters.packets_dropped += send.packets().len() as u64;
+                ground.counters.packets_dropped += send.packets().len() as u64;
                 return Outcome::Done;
             }
         };
@@ -213,7 +212,7 @@ impl Stack {
             header,
         });
         let (count, mut done) = (commands.len(), done);
-        let nic = &mut self.ground.workers[connection.worker];
+        let nic = &mut ground.workers[connection.worker];
         for mut command in commands.into_iter().skip(done) {
             if !nic.has_room() {
                 connection.commands.push_front(Pending::Send { send, done });
@@ -223,8 +222,8 @@ impl Stack {
             command.id = names::command(place, connection.next_command);
             let behind = command.packets.last().map_or(0, |last| last.number + 1);
             connection.next_number = connection.next_number.max(behind);
-            if let Some(trace) = quic.trace.as_deref_mut() {
-                trace.on_qsend(now_us, connection, &command, &self.ground.nic_stacks);
+            if let Some(trace) = self.trace.as_deref_mut() {
+                trace.on_qsend(now_us, connection, &command, &ground.nic_stacks);
             }
             let sent = nic.channel.send(&Command::QuicSend(command));
             debug_assert!(sent.is_ok(), "there was room");
@@ -234,26 +233,22 @@ impl Stack {
                 send: (done == count).then_some(send.id),
             });
             connection.next_command = connection.next_command.wrapping_add(1);
-            self.ground.counters.quic_sends += 1;
-            self.ground.sends_outstanding += 1;
+            ground.counters.quic_sends += 1;
+            ground.sends_outstanding += 1;
         }
         connection.sent_bytes += send.datagram_bytes();
         let is_due = !connection.wants_nic_receive
-            && self
-                .ground
-                .config
-                .quic_receive
-                .is_at_nic(connection.sent_bytes);
-        self.ground.counters.quic_packets += send.packets().len() as u64;
-        self.ground.counters.virtual_bytes += send.file_bytes();
-        if self.ground.config.departs_at_issue {
+            && ground.config.quic_receive.is_at_nic(connection.sent_bytes);
+        ground.counters.quic_packets += send.packets().len() as u64;
+        ground.counters.virtual_bytes += send.file_bytes();
+        if ground.config.departs_at_issue {
             endpoint.on_departed(connection.handle, send.id);
         }
         if is_elsewhere {
-            self.follow_path(place);
+            self.follow_path(ground, place);
         }
         if is_due {
-            self.apply_receive_policy(place);
+            self.apply_receive_policy(ground, place);
         }
         Outcome::Done
     }
@@ -261,22 +256,20 @@ impl Stack {
     /// Writes the headers in front of a transmission's datagrams.
     fn qsend_header(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         place: usize,
         send: &quic::Send,
         buffer: &mut [u8],
     ) -> Way {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return Way::Nowhere;
-        };
-        let Some(connection) = quic.table.connections.get_mut(place) else {
+        let Some(connection) = self.table.connections.get_mut(place) else {
             return Way::Nowhere;
         };
         if !connection.bad_files.is_empty() && reads(send, &connection.bad_files) {
             return Way::Nowhere;
         }
         // A path probe may have another address than the connection's.
-        let endpoint = &quic.listeners[connection.listener].endpoint;
+        let endpoint = &self.listeners[connection.listener].endpoint;
         if let Some((remote, local_ip)) = endpoint.addresses(connection.handle) {
             connection.remote = remote;
             if let Some(local_ip) = local_ip {
@@ -289,10 +282,9 @@ impl Stack {
         }
         if connection.route_to != remote.ip() {
             connection.route_to = remote.ip();
-            connection.route = self.ground.neighbors.route(connection.route_to);
+            connection.route = ground.neighbors.route(connection.route_to);
         }
-        let mac = match self
-            .ground
+        let mac = match ground
             .neighbors
             .resolve_route(now_us, &mut connection.route)
         {
@@ -301,7 +293,7 @@ impl Stack {
             Resolution::Unreachable | Resolution::Own => return Way::Nowhere,
         };
         let header = DatagramHeader {
-            source_mac: self.ground.link.mac,
+            source_mac: ground.link.mac,
             destination_mac: mac,
             source: local,
             destination: remote,
@@ -311,43 +303,43 @@ impl Stack {
     }
 
     pub(super) fn wait_for_room(&mut self, place: usize) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        let Some(connection) = quic.table.connections.get_mut(place) else {
+        let Some(connection) = self.table.connections.get_mut(place) else {
             return;
         };
         if std::mem::replace(&mut connection.waits, true) {
             return;
         }
         let worker = connection.worker;
-        if quic.waiting_room.len() <= worker {
-            quic.waiting_room.resize_with(worker + 1, Default::default);
+        if self.waiting_room.len() <= worker {
+            self.waiting_room.resize_with(worker + 1, Default::default);
         }
-        quic.waiting_room[worker].push_back(place);
+        self.waiting_room[worker].push_back(place);
     }
 
     fn wait_for_neighbor(&mut self, place: usize) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        if let Some(connection) = quic.table.connections.get_mut(place)
+        if let Some(connection) = self.table.connections.get_mut(place)
             && !std::mem::replace(&mut connection.waits, true)
         {
-            quic.waiting_neighbor.push(place);
+            self.waiting_neighbor.push(place);
         }
     }
 
     /// Queues QRELEASE of a range, behind earlier commands.
     pub(super) fn release_later(&mut self, place: usize, range: FileRange) {
-        if let Some((connection, _)) = self.connection_and_nic(place) {
+        if let Some(connection) = self.connection(place) {
             connection.commands.push_back(Pending::Release(range));
         }
     }
 
     /// Fewer bytes of a file may have to be sent or retransmitted.
-    pub(super) fn release_bytes(&mut self, place: usize, file: FileId, bytes: u64) {
-        let Some((connection, _)) = self.connection_and_nic(place) else {
+    pub(super) fn release_bytes(
+        &mut self,
+        ground: &mut Ground,
+        place: usize,
+        file: FileId,
+        bytes: u64,
+    ) {
+        let Some(connection) = self.connection(place) else {
             return;
         };
         let Some(held) = connection.files.get_mut(&file) else {
@@ -359,15 +351,15 @@ impl Stack {
         }
         connection.files.remove(&file);
         connection.bad_files.retain(|bad| *bad != file);
-        if let Some(close) = self.ground.files.extent_released(file) {
-            self.send_close(close);
+        if let Some(close) = ground.files.extent_released(file) {
+            ground.send_close(close);
         }
     }
 
     /// Removes the flow at the worker.
-    pub(super) fn end_flow(&mut self, place: usize) {
-        self.stop_receiving(place);
-        let Some((connection, nic)) = self.connection_and_nic(place) else {
+    pub(super) fn end_flow(&mut self, ground: &mut Ground, place: usize) {
+        self.stop_receiving(ground, place);
+        let Some((connection, nic)) = self.connection_and_nic(ground, place) else {
             return;
         };
         let outstanding = connection.issued.len() as u64;
@@ -379,43 +371,40 @@ impl Stack {
                 stream_offset: 0,
                 last: true,
             });
-            self.ground.counters.ackds += 1;
+            ground.counters.ackds += 1;
         }
-        self.ground.sends_outstanding -= outstanding;
+        ground.sends_outstanding -= outstanding;
     }
 
     /// The worker has lost a connection's flow, or is to remove it: the endpoint issues the key
     /// again, with a floor above all numbers issued. Commands not yet sent go to the next worker.
-    pub(super) fn begin_flow_again(&mut self, place: usize) {
-        let Some((connection, _)) = self.connection_and_nic(place) else {
+    pub(super) fn begin_flow_again(&mut self, ground: &mut Ground, place: usize) {
+        let Some(connection) = self.connection(place) else {
             return;
         };
         // It no longer waits for room in this worker's ring.
         connection.waits = false;
         if connection.flow_open || !connection.issued.is_empty() {
-            self.end_flow(place);
-            self.forget_flow(place);
+            self.end_flow(ground, place);
+            self.forget_flow(ground, place);
         }
     }
 
     /// The same for a worker that is gone and needs no commands.
-    pub(super) fn lose_flow(&mut self, place: usize) {
-        let Some((connection, _)) = self.connection_and_nic(place) else {
+    pub(super) fn lose_flow(&mut self, ground: &mut Ground, place: usize) {
+        let Some(connection) = self.connection(place) else {
             return;
         };
         connection.waits = false;
         if std::mem::replace(&mut connection.flow_open, false) || !connection.issued.is_empty() {
-            self.end_flow(place);
-            self.forget_flow(place);
+            self.end_flow(ground, place);
+            self.forget_flow(ground, place);
         }
     }
 
     /// The worker has no flow of a connection: the endpoint begins again with its key.
-    pub(super) fn forget_flow(&mut self, place: usize) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        let Some(connection) = quic.table.connections.get_mut(place) else {
+    pub(super) fn forget_flow(&mut self, ground: &mut Ground, place: usize) {
+        let Some(connection) = self.table.connections.get_mut(place) else {
             return;
         };
         // Their packet numbers are below the floor; loss detection recovers what they carried.
@@ -426,17 +415,17 @@ impl Stack {
             }
         }
         let asked = std::mem::take(&mut connection.prepares);
-        let endpoint = &mut quic.listeners[connection.listener].endpoint;
+        let endpoint = &mut self.listeners[connection.listener].endpoint;
         endpoint.on_nic_gone(connection.handle);
         for asked in asked {
             released.extend(asked.unwanted);
-            if let Some(stream) = quic.table.stream_mut(asked.stream) {
+            if let Some(stream) = self.table.stream_mut(asked.stream) {
                 super::ranges::forget_prepare(stream, asked.id);
             }
         }
-        quic.mark(place);
+        self.mark(place);
         for range in released {
-            self.release_bytes(place, range.file, range.len);
+            self.release_bytes(ground, place, range.file, range.len);
         }
     }
 }

@@ -15,8 +15,9 @@ use contract::FileId;
 use super::endings::NO_ERROR;
 use super::table::Connection;
 use crate::app::{AppEvent, StreamId};
+use crate::ground::Ground;
 use crate::nics::nic_stacks::NicSet;
-use crate::stack::Stack;
+use crate::quic::QuicLayer;
 use crate::tables::files::{File, FileTable, Reopened, State};
 
 /// The files of a connection's streams that its application knows.
@@ -33,51 +34,45 @@ fn known_files<'a>(
     })
 }
 
-impl Stack {
+impl QuicLayer {
     /// The places of the connections for which one of these workers sends.
-    fn quic_of(&self, workers: &Range<usize>) -> Vec<usize> {
-        let Some(quic) = self.quic.as_deref() else {
-            return Vec::new();
-        };
-        let mut places = quic.table.places();
-        places.retain(|place| workers.contains(&quic.table.connections[*place].worker));
+    fn of_workers(&self, workers: &Range<usize>) -> Vec<usize> {
+        let mut places = self.table.places();
+        places.retain(|place| workers.contains(&self.table.connections[*place].worker));
         places
     }
 
     /// A worker was replaced by one without state; its files are reopened after this.
-    pub(crate) fn on_quic_worker_restarted(&mut self, worker: usize) {
-        for place in self.quic_of(&(worker..worker + 1)) {
-            self.leave_dead_worker(place);
+    pub(crate) fn on_worker_restarted(&mut self, ground: &mut Ground, worker: usize) {
+        for place in self.of_workers(&(worker..worker + 1)) {
+            self.leave_dead_worker(ground, place);
         }
     }
 
     /// The worker of a connection is gone.
-    fn leave_dead_worker(&mut self, place: usize) {
-        if let Some(connection) = self.quic_connection(place) {
+    fn leave_dead_worker(&mut self, ground: &mut Ground, place: usize) {
+        if let Some(connection) = self.connection(place) {
             connection.holds = 0;
         }
-        self.lose_flow(place);
-        if let Some(quic) = self.quic.as_deref_mut() {
-            quic.mark(place);
-        }
+        self.lose_flow(ground, place);
+        self.mark(place);
     }
 
-    pub(super) fn quic_connection(&mut self, place: usize) -> Option<&mut Connection> {
-        let quic = self.quic.as_deref_mut()?;
-        quic.table.connections.get_mut(place).map(Box::as_mut)
+    pub(super) fn connection(&mut self, place: usize) -> Option<&mut Connection> {
+        self.table.connections.get_mut(place).map(Box::as_mut)
     }
 
     /// The connection of a stream waits for an answer to a repeated OPEN.
-    pub(crate) fn hold_quic(&mut self, stream: StreamId) {
-        let quic = self.quic.as_deref_mut();
-        if let Some((_, connection)) = quic.and_then(|quic| quic.table.pair_mut(stream)) {
+    pub(crate) fn hold_sends(&mut self, stream: StreamId) {
+        if let Some((_, connection)) = self.table.pair_mut(stream) {
             connection.holds += 1;
         }
     }
 
     /// A repeated OPEN for a stream is answered. False if the stream is not QUIC's.
-    pub(crate) fn on_quic_reopened(
+    pub(crate) fn on_reopened(
         &mut self,
+        ground: &mut Ground,
         stream: StreamId,
         file: FileId,
         outcome: Reopened,
@@ -85,92 +80,87 @@ impl Stack {
         if !super::names::is_stream(stream) {
             return false;
         }
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return true;
-        };
-        let Some((found, connection)) = quic.table.pair_mut(stream) else {
+        let Some((found, connection)) = self.table.pair_mut(stream) else {
             // Packets built before the stream ended may still name the file.
             if let Reopened::Changed(_) = outcome {
-                quic.table.bar(file);
+                self.table.bar(file);
             }
             return true;
         };
         connection.holds = connection.holds.saturating_sub(1);
         let place = found.connection;
-        quic.mark(place);
+        self.mark(place);
         if let Reopened::Changed(_) = outcome {
-            self.lose_quic_file(place, stream, file);
+            self.lose_file(ground, place, stream, file);
         }
         true
     }
 
     /// The version of a file that a stream sends is gone.
-    fn lose_quic_file(&mut self, place: usize, stream: StreamId, file: FileId) {
-        if let Some(connection) = self.quic_connection(place) {
+    fn lose_file(&mut self, ground: &mut Ground, place: usize, stream: StreamId, file: FileId) {
+        if let Some(connection) = self.connection(place) {
             connection.bar(file);
         }
-        self.fail_quic_stream(stream);
+        self.fail_stream(ground, stream);
     }
 
     /// A NIC stack is gone with these workers. Its connections continue at another one that may
     /// have their files, or wait for it.
-    pub(crate) fn on_quic_nic_lost(&mut self, workers: &Range<usize>) {
-        for place in self.quic_of(workers) {
-            self.leave_dead_worker(place);
-            self.reroute_quic(place);
+    pub(crate) fn on_nic_lost(&mut self, ground: &mut Ground, workers: &Range<usize>) {
+        for place in self.of_workers(workers) {
+            self.leave_dead_worker(ground, place);
+            self.reroute(ground, place);
         }
     }
 
     /// A NIC stack has arrived: connections whose own is gone may continue there.
-    pub(crate) fn on_quic_nic_come(&mut self) {
-        let Some(quic) = self.quic.as_deref() else {
-            return;
-        };
-        for place in quic.table.places() {
-            let worker = self.quic_connection(place).map(|it| it.worker);
-            if worker.is_some_and(|worker| !self.ground.workers[worker].is_there()) {
-                self.reroute_quic(place);
+    pub(crate) fn on_nic_come(&mut self, ground: &mut Ground) {
+        for place in self.table.places() {
+            let worker = self.connection(place).map(|it| it.worker);
+            if worker.is_some_and(|worker| !ground.workers[worker].is_there()) {
+                self.reroute(ground, place);
             }
         }
     }
 
     /// Moves a connection whose NIC stack is gone to another one that may have its files.
-    fn reroute_quic(&mut self, place: usize) {
-        let files = self.known_quic_files(place);
+    fn reroute(&mut self, ground: &mut Ground, place: usize) {
+        let files = self.known_files_of(ground, place);
         let is_free = files.iter().all(|(_, _, is_needed)| !is_needed);
-        if !is_free && !self.ground.config.roots_are_replicas {
+        if !is_free && !ground.config.roots_are_replicas {
             return;
         }
-        let there = self.ground.nic_stacks.workers_to_choose(NicSet::default());
-        let Some(worker) = self.ground.least_busy(there) else {
+        let there = ground.nic_stacks.workers_to_choose(NicSet::default());
+        let Some(worker) = ground.least_busy(there) else {
             return;
         };
-        self.change_quic_worker(place, worker);
+        self.change_worker(ground, place, worker);
         for (stream, file, _) in files {
-            if let Some(found) = self.ground.files.by_id_mut(file) {
+            if let Some(found) = ground.files.by_id_mut(file) {
                 found.worker = worker;
                 found.state = State::Reopening;
                 let (path, lookup) = (found.path.clone(), found.lookup());
-                self.hold_quic(stream);
-                self.send_open(worker, file, &path, lookup);
+                self.hold_sends(stream);
+                ground.send_open(worker, file, &path, lookup);
             }
         }
     }
 
     /// The files of a connection that its application knows, each with its stream and whether it is
     /// in use.
-    pub(super) fn known_quic_files(&self, place: usize) -> Vec<(StreamId, FileId, bool)> {
-        let Some(quic) = self.quic.as_deref() else {
-            return Vec::new();
-        };
-        let Some(connection) = quic.table.connections.get(place) else {
+    pub(super) fn known_files_of(
+        &self,
+        ground: &Ground,
+        place: usize,
+    ) -> Vec<(StreamId, FileId, bool)> {
+        let Some(connection) = self.table.connections.get(place) else {
             return Vec::new();
         };
         let streams = connection.streams.values().filter_map(|stream| {
-            let files = quic.table.stream(*stream)?.files.clone();
+            let files = self.table.stream(*stream)?.files.clone();
             Some((*stream, files))
         });
-        let known = known_files(&self.ground.files, streams);
+        let known = known_files(&ground.files, streams);
         known
             .map(|(id, file)| (file.stream, id, file.is_needed()))
             .collect()
@@ -178,54 +168,46 @@ impl Stack {
 
     /// OPEN has succeeded for a QUIC stream: the application learns of it once the connection is
     /// with the NIC stack that has the file.
-    pub(crate) fn on_quic_file_opened(&mut self, stream: StreamId) {
-        let quic = self.quic.as_deref();
-        let Some((found, connection)) = quic.and_then(|quic| quic.table.pair(stream)) else {
+    pub(crate) fn on_file_opened(&mut self, ground: &mut Ground, stream: StreamId) {
+        let Some((found, connection)) = self.table.pair(stream) else {
             return;
         };
         let (place, home) = (found.connection, connection.worker);
         for file in found.files.clone() {
-            let Some(known) = self.ground.files.by_id(file) else {
+            let Some(known) = ground.files.by_id(file) else {
                 continue;
             };
             if known.stream != stream || known.state != State::Found {
                 continue;
             }
             if known.worker != home {
-                if let Some(connection) = self.quic_connection(place) {
+                if let Some(connection) = self.connection(place) {
                     connection.is_to_move = true;
                 }
-                if let Some(quic) = self.quic.as_deref_mut() {
-                    quic.mark(place);
-                }
-            } else if let Some((file, meta)) = self.ground.files.tell(file) {
+                self.mark(place);
+            } else if let Some((file, meta)) = ground.files.tell(file) {
                 let meta = meta.into();
                 let event = AppEvent::Opened { file, meta };
-                self.ground.app_events.push_back((stream, event));
+                ground.app_events.push_back((stream, event));
             }
         }
     }
 
     /// Closes all QUIC connections, and accepts no more: the stack is about to end.
-    pub(crate) fn close_all_quic(&mut self, now_us: u64) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
+    pub(crate) fn close_all(&mut self, now_us: u64) {
         let now = tcp::Instant::from_us(now_us);
-        for place in quic.table.places() {
-            let connection = &quic.table.connections[place];
-            let endpoint = &mut quic.listeners[connection.listener].endpoint;
+        for place in self.table.places() {
+            let connection = &self.table.connections[place];
+            let endpoint = &mut self.listeners[connection.listener].endpoint;
             endpoint.close(now, connection.handle, NO_ERROR, b"");
-            quic.mark(place);
+            self.mark(place);
         }
     }
 
     /// Accepts no more QUIC connections.
-    pub(crate) fn stop_quic(&mut self) {
-        if let Some(quic) = self.quic.as_deref_mut() {
-            for listener in &mut quic.listeners {
-                listener.endpoint.refuse_connections();
-            }
+    pub(crate) fn stop_listening(&mut self) {
+        for listener in &mut self.listeners {
+            listener.endpoint.refuse_connections();
         }
     }
 }

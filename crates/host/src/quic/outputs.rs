@@ -8,8 +8,8 @@ use wire::ip;
 
 use super::QuicLayer;
 use super::table::Pending;
+use crate::ground::Ground;
 use crate::link::neighbor::Resolution;
-use crate::stack::Stack;
 use crate::tcp::transmit;
 
 /// Entries of datagrams that wait for a neighbour's address or their turn; beyond, the oldest are
@@ -41,6 +41,12 @@ impl HeldDatagrams {
 }
 
 impl QuicLayer {
+    /// Takes datagrams whose turn has come or whose neighbour may be resolved.
+    fn next_held(&mut self) -> Option<HeldDatagrams> {
+        let first = self.held.iter().position(|held| held.is_to_be_tried)?;
+        self.held.remove(first)
+    }
+
     /// Queues datagrams; returns how many entries were dropped for them.
     pub(super) fn hold(&mut self, held: HeldDatagrams) -> u64 {
         let is_full = self.held.len() >= HELD_MAX;
@@ -62,9 +68,10 @@ pub(super) fn ecn(route: &Route) -> ip::Ecn {
     }
 }
 
-impl Stack {
-    pub(super) fn on_quic_output<P: Port>(
+impl QuicLayer {
+    pub(super) fn on_output<P: Port>(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         port: &mut P,
         listener: usize,
@@ -83,7 +90,7 @@ impl Stack {
                     bytes,
                     is_to_be_tried: false,
                 };
-                return self.send_datagrams(now_us, port, held);
+                return self.send_datagrams(ground, now_us, port, held);
             }
             Output::Key {
                 connection,
@@ -98,25 +105,28 @@ impl Stack {
             Output::Released { connection, range } => (connection, Pending::Release(range)),
             Output::ConnectionId { connection, id } => (connection, Pending::ConnectionId(id)),
         };
-        self.queue_command(listener, connection, pending);
+        self.queue_command(ground, listener, connection, pending);
     }
 
-    fn queue_command(&mut self, listener: usize, handle: Handle, pending: Pending) {
+    fn queue_command(
+        &mut self,
+        ground: &mut Ground,
+        listener: usize,
+        handle: Handle,
+        pending: Pending,
+    ) {
         let place = match pending {
-            Pending::Key { .. } | Pending::Send { .. } => self.quic_place(listener, handle),
+            Pending::Key { .. } | Pending::Send { .. } => self.place(ground, listener, handle),
             Pending::KeyGone { .. }
             | Pending::Release(_)
             | Pending::ReceiveKey
             | Pending::ConnectionId(_)
-            | Pending::ReceiveKeyGone => {
-                let quic = self.quic.as_deref();
-                quic.and_then(|quic| quic.table.find(listener, handle))
-            }
+            | Pending::ReceiveKeyGone => self.table.find(listener, handle),
         };
-        let (Some(place), Some(quic)) = (place, self.quic.as_deref_mut()) else {
+        let Some(place) = place else {
             return;
         };
-        let Some(connection) = quic.table.connections.get_mut(place) else {
+        let Some(connection) = self.table.connections.get_mut(place) else {
             return;
         };
         // QRXKEY brings the current ones.
@@ -124,46 +134,49 @@ impl Stack {
             return;
         }
         connection.commands.push_back(pending);
-        quic.mark(place);
+        self.mark(place);
     }
 
     /// Sends datagrams through the host's port, or holds them until the next hop is known.
-    fn send_datagrams<P: Port>(&mut self, now_us: u64, port: &mut P, held: HeldDatagrams) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
+    fn send_datagrams<P: Port>(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        port: &mut P,
+        held: HeldDatagrams,
+    ) {
         let remote = held.route.remote;
-        let next_hop = self.ground.neighbors.next_hop(remote.ip());
-        let mac = match self.ground.neighbors.resolve(now_us, next_hop) {
+        let next_hop = ground.neighbors.next_hop(remote.ip());
+        let mac = match ground.neighbors.resolve(now_us, next_hop) {
             Resolution::Known(mac) => mac,
             Resolution::Pending => {
                 let held = HeldDatagrams {
                     is_to_be_tried: false,
                     ..held
                 };
-                self.ground.counters.packets_dropped += quic.hold(held);
+                ground.counters.packets_dropped += self.hold(held);
                 return;
             }
             Resolution::Unreachable | Resolution::Own => {
-                self.ground.counters.packets_dropped += 1;
+                ground.counters.packets_dropped += 1;
                 return;
             }
         };
         let local = held.route.local_ip;
-        let Some(local) = local.or_else(|| self.ground.neighbors.source_for(next_hop)) else {
-            self.ground.counters.packets_dropped += 1;
+        let Some(local) = local.or_else(|| ground.neighbors.source_for(next_hop)) else {
+            ground.counters.packets_dropped += 1;
             return;
         };
         let header = DatagramHeader {
-            source_mac: self.ground.link.mac,
+            source_mac: ground.link.mac,
             destination_mac: mac,
-            source: (local, quic.listeners[held.listener].port).into(),
+            source: (local, self.listeners[held.listener].port).into(),
             destination: remote,
             ecn: ecn(&held.route),
         };
         for datagram in held.bytes.chunks(held.datagram_bytes.max(1)) {
             let Some(frame) = header.to_frame(datagram) else {
-                self.ground.counters.packets_dropped += 1;
+                ground.counters.packets_dropped += 1;
                 continue;
             };
             let packet = Superpacket {
@@ -171,21 +184,22 @@ impl Stack {
                 payload: &[],
                 offload: Offload::None,
             };
-            self.ground.counters.quic_datagrams_sent += 1;
-            transmit::send_frame(&mut self.ground.counters, port, &packet);
+            ground.counters.quic_datagrams_sent += 1;
+            transmit::send_frame(&mut ground.counters, port, &packet);
         }
     }
 
     /// Sends datagrams whose turn has come or whose neighbour may be resolved; false if there are
     /// none.
-    pub(super) fn send_held<P: Port>(&mut self, now_us: u64, port: &mut P) -> bool {
-        let tried = |quic: &mut QuicLayer| {
-            let first = quic.held.iter().position(|held| held.is_to_be_tried)?;
-            quic.held.remove(first)
-        };
+    pub(super) fn send_held<P: Port>(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        port: &mut P,
+    ) -> bool {
         let mut has_sent = false;
-        while let Some(held) = self.quic.as_deref_mut().and_then(tried) {
-            self.send_datagrams(now_us, port, held);
+        while let Some(held) = self.next_held() {
+            self.send_datagrams(ground, now_us, port, held);
             has_sent = true;
         }
         has_sent

@@ -16,7 +16,8 @@ use super::names;
 use super::table::{Asked, Queued, Readiness, Sending, Stream};
 use super::trace::QuicTraceEvent;
 use crate::app::{AppEvent, StreamId};
-use crate::stack::Stack;
+use crate::ground::Ground;
+use crate::streams::Transport;
 use crate::tables::files::State;
 
 /// Most bytes of a PREPARE, which is half of the congestion window, ...
@@ -201,26 +202,23 @@ impl QuicLayer {
     }
 }
 
-impl Stack {
+impl QuicLayer {
     /// Writes queued data of a connection's streams, as far as it is ready and the connection takes
     /// it, and has the NIC stack prepare the next ranges.
-    pub(super) fn write_quic(&mut self, now_us: u64, place: usize) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        let Some(connection) = quic.table.connections.get(place) else {
+    pub(super) fn write_streams(&mut self, ground: &mut Ground, now_us: u64, place: usize) {
+        let Some(connection) = self.table.connections.get(place) else {
             return;
         };
         if connection.is_over || connection.writing.is_empty() {
             return;
         }
-        let endpoint = &quic.listeners[connection.listener].endpoint;
+        let endpoint = &self.listeners[connection.listener].endpoint;
         let window = endpoint.congestion_window(connection.handle);
         let unsent_max = UNSENT_BYTES.max(window.saturating_mul(UNSENT_WINDOWS));
         // Whole blocks, as files have them.
         let range_bytes = (window / 2).clamp(RANGE_BYTES_MIN, RANGE_BYTES_MAX) & !0xfff;
         let unsent = |stream: StreamId| {
-            let found = quic.table.stream(stream)?;
+            let found = self.table.stream(stream)?;
             let sent = endpoint.sent(connection.handle, found.quic);
             Some((stream, found.priority, found.written.saturating_sub(sent)))
         };
@@ -233,7 +231,7 @@ impl Stack {
                 if sum >= unsent_max {
                     return;
                 }
-                let written = self.write_stream(now_us, *stream, range_bytes);
+                let written = self.write_stream(ground, now_us, *stream, range_bytes);
                 sum += written;
                 if written > 0 {
                     self.end_turn(place, *stream, *priority);
@@ -244,30 +242,31 @@ impl Stack {
 
     /// Moves this stream behind others of the same priority.
     fn end_turn(&mut self, place: usize, stream: StreamId, priority: i32) {
-        if let Some(quic) = self.quic.as_deref_mut()
-            && quic.table.stream(stream).is_some_and(|it| it.is_writing)
-        {
-            quic.sort_writing(place, stream, priority);
+        if self.table.stream(stream).is_some_and(|it| it.is_writing) {
+            self.sort_writing(place, stream, priority);
         }
     }
 
     /// Writes a stream, ranges of `range_bytes` at a time; returns how many bytes were written.
-    fn write_stream(&mut self, now_us: u64, stream: StreamId, range_bytes: u64) -> u64 {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return 0;
-        };
-        let Some((found, connection)) = quic.table.pair_mut(stream) else {
+    fn write_stream(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        stream: StreamId,
+        range_bytes: u64,
+    ) -> u64 {
+        let Some((found, connection)) = self.table.pair_mut(stream) else {
             return 0;
         };
         let (place, handle) = (found.connection, connection.handle);
-        let endpoint = &mut quic.listeners[connection.listener].endpoint;
+        let endpoint = &mut self.listeners[connection.listener].endpoint;
         let range_bytes = found.rate.map_or(range_bytes, |(rate, _)| {
             let bytes = rate.saturating_mul(RATE_US) / 1_000_000;
             bytes.clamp(RATE_BYTES_MIN, range_bytes)
         });
         let bytes_max = match found.rate {
             Some((_, at_us)) if at_us > now_us => {
-                quic.rates.insert((at_us, place));
+                self.rates.insert((at_us, place));
                 0
             }
             _ => range_bytes,
@@ -279,7 +278,7 @@ impl Stack {
             && written > 0
         {
             *at_us = (*at_us).max(now_us) + written.saturating_mul(1_000_000) / (*rate).max(1);
-            quic.rates.insert((*at_us, place));
+            self.rates.insert((*at_us, place));
         }
         if found.queue.is_empty() {
             found.is_writing = false;
@@ -290,32 +289,34 @@ impl Stack {
             } else if found.wants_room && written > 0 {
                 found.wants_room = false;
                 connection.wanting -= 1;
-                self.ground
-                    .app_events
-                    .push_back((stream, AppEvent::Writable));
+                ground.app_events.push_back((stream, AppEvent::Writable));
             }
         }
         if came.is_lost {
-            self.drop_queue(stream);
+            self.drop_queue(ground, stream);
         } else if !came.is_blocked {
-            self.prepare(now_us, place, stream, range_bytes);
+            self.prepare(ground, now_us, place, stream, range_bytes);
         }
         written
     }
 
     /// Has the NIC stack prepare a stream's next ranges.
-    fn prepare(&mut self, now_us: u64, place: usize, stream: StreamId, range_bytes: u64) {
+    fn prepare(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        place: usize,
+        stream: StreamId,
+        range_bytes: u64,
+    ) {
         loop {
-            let Some(quic) = self.quic.as_deref_mut() else {
+            let Some((found, connection)) = self.table.pair_mut(stream) else {
                 return;
             };
-            let Some((found, connection)) = quic.table.pair_mut(stream) else {
-                return;
-            };
-            let nic = &mut self.ground.workers[connection.worker];
+            let nic = &mut ground.workers[connection.worker];
             // PREPARE needs a flow with a key.
             if !connection.flow_open {
-                let endpoint = &mut quic.listeners[connection.listener].endpoint;
+                let endpoint = &mut self.listeners[connection.listener].endpoint;
                 return endpoint.give_key(connection.handle);
             }
             if connection.prepares.len() >= PREPARES_MAX || found.queue.is_empty() {
@@ -328,7 +329,7 @@ impl Stack {
                 return;
             };
             let is_open = |file: FileId| {
-                let file = self.ground.files.by_id(file);
+                let file = ground.files.by_id(file);
                 file.is_some_and(|file| file.state == State::Open)
             };
             if !is_open(range.file) {
@@ -353,9 +354,9 @@ impl Stack {
                 stream,
                 unwanted: None,
             });
-            self.ground.counters.quic_prepares += 1;
+            ground.counters.quic_prepares += 1;
             let (range, number, connection) = (*range, found.quic.0, connection.id);
-            quic.trace_issued(now_us, connection, id, || QuicTraceEvent::PrepareIssued {
+            self.trace_issued(now_us, connection, id, || QuicTraceEvent::PrepareIssued {
                 prepare: id.0,
                 stream: number,
                 file: range.file,
@@ -366,11 +367,8 @@ impl Stack {
     }
 
     /// Notifies applications whose streams have fallen to their low-water mark.
-    pub(super) fn tell_lowat(&mut self, place: usize) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        let Some(connection) = quic.table.connections.get(place) else {
+    pub(super) fn tell_lowat(&mut self, ground: &mut Ground, place: usize) {
+        let Some(connection) = self.table.connections.get(place) else {
             return;
         };
         if connection.lowats == 0 {
@@ -378,60 +376,60 @@ impl Stack {
         }
         let streams: Vec<StreamId> = connection.streams.values().copied().collect();
         for stream in streams {
-            let unsent = self.quic_unsent(stream);
-            let quic = self.quic.as_deref_mut();
-            let pair = quic.and_then(|quic| quic.table.pair_mut(stream));
+            let unsent = self.unsent(stream);
+            let pair = self.table.pair_mut(stream);
             if let Some((found, connection)) = pair
                 && found.notsent_lowat.is_some_and(|bytes| unsent <= bytes)
             {
                 found.notsent_lowat = None;
                 connection.lowats -= 1;
-                self.ground
-                    .app_events
-                    .push_back((stream, AppEvent::Writable));
+                ground.app_events.push_back((stream, AppEvent::Writable));
             }
         }
     }
 
     /// Discards data queued on a stream.
-    pub(super) fn drop_queue(&mut self, stream: StreamId) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        let Some((found, connection)) = quic.table.pair_mut(stream) else {
+    pub(super) fn drop_queue(&mut self, ground: &mut Ground, stream: StreamId) {
+        let Some((found, connection)) = self.table.pair_mut(stream) else {
             return;
         };
         let place = found.connection;
         connection.real_bytes -= found.queued_real_bytes;
-        quic.real_bytes -= found.queued_real_bytes;
+        self.real_bytes -= found.queued_real_bytes;
         (found.queued_bytes, found.queued_real_bytes) = (0, 0);
         found.is_writing = false;
         connection.writing.retain(|other| *other != stream);
         let queue = std::mem::take(&mut found.queue);
-        quic.mark(place);
+        self.mark(place);
         for queued in queue {
             if let Queued::File { range, readiness } = queued {
-                self.drop_range(place, range, readiness);
+                self.drop_range(ground, place, range, readiness);
             }
         }
     }
 
     /// Drops a range that was not written.
-    fn drop_range(&mut self, place: usize, range: FileRange, readiness: Readiness) {
+    fn drop_range(
+        &mut self,
+        ground: &mut Ground,
+        place: usize,
+        range: FileRange,
+        readiness: Readiness,
+    ) {
         match readiness {
-            Readiness::Unasked => self.release_bytes(place, range.file, range.len),
+            Readiness::Unasked => self.release_bytes(ground, place, range.file, range.len),
             // The worker retains the prepared range.
             Readiness::Ready => self.release_later(place, range),
             // The worker will retain the range if it is still reading.
             Readiness::Asked(id) => {
-                let connection = self.quic_connection(place);
+                let connection = self.connection(place);
                 let asked = connection.and_then(|connection| {
                     let mut prepares = connection.prepares.iter_mut();
                     prepares.find(|asked| asked.id == id)
                 });
                 match asked {
                     Some(asked) => asked.unwanted = Some(range),
-                    None => self.release_bytes(place, range.file, range.len),
+                    None => self.release_bytes(ground, place, range.file, range.len),
                 }
             }
         }

@@ -31,7 +31,8 @@ use super::commands::Outcome;
 use super::names;
 use super::table::{Connection, Opens, Pending, Reception};
 use crate::QuicReceive;
-use crate::stack::Stack;
+use crate::ground::Ground;
+use crate::quic::QuicLayer;
 use crate::tables::tuple::Tuple;
 
 /// Shortest time that packets behind a gap are held, in microseconds; otherwise a fraction of the
@@ -65,29 +66,25 @@ impl Connection {
     }
 }
 
-impl Stack {
+impl QuicLayer {
     /// Changes the policy. Connections that it places at the host return at once; the others move
     /// to their workers when they next send, not all in one turn.
-    pub(crate) fn change_quic_receive(&mut self, to: QuicReceive) {
-        if std::mem::replace(&mut self.ground.config.quic_receive, to) == to {
+    pub(crate) fn change_receive(&mut self, ground: &mut Ground, to: QuicReceive) {
+        if std::mem::replace(&mut ground.config.quic_receive, to) == to {
             return;
         }
-        let quic = self.quic.as_deref();
-        let connections = quic.into_iter().flat_map(|quic| &quic.table.connections);
+        let connections = self.table.connections.iter();
         let at_nic = connections.filter(|(_, connection)| connection.wants_nic_receive);
         let places: Vec<usize> = at_nic.map(|(place, _)| place).collect();
         for place in places {
-            self.apply_receive_policy(place);
+            self.apply_receive_policy(ground, place);
         }
     }
 
     /// Moves the receiving of a connection if the policy now differs.
-    pub(super) fn apply_receive_policy(&mut self, place: usize) {
-        let policy = self.ground.config.quic_receive;
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        let Some(connection) = quic.table.connections.get_mut(place) else {
+    pub(super) fn apply_receive_policy(&mut self, ground: &mut Ground, place: usize) {
+        let policy = ground.config.quic_receive;
+        let Some(connection) = self.table.connections.get_mut(place) else {
             return;
         };
         let wanted = connection.is_handshake_complete
@@ -97,23 +94,23 @@ impl Stack {
             return;
         }
         if wanted {
-            self.ground.counters.quic_receive_begun += 1;
+            ground.counters.quic_receive_begun += 1;
             connection.commands.push_back(Pending::ReceiveKey);
-            quic.mark(place);
+            self.mark(place);
         } else {
-            self.ground.counters.quic_receive_returned += 1;
+            ground.counters.quic_receive_returned += 1;
             connection.nic_key = None;
             if let Opens::UpTo(_) = connection.opens {
                 connection.commands.push_back(Pending::ReceiveKeyGone);
-                quic.mark(place);
+                self.mark(place);
             }
-            self.clear_reception(place);
+            self.clear_reception(ground, place);
         }
     }
 
     /// The worker has a send key: queues the peer's key, if the worker is to open packets.
     pub(super) fn receive_again(&mut self, place: usize) {
-        if let Some((connection, _)) = self.connection_and_nic(place)
+        if let Some(connection) = self.connection(place)
             && connection.wants_nic_receive
         {
             connection.commands.push_front(Pending::ReceiveKey);
@@ -121,17 +118,14 @@ impl Stack {
     }
 
     /// Sends QRXKEY and QCIDs.
-    pub(super) fn send_receive_key(&mut self, place: usize) -> Outcome {
+    pub(super) fn send_receive_key(&mut self, ground: &mut Ground, place: usize) -> Outcome {
         // The worker must be able to hand up packets that it cannot open, as frames.
-        let frame_bytes = self.ground.link.mtu + ethernet::HEADER_BYTES;
-        let Some(quic) = self.quic.as_deref_mut() else {
+        let frame_bytes = ground.link.mtu + ethernet::HEADER_BYTES;
+        let Some(connection) = self.table.connections.get_mut(place) else {
             return Outcome::Done;
         };
-        let Some(connection) = quic.table.connections.get_mut(place) else {
-            return Outcome::Done;
-        };
-        let endpoint = &quic.listeners[connection.listener].endpoint;
-        let nic = &mut self.ground.workers[connection.worker];
+        let endpoint = &self.listeners[connection.listener].endpoint;
+        let nic = &mut ground.workers[connection.worker];
         let round_trip = endpoint.path(connection.handle);
         let hold_us = round_trip.map_or(0, |(round_trip, _)| {
             let hold = round_trip / ROUND_TRIPS_PER_HOLD;
@@ -157,7 +151,7 @@ impl Stack {
         let generation = key.generation;
         let sent = nic.channel.send(&Command::QuicReceiveKey(key));
         debug_assert!(sent.is_ok(), "there was room");
-        self.ground.counters.quic_receive_keys += 1;
+        ground.counters.quic_receive_keys += 1;
         connection.opens = Opens::UpTo(generation);
         // With each key: the worker may have had no room for the last, and then knows no IDs.
         for id in endpoint.connection_ids(connection.handle) {
@@ -168,19 +162,19 @@ impl Stack {
             return Outcome::Done;
         }
         let has_port = nic.setup.is_some_and(|ready| ready.target.is_some());
-        if self.ground.steering.is_none() || !has_port {
+        if ground.steering.is_none() || !has_port {
             let tuple = connection.tuple();
             connection.reception = Reception::HandedOn(tuple);
-            quic.handed_on.insert(tuple, place);
+            self.handed_on.insert(&tuple, place);
         } else if connection.is_flow_taken {
-            self.list_quic(place);
+            self.list(ground, place);
         }
         Outcome::Done
     }
 
     /// Sends QRXKEYGONE, unless the worker has no key or is to get one again.
-    pub(super) fn take_receive_key_back(&mut self, place: usize) -> Outcome {
-        let Some((connection, nic)) = self.connection_and_nic(place) else {
+    pub(super) fn take_receive_key_back(&mut self, ground: &mut Ground, place: usize) -> Outcome {
+        let Some((connection, nic)) = self.connection_and_nic(ground, place) else {
             return Outcome::Done;
         };
         let Opens::UpTo(last) = connection.opens else {
@@ -203,57 +197,52 @@ impl Stack {
     }
 
     /// The worker has accepted a flow and has its own port: steers datagrams there.
-    pub(crate) fn steer_quic(&mut self, worker: usize, flow: FlowId) {
+    pub(crate) fn steer(&mut self, ground: &mut Ground, worker: usize, flow: FlowId) {
         let Ok(place) = self.place_of_flow(worker, flow) else {
             return;
         };
-        let Some(connection) = self.quic_connection(place) else {
+        let Some(connection) = self.connection(place) else {
             return;
         };
         // The key may have been taken back since.
         connection.is_flow_taken = matches!(connection.opens, Opens::UpTo(_));
         if connection.nic_key.is_some() {
-            self.clear_reception(place);
-            self.list_quic(place);
+            self.clear_reception(ground, place);
+            self.list(ground, place);
         }
     }
 
-    fn list_quic(&mut self, place: usize) {
-        let Some(connection) = self.quic_connection(place) else {
+    fn list(&mut self, ground: &mut Ground, place: usize) {
+        let Some(connection) = self.connection(place) else {
             return;
         };
         let (worker, tuple) = (connection.worker, connection.tuple());
-        if self.list_flow_of(Protocol::Udp, worker, &tuple)
-            && let Some(connection) = self.quic_connection(place)
+        if ground.list_flow_of(Protocol::Udp, worker, &tuple)
+            && let Some(connection) = self.connection(place)
         {
             connection.reception = Reception::Steered(tuple);
         }
     }
 
     /// The connection's four-tuple has changed.
-    pub(super) fn follow_path(&mut self, place: usize) {
-        let reception = self.clear_reception(place);
+    pub(super) fn follow_path(&mut self, ground: &mut Ground, place: usize) {
+        let reception = self.clear_reception(ground, place);
         match reception {
             Reception::Host => {}
-            Reception::Steered(_) => self.list_quic(place),
+            Reception::Steered(_) => self.list(ground, place),
             Reception::HandedOn(_) => {
-                if let Some(quic) = self.quic.as_deref_mut()
-                    && let Some(connection) = quic.table.connections.get_mut(place)
-                {
+                if let Some(connection) = self.table.connections.get_mut(place) {
                     let tuple = connection.tuple();
                     connection.reception = Reception::HandedOn(tuple);
-                    quic.handed_on.insert(tuple, place);
+                    self.handed_on.insert(&tuple, place);
                 }
             }
         }
     }
 
     /// Returns a connection's datagrams to the host; returns the former receiver.
-    fn clear_reception(&mut self, place: usize) -> Reception {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return Reception::Host;
-        };
-        let Some(connection) = quic.table.connections.get_mut(place) else {
+    fn clear_reception(&mut self, ground: &mut Ground, place: usize) -> Reception {
+        let Some(connection) = self.table.connections.get_mut(place) else {
             return Reception::Host;
         };
         let before = std::mem::replace(&mut connection.reception, Reception::Host);
@@ -261,12 +250,12 @@ impl Stack {
             Reception::Host => {}
             Reception::HandedOn(tuple) => {
                 // Connections of one client may share a four-tuple; the entry is the last one's.
-                if quic.handed_on.get(&tuple) == Some(&place) {
-                    quic.handed_on.remove(&tuple);
+                if self.handed_on.get(&tuple) == Some(&place) {
+                    self.handed_on.remove(&tuple);
                 }
             }
             Reception::Steered(tuple) => {
-                if let Some(map) = &self.ground.steering {
+                if let Some(map) = &ground.steering {
                     map.clear_flow(Protocol::Udp, tuple.local, tuple.remote);
                 }
             }
@@ -275,9 +264,9 @@ impl Stack {
     }
 
     /// The worker of a connection has lost its keys.
-    pub(super) fn stop_receiving(&mut self, place: usize) {
-        self.clear_reception(place);
-        if let Some(connection) = self.quic_connection(place) {
+    pub(super) fn stop_receiving(&mut self, ground: &mut Ground, place: usize) {
+        self.clear_reception(ground, place);
+        if let Some(connection) = self.connection(place) {
             connection.nic_key = None;
             connection.opens = Opens::Nothing;
             connection.is_flow_taken = false;
@@ -285,12 +274,14 @@ impl Stack {
     }
 
     /// Hands a datagram on to the worker that opens it. False if the host must open it.
-    pub(super) fn hand_datagram_on(&mut self, packet: &UdpPacket<'_>, frame: &Frame<'_>) -> bool {
-        let Some(quic) = self.quic.as_deref() else {
-            return false;
-        };
-        if quic.handed_on.is_empty()
-            || self.ground.is_handed_up
+    pub(super) fn hand_datagram_on(
+        &mut self,
+        ground: &mut Ground,
+        packet: &UdpPacket<'_>,
+        frame: &Frame<'_>,
+    ) -> bool {
+        if self.handed_on.is_empty()
+            || ground.is_handed_up
             || frame.segment_bytes.is_some()
             || frame.bytes.len() > FRAME_BYTES_MAX
             || is_of_handshake(packet.payload)
@@ -301,24 +292,25 @@ impl Stack {
             local: packet.destination,
             remote: packet.source,
         };
-        let place = quic.handed_on.get(&tuple);
-        let connection = place.and_then(|place| quic.table.connections.get(*place));
+        let place = self.handed_on.get(&tuple);
+        let connection = place.and_then(|place| self.table.connections.get(*place));
         let Some(connection) = connection else {
             return false;
         };
-        let nic = &mut self.ground.workers[connection.worker];
+        let nic = &mut ground.workers[connection.worker];
         let bytes = frame.bytes;
         if !nic.has_room() || nic.channel.send(&Command::Frame { bytes }).is_err() {
             return false;
         }
-        self.ground.counters.datagrams_received += 1;
-        self.ground.counters.quic_datagrams_handed_on += 1;
+        ground.counters.datagrams_received += 1;
+        ground.counters.quic_datagrams_handed_on += 1;
         true
     }
 
     /// Handles QRX. False if it is invalid.
-    pub(super) fn on_quic_received(
+    pub(super) fn on_received(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         worker: usize,
         received: &QuicReceived,
@@ -328,13 +320,10 @@ impl Stack {
             Err(is_known) => return is_known,
         };
         let (remote, local) = (received.remote, received.local);
-        if !self.ground.config.has_address(local) || remote.port() == 0 {
+        if !ground.config.has_address(local) || remote.port() == 0 {
             return false;
         }
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return false;
-        };
-        let connection = &mut quic.table.connections[place];
+        let connection = &mut self.table.connections[place];
         // A worker cannot open packets with a key that it never had, or no longer has.
         let is_possible = match connection.opens {
             // The flow has begun again since.
@@ -344,12 +333,12 @@ impl Stack {
         };
         if !is_possible {
             let count = received.packets.len() as u64;
-            self.ground.counters.quic_packets_opened += count;
-            self.ground.counters.quic_packets_refused += count;
+            ground.counters.quic_packets_opened += count;
+            ground.counters.quic_packets_refused += count;
             return true;
         }
         let handle = connection.handle;
-        let endpoint = &mut quic.listeners[connection.listener].endpoint;
+        let endpoint = &mut self.listeners[connection.listener].endpoint;
         for (packet, plaintext) in received.each() {
             let arrived_us = received.arrived_us.saturating_sub(packet.age_us.into());
             let arrival = Arrival {
@@ -367,8 +356,8 @@ impl Stack {
             };
             let is_taken = endpoint.on_opened(Instant::from_us(now_us), handle, &arrival, &opened);
             connection.packets_opened += u64::from(is_taken);
-            self.ground.counters.quic_packets_opened += 1;
-            self.ground.counters.quic_packets_refused += u64::from(!is_taken);
+            ground.counters.quic_packets_opened += 1;
+            ground.counters.quic_packets_refused += u64::from(!is_taken);
         }
         true
     }

@@ -4,13 +4,16 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
+use contract::FileId;
 use quic::{FileRange, Read, StreamError};
 use tcp::Instant;
 
 use super::endings::CANCELLED;
 use super::table::{Connection, Held, Queued, Readiness, Receiving, Sending};
-use crate::app::{AppEvent, CloseReason, FileHandle, QuicConnection, QuicStream, StreamId};
-use crate::stack::Stack;
+use crate::app::{AppEvent, CloseReason, FileHandle, Owner, QuicConnection, QuicStream, StreamId};
+use crate::ground::Ground;
+use crate::quic::QuicLayer;
+use crate::streams::Transport;
 
 /// Most real bytes that a connection may have queued, or written and not acknowledged ...
 const REAL_BYTES_MAX: u64 = 256 << 10;
@@ -21,12 +24,12 @@ const REAL_BYTES_MIN: u64 = 16 << 10;
 /// Most pieces queued on a stream.
 const QUEUE_MAX: usize = 256;
 
-impl Stack {
+impl QuicLayer {
     /// How many more real bytes a connection may have: all QUIC connections together get half of
     /// the connections' memory, and none more than an eighth.
-    fn quic_room(&self, connection: &Connection) -> u64 {
-        let most = self.ground.config.connection_memory_bytes_max as u64 / 2;
-        let all = self.quic.as_deref().map_or(0, |quic| quic.real_bytes);
+    fn room(&self, ground: &Ground, connection: &Connection) -> u64 {
+        let most = ground.config.connection_memory_bytes_max as u64 / 2;
+        let all = self.real_bytes;
         let bytes_max = if all < most {
             REAL_BYTES_MAX.min(most / 4).max(REAL_BYTES_MIN)
         } else {
@@ -35,56 +38,146 @@ impl Stack {
         bytes_max.saturating_sub(connection.real_bytes)
     }
 
-    pub(super) fn quic_has_room(&self, connection: &Connection) -> bool {
-        self.quic_room(connection) > 0
-    }
-
-    /// Own address and peer's of a stream's connection.
-    pub(crate) fn quic_addresses(&self, stream: StreamId) -> Option<(SocketAddr, SocketAddr)> {
-        let (_, connection) = self.quic.as_deref()?.table.pair(stream)?;
-        Some((connection.local, connection.remote))
+    pub(super) fn has_room(&self, ground: &Ground, connection: &Connection) -> bool {
+        self.room(ground, connection) > 0
     }
 
     /// The QUIC connection and stream of a stream.
     pub(crate) fn quic_stream(&self, stream: StreamId) -> Option<QuicStream> {
-        let (found, connection) = self.quic.as_deref()?.table.pair(stream)?;
+        let (found, connection) = self.table.pair(stream)?;
         Some(QuicStream {
             connection: connection.id,
             id: found.quic.0,
         })
     }
 
-    /// The NIC worker that sends for a stream.
-    pub(crate) fn quic_worker(&self, stream: StreamId) -> Option<usize> {
-        let (_, connection) = self.quic.as_deref()?.table.pair(stream)?;
+    pub(crate) fn reset_stream(&mut self, ground: &mut Ground, stream: StreamId, code: u64) {
+        let Some((found, connection)) = self.table.pair_mut(stream) else {
+            return;
+        };
+        if found.sending == Sending::Over {
+            return;
+        }
+        found.sending = Sending::Over;
+        found.reason = CloseReason::Aborted;
+        let endpoint = &mut self.listeners[connection.listener].endpoint;
+        let _ = endpoint.reset(connection.handle, found.quic, code);
+        let place = found.connection;
+        self.mark(place);
+        self.drop_queue(ground, stream);
+        self.end_if_over(ground, stream);
+    }
+
+    pub(crate) fn stop_sending(&mut self, ground: &mut Ground, stream: StreamId, code: u64) {
+        let Some((found, connection)) = self.table.pair_mut(stream) else {
+            return;
+        };
+        if found.receiving == Receiving::Over {
+            return;
+        }
+        found.receiving = Receiving::Over;
+        let endpoint = &mut self.listeners[connection.listener].endpoint;
+        let _ = endpoint.stop(connection.handle, found.quic, code);
+        let place = found.connection;
+        self.mark(place);
+        self.end_if_over(ground, stream);
+    }
+
+    pub(crate) fn prioritize(&mut self, stream: StreamId, priority: i32) {
+        let Some((found, connection)) = self.table.pair_mut(stream) else {
+            return;
+        };
+        found.priority = priority;
+        let endpoint = &mut self.listeners[connection.listener].endpoint;
+        let _ = endpoint.prioritize(connection.handle, found.quic, priority);
+        let place = found.connection;
+        if found.is_writing {
+            self.sort_writing(place, stream, priority);
+        }
+        self.mark(place);
+    }
+
+    /// How many streams of both directions the peer may have opened by now.
+    pub(crate) fn peer_streams_max(&mut self, connection: QuicConnection) -> u64 {
+        let place = self.open_place(connection);
+        let Some(place) = place else {
+            return 0;
+        };
+        let found = &self.table.connections[place];
+        let endpoint = &mut self.listeners[found.listener].endpoint;
+        endpoint.streams_max(found.handle)
+    }
+
+    pub(crate) fn open_unidirectional(&mut self, connection: QuicConnection) -> Option<StreamId> {
+        let place = self.open_place(connection)?;
+        let found = &self.table.connections[place];
+        let endpoint = &mut self.listeners[found.listener].endpoint;
+        let stream = endpoint.open_unidirectional(found.handle)?;
+        self.mark(place);
+        self.table.insert_stream(place, stream)
+    }
+
+    pub(crate) fn close_connection(
+        &mut self,
+        now_us: u64,
+        connection: QuicConnection,
+        code: u64,
+        reason: &[u8],
+    ) {
+        let Some(place) = self.open_place(connection) else {
+            return;
+        };
+        let found = &self.table.connections[place];
+        let endpoint = &mut self.listeners[found.listener].endpoint;
+        endpoint.close(Instant::from_us(now_us), found.handle, code, reason);
+        self.mark(place);
+    }
+}
+
+impl Transport for QuicLayer {
+    fn worker_of(&self, stream: StreamId) -> Option<usize> {
+        let (_, connection) = self.table.pair(stream)?;
         Some(connection.worker)
     }
 
-    pub(crate) fn quic_read(&mut self, stream: StreamId, buffer: &mut [u8]) -> usize {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return 0;
-        };
-        let Some((found, connection)) = quic.table.pair_mut(stream) else {
+    // Only the server uses QUIC.
+    fn owner(&self, stream: StreamId) -> Option<Owner> {
+        self.worker_of(stream).map(|_| Owner::SERVER)
+    }
+
+    fn addresses(&self, stream: StreamId) -> Option<(SocketAddr, SocketAddr)> {
+        let (_, connection) = self.table.pair(stream)?;
+        Some((connection.local, connection.remote))
+    }
+
+    fn read(
+        &mut self,
+        ground: &mut Ground,
+        _now_us: u64,
+        stream: StreamId,
+        to: &mut [u8],
+    ) -> usize {
+        let Some((found, connection)) = self.table.pair_mut(stream) else {
             return 0;
         };
         if found.receiving == Receiving::Over {
             return 0;
         }
-        let endpoint = &mut quic.listeners[connection.listener].endpoint;
+        let endpoint = &mut self.listeners[connection.listener].endpoint;
         let mut count = 0;
-        while count < buffer.len() {
-            let rest = &mut buffer[count..];
+        while count < to.len() {
+            let rest = &mut to[count..];
             match endpoint.read(connection.handle, found.quic, rest.len()) {
                 Ok(Read::Bytes(bytes)) => {
                     rest[..bytes.len()].copy_from_slice(&bytes);
                     count += bytes.len();
                 }
                 Ok(Read::Finished) => {
-                    self.end_receiving(stream, AppEvent::PeerFinished);
+                    self.end_receiving(ground, stream, AppEvent::PeerFinished);
                     break;
                 }
                 Err(StreamError::Reset(code)) => {
-                    self.end_receiving(stream, AppEvent::PeerReset { code });
+                    self.end_receiving(ground, stream, AppEvent::PeerReset { code });
                     break;
                 }
                 Ok(Read::Blocked) | Err(_) => break,
@@ -93,9 +186,8 @@ impl Stack {
         count
     }
 
-    pub(crate) fn quic_write(&mut self, stream: StreamId, bytes: &[u8]) -> usize {
-        let Some((found, connection)) = self.quic.as_deref().and_then(|it| it.table.pair(stream))
-        else {
+    fn write(&mut self, ground: &mut Ground, stream: StreamId, bytes: &[u8]) -> usize {
+        let Some((found, connection)) = self.table.pair(stream) else {
             return 0;
         };
         match found.sending {
@@ -103,15 +195,12 @@ impl Stack {
             Sending::Over => return bytes.len(),
             Sending::Finishing | Sending::Finished => return 0,
         }
-        let room = self.quic_room(connection);
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return 0;
-        };
-        let Some((found, connection)) = quic.table.pair_mut(stream) else {
+        let room = self.room(ground, connection);
+        let Some((found, connection)) = self.table.pair_mut(stream) else {
             return 0;
         };
         let wanted = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-        let endpoint = &mut quic.listeners[connection.listener].endpoint;
+        let endpoint = &mut self.listeners[connection.listener].endpoint;
         let is_queued = !found.queue.is_empty();
         let taken = if is_queued && found.queue.len() >= QUEUE_MAX {
             0
@@ -132,28 +221,22 @@ impl Stack {
             connection.wanting += 1;
         }
         let place = found.connection;
-        quic.real_bytes += taken as u64;
-        quic.mark(place);
+        self.real_bytes += taken as u64;
+        self.mark(place);
         taken
     }
 
-    pub(crate) fn quic_write_file(
+    fn write_file(
         &mut self,
+        ground: &mut Ground,
         stream: StreamId,
         file: FileHandle,
         range: Range<u64>,
     ) -> u64 {
-        let Some((file, known)) = self.ground.files.by_handle(file) else {
+        let Some((file, _)) = ground.files.by_handle(file) else {
             return 0;
         };
-        let size = known.meta.map_or(0, |meta| meta.size);
-        if known.stream != stream || range.start >= range.end || range.end > size {
-            return 0;
-        }
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return 0;
-        };
-        let Some((found, connection)) = quic.table.pair_mut(stream) else {
+        let Some((found, connection)) = self.table.pair_mut(stream) else {
             return 0;
         };
         let len = range.end - range.start;
@@ -179,20 +262,35 @@ impl Stack {
         found.queued_bytes += len;
         let since = connection.next_command;
         let held = connection.files.entry(file).or_insert_with(|| {
-            self.ground.files.extent_queued(file);
+            ground.files.extent_queued(file);
             Held { bytes: 0, since }
         });
         held.bytes += len;
-        quic.begin_writing(stream);
+        self.begin_writing(stream);
         len
     }
 
+    fn forget_closed(&mut self, ground: &Ground, stream: StreamId) {
+        if let Some(found) = self.table.stream_mut(stream) {
+            ground.files.retain_own(stream, &mut found.files);
+        }
+    }
+
+    fn add_file(&mut self, stream: StreamId, file: FileId) {
+        if let Some(found) = self.table.stream_mut(stream) {
+            found.files.push(file);
+        }
+    }
+
+    fn on_file_closed(&mut self, _: &mut Ground, stream: StreamId) {
+        if let Some(place) = self.table.stream(stream).map(|found| found.connection) {
+            self.mark(place);
+        }
+    }
+
     /// Ends sending on a stream after queued data.
-    pub(crate) fn quic_shutdown(&mut self, stream: StreamId) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        let Some((found, connection)) = quic.table.pair_mut(stream) else {
+    fn shutdown(&mut self, _: &mut Ground, stream: StreamId) {
+        let Some((found, connection)) = self.table.pair_mut(stream) else {
             return;
         };
         if found.sending != Sending::Open {
@@ -201,247 +299,102 @@ impl Stack {
         let place = found.connection;
         if found.queue.is_empty() {
             found.sending = Sending::Finished;
-            let endpoint = &mut quic.listeners[connection.listener].endpoint;
+            let endpoint = &mut self.listeners[connection.listener].endpoint;
             let _ = endpoint.finish(connection.handle, found.quic);
         } else {
             found.sending = Sending::Finishing;
         }
-        quic.mark(place);
+        self.mark(place);
     }
 
-    pub(crate) fn quic_abort(&mut self, stream: StreamId) {
-        self.abort_quic_stream(stream, CloseReason::Aborted, CANCELLED);
+    fn abort(&mut self, ground: &mut Ground, _now_us: u64, stream: StreamId) {
+        self.abort_stream(ground, stream, CloseReason::Aborted, CANCELLED);
     }
 
-    /// The application is gone; queued data is still sent.
-    pub(crate) fn quic_close(&mut self, stream: StreamId) {
-        self.quic_shutdown(stream);
-        self.quic_stop_sending(stream, CANCELLED);
-        self.quic_set_timer(0, stream, None);
-        let quic = self.quic.as_deref_mut();
-        if let Some(found) = quic.and_then(|quic| quic.table.stream_mut(stream)) {
+    fn close(&mut self, ground: &mut Ground, _now_us: u64, stream: StreamId) {
+        self.shutdown(ground, stream);
+        self.stop_sending(ground, stream, CANCELLED);
+        self.set_timer(0, stream, None);
+        if let Some(found) = self.table.stream_mut(stream) {
             found.is_released = true;
         }
     }
 
-    pub(crate) fn quic_reset(&mut self, stream: StreamId, code: u64) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        let Some((found, connection)) = quic.table.pair_mut(stream) else {
-            return;
-        };
-        if found.sending == Sending::Over {
-            return;
-        }
-        found.sending = Sending::Over;
-        found.reason = CloseReason::Aborted;
-        let endpoint = &mut quic.listeners[connection.listener].endpoint;
-        let _ = endpoint.reset(connection.handle, found.quic, code);
-        let place = found.connection;
-        quic.mark(place);
-        self.drop_queue(stream);
-        self.end_if_over(stream);
+    fn congestion_window(&self, stream: StreamId) -> u64 {
+        let pair = self.table.pair(stream);
+        pair.map_or(0, |(_, connection)| {
+            let endpoint = &self.listeners[connection.listener].endpoint;
+            endpoint.congestion_window(connection.handle)
+        })
     }
 
-    pub(crate) fn quic_stop_sending(&mut self, stream: StreamId, code: u64) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        let Some((found, connection)) = quic.table.pair_mut(stream) else {
-            return;
-        };
-        if found.receiving == Receiving::Over {
-            return;
-        }
-        found.receiving = Receiving::Over;
-        let endpoint = &mut quic.listeners[connection.listener].endpoint;
-        let _ = endpoint.stop(connection.handle, found.quic, code);
-        let place = found.connection;
-        quic.mark(place);
-        self.end_if_over(stream);
-    }
-
-    pub(crate) fn quic_prioritize(&mut self, stream: StreamId, priority: i32) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        let Some((found, connection)) = quic.table.pair_mut(stream) else {
-            return;
-        };
-        found.priority = priority;
-        let endpoint = &mut quic.listeners[connection.listener].endpoint;
-        let _ = endpoint.prioritize(connection.handle, found.quic, priority);
-        let place = found.connection;
-        if found.is_writing {
-            quic.sort_writing(place, stream, priority);
-        }
-        quic.mark(place);
-    }
-
-    /// How many streams of both directions the peer may have opened by now.
-    pub(crate) fn quic_streams_max(&mut self, connection: QuicConnection) -> u64 {
-        let place = self.open_quic(connection);
-        let (Some(place), Some(quic)) = (place, self.quic.as_deref_mut()) else {
-            return 0;
-        };
-        let found = &quic.table.connections[place];
-        let endpoint = &mut quic.listeners[found.listener].endpoint;
-        endpoint.streams_max(found.handle)
-    }
-
-    pub(crate) fn quic_open_unidirectional(
-        &mut self,
-        connection: QuicConnection,
-    ) -> Option<StreamId> {
-        let place = self.open_quic(connection)?;
-        let quic = self.quic.as_deref_mut()?;
-        let found = &quic.table.connections[place];
-        let endpoint = &mut quic.listeners[found.listener].endpoint;
-        let stream = endpoint.open_unidirectional(found.handle)?;
-        quic.mark(place);
-        quic.table.insert_stream(place, stream)
-    }
-
-    pub(crate) fn close_quic(
-        &mut self,
-        now_us: u64,
-        connection: QuicConnection,
-        code: u64,
-        reason: &[u8],
-    ) {
-        let Some(place) = self.open_quic(connection) else {
-            return;
-        };
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        let found = &quic.table.connections[place];
-        let endpoint = &mut quic.listeners[found.listener].endpoint;
-        endpoint.close(Instant::from_us(now_us), found.handle, code, reason);
-        quic.mark(place);
-    }
-
-    pub(crate) fn quic_set_timer(
-        &mut self,
-        now_us: u64,
-        stream: StreamId,
-        after: Option<Duration>,
-    ) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        let Some(found) = quic.table.stream_mut(stream) else {
+    fn set_timer(&mut self, now_us: u64, stream: StreamId, after: Option<Duration>) {
+        let Some(found) = self.table.stream_mut(stream) else {
             return;
         };
         let at_us = after.map(|after| now_us.saturating_add(after.as_micros() as u64));
         if let Some(before) = std::mem::replace(&mut found.deadline_us, at_us) {
-            quic.timers.remove(&(before, stream));
+            self.timers.remove(&(before, stream));
         }
         if let Some(at_us) = at_us {
-            quic.timers.insert((at_us, stream));
+            self.timers.insert((at_us, stream));
         }
     }
 
     /// Bounds the rate at which ranges of files are written on a stream.
-    pub(crate) fn quic_set_rate(&mut self, stream: StreamId, rate: Option<u64>) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        let Some(found) = quic.table.stream_mut(stream) else {
+    fn bound_rate(&mut self, stream: StreamId, rate: Option<u64>) {
+        let Some(found) = self.table.stream_mut(stream) else {
             return;
         };
         let next_us = found.rate.map_or(0, |(_, next_us)| next_us);
         found.rate = rate.map(|rate| (rate, next_us));
         let place = found.connection;
-        quic.mark(place);
+        self.mark(place);
     }
 
-    pub(crate) fn quic_set_lowat(&mut self, stream: StreamId, bytes: u64) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        let Some((found, connection)) = quic.table.pair_mut(stream) else {
+    fn set_notsent_lowat(&mut self, stream: StreamId, bytes: u64) {
+        let Some((found, connection)) = self.table.pair_mut(stream) else {
             return;
         };
         if found.notsent_lowat.replace(bytes).is_none() {
             connection.lowats += 1;
         }
         let place = found.connection;
-        quic.mark(place);
+        self.mark(place);
     }
 
-    pub(crate) fn quic_acknowledged(&self, stream: StreamId) -> u64 {
-        let quic = self.quic.as_deref();
-        let found = quic.and_then(|quic| quic.table.stream(stream));
+    fn acknowledged(&self, stream: StreamId) -> u64 {
+        let found = self.table.stream(stream);
         found.map_or(0, |found| found.acknowledged)
     }
 
-    pub(crate) fn quic_unacknowledged(&self, stream: StreamId) -> u64 {
-        let quic = self.quic.as_deref();
-        let found = quic.and_then(|quic| quic.table.stream(stream));
+    fn unacknowledged(&self, stream: StreamId) -> u64 {
+        let found = self.table.stream(stream);
         match found {
             Some(found) if found.sending != Sending::Over => found.unacknowledged(),
             _ => 0,
         }
     }
 
-    pub(crate) fn quic_unsent(&self, stream: StreamId) -> u64 {
-        let Some(quic) = self.quic.as_deref() else {
-            return 0;
-        };
-        let Some((found, connection)) = quic.table.pair(stream) else {
+    fn unsent(&self, stream: StreamId) -> u64 {
+        let Some((found, connection)) = self.table.pair(stream) else {
             return 0;
         };
         if found.sending == Sending::Over {
             return 0;
         }
-        let endpoint = &quic.listeners[connection.listener].endpoint;
+        let endpoint = &self.listeners[connection.listener].endpoint;
         let sent = endpoint.sent(connection.handle, found.quic);
         found.queued_bytes + found.written.saturating_sub(sent)
     }
 
-    pub(crate) fn quic_waits_for_peer(&self, stream: StreamId) -> bool {
-        let Some((found, connection)) = self.quic.as_deref().and_then(|it| it.table.pair(stream))
-        else {
+    fn waits_for_peer(&self, stream: StreamId) -> bool {
+        let Some((found, connection)) = self.table.pair(stream) else {
             return false;
         };
         found.written > found.acknowledged
             && connection.issued.is_empty()
             && connection.commands.is_empty()
             && connection.holds == 0
-    }
-
-    pub(crate) fn quic_congestion_window(&self, stream: StreamId) -> u64 {
-        let Some(quic) = self.quic.as_deref() else {
-            return 0;
-        };
-        let pair = quic.table.pair(stream);
-        pair.map_or(0, |(_, connection)| {
-            let endpoint = &quic.listeners[connection.listener].endpoint;
-            endpoint.congestion_window(connection.handle)
-        })
-    }
-
-    /// Marks a stream's connection, which may advance.
-    pub(crate) fn mark_quic_stream(&mut self, stream: StreamId) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        if let Some(place) = quic.table.stream(stream).map(|found| found.connection) {
-            quic.mark(place);
-        }
-    }
-
-    /// A file is opened for a stream.
-    pub(crate) fn add_quic_file(&mut self, stream: StreamId, file: contract::FileId) {
-        let files = &self.ground.files;
-        let quic = self.quic.as_deref_mut();
-        if let Some(found) = quic.and_then(|quic| quic.table.stream_mut(stream)) {
-            let is_own =
-                |file: &contract::FileId| files.by_id(*file).is_some_and(|it| it.stream == stream);
-            found.files.retain(is_own);
-            found.files.push(file);
-        }
     }
 }

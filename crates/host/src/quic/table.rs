@@ -10,7 +10,7 @@ use quic::{FileRange, Handle, SealKey};
 use slab::Slab;
 
 use super::names;
-use crate::app::{CloseReason, QuicConnection, StreamId, TlsAgreed};
+use crate::app::{AppEvent, CloseReason, QuicConnection, StreamId, TlsAgreed};
 use crate::link::neighbor::Route;
 use crate::tables::sparsity::Sparsity;
 use crate::tables::tuple::Tuple;
@@ -281,6 +281,20 @@ impl Stream {
     /// Bytes queued and not acknowledged.
     pub(super) fn unacknowledged(&self) -> u64 {
         self.queued_bytes + self.written.saturating_sub(self.acknowledged)
+    }
+
+    /// Its last event, if the connection ends for this reason.
+    pub(super) fn closed(&self, of_connection: CloseReason) -> AppEvent {
+        let reason = if self.is_over() {
+            self.reason
+        } else {
+            of_connection
+        };
+        AppEvent::Closed {
+            reason,
+            acknowledged: self.acknowledged,
+            retransmissions: 0,
+        }
     }
 
     /// True if both directions are over.

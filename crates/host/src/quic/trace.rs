@@ -13,8 +13,8 @@ use tcp::Instant;
 use super::QuicLayer;
 use super::table::Connection;
 use crate::app::QuicConnection;
+use crate::ground::Ground;
 use crate::nics::nic_stacks::NicStacks;
-use crate::stack::Stack;
 
 /// Receives the events of traced connections. No method may block.
 pub trait QuicTracer: fmt::Debug {
@@ -271,22 +271,22 @@ impl QuicLayer {
     }
 }
 
-impl Stack {
+impl QuicLayer {
     /// Traces existing and new QUIC connections until `tracer` reports its end, unless the trace is
     /// refused at once.
-    pub fn trace_quic(
+    pub(crate) fn begin_trace(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         wanted: QuicTraceWanted,
         mut tracer: Box<dyn QuicTracer>,
     ) {
-        let begun = self.begin_quic_traces(now_us, wanted);
-        let (Ok(()), Some(quic)) = (begun, self.quic.as_deref_mut()) else {
-            tracer.refuse(begun.err().unwrap_or(QuicTraceRefusal::NoQuic));
+        if let Err(refusal) = self.begin_traces(now_us, wanted) {
+            tracer.refuse(refusal);
             tracer.flush();
             return;
-        };
-        quic.trace = Some(Box::new(Trace {
+        }
+        self.trace = Some(Box::new(Trace {
             tracer,
             // Existing connections join with their first event.
             left: wanted.connections_max,
@@ -294,21 +294,23 @@ impl Stack {
             names: HashSet::new(),
             issued: HashMap::new(),
         }));
-        self.drain_quic_trace();
-        self.flush_quic_trace();
+        self.drain_trace(ground);
+        self.flush_trace();
     }
 
     /// Has the endpoints trace the wanted connections.
-    fn begin_quic_traces(
+    fn begin_traces(
         &mut self,
         now_us: u64,
         wanted: QuicTraceWanted,
     ) -> Result<(), QuicTraceRefusal> {
-        let quic = self.quic.as_deref_mut().ok_or(QuicTraceRefusal::NoQuic)?;
-        if quic.trace.is_some() {
+        if self.listeners.is_empty() {
+            return Err(QuicTraceRefusal::NoQuic);
+        }
+        if self.trace.is_some() {
             return Err(QuicTraceRefusal::Busy);
         }
-        let connections = quic.table.connections.iter();
+        let connections = self.table.connections.iter();
         let found = connections.filter(|(_, it)| match wanted.connection {
             Some(connection) => it.id == connection,
             None => wanted.peer.is_none_or(|peer| it.remote.ip() == peer),
@@ -317,7 +319,7 @@ impl Stack {
         let now = Instant::from_us(now_us);
         let mut left = wanted.connections_max;
         for (listener, handle) in found {
-            if left > 0 && quic.listeners[listener].endpoint.trace(now, handle) {
+            if left > 0 && self.listeners[listener].endpoint.trace(now, handle) {
                 left -= 1;
             }
         }
@@ -326,7 +328,7 @@ impl Stack {
                 return Err(QuicTraceRefusal::UnknownConnection(connection));
             }
         } else if left > 0 {
-            for listener in &mut quic.listeners {
+            for listener in &mut self.listeners {
                 listener.endpoint.trace_new(wanted.peer);
             }
         }
@@ -334,60 +336,48 @@ impl Stack {
     }
 
     /// Lets the tracer flush; ends the trace if the receiver is gone.
-    pub fn flush_quic_trace(&mut self) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        let is_over = quic.trace.as_mut().is_some_and(|it| !it.tracer.flush());
-        if is_over && let Some(trace) = quic.trace.take() {
-            for listener in &mut quic.listeners {
+    pub(crate) fn flush_trace(&mut self) {
+        let is_over = self.trace.as_mut().is_some_and(|it| !it.tracer.flush());
+        if is_over && let Some(trace) = self.trace.take() {
+            for listener in &mut self.listeners {
                 listener.endpoint.stop_tracing_new();
             }
             for (listener, handle) in trace.traced.into_keys() {
-                quic.listeners[listener].endpoint.untrace(handle);
+                self.listeners[listener].endpoint.untrace(handle);
             }
         }
     }
 
     /// Collects the endpoints' trace events.
     #[inline]
-    pub(super) fn trace_endpoints(&mut self) {
-        if self
-            .quic
-            .as_deref()
-            .is_some_and(|quic| quic.trace.is_some())
-        {
-            self.drain_quic_trace();
+    pub(super) fn trace_endpoints(&mut self, ground: &mut Ground) {
+        if self.trace.is_some() {
+            self.drain_trace(ground);
         }
     }
 
     #[cold]
-    fn drain_quic_trace(&mut self) {
-        let listeners = self.quic.as_deref().map_or(0, |quic| quic.listeners.len());
+    fn drain_trace(&mut self, ground: &mut Ground) {
+        let listeners = self.listeners.len();
         for listener in 0..listeners {
-            while let Some(quic) = self.quic.as_deref_mut()
-                && let Some(traced) = quic.listeners[listener].endpoint.poll_traced()
-            {
-                self.on_quic_traced(listener, traced);
+            while let Some(traced) = self.listeners[listener].endpoint.poll_traced() {
+                self.on_traced(ground, listener, traced);
             }
         }
     }
 
-    fn on_quic_traced(&mut self, listener: usize, traced: Traced) {
+    fn on_traced(&mut self, ground: &mut Ground, listener: usize, traced: Traced) {
         let key = (listener, traced.connection);
-        let place = self.quic_place(listener, traced.connection);
-        let Some(quic) = self.quic.as_deref_mut() else {
+        let place = self.place(ground, listener, traced.connection);
+        let (Some(place), Some(trace)) = (place, self.trace.as_deref_mut()) else {
             return;
         };
-        let (Some(place), Some(trace)) = (place, quic.trace.as_deref_mut()) else {
-            return;
-        };
-        let Some(connection) = quic.table.connections.get(place) else {
+        let Some(connection) = self.table.connections.get(place) else {
             return;
         };
         if !trace.traced.contains_key(&key) {
             if trace.left == 0 {
-                return quic.listeners[listener].endpoint.untrace(traced.connection);
+                return self.listeners[listener].endpoint.untrace(traced.connection);
             }
             trace.left -= 1;
             trace.traced.insert(key, connection.id);
@@ -399,7 +389,7 @@ impl Stack {
             };
             trace.tracer.begin(traced.at, begun);
             if trace.left == 0 {
-                for listener in &mut quic.listeners {
+                for listener in &mut self.listeners {
                     listener.endpoint.stop_tracing_new();
                 }
             }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::table::{Connection, Reception};
 use crate::app::{QuicConnection, TlsAgreed};
-use crate::stack::Stack;
+use crate::ground::Ground;
+use crate::quic::QuicLayer;
 
 /// A snapshot of a QUIC connection, for display.
 #[derive(Clone, Debug)]
@@ -49,37 +50,35 @@ pub struct QuicInfo<'a> {
     pub waits: bool,
 }
 
-impl Stack {
+impl QuicLayer {
     /// QUIC connections from a place in their table on, as [`Stack::connections_from`] does for
     /// TCP.
-    pub fn quic_connections_from(
+    pub(crate) fn connections_from(
         &self,
+        ground: &Ground,
         place: usize,
     ) -> impl Iterator<Item = (usize, Option<QuicInfo<'_>>)> {
-        let table = self.quic.as_deref().map(|quic| &quic.table.connections);
-        let places = table.map_or(0, |table| table.capacity());
-        (place..places).map(move |place| {
-            let connection = table.and_then(|table| table.get(place));
+        let table = &self.table.connections;
+        (place..table.capacity()).map(move |place| {
+            let connection = table.get(place);
             (
                 place,
-                connection.map(|connection| self.quic_info(connection)),
+                connection.map(|connection| self.info(ground, connection)),
             )
         })
     }
 
     /// QUIC connections.
-    pub fn quic_connections(&self) -> impl Iterator<Item = QuicInfo<'_>> {
-        let tables = self.quic.as_deref().map(|quic| &quic.table.connections);
-        let connections = tables.into_iter().flatten();
-        connections.map(|(_, connection)| self.quic_info(connection))
+    pub(crate) fn connections(&self, ground: &Ground) -> impl Iterator<Item = QuicInfo<'_>> {
+        let connections = self.table.connections.iter();
+        connections.map(|(_, connection)| self.info(ground, connection))
     }
 
-    fn quic_info<'a>(&'a self, connection: &'a Connection) -> QuicInfo<'a> {
-        let quic = self.quic.as_deref();
-        let endpoint = quic.map(|quic| &quic.listeners[connection.listener].endpoint);
-        let path = endpoint.and_then(|endpoint| endpoint.path(connection.handle));
+    fn info<'a>(&'a self, ground: &Ground, connection: &'a Connection) -> QuicInfo<'a> {
+        let endpoint = &self.listeners[connection.listener].endpoint;
+        let path = endpoint.path(connection.handle);
         let (round_trip, packets_lost) = path.unwrap_or_default();
-        let nic = self.ground.nic_stacks.of(connection.worker);
+        let nic = ground.nic_stacks.of(connection.worker);
         QuicInfo {
             connection: connection.id,
             local: connection.local,
@@ -89,8 +88,7 @@ impl Stack {
             streams: connection.streams.len(),
             sent_bytes: connection.sent_bytes,
             round_trip,
-            congestion_window: endpoint
-                .map_or(0, |endpoint| endpoint.congestion_window(connection.handle)),
+            congestion_window: endpoint.congestion_window(connection.handle),
             packets_lost,
             is_offloaded: connection.flow_open,
             is_opened_by_nic: connection.nic_key.is_some()
@@ -98,39 +96,33 @@ impl Stack {
                 && !connection.is_over,
             packets_opened_by_nic: connection.packets_opened,
             nic,
-            worker: connection.worker - self.ground.nic_stacks.workers(nic).start,
+            worker: connection.worker - ground.nic_stacks.workers(nic).start,
             sends_outstanding: connection.issued.len() as u64,
             waits: connection.waits
                 || connection.holds > 0
                 || connection.is_leaving
-                || !self.ground.workers[connection.worker].is_there(),
+                || !ground.workers[connection.worker].is_there(),
         }
     }
 
     /// Number of QUIC connections, including closed ones that wait for stray packets.
-    pub(crate) fn quic_len(&self) -> usize {
-        let quic = self.quic.as_deref();
-        quic.map_or(0, |quic| quic.table.connections.len())
+    pub(crate) fn len(&self) -> usize {
+        self.table.connections.len()
     }
 
     /// Number of QUIC connections that wait for room in a worker's ring.
-    pub(crate) fn quic_waiting(&self, worker: usize) -> usize {
-        let waiting = self.quic.as_deref().map(|quic| &quic.waiting_room);
-        waiting
-            .and_then(|it| it.get(worker))
-            .map_or(0, VecDeque::len)
+    pub(crate) fn waiting(&self, worker: usize) -> usize {
+        self.waiting_room.get(worker).map_or(0, VecDeque::len)
     }
 
     /// The sources against which QUIC connections count.
-    pub(crate) fn quic_sources(&self) -> impl Iterator<Item = IpAddr> {
-        let tables = self.quic.as_deref().map(|quic| &quic.table.connections);
-        let connections = tables.into_iter().flatten();
+    pub(crate) fn sources(&self) -> impl Iterator<Item = IpAddr> {
+        let connections = self.table.connections.iter();
         connections.filter_map(|(_, connection)| connection.source)
     }
 
     /// Streams of QUIC that are open.
-    pub(crate) fn quic_streams_len(&self) -> usize {
-        let quic = self.quic.as_deref();
-        quic.map_or(0, |quic| quic.table.streams.len())
+    pub(crate) fn streams_len(&self) -> usize {
+        self.table.streams.len()
     }
 }

@@ -131,7 +131,7 @@ impl Stack {
     /// The number of workers in use of each NIC stack.
     pub fn division(&self) -> impl Iterator<Item = DivisionView> {
         (0..self.ground.nic_stacks.len()).filter_map(|nic| {
-            let (workers_min, workers_max) = self.worker_bounds(nic)?;
+            let (workers_min, workers_max) = self.ground.worker_bounds(nic)?;
             Some(DivisionView {
                 nic,
                 workers_in_use: self.ground.nic_stacks.workers_in_use(nic).len(),
@@ -197,7 +197,7 @@ impl Stack {
                 is_in_use: self.ground.nic_stacks.is_in_use(number),
                 busy_permille: self.ground.division.busy_permille(number),
                 connections: self.ground.balance.connections_of(number),
-                connections_waiting: channel.waiting.len() + self.quic_waiting(number),
+                connections_waiting: channel.waiting.len() + self.quic.waiting(number),
                 commands_waiting: channel.commands_waiting(),
             }
         })
@@ -218,8 +218,8 @@ impl Stack {
             time_waits: self.tcp.time_waits.len(),
             parted: self.tcp.teardown.parted.len(),
             splices: self.tcp.splicing.splices.len(),
-            quic_connections: self.quic_len(),
-            quic_streams: self.quic_streams_len(),
+            quic_connections: self.quic.len(),
+            quic_streams: self.quic.streams_len(),
             files: self.ground.files.len(),
             sends_outstanding: self.ground.sends_outstanding,
             commands_waiting: self

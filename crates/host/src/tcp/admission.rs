@@ -22,7 +22,7 @@ use super::arrival::Bare;
 use crate::app::{BindingId, StreamId};
 use crate::config::Admission;
 use crate::episode::Episode;
-use crate::stack::Stack;
+use crate::ground::Ground;
 use crate::tables::bindings::Destination;
 use crate::tables::by_source::{BySource, Place};
 use crate::tables::connections::ConnectionHandle;
@@ -31,6 +31,7 @@ use crate::tables::spent_cookies::SpentCookies;
 use crate::tables::syn_queue::SynQueue;
 use crate::tables::tuple::Tuple;
 use crate::tables::victims::{self, Candidate};
+use crate::tcp::TcpLayer;
 
 /// Least time between searches for idle connections, in microseconds: each goes through the whole
 /// table.
@@ -122,69 +123,76 @@ impl Gate {
     }
 }
 
-impl Stack {
-    /// The number of half-open connections: the peer has not answered our SYN,ACK.
-    pub fn half_open(&self) -> usize {
-        self.tcp.gate.half_open()
-    }
-
+impl TcpLayer {
     /// The initial configuration of connections of an address family, for any listener.
     pub(crate) fn family_config(&self, tuple: &Tuple) -> &tcp::Config {
         match tuple.local {
-            SocketAddr::V4(_) => &self.tcp.config_v4,
-            SocketAddr::V6(_) => &self.tcp.config_v6,
+            SocketAddr::V4(_) => &self.config_v4,
+            SocketAddr::V6(_) => &self.config_v6,
         }
     }
 
     /// The initial configuration of a connection, and its listener's if one accepts it.
-    pub(crate) fn tcp_config(&self, tuple: &Tuple, listener: Option<BindingId>) -> tcp::Config {
+    pub(crate) fn tcp_config(
+        &self,
+        ground: &Ground,
+        tuple: &Tuple,
+        listener: Option<BindingId>,
+    ) -> tcp::Config {
         let mut config = *self.family_config(tuple);
-        self.adapt_config(&mut config, tuple, listener);
+        self.adapt_config(ground, &mut config, tuple, listener);
         config
     }
 
     // Not inlined: the configuration is copied as a whole, not field by field.
     #[inline(never)]
-    fn adapt_config(&self, config: &mut tcp::Config, tuple: &Tuple, listener: Option<BindingId>) {
-        config.congestion = self.listener_congestion(tuple.local.port());
-        if self.ground.memory.is_pressed() {
+    fn adapt_config(
+        &self,
+        ground: &Ground,
+        config: &mut tcp::Config,
+        tuple: &Tuple,
+        listener: Option<BindingId>,
+    ) {
+        config.congestion = self.listener_congestion(ground, tuple.local.port());
+        if ground.memory.is_pressed() {
             let pressed = tcp::Config::RECEIVE_BUFFER_BYTES_PRESSED;
             config.receive_buffer_bytes = config.receive_buffer_bytes.min(pressed);
         }
-        if self.loops(tuple.remote.ip()) {
-            *config = Stack::loopback_config(config);
+        if self.loops(ground, tuple.remote.ip()) {
+            *config = TcpLayer::loopback_config(config);
         }
-        if let Some(options) = listener.and_then(|listener| self.tcp.bindings.options(listener)) {
+        if let Some(options) = listener.and_then(|listener| self.bindings.options(listener)) {
             options.apply(config);
         }
     }
 
     /// The initial configuration of a connection that a peer opens.
-    pub(crate) fn passive_config(&self, tuple: &Tuple) -> tcp::Config {
-        self.config_at(tuple, self.destination(tuple))
+    pub(crate) fn passive_config(&self, ground: &Ground, tuple: &Tuple) -> tcp::Config {
+        self.config_at(ground, tuple, self.destination(ground, tuple))
     }
 
     /// The same, with a known destination.
-    pub(crate) fn config_at(&self, tuple: &Tuple, to: Destination) -> tcp::Config {
+    pub(crate) fn config_at(&self, ground: &Ground, tuple: &Tuple, to: Destination) -> tcp::Config {
         match to {
-            Destination::Listener(listener) => self.tcp_config(tuple, Some(listener)),
-            Destination::Full | Destination::Closed => self.tcp_config(tuple, None),
+            Destination::Listener(listener) => self.tcp_config(ground, tuple, Some(listener)),
+            Destination::Full | Destination::Closed => self.tcp_config(ground, tuple, None),
         }
     }
 
     /// Gives a segment to its half-open connection; false if there is none.
     pub(crate) fn on_half_open(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         tuple: Tuple,
         segment: &Segment<'_>,
     ) -> bool {
-        if !self.tcp.gate.is_half_open(&tuple) {
+        if !self.gate.is_half_open(&tuple) {
             return false;
         }
-        let to = self.destination(&tuple);
-        let config = self.config_at(&tuple, to);
-        let Some(half_open) = self.tcp.gate.syn_queue.get_mut(&tuple) else {
+        let to = self.destination(ground, &tuple);
+        let config = self.config_at(ground, &tuple, to);
+        let Some(half_open) = self.gate.syn_queue.get_mut(&tuple) else {
             return false;
         };
         match half_open.on_segment(&config, Instant::from_us(now_us), segment) {
@@ -193,22 +201,22 @@ impl Stack {
                 // The peer may answer a cookie sent when there was no room, before its repeated SYN
                 // arrived.
                 let unacceptable = header.flags.contains(Flags::RST);
-                if unacceptable && self.on_cookie(now_us, tuple, segment, to) {
-                    self.tcp.gate.syn_queue.remove(&tuple);
+                if unacceptable && self.on_cookie(ground, now_us, tuple, segment, to) {
+                    self.gate.syn_queue.remove(&tuple);
                 } else {
-                    self.send_bare(now_us, tuple, &header);
+                    self.send_bare(ground, now_us, tuple, &header);
                 }
             }
-            HalfOpenReaction::Refused => self.tcp.gate.syn_queue.remove(&tuple),
-            HalfOpenReaction::Opened(connection) => match self.admit(now_us, &tuple, to) {
+            HalfOpenReaction::Refused => self.gate.syn_queue.remove(&tuple),
+            HalfOpenReaction::Opened(connection) => match self.admit(ground, now_us, &tuple, to) {
                 Ok(listener) => {
-                    self.tcp.gate.syn_queue.remove(&tuple);
-                    self.open(now_us, tuple, listener, connection, None);
+                    self.gate.syn_queue.remove(&tuple);
+                    self.open(ground, now_us, tuple, listener, connection, None);
                 }
                 Err(Refusal::Later) => {}
                 Err(Refusal::Reset) => {
-                    self.tcp.gate.syn_queue.remove(&tuple);
-                    self.refuse(now_us, tuple, segment);
+                    self.gate.syn_queue.remove(&tuple);
+                    self.refuse(ground, now_us, tuple, segment);
                 }
             },
         }
@@ -220,6 +228,7 @@ impl Stack {
     /// if the segment cannot open a connection either.
     pub(crate) fn on_listen(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         tuple: Tuple,
         segment: &Segment<'_>,
@@ -229,20 +238,27 @@ impl Stack {
         let has = |flag| segment.header.flags.contains(flag);
         if has(Flags::SYN) {
             let Tuple { local, remote } = tuple;
-            let isn = self.tcp.isn.isn(local, remote, Instant::from_us(now_us));
+            let isn = self.isn.isn(local, remote, Instant::from_us(now_us));
             let isn = before.map_or(isn, |before| before.isn_beyond(isn));
-            return self.on_syn(now_us, tuple, segment, isn);
+            return self.on_syn(ground, now_us, tuple, segment, isn);
         }
         // "Fourth, other data or control: drop the segment": only scanners would get an answer.
         if !has(Flags::ACK) {
             return true;
         }
-        self.on_cookie(now_us, tuple, segment, Destination::Listener(listener))
+        self.on_cookie(
+            ground,
+            now_us,
+            tuple,
+            segment,
+            Destination::Listener(listener),
+        )
     }
 
     /// Opens a connection if the segment returns a cookie of ours; false if it does not.
     fn on_cookie(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         tuple: Tuple,
         segment: &Segment<'_>,
@@ -251,111 +267,120 @@ impl Stack {
         // Cookies are valid only while some are outstanding, so that guessing is in vain at all
         // other times.
         let lifetime_us = SynCookies::LIFETIME_US_MAX;
-        let is_flooded = self.tcp.gate.flood.is_recent(now_us, lifetime_us);
-        let is_set_up = self.tcp.setup.has_port(tuple.local.port());
+        let is_flooded = self.gate.flood.is_recent(now_us, lifetime_us);
+        let is_set_up = self.setup.has_port(tuple.local.port());
         if !is_flooded && !is_set_up {
             return false;
         }
         let Tuple { local, remote } = tuple;
         let now = Instant::from_us(now_us);
-        let config = &self.config_at(&tuple, to);
+        let config = &self.config_at(ground, &tuple, to);
         let verify = |cookies: &SynCookies| cookies.verify(config, local, remote, segment, now);
-        let own = is_flooded.then(|| verify(&self.tcp.gate.cookies)).flatten();
+        let own = is_flooded.then(|| verify(&self.gate.cookies)).flatten();
         let is_own = own.is_some();
         let good = own.or_else(|| {
-            let cookies = self.tcp.setup.cookies(&self.ground.config.secret, now_us);
+            let cookies = self.setup.cookies(&ground.config.secret, now_us);
             cookies.iter().filter(|_| is_set_up).find_map(verify)
         });
         let cookie = segment.header.ack.wrapping_sub(1);
-        let is_spent = good.is_some() && self.tcp.gate.spent.contains(&tuple, cookie);
-        let ts_offset = self.tcp.isn.ts_offset(local, remote);
+        let is_spent = good.is_some() && self.gate.spent.contains(&tuple, cookie);
+        let ts_offset = self.isn.ts_offset(local, remote);
         if let Some(good) = good.filter(|_| !is_spent) {
             let mut connection = good.begin(config, ts_offset, now);
             if good.complete(&mut connection, segment, now) {
-                match self.admit(now_us, &tuple, to) {
+                match self.admit(ground, now_us, &tuple, to) {
                     Ok(listener) => {
                         if is_own {
-                            self.ground.counters.syn_cookies_accepted += 1;
+                            ground.counters.syn_cookies_accepted += 1;
                         } else {
-                            self.ground.counters.connections_set_up += 1;
+                            ground.counters.connections_set_up += 1;
                         }
-                        self.open(now_us, tuple, listener, connection, Some(cookie));
+                        self.open(ground, now_us, tuple, listener, connection, Some(cookie));
                     }
                     Err(Refusal::Later) => {}
-                    Err(Refusal::Reset) => self.refuse(now_us, tuple, segment),
+                    Err(Refusal::Reset) => self.refuse(ground, now_us, tuple, segment),
                 }
                 return true;
             }
         }
         let follows =
             |cookies: &SynCookies| cookies.may_follow(config, local, remote, segment, now);
-        let set_up = self.tcp.setup.cookies(&self.ground.config.secret, now_us);
+        let set_up = self.setup.cookies(&ground.config.secret, now_us);
         let is_early = !is_spent
-            && ((is_flooded && follows(&self.tcp.gate.cookies))
+            && ((is_flooded && follows(&self.gate.cookies))
                 || (is_set_up && set_up.iter().any(follows)));
         if is_early {
-            self.ground.counters.syn_cookies_early += 1;
+            ground.counters.syn_cookies_early += 1;
         } else {
-            self.ground.counters.syn_cookies_invalid += u64::from(is_flooded);
+            ground.counters.syn_cookies_invalid += u64::from(is_flooded);
         }
         is_early
     }
 
-    fn on_syn(&mut self, now_us: u64, tuple: Tuple, syn: &Segment<'_>, isn: u32) -> bool {
+    fn on_syn(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        tuple: Tuple,
+        syn: &Segment<'_>,
+        isn: u32,
+    ) -> bool {
         let Flags(bits) = syn.header.flags;
         let Flags(ruled_out) = Flags::RST | Flags::ACK;
         if bits & ruled_out != 0 {
             return false;
         }
-        self.ground.counters.syns_received += 1;
+        ground.counters.syns_received += 1;
         // The source address of a SYN may be forged: a SYN ends no connection, an ACK may.
-        if self.admit_source(now_us, &tuple).is_err() {
+        if self.admit_source(ground, now_us, &tuple).is_err() {
             return true;
         }
-        if self.tcp.connections.len() >= self.ground.config.connections_max
-            && !self.has_idle(now_us)
-        {
-            self.refuse_for_room(now_us);
+        if self.connections.len() >= ground.config.connections_max && !self.has_idle(now_us) {
+            self.refuse_for_room(ground, now_us);
             return true;
         }
-        let fast_open = self.fast_open_option(&tuple, syn);
+        let fast_open = self.fast_open_option(ground, &tuple, syn);
         if let Some(option) = fast_open
-            && self.on_fast_open(now_us, tuple, syn, option, isn)
+            && self.on_fast_open(ground, now_us, tuple, syn, option, isn)
         {
             return true;
         }
         let Tuple { local, remote } = tuple;
         let now = Instant::from_us(now_us);
-        let fast_open = fast_open.map(|_| self.fast_open_cookie(now_us, &tuple));
-        let ts_offset = self.tcp.isn.ts_offset(local, remote);
-        if self.tcp.gate.half_open() >= self.tcp.gate.limits.half_open_max
-            && self.tcp.gate.syn_queue.evict_repeated()
+        let fast_open = fast_open.map(|_| self.fast_open_cookie(ground, now_us, &tuple));
+        let ts_offset = self.isn.ts_offset(local, remote);
+        if self.gate.half_open() >= self.gate.limits.half_open_max
+            && self.gate.syn_queue.evict_repeated()
         {
-            self.ground.counters.half_open_evicted += 1;
+            ground.counters.half_open_evicted += 1;
         }
-        if self.tcp.gate.half_open() >= self.tcp.gate.limits.half_open_max {
-            if self.tcp.gate.flood.begins(now_us) {
-                let half_open = self.tcp.gate.half_open();
+        if self.gate.half_open() >= self.gate.limits.half_open_max {
+            if self.gate.flood.begins(now_us) {
+                let half_open = self.gate.half_open();
                 tracing::warn!(
                     half_open,
                     "the SYN queue is full: SYNs are answered with cookies"
                 );
             }
-            let cookies = &self.tcp.gate.cookies;
-            let config = &self.passive_config(&tuple);
+            let cookies = &self.gate.cookies;
+            let config = &self.passive_config(ground, &tuple);
             let syn_ack = cookies.syn_ack(config, local, remote, syn, ts_offset, now);
             if let Some(mut header) = syn_ack {
                 header.options.fast_open = fast_open;
-                self.ground.counters.syn_cookies_sent += 1;
-                self.send_bare(now_us, tuple, &header);
+                ground.counters.syn_cookies_sent += 1;
+                self.send_bare(ground, now_us, tuple, &header);
             }
-        } else if let Some((half_open, mut syn_ack)) =
-            HalfOpen::open(&self.passive_config(&tuple), syn, isn, ts_offset, now)
-        {
+        } else if let Some((half_open, mut syn_ack)) = HalfOpen::open(
+            &self.passive_config(ground, &tuple),
+            syn,
+            isn,
+            ts_offset,
+            now,
+        ) {
             syn_ack.options.fast_open = fast_open;
-            self.tcp.gate.syn_queue.insert(tuple, half_open);
-            if self.send_bare(now_us, tuple, &syn_ack) == Bare::Pending {
-                self.tcp.gate.syn_queue.wait_for_neighbor(tuple);
+            self.gate.syn_queue.insert(tuple, half_open);
+            if self.send_bare(ground, now_us, tuple, &syn_ack) == Bare::Pending {
+                self.gate.syn_queue.wait_for_neighbor(tuple);
             }
         }
         true
@@ -365,6 +390,7 @@ impl Stack {
     /// the listener that gets it.
     pub(crate) fn admit(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         tuple: &Tuple,
         to: Destination,
@@ -372,37 +398,37 @@ impl Stack {
         let listener = match to {
             Destination::Listener(listener) => listener,
             Destination::Full => {
-                self.ground.counters.listen_overflows += 1;
+                ground.counters.listen_overflows += 1;
                 return Err(Refusal::Later);
             }
             Destination::Closed => return Err(Refusal::Reset),
         };
-        self.admit_source(now_us, tuple)?;
-        if self.tcp.connections.len() >= self.ground.config.connections_max
-            && !self.evict_idle(now_us)
+        self.admit_source(ground, now_us, tuple)?;
+        if self.connections.len() >= ground.config.connections_max
+            && !self.evict_idle(ground, now_us)
         {
-            self.refuse_for_room(now_us);
+            self.refuse_for_room(ground, now_us);
             return Err(Refusal::Later);
         }
-        while self.tcp.gate.unheard.len() >= self.tcp.gate.limits.backlog_max
-            && let Some(stream) = self.tcp.gate.unheard.oldest_of_largest()
+        while self.gate.unheard.len() >= self.gate.limits.backlog_max
+            && let Some(stream) = self.gate.unheard.oldest_of_largest()
         {
-            self.evict_unheard(now_us, stream);
+            self.evict_unheard(ground, now_us, stream);
         }
         Ok(listener)
     }
 
     /// Resets a connection from which no data has arrived.
-    fn evict_unheard(&mut self, now_us: u64, stream: StreamId) {
-        let silent = self.tcp.gate.unheard.len();
-        let Some(entry) = self.tcp.connections.by_stream_mut(stream) else {
+    fn evict_unheard(&mut self, ground: &mut Ground, now_us: u64, stream: StreamId) {
+        let silent = self.gate.unheard.len();
+        let Some(entry) = self.connections.by_stream_mut(stream) else {
             return;
         };
         let (handle, source) = (entry.handle(), entry.source());
-        self.tcp.gate.on_heard(entry.unheard.take());
+        self.gate.on_heard(entry.unheard.take());
         entry.tcp.abort();
-        self.ground.counters.backlog_evictions += 1;
-        if self.tcp.gate.backlog_full.begins(now_us) {
+        ground.counters.backlog_evictions += 1;
+        if self.gate.backlog_full.begins(now_us) {
             tracing::warn!(
                 silent,
                 %source,
@@ -414,29 +440,28 @@ impl Stack {
     }
 
     /// Counts a connection refused because the table is full.
-    fn refuse_for_room(&mut self, now_us: u64) {
-        self.ground.counters.connections_refused += 1;
+    fn refuse_for_room(&mut self, ground: &mut Ground, now_us: u64) {
+        ground.counters.connections_refused += 1;
         self.warn_of_full_table(now_us, "none is idle, and no more are accepted");
     }
 
     fn warn_of_full_table(&mut self, now_us: u64, effect: &str) {
-        if self.tcp.gate.table_full.begins(now_us) {
-            let connections = self.tcp.connections.len();
+        if self.gate.table_full.begins(now_us) {
+            let connections = self.connections.len();
             tracing::warn!(connections, "as many connections as there may be: {effect}");
         }
     }
 
     /// Resets an idle connection; false if there is none.
-    pub(crate) fn evict_idle(&mut self, now_us: u64) -> bool {
+    pub(crate) fn evict_idle(&mut self, ground: &mut Ground, now_us: u64) -> bool {
         if !self.has_idle(now_us) {
             return false;
         }
         let Some(entry) = self
-            .tcp
             .gate
             .idle_victims
             .pop()
-            .and_then(|stream| self.tcp.connections.by_stream_mut(stream))
+            .and_then(|stream| self.connections.by_stream_mut(stream))
         else {
             return false;
         };
@@ -445,7 +470,7 @@ impl Stack {
         // All that it has asked for is delivered.
         entry.is_shut = true;
         entry.tcp.abort();
-        self.ground.counters.idle_evictions += 1;
+        ground.counters.idle_evictions += 1;
         self.warn_of_full_table(now_us, "idle ones are reset");
         self.mark_dirty(handle);
         true
@@ -454,19 +479,19 @@ impl Stack {
     /// True if there is an idle connection: the last of `idle_victims`.
     fn has_idle(&mut self, now_us: u64) -> bool {
         // Some have got a request since the search.
-        while let Some(&stream) = self.tcp.gate.idle_victims.last() {
-            let entry = self.tcp.connections.by_stream(stream);
+        while let Some(&stream) = self.gate.idle_victims.last() {
+            let entry = self.connections.by_stream(stream);
             if entry.is_some_and(|entry| entry.idle_since_us.is_some() && entry.is_drained()) {
                 return true;
             }
-            self.tcp.gate.idle_victims.pop();
+            self.gate.idle_victims.pop();
         }
-        let looked_us = self.tcp.gate.idle_looked_us;
+        let looked_us = self.gate.idle_looked_us;
         if looked_us.is_some_and(|at_us| now_us.saturating_sub(at_us) < IDLE_LOOK_US) {
             return false;
         }
-        self.tcp.gate.idle_looked_us = Some(now_us);
-        let idle = self.tcp.connections.iter().filter_map(|entry| {
+        self.gate.idle_looked_us = Some(now_us);
+        let idle = self.connections.iter().filter_map(|entry| {
             Some(Candidate {
                 stream: entry.stream,
                 remote: entry.source(),
@@ -474,17 +499,22 @@ impl Stack {
             })
         });
         let victims = victims::choose(idle.collect(), IDLE_VICTIMS_MAX);
-        self.tcp.gate.idle_victims = victims.into_iter().map(|(_, stream)| stream).collect();
-        !self.tcp.gate.idle_victims.is_empty()
+        self.gate.idle_victims = victims.into_iter().map(|(_, stream)| stream).collect();
+        !self.gate.idle_victims.is_empty()
     }
 
     /// Checks whether the source may have one more connection.
-    fn admit_source(&mut self, now_us: u64, tuple: &Tuple) -> Result<(), Refusal> {
-        let source = self.source(tuple);
-        if self.ground.sources.is_exhausted(source) {
-            self.ground.counters.sources_refused += 1;
-            if self.tcp.gate.source_exhausted.begins(now_us) {
-                let limit = self.ground.config.admission.connections_per_source;
+    fn admit_source(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        tuple: &Tuple,
+    ) -> Result<(), Refusal> {
+        let source = self.source(ground, tuple);
+        if ground.sources.is_exhausted(source) {
+            ground.counters.sources_refused += 1;
+            if self.gate.source_exhausted.begins(now_us) {
+                let limit = ground.config.admission.connections_per_source;
                 tracing::warn!(%source, limit, "a source has as many connections as it may have");
             }
             return Err(Refusal::Reset);
@@ -493,12 +523,17 @@ impl Stack {
     }
 
     /// Puts a connection into the table.
-    pub(crate) fn insert(&mut self, connection: tcp::Connection, tuple: Tuple) -> ConnectionHandle {
-        let route = self.ground.neighbors.route(tuple.remote.ip());
-        let worker = (self.ground).enter_worker(|| self.tcp.connections.hash(&tuple));
-        let handle = (self.tcp.connections).insert(connection, tuple, route, worker);
-        if let Some(map) = &self.ground.steering {
-            self.tcp.setup.note(map, &tuple);
+    pub(crate) fn insert(
+        &mut self,
+        ground: &mut Ground,
+        connection: tcp::Connection,
+        tuple: Tuple,
+    ) -> ConnectionHandle {
+        let route = ground.neighbors.route(tuple.remote.ip());
+        let worker = (ground).enter_worker(|| self.connections.hash(&tuple));
+        let handle = (self.connections).insert(connection, tuple, route, worker);
+        if let Some(map) = &ground.steering {
+            self.setup.note(map, &tuple);
         }
         handle
     }
@@ -506,6 +541,7 @@ impl Stack {
     /// Puts a connection that a peer has opened into the table; a cookie may have opened it.
     pub(crate) fn open(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         tuple: Tuple,
         listener: BindingId,
@@ -517,11 +553,11 @@ impl Stack {
             tracing::error!(%error, "no TLS for a new connection: it is reset");
             connection.abort();
         }
-        let handle = self.insert(connection, tuple);
-        if let Some(entry) = self.tcp.connections.get_mut(handle) {
+        let handle = self.insert(ground, connection, tuple);
+        if let Some(entry) = self.connections.get_mut(handle) {
             entry.tls = tls.ok().flatten();
             entry.cookie = cookie;
-            if let Some(options) = self.tcp.bindings.options(listener) {
+            if let Some(options) = self.bindings.options(listener) {
                 if let Some(bytes) = options.receive_buffer_bytes {
                     entry.tcp.set_receive_buffer_bytes(bytes);
                 }
@@ -532,46 +568,48 @@ impl Stack {
                 entry.traffic_class = options.traffic_class.of(tuple.remote);
             }
             entry.listener = Some(listener);
-            entry.is_reserved = self.tcp.bindings.reserve(listener);
-            entry.owner = self.tcp.bindings.owner(listener).unwrap_or_default();
+            entry.is_reserved = self.bindings.reserve(listener);
+            entry.owner = self.bindings.owner(listener).unwrap_or_default();
             let source = entry.source();
-            entry.unheard = Some(self.tcp.gate.unheard.add(source, entry.stream));
-            self.ground.sources.add(source);
+            entry.unheard = Some(self.gate.unheard.add(source, entry.stream));
+            ground.sources.add(source);
         }
         self.mark_dirty(handle);
         handle
     }
 
     /// Retransmits SYN,ACKs, and drops those that were never answered.
-    pub(crate) fn on_half_open_timeouts(&mut self, now_us: u64) {
+    pub(crate) fn on_half_open_timeouts(&mut self, ground: &mut Ground, now_us: u64) {
         let now = Instant::from_us(now_us);
-        while let Some(mut due) = self.tcp.gate.syn_queue.take_due(now) {
+        while let Some(mut due) = self.gate.syn_queue.take_due(now) {
             let tuple = due.tuple;
-            match due.half_open.on_timeout(&self.passive_config(&tuple)) {
+            match due
+                .half_open
+                .on_timeout(&self.passive_config(ground, &tuple))
+            {
                 Some(syn_ack) => {
-                    self.ground.counters.retransmissions += 1;
-                    self.tcp.gate.syn_queue.insert_repeated(due);
-                    self.send_bare(now_us, tuple, &syn_ack);
+                    ground.counters.retransmissions += 1;
+                    self.gate.syn_queue.insert_repeated(due);
+                    self.send_bare(ground, now_us, tuple, &syn_ack);
                 }
-                None => self.ground.counters.half_open_expired += 1,
+                None => ground.counters.half_open_expired += 1,
             }
         }
     }
 
     /// Sends SYN,ACKs that waited for a neighbour's address, once it is known.
-    pub(crate) fn retry_half_open(&mut self, now_us: u64) {
-        for tuple in self.tcp.gate.syn_queue.take_waiting() {
-            let config = self.passive_config(&tuple);
+    pub(crate) fn retry_half_open(&mut self, ground: &mut Ground, now_us: u64) {
+        for tuple in self.gate.syn_queue.take_waiting() {
+            let config = self.passive_config(ground, &tuple);
             let syn_ack = self
-                .tcp
                 .gate
                 .syn_queue
                 .get_mut(&tuple)
                 .and_then(|half_open| half_open.syn_ack(&config));
             if let Some(header) = syn_ack
-                && self.send_bare(now_us, tuple, &header) == Bare::Pending
+                && self.send_bare(ground, now_us, tuple, &header) == Bare::Pending
             {
-                self.tcp.gate.syn_queue.wait_for_neighbor(tuple);
+                self.gate.syn_queue.wait_for_neighbor(tuple);
             }
         }
     }

@@ -3,21 +3,21 @@
 
 use netdev::Frame;
 use tcp::Instant;
-use wire::ParseError;
-use wire::frame::{self, Received, TcpPacket, TcpTemplate};
+use wire::frame::{self, TcpPacket, TcpTemplate};
 use wire::tcp::Flags;
 
 use crate::config::StackConfig;
 use crate::episode::Episode;
+use crate::ground::Ground;
 use crate::link::icmp;
 use crate::link::neighbor::Resolution;
 use crate::link::reply_limit::ReplyLimit;
-use crate::stack::Stack;
-use crate::stack::queue_dirty;
 use crate::tables::bindings::Destination;
 use crate::tables::connections::ConnectionHandle;
 use crate::tables::time_wait::Answer;
 use crate::tables::tuple::Tuple;
+use crate::tcp::TcpLayer;
+use crate::tcp::turns::queue_dirty;
 
 /// The fate of a segment that belongs to no connection of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,63 +64,21 @@ impl Resets {
     }
 }
 
-impl Stack {
-    /// Handles a received frame.
-    pub fn on_frame(&mut self, now_us: u64, frame: Frame<'_>) {
-        self.ground.counters.frames_received += 1;
-        let Some(packet) = frame::parse_segment(frame.bytes, frame.checksum_valid) else {
-            return self.on_other_frame(now_us, frame);
-        };
-        self.on_tcp(now_us, &packet, &frame);
-    }
-
-    /// Handles a frame without a segment.
-    #[cold]
-    fn on_other_frame(&mut self, now_us: u64, frame: Frame<'_>) {
-        match frame::parse(frame.bytes, frame.checksum_valid) {
-            Ok(Received::Arp(arp)) => {
-                if let Some(reply) = self.ground.neighbors.on_arp(now_us, &arp) {
-                    self.ground.frames.push_back(reply);
-                }
-                self.ground.counters.address_conflicts += self.ground.neighbors.take_conflicts();
-                self.retry_waiting_neighbor(now_us);
-            }
-            Ok(Received::Icmp6(message)) if self.ground.neighbors.takes(&message) => {
-                if let Some(reply) = self.ground.neighbors.on_ndisc(now_us, &message) {
-                    self.ground.frames.push_back(reply);
-                }
-                self.ground.counters.address_conflicts += self.ground.neighbors.take_conflicts();
-                self.retry_waiting_neighbor(now_us);
-            }
-            Ok(Received::Other) => self.on_datagram_frame(now_us, &frame),
-            Ok(other) => {
-                if let Some(error) = icmp::error(&other) {
-                    return self.on_icmp_error(now_us, &error);
-                }
-                let is_own = |ip| self.ground.config.has_address(ip);
-                if let Some(reply) = icmp::reply(self.ground.link.mac, &other, is_own) {
-                    self.ground.reply_to_echo(now_us, reply);
-                }
-            }
-            Err(ParseError::Fragment) => self.ground.counters.fragments_dropped += 1,
-            Err(_) => self.ground.counters.frames_malformed += 1,
-        }
-    }
-
+impl TcpLayer {
     /// Handles an ICMP error that quotes a segment: the connection knows whether it can have sent
     /// it. Half-open ones ignore it (the table in `tcp`): no path is too small for a SYN,ACK.
-    fn on_icmp_error(&mut self, now_us: u64, error: &icmp::Error) {
+    pub(crate) fn on_icmp_error(&mut self, ground: &mut Ground, now_us: u64, error: &icmp::Error) {
         let tuple = Tuple {
             local: error.quoted.source,
             remote: error.quoted.destination,
         };
-        let Some(handle) = self.tcp.connections.find(&tuple) else {
+        let Some(handle) = self.connections.find(&tuple) else {
             if let icmp::ErrorKind::TooBig { mtu } = error.kind {
-                self.on_too_big_for_splice(now_us, &tuple, mtu, error.quoted.seq);
+                self.on_too_big_for_splice(ground, now_us, &tuple, mtu, error.quoted.seq);
             }
             return;
         };
-        let Some(entry) = self.tcp.connections.get_mut(handle) else {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         // A connection with both ends here passes no router.
@@ -129,7 +87,7 @@ impl Stack {
         }
         let seq = error.quoted.seq;
         match error.kind {
-            icmp::ErrorKind::TooBig { mtu } => self.on_too_big(now_us, handle, mtu, seq),
+            icmp::ErrorKind::TooBig { mtu } => self.on_too_big(ground, now_us, handle, mtu, seq),
             icmp::ErrorKind::Unreachable { hard } => {
                 entry.tcp.on_icmp_unreachable(hard, seq);
                 self.mark_dirty(handle);
@@ -137,102 +95,127 @@ impl Stack {
         }
     }
 
-    pub(crate) fn on_too_big(&mut self, now_us: u64, handle: ConnectionHandle, mtu: u32, seq: u32) {
+    pub(crate) fn on_too_big(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        handle: ConnectionHandle,
+        mtu: u32,
+        seq: u32,
+    ) {
         let now = Instant::from_us(now_us);
-        if let Some(entry) = self.tcp.connections.get_mut(handle)
+        if let Some(entry) = self.connections.get_mut(handle)
             && entry.tcp.on_icmp_too_big(now, mtu, seq)
         {
-            self.ground.counters.mtus_reduced += 1;
+            ground.counters.mtus_reduced += 1;
             self.mark_dirty(handle);
         }
     }
 
     /// Segment arrival, RFC 9293 §3.10.7: the part that precedes any connection.
     #[inline]
-    fn on_tcp(&mut self, now_us: u64, packet: &TcpPacket<'_>, frame: &Frame<'_>) {
+    pub(crate) fn on_tcp(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        packet: &TcpPacket<'_>,
+        frame: &Frame<'_>,
+    ) {
         let segment = &packet.segment;
-        if let Some(handle) = self.tcp.connections.find(&Tuple::of(packet))
-            && let Some(entry) = self.tcp.connections.get_mut(handle)
+        if let Some(handle) = self.connections.find(&Tuple::of(packet))
+            && let Some(entry) = self.connections.get_mut(handle)
         {
             if entry.route.is_looped() {
-                return self.on_martian();
+                return self.on_martian(ground);
             }
-            self.ground.counters.segments_received += 1;
+            ground.counters.segments_received += 1;
             let Some(time_wait) = entry.tcp.replaced_by(segment) else {
                 entry.tcp.on_segment(Instant::from_us(now_us), segment);
                 entry.is_share_stale |= !segment.payload.is_empty();
-                queue_dirty(&mut self.tcp.dirty, entry);
+                queue_dirty(&mut self.dirty, entry);
                 return;
             };
             // Treated as read: TIME-WAIT takes over from here.
-            self.forget(handle);
-            self.tcp.time_waits.insert(&Tuple::of(packet), time_wait);
-        } else if self.is_martian(packet) {
-            return self.on_martian();
-        } else if self.ground.config.has_address(packet.destination) {
-            self.ground.counters.segments_received += 1;
+            self.forget(ground, handle);
+            self.time_waits.insert(&Tuple::of(packet), time_wait);
+        } else if self.is_martian(ground, packet) {
+            return self.on_martian(ground);
+        } else if ground.config.has_address(packet.destination) {
+            ground.counters.segments_received += 1;
         } else {
             return;
         }
-        self.on_stray_frame(now_us, packet, frame);
+        self.on_stray_frame(ground, now_us, packet, frame);
     }
 
     /// The same for a segment sent by this stack.
     #[cold]
-    pub(crate) fn on_looped(&mut self, now_us: u64, packet: &TcpPacket<'_>) {
+    pub(crate) fn on_looped(&mut self, ground: &mut Ground, now_us: u64, packet: &TcpPacket<'_>) {
         let (tuple, segment) = (Tuple::of(packet), &packet.segment);
-        self.ground.counters.segments_received += 1;
-        if let Some(handle) = self.tcp.connections.find(&tuple)
-            && let Some(entry) = self.tcp.connections.get_mut(handle)
+        ground.counters.segments_received += 1;
+        if let Some(handle) = self.connections.find(&tuple)
+            && let Some(entry) = self.connections.get_mut(handle)
         {
             let Some(time_wait) = entry.tcp.replaced_by(segment) else {
                 entry.tcp.on_segment(Instant::from_us(now_us), segment);
                 entry.is_share_stale |= !segment.payload.is_empty();
                 return self.mark_dirty(handle);
             };
-            self.forget(handle);
-            self.tcp.time_waits.insert(&tuple, time_wait);
+            self.forget(ground, handle);
+            self.time_waits.insert(&tuple, time_wait);
         }
-        self.on_stray(now_us, packet, None);
+        self.on_stray(ground, now_us, packet, None);
     }
 
     /// True if no host on a wire may send from or to this address: an own one, or a loopback
     /// address (RFC 1122 §3.2.1.3).
-    fn is_martian(&self, packet: &TcpPacket<'_>) -> bool {
-        packet.destination.is_loopback() || self.ground.config.is_own(packet.source)
+    fn is_martian(&self, ground: &Ground, packet: &TcpPacket<'_>) -> bool {
+        packet.destination.is_loopback() || ground.config.is_own(packet.source)
     }
 
     #[cold]
-    fn on_martian(&mut self) {
-        self.ground.counters.martians_dropped += 1;
+    fn on_martian(&mut self, ground: &mut Ground) {
+        ground.counters.martians_dropped += 1;
     }
 
     /// Handles a segment that belongs to no connection of the table, in the frame that it came in.
     #[cold]
     #[inline(never)]
-    fn on_stray_frame(&mut self, now_us: u64, packet: &TcpPacket<'_>, frame: &Frame<'_>) {
-        if self.has_splices() && self.on_spliced(now_us, packet, frame.bytes) {
+    fn on_stray_frame(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        packet: &TcpPacket<'_>,
+        frame: &Frame<'_>,
+    ) {
+        if self.has_splices() && self.on_spliced(ground, now_us, packet, frame.bytes) {
             return;
         }
-        if self.tcp.teardown.parted.len() == 0 || !self.hand_on(packet, frame.bytes) {
-            self.on_stray(now_us, packet, Some(frame.bytes));
+        if self.teardown.parted.len() == 0 || !self.hand_on(ground, packet, frame.bytes) {
+            self.on_stray(ground, now_us, packet, Some(frame.bytes));
         }
     }
 
     /// Handles a segment that belongs to no connection of the table, with its frame, if any.
     #[cold]
-    fn on_stray(&mut self, now_us: u64, packet: &TcpPacket<'_>, frame: Option<&[u8]>) {
+    fn on_stray(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        packet: &TcpPacket<'_>,
+        frame: Option<&[u8]>,
+    ) {
         let (tuple, segment) = (Tuple::of(packet), &packet.segment);
         let now = Instant::from_us(now_us);
-        if self.on_half_open(now_us, tuple, segment) {
+        if self.on_half_open(ground, now_us, tuple, segment) {
             return;
         }
         let mut before = None;
-        match self.tcp.time_waits.on_segment(now, &tuple, segment) {
+        match self.time_waits.on_segment(now, &tuple, segment) {
             Answer::Unknown => {
                 if self.hands_syns_on()
-                    && !self.ground.is_handed_up
-                    && frame.is_some_and(|bytes| self.hand_syn_on(packet, bytes))
+                    && !ground.is_handed_up
+                    && frame.is_some_and(|bytes| self.hand_syn_on(ground, packet, bytes))
                 {
                     return;
                 }
@@ -240,40 +223,46 @@ impl Stack {
             Answer::Replaced(old) => before = Some(old),
             Answer::Handled(None) => return,
             Answer::Handled(Some(header)) => {
-                self.send_bare(now_us, tuple, &header);
+                self.send_bare(ground, now_us, tuple, &header);
                 return;
             }
         }
-        let is_taken = match self.destination(&tuple) {
+        let is_taken = match self.destination(ground, &tuple) {
             Destination::Listener(listener) => {
-                self.on_listen(now_us, tuple, segment, before, listener)
+                self.on_listen(ground, now_us, tuple, segment, before, listener)
             }
             Destination::Full => {
-                self.ground.counters.listen_overflows += 1;
+                ground.counters.listen_overflows += 1;
                 true
             }
             Destination::Closed => false,
         };
         if !is_taken {
-            self.refuse(now_us, tuple, segment);
+            self.refuse(ground, now_us, tuple, segment);
         }
     }
 
     /// Answers a segment of no connection with RST, unless it is an RST itself.
-    pub(crate) fn refuse(&mut self, now_us: u64, tuple: Tuple, segment: &wire::tcp::Segment<'_>) {
+    pub(crate) fn refuse(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        tuple: Tuple,
+        segment: &wire::tcp::Segment<'_>,
+    ) {
         let Some(reset) = tcp::reset_for(segment) else {
             return;
         };
         // Refusing a program of this stack uses up none of the answers for others.
         let flags = segment.header.flags;
-        if self.loops(tuple.remote.ip()) || self.tcp.resets.allow_reset(now_us, flags) {
-            self.ground.counters.resets_sent += 1;
-            self.send_bare(now_us, tuple, &reset);
+        if self.loops(ground, tuple.remote.ip()) || self.resets.allow_reset(now_us, flags) {
+            ground.counters.resets_sent += 1;
+            self.send_bare(ground, now_us, tuple, &reset);
             return;
         }
-        self.ground.counters.resets_suppressed += 1;
-        if self.tcp.resets.suppressed.begins(now_us) {
-            let limit = self.ground.config.resets_per_second;
+        ground.counters.resets_suppressed += 1;
+        if self.resets.suppressed.begins(now_us) {
+            let limit = ground.config.resets_per_second;
             tracing::warn!(
                 limit,
                 "the rate limit of replies to segments of no connection is reached"
@@ -285,42 +274,53 @@ impl Stack {
     /// address is known.
     pub(crate) fn send_bare(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         tuple: Tuple,
         header: &wire::tcp::Header,
     ) -> Bare {
-        if self.loops(tuple.remote.ip()) {
-            self.loop_bare(tuple, header);
+        if self.loops(ground, tuple.remote.ip()) {
+            self.loop_bare(ground, tuple, header);
             return Bare::Gone;
         }
-        let next_hop = self.ground.neighbors.next_hop(tuple.remote.ip());
-        let destination_mac = match self.ground.neighbors.resolve(now_us, next_hop) {
+        let next_hop = ground.neighbors.next_hop(tuple.remote.ip());
+        let destination_mac = match ground.neighbors.resolve(now_us, next_hop) {
             Resolution::Known(mac) => mac,
             Resolution::Pending => return Bare::Pending,
             Resolution::Unreachable | Resolution::Own => return Bare::Gone,
         };
         let mut buffer = [0; contract::limits::HEADER_BYTES_MAX];
-        let traffic_class = if header.flags.contains(Flags::SYN) && self.tcp.bindings.has_classes()
-        {
-            self.class_of_listener(&tuple)
+        let traffic_class = if header.flags.contains(Flags::SYN) && self.bindings.has_classes() {
+            self.class_of_listener(ground, &tuple)
         } else {
             0
         };
         let template = TcpTemplate {
             traffic_class,
-            ..TcpTemplate::new(
-                self.ground.link.mac,
-                destination_mac,
-                tuple.local,
-                tuple.remote,
-            )
+            ..TcpTemplate::new(ground.link.mac, destination_mac, tuple.local, tuple.remote)
         };
         if let Some(length) = template.write(header, &mut buffer) {
             let frame = &mut buffer[..length];
             if frame::complete_checksum(frame, []).is_ok() {
-                self.ground.frames.push_back(frame.to_vec());
+                ground.frames.push_back(frame.to_vec());
             }
         }
         Bare::Gone
+    }
+
+    pub(crate) fn on_mtu(&mut self, ground: &mut Ground, now_us: u64) {
+        let now = Instant::from_us(now_us);
+        let mss = [ground.link.mss(false), ground.link.mss(true)];
+        (self.config_v4.mss, self.config_v6.mss) = (mss[0], mss[1]);
+        for handle in self.connections.handles() {
+            if let Some(entry) = self.connections.get_mut(handle)
+                && !entry.route.is_looped()
+            {
+                let ipv6 = entry.tuple.local.is_ipv6();
+                if entry.tcp.on_link_mss(now, mss[usize::from(ipv6)]) {
+                    queue_dirty(&mut self.dirty, entry);
+                }
+            }
+        }
     }
 }

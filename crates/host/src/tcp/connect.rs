@@ -8,27 +8,28 @@ use super::TcpLayer;
 use super::admission::Gate;
 use super::loopback;
 use crate::app::{ConnectError, Owner, StreamId};
-use crate::stack::Stack;
+use crate::ground::Ground;
 use crate::tables::connections::Connections;
 use crate::tables::time_wait::TimeWaits;
 use crate::tables::tuple::Tuple;
 
-impl Stack {
+impl TcpLayer {
     /// Opens a connection to a peer. The stack chooses an address that is unspecified or absent,
     /// and a port of 0. [`AppEvent::Connected`](crate::app::AppEvent::Connected) follows, or
     /// [`AppEvent::Closed`](crate::app::AppEvent::Closed); data written until then is sent when the
     /// connection is established.
-    pub fn connect(
+    pub(crate) fn connect(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         owner: Owner,
         local: Option<SocketAddr>,
         remote: SocketAddr,
     ) -> Result<StreamId, ConnectError> {
         let remote = loopback::peer(local, remote);
-        let ip = self.source_address(local.map(|local| local.ip()), remote.ip())?;
-        if self.tcp.connections.len() >= self.ground.config.connections_max
-            && !self.evict_idle(now_us)
+        let ip = self.source_address(ground, local.map(|local| local.ip()), remote.ip())?;
+        if self.connections.len() >= ground.config.connections_max
+            && !self.evict_idle(ground, now_us)
         {
             return Err(ConnectError::TooManyConnections);
         }
@@ -37,22 +38,16 @@ impl Stack {
         let local = match local.map_or(0, |local| local.port()) {
             0 => {
                 let is_named = local.is_some_and(|local| !local.ip().is_unspecified());
-                self.free_place(now, ip, remote, is_named)?
+                self.free_place(ground, now, ip, remote, is_named)?
             }
             port => {
                 let tuple = tuple(SocketAddr::new(ip, port));
-                if self.tcp.bindings.is_taken(owner, tuple.local) {
+                if self.bindings.is_taken(owner, tuple.local) {
                     return Err(ConnectError::PortInUse);
                 }
-                let is_free = is_free(
-                    &self.tcp.connections,
-                    &self.tcp.gate,
-                    &self.tcp.time_waits,
-                    now,
-                    &tuple,
-                );
-                let is_elsewhere = self.tcp.teardown.parted.contains(&tuple)
-                    || self.tcp.splicing.splices.contains(&tuple);
+                let is_free = is_free(&self.connections, &self.gate, &self.time_waits, now, &tuple);
+                let is_elsewhere =
+                    self.teardown.parted.contains(&tuple) || self.splicing.splices.contains(&tuple);
                 if !is_free || is_elsewhere {
                     return Err(ConnectError::PortInUse);
                 }
@@ -60,19 +55,19 @@ impl Stack {
             }
         };
         let tuple = tuple(local);
-        let isn = self.tcp.isn.isn(local, remote, now);
-        let isn = match self.tcp.time_waits.take(&tuple) {
+        let isn = self.isn.isn(local, remote, now);
+        let isn = match self.time_waits.take(&tuple) {
             Some(old) => old.isn_beyond(isn),
             None => isn,
         };
-        let ts_offset = self.tcp.isn.ts_offset(local, remote);
-        let config = self.tcp_config(&tuple, None);
+        let ts_offset = self.isn.ts_offset(local, remote);
+        let config = self.tcp_config(ground, &tuple, None);
         let connection =
             tcp::Connection::connect(&config, local.port(), remote.port(), isn, ts_offset, now);
-        let handle = self.insert(connection, tuple);
-        self.ground.counters.connections_opened += 1;
+        let handle = self.insert(ground, connection, tuple);
+        ground.counters.connections_opened += 1;
         self.mark_dirty(handle);
-        let entry = self.tcp.connections.get_mut(handle);
+        let entry = self.connections.get_mut(handle);
         let entry = entry.expect("it was just added");
         (entry.is_active, entry.told) = (true, true);
         entry.owner = owner;
@@ -83,16 +78,17 @@ impl Stack {
     /// for an own address, itself.
     fn source_address(
         &self,
+        ground: &Ground,
         wanted: Option<IpAddr>,
         remote: IpAddr,
     ) -> Result<IpAddr, ConnectError> {
         let same_family = |ip: IpAddr| ip.is_ipv4() == remote.is_ipv4();
         if let Some(ip) = wanted.filter(|ip| !ip.is_unspecified()) {
-            if !same_family(ip) || !self.ground.config.is_own(ip) {
+            if !same_family(ip) || !ground.config.is_own(ip) {
                 return Err(ConnectError::NoAddress);
             }
             // RFC 1122 §3.2.1.3: this address must not appear outside a host.
-            if ip.is_loopback() && !self.loops(remote) {
+            if ip.is_loopback() && !self.loops(ground, remote) {
                 return Err(ConnectError::LoopbackOnly);
             }
             return Ok(ip);
@@ -100,10 +96,10 @@ impl Stack {
         if wanted.is_some_and(|ip| !same_family(ip)) {
             return Err(ConnectError::NoAddress);
         }
-        if self.loops(remote) {
+        if self.loops(ground, remote) {
             return Ok(loopback::source_for(remote));
         }
-        self.ground
+        ground
             .neighbors
             .source_for(remote)
             .ok_or(ConnectError::NoAddress)
@@ -113,22 +109,23 @@ impl Stack {
     /// address is not named by the application.
     fn free_place(
         &mut self,
+        ground: &mut Ground,
         now: Instant,
         ip: IpAddr,
         remote: SocketAddr,
         is_named: bool,
     ) -> Result<SocketAddr, ConnectError> {
-        let others = match is_named || self.loops(remote.ip()) {
+        let others = match is_named || self.loops(ground, remote.ip()) {
             true => Vec::new(),
-            false => self.ground.neighbors.in_network_of(ip),
+            false => ground.neighbors.in_network_of(ip),
         };
         for ip in [ip].into_iter().chain(others) {
             if let Some(port) = self.free_port(now, ip, remote) {
                 return Ok(SocketAddr::new(ip, port));
             }
         }
-        self.ground.counters.ports_exhausted += 1;
-        if self.tcp.ephemeral_ports.is_news(now.as_us()) {
+        ground.counters.ports_exhausted += 1;
+        if self.ephemeral_ports.is_news(now.as_us()) {
             tracing::warn!(
                 %remote,
                 "no local port is left for a connection to this peer: they are in use, or in \
@@ -149,7 +146,7 @@ impl Stack {
             teardown,
             splicing,
             ..
-        } = &mut self.tcp;
+        } = self;
         ephemeral_ports.choose(ip, remote, |port| {
             let local = SocketAddr::new(ip, port);
             let tuple = Tuple { local, remote };

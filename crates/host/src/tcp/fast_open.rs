@@ -11,9 +11,10 @@
 use tcp::{Connection, FastOpenCookies, Instant, derive_key};
 use wire::tcp::{FastOpen, Segment};
 
-use crate::stack::Stack;
+use crate::ground::Ground;
 use crate::tables::bindings::Destination;
 use crate::tables::tuple::Tuple;
+use crate::tcp::TcpLayer;
 
 /// How long a key is used, in microseconds: a day. The previous key is valid for another day (RFC
 /// 7413 §4.1.2), so that a peer that connects every day needs no cookies but those it gets.
@@ -56,29 +57,39 @@ pub(crate) fn period(now_us: u64) -> u64 {
     now_us / KEY_US
 }
 
-impl Stack {
-    pub(crate) fn fast_open_cookies(&mut self, now_us: u64) -> &Cookies {
-        if !self.tcp.fast_open.are_current(now_us) {
-            self.tcp.fast_open = Cookies::new(&self.ground.config.secret, now_us);
+impl TcpLayer {
+    pub(crate) fn fast_open_cookies(&mut self, ground: &mut Ground, now_us: u64) -> &Cookies {
+        if !self.fast_open.are_current(now_us) {
+            self.fast_open = Cookies::new(&ground.config.secret, now_us);
         }
-        &self.tcp.fast_open
+        &self.fast_open
     }
 
     /// The Fast Open option of a SYN, if its listener accepts data in SYNs.
-    pub(crate) fn fast_open_option(&self, tuple: &Tuple, syn: &Segment<'_>) -> Option<FastOpen> {
+    pub(crate) fn fast_open_option(
+        &self,
+        ground: &Ground,
+        tuple: &Tuple,
+        syn: &Segment<'_>,
+    ) -> Option<FastOpen> {
         let option = syn.header.options.fast_open?;
-        let Destination::Listener(listener) = self.destination(tuple) else {
+        let Destination::Listener(listener) = self.destination(ground, tuple) else {
             return None;
         };
-        let options = self.tcp.bindings.options(listener)?;
-        let takes_text = options.takes_syn_text(self.ground.config.fast_open);
+        let options = self.bindings.options(listener)?;
+        let takes_text = options.takes_syn_text(ground.config.fast_open);
         takes_text.then_some(option)
     }
 
     /// The cookie for the SYN,ACK, if the peer supports Fast Open.
-    pub(crate) fn fast_open_cookie(&mut self, now_us: u64, tuple: &Tuple) -> FastOpen {
-        self.ground.counters.fast_open_cookies_sent += 1;
-        let cookies = &self.fast_open_cookies(now_us).cookies;
+    pub(crate) fn fast_open_cookie(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        tuple: &Tuple,
+    ) -> FastOpen {
+        ground.counters.fast_open_cookies_sent += 1;
+        let cookies = &self.fast_open_cookies(ground, now_us).cookies;
         cookies.cookie(tuple.local.ip(), tuple.remote.ip())
     }
 
@@ -86,28 +97,30 @@ impl Stack {
     /// as any other.
     pub(crate) fn on_fast_open(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         tuple: Tuple,
         syn: &Segment<'_>,
         option: FastOpen,
         isn: u32,
     ) -> bool {
-        let cookies = &self.fast_open_cookies(now_us).cookies;
+        let cookies = &self.fast_open_cookies(ground, now_us).cookies;
         let is_good = cookies.are_good(tuple.local.ip(), tuple.remote.ip(), option);
-        if !is_good || syn.payload.is_empty() || self.tcp.gate.is_half_full() {
+        if !is_good || syn.payload.is_empty() || self.gate.is_half_full() {
             return false;
         }
-        let to = self.destination(&tuple);
-        let config = self.config_at(&tuple, to);
-        let ts_offset = self.tcp.isn.ts_offset(tuple.local, tuple.remote);
+        let to = self.destination(ground, &tuple);
+        let config = self.config_at(ground, &tuple, to);
+        let ts_offset = self.isn.ts_offset(tuple.local, tuple.remote);
         let now = Instant::from_us(now_us);
         let connection = Connection::accept_fast_open(&config, syn, isn, ts_offset, now);
-        let (Some(connection), Ok(listener)) = (connection, self.admit(now_us, &tuple, to)) else {
+        let (Some(connection), Ok(listener)) = (connection, self.admit(ground, now_us, &tuple, to))
+        else {
             return false;
         };
-        self.ground.counters.fast_opens += 1;
-        let handle = self.open(now_us, tuple, listener, connection, None);
-        if let Some(entry) = self.tcp.connections.get_mut(handle) {
+        ground.counters.fast_opens += 1;
+        let handle = self.open(ground, now_us, tuple, listener, connection, None);
+        if let Some(entry) = self.connections.get_mut(handle) {
             // The listener accepts it with its data.
             entry.is_deferred = true;
         }

@@ -3,105 +3,86 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::TcpLayer;
-use crate::app::{AppEvent, Application, Bind, BindError, BindingId, Owner, StreamOptions};
-use crate::stack::Stack;
+use crate::app::{AppEvent, Bind, BindError, BindingId, Owner, StreamId, StreamOptions};
+use crate::ground::Ground;
 use crate::tables::bindings::{Bindings, Destination};
 use crate::tables::connections::{ConnectionHandle, Entry};
 use crate::tables::tuple::Tuple;
 
-impl Stack {
+impl TcpLayer {
     /// Binds an address of the stack, or all of a family, and a port; 0 lets the stack choose.
-    pub fn bind(&mut self, bind: &Bind) -> Result<BindingId, BindError> {
+    pub(crate) fn bind(
+        &mut self,
+        ground: &mut Ground,
+        bind: &Bind,
+    ) -> Result<BindingId, BindError> {
         let ip = bind.address.ip();
-        if !ip.is_unspecified() && !self.ground.config.is_own(ip) {
+        if !ip.is_unspecified() && !ground.config.is_own(ip) {
             return Err(BindError::NoAddress);
         }
         let TcpLayer {
             bindings,
             ephemeral_ports,
             ..
-        } = &mut self.tcp;
+        } = self;
         let unspecified = SocketAddr::new(unspecified(ip), 0);
         bindings.bind(bind, |is_free| {
             ephemeral_ports.choose(ip, unspecified, is_free)
         })
     }
 
-    /// Accepts connections to a bound address from now on; a repeated call changes options.
-    pub fn listen(&mut self, binding: BindingId, options: StreamOptions) -> Result<(), BindError> {
-        self.tcp.bindings.listen(binding, options)
-    }
-
-    /// Releases a bound address. Connections accepted there continue.
-    pub fn release(&mut self, binding: BindingId) {
-        self.tcp.bindings.release(binding);
-    }
-
-    /// The address of a binding, with the chosen port.
-    pub fn bound_address(&self, binding: BindingId) -> Option<SocketAddr> {
-        self.tcp.bindings.address(binding)
-    }
-
     /// Has the server accept connections to this port of all addresses, unless it already does.
     ///
     /// # Panics
     /// If another application has the port: the server comes first.
-    pub(crate) fn serve_port(&mut self, port: u16) {
-        if self.tcp.bindings.has_owner(port, Owner::SERVER) {
+    pub(crate) fn serve_port(&mut self, ground: &mut Ground, port: u16) {
+        if self.bindings.has_owner(port, Owner::SERVER) {
             return;
         }
         let all = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
-        let bound = self.bind(&Bind::new(Owner::SERVER, all));
-        let listens = bound.and_then(|binding| self.listen(binding, StreamOptions::default()));
+        let bound = self.bind(ground, &Bind::new(Owner::SERVER, all));
+        let listens =
+            bound.and_then(|binding| self.bindings.listen(binding, StreamOptions::default()));
         assert_eq!(listens, Ok(()), "the server comes first");
     }
 
     /// The traffic class of connections that a listener gets.
-    pub(crate) fn class_of_listener(&self, tuple: &Tuple) -> u8 {
-        let Destination::Listener(listener) = self.destination(tuple) else {
+    pub(crate) fn class_of_listener(&self, ground: &Ground, tuple: &Tuple) -> u8 {
+        let Destination::Listener(listener) = self.destination(ground, tuple) else {
             return 0;
         };
-        let options = self.tcp.bindings.options(listener);
+        let options = self.bindings.options(listener);
         options.map_or(0, |options| options.traffic_class.of(tuple.remote))
     }
 
     /// The destination of a connection that a peer opens.
-    pub(crate) fn destination(&self, tuple: &Tuple) -> Destination {
-        let hash = self.tcp.connections.hash(tuple);
-        let to = self.tcp.bindings.destination(tuple.local, hash);
-        let to = self.tcp.bindings.unless_exhausted(to, tuple.remote.ip());
-        self.without_server(tuple, to)
+    pub(crate) fn destination(&self, ground: &Ground, tuple: &Tuple) -> Destination {
+        let hash = self.connections.hash(tuple);
+        let to = self.bindings.destination(tuple.local, hash);
+        let to = self.bindings.unless_exhausted(to, tuple.remote.ip());
+        self.without_server(ground, tuple, to)
     }
+}
 
-    /// Has the application accept a deferred connection; false if it was not deferred.
+impl TcpLayer {
+    /// The event with which an application accepts a deferred connection; `None` if it was not
+    /// deferred.
     #[cold]
-    pub(crate) fn accept_deferred<A: Application>(
+    pub(crate) fn accept_deferred(
         &mut self,
-        now_us: u64,
+        ground: &mut Ground,
         handle: ConnectionHandle,
-        app: &mut A,
-    ) -> bool {
-        let deferred = self.tcp.connections.get_mut(handle);
-        let Some(entry) = deferred.filter(|entry| entry.is_deferred) else {
-            return false;
-        };
-        entry.is_deferred = false;
+    ) -> Option<(StreamId, AppEvent)> {
+        let entry = self.connections.get_mut(handle)?;
+        if !std::mem::take(&mut entry.is_deferred) {
+            return None;
+        }
         entry.told = true;
-        unreserve(&mut self.tcp.bindings, entry);
+        unreserve(&mut self.bindings, entry);
         entry.app_deadline_us = None;
-        let (stream, peer) = (entry.stream, entry.tuple.remote);
-        self.ground.counters.connections_accepted += 1;
-        let event = AppEvent::Accepted { peer, tls: None };
-        app.on_event(&mut self.streams(now_us), stream, event);
-        true
-    }
-
-    /// Accepts no more connections, nor QUIC connections: a new one is answered with RST, as by a
-    /// kernel whose listening socket is closed, or refused. Half-open ones are forgotten.
-    pub fn stop_listening(&mut self) {
-        self.tcp.bindings.stop_listening();
-        self.tcp.gate.close();
-        self.stop_quic();
+        ground.counters.connections_accepted += 1;
+        let peer = entry.tuple.remote;
+        Some((entry.stream, AppEvent::Accepted { peer, tls: None }))
     }
 }
 

@@ -21,12 +21,13 @@ use wire::ip::Ecn;
 use wire::tcp::{Header, Segment};
 
 use crate::app::{BindingId, Owner};
-use crate::stack::Stack;
+use crate::ground::Ground;
 use crate::tables::bindings::Destination;
 use crate::tables::connections::ConnectionHandle;
 use crate::tables::sources;
 use crate::tables::tuple::Tuple;
 use crate::tables::waiting::Waiting;
+use crate::tcp::TcpLayer;
 
 /// The MSS of both ends, in bytes. A segment fits into the smallest receive buffer that a program
 /// may request: with less room, the sender would wait until its override timer expires (RFC 9293
@@ -129,16 +130,16 @@ pub(crate) fn source_for(own: IpAddr) -> IpAddr {
     }
 }
 
-impl Stack {
+impl TcpLayer {
     /// True if packets to this address return to this stack.
-    pub(crate) fn loops(&self, remote: IpAddr) -> bool {
-        self.ground.config.is_own(remote)
+    pub(crate) fn loops(&self, ground: &Ground, remote: IpAddr) -> bool {
+        ground.config.is_own(remote)
     }
 
     /// The address that counts as the source of a connection that a peer opens.
-    pub(crate) fn source(&self, tuple: &Tuple) -> IpAddr {
+    pub(crate) fn source(&self, ground: &Ground, tuple: &Tuple) -> IpAddr {
         match tuple.remote.ip() {
-            ip if self.loops(ip) => sources::LOOPBACK,
+            ip if self.loops(ground, ip) => sources::LOOPBACK,
             ip => ip,
         }
     }
@@ -153,10 +154,15 @@ impl Stack {
     }
 
     /// Hides the server's listeners from loopback: its responses are ranges of files.
-    pub(crate) fn without_server(&self, tuple: &Tuple, to: Destination) -> Destination {
-        let is_server = |id: BindingId| self.tcp.bindings.owner(id) == Some(Owner::SERVER);
+    pub(crate) fn without_server(
+        &self,
+        ground: &Ground,
+        tuple: &Tuple,
+        to: Destination,
+    ) -> Destination {
+        let is_server = |id: BindingId| self.bindings.owner(id) == Some(Owner::SERVER);
         match to {
-            Destination::Listener(id) if self.loops(tuple.remote.ip()) && is_server(id) => {
+            Destination::Listener(id) if self.loops(ground, tuple.remote.ip()) && is_server(id) => {
                 Destination::Closed
             }
             to => to,
@@ -164,15 +170,15 @@ impl Stack {
     }
 
     /// Handles the segments that own connections sent to each other before this turn.
-    pub(crate) fn hear_loopback(&mut self, now_us: u64) {
-        for _ in 0..self.tcp.loopback.segments.len().min(BATCH) {
-            let Some(looped) = self.tcp.loopback.pop() else {
+    pub(crate) fn hear_loopback(&mut self, ground: &mut Ground, now_us: u64) {
+        for _ in 0..self.loopback.segments.len().min(BATCH) {
+            let Some(looped) = self.loopback.pop() else {
                 return;
             };
-            self.ground.counters.loopback_segments += 1;
-            self.ground.counters.loopback_bytes += looped.payload.len() as u64;
+            ground.counters.loopback_segments += 1;
+            ground.counters.loopback_bytes += looped.payload.len() as u64;
             let packet = TcpPacket {
-                source_mac: self.ground.link.mac,
+                source_mac: ground.link.mac,
                 source: looped.source,
                 destination: looped.destination,
                 segment: Segment {
@@ -181,48 +187,53 @@ impl Stack {
                     ecn: looped.ecn,
                 },
             };
-            self.on_looped(now_us, &packet);
+            self.on_looped(ground, now_us, &packet);
         }
         // One that finds no room again waits behind the others.
-        let room = SEGMENTS_MAX.saturating_sub(self.tcp.loopback.segments.len());
-        for _ in 0..room.min(self.tcp.loopback.waiting.len()) {
-            if let Some(handle) = self.tcp.loopback.waiting.take() {
+        let room = SEGMENTS_MAX.saturating_sub(self.loopback.segments.len());
+        for _ in 0..room.min(self.loopback.waiting.len()) {
+            if let Some(handle) = self.loopback.waiting.take() {
                 self.mark_dirty(handle);
             }
         }
     }
 
     /// Sends a segment without data that belongs to no connection of the table.
-    pub(crate) fn loop_bare(&mut self, tuple: Tuple, header: &Header) {
-        if self.tcp.loopback.segments.len() >= BARE_SEGMENTS_MAX {
-            self.ground.counters.loopback_drops += 1;
+    pub(crate) fn loop_bare(&mut self, ground: &mut Ground, tuple: Tuple, header: &Header) {
+        if self.loopback.segments.len() >= BARE_SEGMENTS_MAX {
+            ground.counters.loopback_drops += 1;
             return;
         }
         let payload = Vec::new();
-        self.tcp.loopback.push(tuple, *header, Ecn::NotEct, payload);
+        self.loopback.push(tuple, *header, Ecn::NotEct, payload);
     }
 
     /// Sends the data of a connection to another one of this stack. False if it has to wait for
     /// room in the queue.
     #[cold]
-    pub(crate) fn transmit_looped(&mut self, now_us: u64, handle: ConnectionHandle) -> bool {
-        let Some(entry) = self.tcp.connections.get_mut(handle) else {
+    pub(crate) fn transmit_looped(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        handle: ConnectionHandle,
+    ) -> bool {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return true;
         };
         let now = Instant::from_us(now_us);
         let limits = limits(entry.tcp.mss());
         loop {
-            if self.tcp.loopback.is_full() {
-                self.tcp.loopback.waiting.add(handle);
+            if self.loopback.is_full() {
+                self.loopback.waiting.add(handle);
                 return false;
             }
             let Some(transmit) = entry.tcp.poll_transmit(now, &limits) else {
                 return true;
             };
-            self.ground.counters.retransmissions += u64::from(transmit.retransmission);
+            ground.counters.retransmissions += u64::from(transmit.retransmission);
             let Transmit { header, ecn, .. } = transmit;
             let payload = payload(&entry.tcp, &transmit);
-            self.tcp.loopback.push(entry.tuple, header, ecn, payload);
+            self.loopback.push(entry.tuple, header, ecn, payload);
             if let Some(transmission) = transmit.transmission {
                 entry.last_transmission = transmission;
                 entry.tcp.on_departed(transmission, now);

@@ -18,10 +18,12 @@ use std::collections::{BTreeMap, VecDeque};
 use contract::{FileId, FileMeta};
 
 use crate::app::StreamId;
+use crate::ground::Ground;
+use crate::ground::Layers;
 use crate::ground::workers::Life;
-use crate::stack::Stack;
 use crate::tables::connections::ConnectionHandle;
 use crate::tables::files::{Readiness, TwinOpened};
+use crate::tcp::TcpLayer;
 use crate::tls_layer::TlsLayer;
 
 /// Most migrations in progress: each has OPENs at a worker through which others send.
@@ -73,94 +75,94 @@ impl Migrations {
     }
 }
 
-impl Stack {
+impl TcpLayer {
     /// Queues the migration of a connection to another worker of its NIC stack. Drops it if too
     /// many wait.
     pub(crate) fn migrate_later(&mut self, stream: StreamId, to: usize) {
-        if self.tcp.migrations.waiting.len() < WAITING_MAX {
-            self.tcp.migrations.waiting.push_back((stream, to));
+        if self.migrations.waiting.len() < WAITING_MAX {
+            self.migrations.waiting.push_back((stream, to));
         }
     }
 
     /// Begins the migrations whose turn it is.
-    pub(crate) fn begin_migrations(&mut self) {
-        while self.tcp.migrations.has_room()
-            && let Some((stream, to)) = self.tcp.migrations.waiting.pop_front()
+    pub(crate) fn begin_migrations(&mut self, ground: &mut Ground) {
+        while self.migrations.has_room()
+            && let Some((stream, to)) = self.migrations.waiting.pop_front()
         {
-            if let Some(handle) = self.tcp.connections.handle_of(stream) {
-                self.migrate(handle, to);
+            if let Some(handle) = self.connections.handle_of(stream) {
+                self.migrate(ground, handle, to);
             }
         }
     }
 
     /// Migrates a connection to another worker of its NIC stack, as soon as it can move.
-    pub(crate) fn migrate(&mut self, handle: ConnectionHandle, to: usize) {
-        let Some(entry) = self.tcp.connections.get_mut(handle) else {
+    pub(crate) fn migrate(&mut self, ground: &mut Ground, handle: ConnectionHandle, to: usize) {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         let (stream, from) = (entry.stream, entry.worker);
-        let serves = |worker: usize| self.ground.workers[worker].life == Life::Serving;
+        let serves = |worker: usize| ground.workers[worker].life == Life::Serving;
         let is_over = entry.tcp.is_closed() || entry.data_plane_failed;
-        let is_within = self.ground.nic_stacks.of(from) == self.ground.nic_stacks.of(to);
+        let is_within = ground.nic_stacks.of(from) == ground.nic_stacks.of(to);
         if from == to
             || is_over
             || !is_within
             || !serves(from)
             || !serves(to)
-            || self.tcp.migrations.is_under_way(stream)
+            || self.migrations.is_under_way(stream)
         {
             return;
         }
         entry.is_to_move = true;
         let migration = Migration { to, holds: false };
-        self.tcp.migrations.under_way.insert(stream, migration);
-        self.go_on_migrating(handle);
+        self.migrations.under_way.insert(stream, migration);
+        self.go_on_migrating(ground, handle);
     }
 
     /// Takes the next step of a migration in progress.
-    pub(crate) fn go_on_migrating(&mut self, handle: ConnectionHandle) {
-        let Some(entry) = self.tcp.connections.get_mut(handle) else {
+    pub(crate) fn go_on_migrating(&mut self, ground: &mut Ground, handle: ConnectionHandle) {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         let stream = entry.stream;
-        let Some(&Migration { to, .. }) = self.tcp.migrations.under_way.get(&stream) else {
+        let Some(&Migration { to, .. }) = self.migrations.under_way.get(&stream) else {
             return;
         };
         entry.is_to_move = true;
-        if !self.has_files_at(handle, to) {
+        if !self.has_files_at(ground, handle, to) {
             return self.hold_sends(handle, false);
         }
         self.hold_sends(handle, true);
-        self.release_acknowledged(handle);
+        self.release_acknowledged(ground, handle);
         // If everything departs at issue, only reports count.
-        let counts_reports = self.ground.config.departs_at_issue;
-        let is_still = self.tcp.connections.get(handle).is_some_and(|entry| {
+        let counts_reports = ground.config.departs_at_issue;
+        let is_still = self.connections.get(handle).is_some_and(|entry| {
             let tls = entry.tls.as_deref();
             let awaits_report = counts_reports && entry.sends_outstanding > 0;
             let awaits_tags = tls.is_some_and(TlsLayer::is_unproven);
             !(entry.tcp.awaits_departure() || awaits_report || awaits_tags)
         });
         if is_still {
-            self.arrive(handle, to);
+            self.arrive(ground, handle, to);
         }
     }
 
     /// Has worker `to` open the connection's files. True if it has all of them, and is opening no
     /// other.
-    fn has_files_at(&mut self, handle: ConnectionHandle, to: usize) -> bool {
+    fn has_files_at(&mut self, ground: &mut Ground, handle: ConnectionHandle, to: usize) -> bool {
         let mut is_ready = true;
-        for file in self.own_files(handle) {
-            match self.ground.files.readiness(file, to) {
+        for file in self.own_files(ground, handle) {
+            match ground.files.readiness(file, to) {
                 Readiness::Ready => {}
                 Readiness::Awaited => is_ready = false,
                 Readiness::Unasked => {
                     is_ready = false;
-                    let Some(found) = self.ground.files.by_id(file) else {
+                    let Some(found) = ground.files.by_id(file) else {
                         continue;
                     };
                     let (path, lookup) = (found.path.clone(), found.lookup());
-                    self.ground.files.open_twin(file, to);
-                    self.send_open(to, file, &path, lookup);
+                    ground.files.open_twin(file, to);
+                    ground.send_open(to, file, &path, lookup);
                 }
             }
         }
@@ -168,12 +170,12 @@ impl Stack {
     }
 
     /// The connection's files, without ids that belong to another connection by now.
-    pub(crate) fn own_files(&self, handle: ConnectionHandle) -> Vec<FileId> {
-        let Some(entry) = self.tcp.connections.get(handle) else {
+    pub(crate) fn own_files(&self, ground: &Ground, handle: ConnectionHandle) -> Vec<FileId> {
+        let Some(entry) = self.connections.get(handle) else {
             return Vec::new();
         };
         let is_own = |file: &FileId| {
-            let found = self.ground.files.by_id(*file);
+            let found = ground.files.by_id(*file);
             found.is_some_and(|found| found.stream == entry.stream)
         };
         entry.files.iter().copied().filter(is_own).collect()
@@ -181,10 +183,10 @@ impl Stack {
 
     /// Stops issuing SENDs for the connection, or resumes.
     fn hold_sends(&mut self, handle: ConnectionHandle, holds: bool) {
-        let Some(entry) = self.tcp.connections.get_mut(handle) else {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
-        let Some(migration) = self.tcp.migrations.under_way.get_mut(&entry.stream) else {
+        let Some(migration) = self.migrations.under_way.get_mut(&entry.stream) else {
             return;
         };
         if std::mem::replace(&mut migration.holds, holds) == holds {
@@ -199,54 +201,56 @@ impl Stack {
     }
 
     /// Completes a migration: the old worker has nothing left, and the new one sends from now on.
-    fn arrive(&mut self, handle: ConnectionHandle, to: usize) {
+    fn arrive(&mut self, ground: &mut Ground, handle: ConnectionHandle, to: usize) {
         self.hold_sends(handle, false);
-        let Some(entry) = self.tcp.connections.get_mut(handle) else {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         entry.is_to_move = false;
-        self.tcp.migrations.under_way.remove(&entry.stream);
-        self.change_worker(handle, to);
-        for file in self.own_files(handle) {
-            if let Some(close) = self.ground.files.take_over(file) {
-                self.send_close(close);
+        self.migrations.under_way.remove(&entry.stream);
+        self.change_worker(ground, handle, to);
+        for file in self.own_files(ground, handle) {
+            if let Some(close) = ground.files.take_over(file) {
+                ground.send_close(close);
             }
         }
         self.mark_dirty(handle);
     }
 
     /// Cancels a migration: the connection stays, or moves by other rules.
-    pub(crate) fn stop_migrating(&mut self, handle: ConnectionHandle) {
-        let Some(entry) = self.tcp.connections.get_mut(handle) else {
+    pub(crate) fn stop_migrating(&mut self, ground: &mut Ground, handle: ConnectionHandle) {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         let stream = entry.stream;
-        if !self.tcp.migrations.is_under_way(stream) {
+        if !self.migrations.is_under_way(stream) {
             return;
         }
         entry.is_to_move = false;
         self.hold_sends(handle, false);
-        self.tcp.migrations.under_way.remove(&stream);
-        for file in self.own_files(handle) {
-            if let Some(close) = self.ground.files.drop_twin(file) {
-                self.send_close(close);
+        self.migrations.under_way.remove(&stream);
+        for file in self.own_files(ground, handle) {
+            if let Some(close) = ground.files.drop_twin(file) {
+                ground.send_close(close);
             }
         }
         self.mark_dirty(handle);
     }
+}
 
+impl Ground {
     /// Cancels the migrations to and from a worker that restarts without any state.
-    pub(crate) fn stop_migrations_of(&mut self, worker: usize) {
-        let lost = self.ground.files.lose_twins(worker);
+    pub(crate) fn stop_migrations_of(&mut self, layers: &mut Layers<'_>, worker: usize) {
+        let lost = self.files.lose_twins(worker);
         for close in lost {
             self.send_close(close);
         }
         let touched = |(stream, migration): (&StreamId, &Migration)| {
-            let handle = self.tcp.connections.handle_of(*stream)?;
-            let from = self.tcp.connections.get(handle)?.worker;
+            let handle = layers.tcp.connections.handle_of(*stream)?;
+            let from = layers.tcp.connections.get(handle)?.worker;
             (from == worker || migration.to == worker).then_some(handle)
         };
-        let stopped: Vec<_> = self
+        let stopped: Vec<_> = layers
             .tcp
             .migrations
             .under_way
@@ -254,44 +258,45 @@ impl Stack {
             .filter_map(touched)
             .collect();
         for handle in stopped {
-            self.stop_migrating(handle);
+            layers.tcp.stop_migrating(self, handle);
         }
-        self.stop_leaving_of(worker);
+        layers.quic.stop_leaving_of(self, worker);
     }
 
     /// Handles worker `worker`'s answer to an OPEN, with this metadata or a failure. False if the
     /// OPEN was not for a migration.
     pub(crate) fn on_twin_opened(
         &mut self,
+        layers: &mut Layers<'_>,
         worker: usize,
         file: FileId,
         meta: Option<&FileMeta>,
     ) -> bool {
-        let nic = self.ground.nic_stacks.of(worker);
-        let Some((stream, opened)) = self.ground.files.twin_opened(nic, worker, file, meta) else {
+        let nic = self.nic_stacks.of(worker);
+        let Some((stream, opened)) = self.files.twin_opened(nic, worker, file, meta) else {
             return false;
         };
-        let migration = self.tcp.migrations.under_way.get(&stream);
+        let migration = layers.tcp.migrations.under_way.get(&stream);
         let is_awaited = migration.is_some_and(|migration| migration.to == worker)
-            || self.leaves_quic_to(stream, worker);
+            || layers.quic.leaves_to(stream, worker);
         let close = match opened {
-            TwinOpened::Same if !is_awaited => self.ground.files.drop_twin(file),
+            TwinOpened::Same if !is_awaited => self.files.drop_twin(file),
             TwinOpened::Same => None,
             TwinOpened::LetGo(close) | TwinOpened::Other(close) => close,
         };
         if let Some(close) = close {
             self.send_close(close);
         }
-        let Some(handle) = self.tcp.connections.handle_of(stream) else {
+        let Some(handle) = layers.tcp.connections.handle_of(stream) else {
             let is_other = is_awaited && matches!(opened, TwinOpened::Other(_));
-            self.on_quic_twin_opened(stream, is_other);
+            layers.quic.on_twin_opened(self, stream, is_other);
             return true;
         };
         if is_awaited && matches!(opened, TwinOpened::Other(_)) {
-            self.ground.counters.migrations_failed += 1;
-            self.stop_migrating(handle);
+            self.counters.migrations_failed += 1;
+            layers.tcp.stop_migrating(self, handle);
         }
-        self.mark_dirty(handle);
+        layers.tcp.mark_dirty(handle);
         true
     }
 }

@@ -16,33 +16,39 @@ use contract::{Command, Event, FileId, FlowId, RejectReason, Segment};
 use tls::{Definition, Piece, Run};
 
 use crate::app::StreamId;
+use crate::ground::Ground;
 use crate::ground::workers::{Deferred, Heard, Life};
-use crate::stack::Stack;
 use crate::tables::connections::ConnectionHandle;
+use crate::tcp::TcpLayer;
 use crate::tls_layer::TlsLayer;
 
-impl Stack {
+impl TcpLayer {
     /// Defines the connection's next records, and reports them to the NIC worker. False if not all
     /// fit now.
-    pub(crate) fn define_records(&mut self, now_us: u64, handle: ConnectionHandle) -> bool {
-        let Some(entry) = self.tcp.connections.get_mut(handle) else {
+    pub(crate) fn define_records(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        handle: ConnectionHandle,
+    ) -> bool {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return true;
         };
         let Some(tls) = entry.tls.as_mut() else {
             return true;
         };
         tls.define(&mut entry.tcp, now_us);
-        self.ground.counters.tls_key_updates += tls.take_key_updates();
+        ground.counters.tls_key_updates += tls.take_key_updates();
         if tls.has_news() {
             self.mark_dirty(handle);
         }
-        self.tell_records(handle)
+        self.tell_records(ground, handle)
     }
 
     /// Gives the NIC worker everything that it needs to seal the defined records. False if that is
     /// not possible for all records now.
-    fn tell_records(&mut self, handle: ConnectionHandle) -> bool {
-        let Some(entry) = self.tcp.connections.get_mut(handle) else {
+    fn tell_records(&mut self, ground: &mut Ground, handle: ConnectionHandle) -> bool {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return true;
         };
         let flow = entry.flow();
@@ -53,7 +59,7 @@ impl Stack {
         if entry.holds > 0 {
             return false;
         }
-        let nic = &mut self.ground.workers[entry.worker];
+        let nic = &mut ground.workers[entry.worker];
         let TlsLayer {
             connection, known, ..
         } = &mut **tls;
@@ -64,7 +70,7 @@ impl Stack {
             let is_key = matches!(definition, Definition::Key(_));
             if is_key && entry.flow_open && stream_offset > entry.ackd_offset {
                 entry.ackd_offset = stream_offset;
-                self.ground.counters.ackds += 1;
+                ground.counters.ackds += 1;
                 nic.send_or_defer(Deferred::Acked {
                     flow,
                     stream_offset,
@@ -93,15 +99,15 @@ impl Stack {
     }
 
     /// Forgets records that the peer has acknowledged, and keys and files that nothing else needs.
-    pub(crate) fn release_acknowledged(&mut self, handle: ConnectionHandle) {
-        let Some(entry) = self.tcp.connections.get_mut(handle) else {
+    pub(crate) fn release_acknowledged(&mut self, ground: &mut Ground, handle: ConnectionHandle) {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         let flow = entry.flow();
         let Some(tls) = entry.tls.as_mut() else {
             return;
         };
-        let nic = &mut self.ground.workers[entry.worker];
+        let nic = &mut ground.workers[entry.worker];
         let TlsLayer {
             connection, known, ..
         } = &mut **tls;
@@ -110,12 +116,12 @@ impl Stack {
                 nic.send_or_defer(Deferred::KeyGone { flow, epoch });
             }
         });
-        while let Some(entry) = self.tcp.connections.get_mut(handle)
+        while let Some(entry) = self.connections.get_mut(handle)
             && let Some(tls) = entry.tls.as_mut()
             && let Some(object) = tls.connection.poll_released()
         {
-            if let Some(close) = self.ground.files.extent_released(FileId(object)) {
-                self.send_close(close);
+            if let Some(close) = ground.files.extent_released(FileId(object)) {
+                ground.send_close(close);
             }
         }
     }
@@ -123,20 +129,21 @@ impl Stack {
     /// A NIC worker has sealed records for the first time. False if the report is inconsistent.
     pub(crate) fn on_sealed(
         &mut self,
+        ground: &mut Ground,
         worker: usize,
         flow: FlowId,
         epoch: u16,
         number: u64,
         tags: &[Tag],
     ) -> bool {
-        let Some(entry) = self.tcp.connections.by_stream_mut(StreamId(flow.0)) else {
+        let Some(entry) = self.connections.by_stream_mut(StreamId(flow.0)) else {
             // The connection may have ended while the event was in transit.
             return true;
         };
         let handle = entry.handle();
         if entry.worker != worker {
             // The connection has moved, after the peer had acknowledged everything.
-            return self.may_have_moved();
+            return ground.may_have_moved();
         }
         let local = entry.tuple.local;
         let Some(tls) = entry.tls.as_mut() else {
@@ -146,7 +153,7 @@ impl Stack {
         match tls.connection.on_sealed(epoch, number, tags) {
             Ok(()) => true,
             Err(_) => {
-                self.fail(worker, handle);
+                self.fail(ground, worker, handle);
                 false
             }
         }
@@ -155,12 +162,13 @@ impl Stack {
     /// A record would be another one if sealed again.
     pub(crate) fn on_seal_mismatch(
         &mut self,
+        ground: &mut Ground,
         worker: usize,
         flow: FlowId,
         epoch: u16,
         number: u64,
     ) -> bool {
-        let Some(entry) = self.tcp.connections.by_stream(StreamId(flow.0)) else {
+        let Some(entry) = self.connections.by_stream(StreamId(flow.0)) else {
             return true;
         };
         let handle = entry.handle();
@@ -173,13 +181,14 @@ impl Stack {
             number,
             "a file has changed since a record of it was sent: the response is aborted"
         );
-        self.ground.counters.tls_seal_mismatches += 1;
-        self.fail(worker, handle)
+        ground.counters.tls_seal_mismatches += 1;
+        self.fail(ground, worker, handle)
     }
 
     /// A NIC stack rejects keys or records of a flow; `None` if it rejects something else.
     pub(crate) fn on_records_rejected(
         &mut self,
+        ground: &mut Ground,
         worker: usize,
         reason: RejectReason,
         id: u64,
@@ -202,8 +211,8 @@ impl Stack {
             | RejectReason::TooManyFlows
             | RejectReason::UnknownRecords => return None,
         }
-        self.ground.counters.tls_records_rejected += 1;
-        let rejected = self.ground.counters.tls_records_rejected;
+        ground.counters.tls_records_rejected += 1;
+        let rejected = ground.counters.tls_records_rejected;
         // A peer with many connections can cause one rejection for each: they must not fill the
         // log.
         if rejected.is_power_of_two() {
@@ -217,38 +226,18 @@ impl Stack {
         } else {
             tracing::debug!(worker, ?reason, id, "records rejected")
         }
-        let Some(entry) = self.tcp.connections.by_stream(StreamId(id)) else {
-            return Some(!self.tcp.tls_listeners.is_empty());
+        let Some(entry) = self.connections.by_stream(StreamId(id)) else {
+            return Some(!self.tls_listeners.is_empty());
         };
         let handle = entry.handle();
         match entry.tls {
-            Some(_) => Some(self.fail(worker, handle)),
+            Some(_) => Some(self.fail(ground, worker, handle)),
             None => Some(self.is_for_tls(entry.tuple.local.port())),
         }
     }
+}
 
-    /// Notes that the NIC stack is on another machine. Its last events can be lost with the
-    /// session, so only the event for it proves its end.
-    ///
-    /// # Panics
-    /// If there is no such NIC stack.
-    pub fn set_nic_elsewhere(&mut self, nic: usize) {
-        self.ground.nic_stacks.set_elsewhere(nic);
-    }
-
-    /// NIC stack `nic` was asked to end, and its successor has started but is not in use yet. The
-    /// host issues no more SENDs to `nic`, which would execute none.
-    ///
-    /// # Panics
-    /// If there is no such NIC stack.
-    pub fn on_nic_ending(&mut self, nic: usize) {
-        for worker in self.ground.nic_stacks.workers(nic) {
-            self.ground.workers[worker].life = Life::Ending;
-            self.ground.workers[worker].setup = None;
-        }
-        self.steer();
-    }
-
+impl TcpLayer {
     /// NIC stack `nic` has ended: it sends nothing more, and all its events are in its rings. To be
     /// called before [`Stack::on_nic_lost`] or [`Stack::on_nic_come`]. Without proof of the end, do
     /// not call it: then connections that have sent records with unknown tags are reset, unless
@@ -256,23 +245,23 @@ impl Stack {
     ///
     /// # Panics
     /// If there is no such NIC stack.
-    pub fn on_nic_ended(&mut self, now_us: u64, nic: usize) {
-        if self.ground.nic_stacks.is_elsewhere(nic) {
+    pub(crate) fn on_nic_ended(&mut self, ground: &mut Ground, now_us: u64, nic: usize) {
+        if ground.nic_stacks.is_elsewhere(nic) {
             return;
         }
-        for worker in self.ground.nic_stacks.workers(nic) {
-            if self.hear_last_events(now_us, worker) {
-                self.ground.workers[worker].life = Life::Ended;
+        for worker in ground.nic_stacks.workers(nic) {
+            if self.hear_last_events(ground, now_us, worker) {
+                ground.workers[worker].life = Life::Ended;
             }
         }
     }
 
     /// True if connections would be reset if NIC stack `nic` were replaced without proof of its
     /// end.
-    pub(crate) fn has_unproven(&self, nic: usize) -> bool {
-        let workers = self.ground.nic_stacks.workers(nic);
-        !self.tcp.tls_listeners.is_empty()
-            && self.tcp.connections.iter().any(|entry| {
+    pub(crate) fn has_unproven(&self, ground: &Ground, nic: usize) -> bool {
+        let workers = ground.nic_stacks.workers(nic);
+        !self.tls_listeners.is_empty()
+            && self.connections.iter().any(|entry| {
                 let tls = entry.tls.as_deref();
                 workers.contains(&entry.worker) && tls.is_some_and(TlsLayer::is_unproven)
             })
@@ -281,9 +270,9 @@ impl Stack {
     /// Reads a worker's ring to its end, for events that no other worker repeats: tags, and the
     /// fate of splices and of connections parted with. False if an event is malformed, or an
     /// earlier one was.
-    fn hear_last_events(&mut self, now_us: u64, worker: usize) -> bool {
+    fn hear_last_events(&mut self, ground: &mut Ground, now_us: u64, worker: usize) -> bool {
         for _ in 0..EVENT_RING_BYTES {
-            let nic = &mut self.ground.workers[worker];
+            let nic = &mut ground.workers[worker];
             if !nic.is_there() {
                 break;
             }
@@ -297,20 +286,20 @@ impl Stack {
                             number,
                             tags,
                         } => {
-                            self.on_sealed(worker, flow, epoch, number, &tags);
+                            self.on_sealed(ground, worker, flow, epoch, number, &tags);
                         }
                         Event::Ended => nic.heard.on_last(),
                         Event::SpliceProgress { progress } => {
-                            self.on_splice_progress(worker, &progress);
+                            self.on_splice_progress(ground, worker, &progress);
                         }
                         Event::SpliceEnded { outcome, reason } => {
-                            self.on_splice_ended(now_us, worker, &outcome, reason);
+                            self.on_splice_ended(ground, now_us, worker, &outcome, reason);
                         }
                         Event::Unspliced { outcome } => {
-                            self.on_unspliced(now_us, worker, &outcome);
+                            self.on_unspliced(ground, now_us, worker, &outcome);
                         }
                         Event::PartEnded { ends } => {
-                            self.on_part_ended(now_us, worker, &ends);
+                            self.on_part_ended(ground, now_us, worker, &ends);
                         }
                         _ => {}
                     }
@@ -325,39 +314,46 @@ impl Stack {
 
     /// Stops using workers. Records sealed again must equal theirs, so this resets connections with
     /// records that they may have sent and whose tags are unknown.
-    pub(crate) fn leave_workers(&mut self, now_us: u64, workers: Range<usize>) {
+    pub(crate) fn leave_workers(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        workers: Range<usize>,
+    ) {
         for worker in workers.clone() {
-            if self.ground.workers[worker].life != Life::Ended {
-                let makes_sense = self.hear_last_events(now_us, worker);
+            if ground.workers[worker].life != Life::Ended {
+                let makes_sense = self.hear_last_events(ground, now_us, worker);
                 // Only a relay sends it. A NIC stack on this machine proves its end by hanging up.
-                let is_elsewhere = self
-                    .ground
-                    .nic_stacks
-                    .is_elsewhere(self.ground.nic_stacks.of(worker));
-                let nic = &mut self.ground.workers[worker];
+                let is_elsewhere = ground.nic_stacks.is_elsewhere(ground.nic_stacks.of(worker));
+                let nic = &mut ground.workers[worker];
                 if makes_sense && nic.heard == Heard::Last && is_elsewhere {
                     nic.life = Life::Ended;
                 }
             }
         }
-        if self.tcp.tls_listeners.is_empty() {
+        if self.tls_listeners.is_empty() {
             return;
         }
-        for handle in self.tcp.connections.handles() {
-            if let Some(entry) = self.tcp.connections.get(handle)
+        for handle in self.connections.handles() {
+            if let Some(entry) = self.connections.get(handle)
                 && workers.contains(&entry.worker)
             {
-                let has_ended = self.ground.workers[entry.worker].life == Life::Ended;
-                self.leave_records(handle, has_ended);
+                let has_ended = ground.workers[entry.worker].life == Life::Ended;
+                self.leave_records(ground, handle, has_ended);
             }
         }
     }
 
     /// Stops using a connection's worker, or stops using it for the connection. `is_proven`: no
     /// record whose tag is unknown has left.
-    pub(crate) fn leave_records(&mut self, handle: ConnectionHandle, is_proven: bool) {
-        self.release_acknowledged(handle);
-        let Some(entry) = self.tcp.connections.get_mut(handle) else {
+    pub(crate) fn leave_records(
+        &mut self,
+        ground: &mut Ground,
+        handle: ConnectionHandle,
+        is_proven: bool,
+    ) {
+        self.release_acknowledged(ground, handle);
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         let worker = entry.worker;
@@ -367,13 +363,13 @@ impl Stack {
         let is_lost = !is_proven && tls.is_unproven();
         tls.on_worker_left();
         if is_lost {
-            self.ground.counters.tls_records_unproven += 1;
+            ground.counters.tls_records_unproven += 1;
             tracing::warn!(
                 peer = %entry.tuple.remote,
                 "a lost NIC stack may have sent records without reporting them: the connection \
                  is reset"
             );
-            self.fail(worker, handle);
+            self.fail(ground, worker, handle);
         }
     }
 }

@@ -26,9 +26,10 @@ use tcp::{EcnPolicy, SynCookies, derive_key};
 use wire::frame::TcpPacket;
 
 use super::fast_open;
+use crate::ground::Ground;
 use crate::ground::workers::{Deferred, Life, OwnedSetup, Ready};
-use crate::stack::Stack;
 use crate::tables::tuple::Tuple;
+use crate::tcp::TcpLayer;
 
 /// How long workers use a key, in microseconds. A cookie is valid for two minutes: the previous key
 /// stays valid for another period.
@@ -129,68 +130,64 @@ fn key(secret: &[u8; 16], period: u64) -> [u8; 16] {
     derive_key(secret, KEY_PURPOSE + period)
 }
 
-impl Stack {
+impl TcpLayer {
     /// Steers by this map: the host's port receives only frames that no other port gets.
-    pub fn steer_with(&mut self, map: SteeringMap) {
+    pub(crate) fn steer_with(&mut self, ground: &mut Ground, map: SteeringMap) {
         map.set_targets(&[]);
-        map.set_ports(self.tcp.setup.ports.iter().copied());
-        self.ground.steering = Some(map);
-        self.sort_out_notes();
-        self.steer();
+        map.set_ports(self.setup.ports.iter().copied());
+        ground.steering = Some(map);
+        self.sort_out_notes(ground);
+        self.steer(ground);
     }
 
     /// True if workers get SETUP: to answer SYNs, or to name their ports for packet filters.
     #[inline]
-    pub(crate) fn has_setup(&self) -> bool {
-        self.ground.config.setup_offload.is_permitted() || self.ground.steering.is_some()
+    pub(crate) fn has_setup(&self, ground: &Ground) -> bool {
+        ground.config.setup_offload.is_permitted() || ground.steering.is_some()
     }
 
     /// Sends SETUP to workers if its inputs have changed.
     #[cold]
     #[inline(never)]
-    pub(crate) fn look_at_setup(&mut self, now_us: u64) {
-        if self.tcp.setup.noted >= SteeringMap::NOTES_MAX {
-            self.sort_out_notes();
+    pub(crate) fn look_at_setup(&mut self, ground: &mut Ground, now_us: u64) {
+        if self.setup.noted >= SteeringMap::NOTES_MAX {
+            self.sort_out_notes(ground);
         }
-        let answers_syns = self.ground.config.setup_offload.is_permitted();
+        let answers_syns = ground.config.setup_offload.is_permitted();
         let made_of = MadeOf {
-            bindings: answers_syns.then(|| self.tcp.bindings.revision()),
+            bindings: answers_syns.then(|| self.bindings.revision()),
             key: now_us / KEY_US,
-            mss: [self.tcp.config_v4.mss, self.tcp.config_v6.mss],
-            mac: self.ground.link.mac,
-            takes_ecn: self.ground.config.tcp.ecn != EcnPolicy::Off,
-            fast_open: self
-                .ground
-                .config
-                .fast_open
-                .then(|| fast_open::period(now_us)),
+            mss: [self.config_v4.mss, self.config_v6.mss],
+            mac: ground.link.mac,
+            takes_ecn: ground.config.tcp.ecn != EcnPolicy::Off,
+            fast_open: ground.config.fast_open.then(|| fast_open::period(now_us)),
         };
-        if self.tcp.setup.made_of == Some(made_of) {
+        if self.setup.made_of == Some(made_of) {
             return;
         }
-        self.tcp.setup.made_of = Some(made_of);
-        self.tcp.setup.epoch += 1;
-        let listeners = self.listeners_to_set_up();
-        self.tcp.setup.listeners = SetupListeners::to_bytes(&listeners).into();
-        self.tcp.setup.ports = listeners.iter().map(|listener| listener.port).collect();
-        if let Some(map) = &self.ground.steering {
-            map.set_ports(self.tcp.setup.ports.iter().copied());
+        self.setup.made_of = Some(made_of);
+        self.setup.epoch += 1;
+        let listeners = self.listeners_to_set_up(ground);
+        self.setup.listeners = SetupListeners::to_bytes(&listeners).into();
+        self.setup.ports = listeners.iter().map(|listener| listener.port).collect();
+        if let Some(map) = &ground.steering {
+            map.set_ports(self.setup.ports.iter().copied());
         }
-        for worker in 0..self.ground.workers.len() {
-            self.send_setup(now_us, worker);
+        for worker in 0..ground.workers.len() {
+            self.send_setup(ground, now_us, worker);
         }
     }
 
     /// Time of the next change of keys, in microseconds.
     pub(crate) fn next_setup_us(&self) -> Option<u64> {
-        let made_of = self.tcp.setup.made_of?;
+        let made_of = self.setup.made_of?;
         Some((made_of.key + 1) * KEY_US)
     }
 
-    fn listeners_to_set_up(&self) -> Vec<SetupListener> {
-        let [v4, v6] = [self.tcp.config_v4.mss, self.tcp.config_v6.mss];
-        let permitted = self.ground.config.setup_offload;
-        let listening = self.tcp.bindings.listening();
+    fn listeners_to_set_up(&self, ground: &Ground) -> Vec<SetupListener> {
+        let [v4, v6] = [self.config_v4.mss, self.config_v6.mss];
+        let permitted = ground.config.setup_offload;
+        let listening = self.bindings.listening();
         let wanted = listening.filter(|(.., options)| permitted.applies(options.setup_offload));
         let wanted = wanted.map(|(scope, port, options)| {
             let mss_max = options.mss_max.unwrap_or(u16::MAX).max(1);
@@ -199,7 +196,7 @@ impl Stack {
                 port,
                 mss_v4: v4.min(mss_max),
                 mss_v6: v6.min(mss_max),
-                fast_open: options.takes_syn_text(self.ground.config.fast_open),
+                fast_open: options.takes_syn_text(ground.config.fast_open),
             }
         });
         let mut listeners: Vec<SetupListener> = wanted.collect();
@@ -208,20 +205,20 @@ impl Stack {
     }
 
     /// Sends a worker the last SETUP, if any.
-    pub(crate) fn send_setup(&mut self, now_us: u64, worker: usize) {
-        let Some(made_of) = self.tcp.setup.made_of else {
+    pub(crate) fn send_setup(&mut self, ground: &mut Ground, now_us: u64, worker: usize) {
+        let Some(made_of) = self.setup.made_of else {
             return;
         };
-        let fast_open_keys = self.fast_open_cookies(now_us).keys();
-        let config = &self.ground.config.tcp;
+        let fast_open_keys = self.fast_open_cookies(ground, now_us).keys();
+        let config = &ground.config.tcp;
         let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
         let setup = Setup {
-            epoch: self.tcp.setup.epoch,
+            epoch: self.setup.epoch,
             issued_us: now_us,
             host_us: now_us,
             valid_us: (made_of.key + 1) * KEY_US + KEY_GRACE_US - now_us,
-            cookie_key: key(&self.ground.config.secret, made_of.key),
-            ts_offset_key: self.tcp.isn.ts_offset_key(),
+            cookie_key: key(&ground.config.secret, made_of.key),
+            ts_offset_key: self.isn.ts_offset_key(),
             fast_open_keys,
             options: SetupOptions {
                 receive_buffer_bytes: bytes(config.receive_buffer_bytes),
@@ -234,38 +231,43 @@ impl Stack {
             source_mac: made_of.mac,
             listeners: SetupListeners::default(),
         };
-        self.ground.counters.setups += 1;
-        self.ground.workers[worker].send_or_defer(Deferred::Setup(Box::new(OwnedSetup {
+        ground.counters.setups += 1;
+        ground.workers[worker].send_or_defer(Deferred::Setup(Box::new(OwnedSetup {
             setup,
-            listeners: Arc::clone(&self.tcp.setup.listeners),
+            listeners: Arc::clone(&self.setup.listeners),
         })));
     }
 
     /// A worker is ready to answer SYNs; false if it got no such SETUP.
-    pub(crate) fn on_setup_ready(&mut self, worker: usize, epoch: u64, steering: u32) -> bool {
-        if epoch == 0 || epoch > self.tcp.setup.epoch {
+    pub(crate) fn on_setup_ready(
+        &mut self,
+        ground: &mut Ground,
+        worker: usize,
+        epoch: u64,
+        steering: u32,
+    ) -> bool {
+        if epoch == 0 || epoch > self.setup.epoch {
             return false;
         }
         let target = Target::new(steering);
-        self.ground.workers[worker].setup = Some(Ready { target });
-        self.steer();
+        ground.workers[worker].setup = Some(Ready { target });
+        self.steer(ground);
         true
     }
 
     /// Steers SYNs, and frames of flows, to the workers that are ready.
-    pub(crate) fn steer(&mut self) {
-        self.set_flow_targets();
-        if !self.ground.config.setup_offload.is_permitted() {
+    pub(crate) fn steer(&mut self, ground: &mut Ground) {
+        ground.set_flow_targets();
+        if !ground.config.setup_offload.is_permitted() {
             return;
         }
-        let serving = self
-            .ground
+        let serving = ground
             .workers
             .iter()
             .filter(|nic| nic.life == Life::Serving);
         let ready: Vec<Ready> = serving.filter_map(|nic| nic.setup).collect();
         let targets: Vec<Target> = ready.iter().filter_map(|ready| ready.target).collect();
-        let form = match &self.ground.steering {
+        let form = match &ground.steering {
             Some(map) => {
                 map.set_targets(&targets);
                 let any_handed_on = targets.len() < ready.len();
@@ -278,7 +280,7 @@ impl Stack {
             None if ready.is_empty() => Form::None,
             None => Form::HandedOn,
         };
-        if std::mem::replace(&mut self.tcp.setup.form, form) != form {
+        if std::mem::replace(&mut self.setup.form, form) != form {
             match form {
                 Form::None => tracing::info!("setup offload: the host answers SYNs"),
                 Form::Steered => {
@@ -293,22 +295,27 @@ impl Stack {
 
     /// Hands a SYN on to a worker that answers it. True if one does.
     #[cold]
-    pub(crate) fn hand_syn_on(&mut self, packet: &TcpPacket<'_>, bytes: &[u8]) -> bool {
+    pub(crate) fn hand_syn_on(
+        &mut self,
+        ground: &mut Ground,
+        packet: &TcpPacket<'_>,
+        bytes: &[u8],
+    ) -> bool {
         let is_syn = packet.segment.header.flags.begin_connection();
         let port = packet.segment.header.destination_port;
-        if !is_syn || bytes.len() > FRAME_BYTES_MAX || !self.tcp.setup.has_port(port) {
+        if !is_syn || bytes.len() > FRAME_BYTES_MAX || !self.setup.has_port(port) {
             return false;
         }
-        let count = self.ground.workers.len();
-        let after = self.tcp.setup.last_worker + 1;
+        let count = ground.workers.len();
+        let after = self.setup.last_worker + 1;
         for worker in (after..after + count).map(|worker| worker % count) {
-            let nic = &mut self.ground.workers[worker];
+            let nic = &mut ground.workers[worker];
             if nic.setup.is_some()
                 && nic.has_room()
                 && nic.channel.send(&Command::Frame { bytes }).is_ok()
             {
-                self.tcp.setup.last_worker = worker;
-                self.ground.counters.syns_handed_on += 1;
+                self.setup.last_worker = worker;
+                ground.counters.syns_handed_on += 1;
                 return true;
             }
         }
@@ -316,8 +323,8 @@ impl Stack {
     }
 
     /// How workers get the SYNs that they answer; `None` if they answer none.
-    pub fn syn_path(&self) -> Option<&'static str> {
-        match self.tcp.setup.form {
+    pub(crate) fn syn_path(&self) -> Option<&'static str> {
+        match self.setup.form {
             Form::None => None,
             Form::Steered => Some("steered"),
             Form::HandedOn => Some("handed on"),
@@ -327,22 +334,22 @@ impl Stack {
     /// True if the host hands SYNs on.
     #[inline]
     pub(crate) fn hands_syns_on(&self) -> bool {
-        self.tcp.setup.form == Form::HandedOn
+        self.setup.form == Form::HandedOn
     }
 
     /// Removes notes of connections that have ended.
-    fn sort_out_notes(&mut self) {
-        let Some(map) = &self.ground.steering else {
+    fn sort_out_notes(&mut self, ground: &mut Ground) {
+        let Some(map) = &ground.steering else {
             return;
         };
-        let open = self.tcp.connections.iter().map(|entry| entry.tuple);
-        let parted = self.tcp.teardown.parted.tuples();
-        let spliced = self.tcp.splicing.splices.tuples();
+        let open = self.connections.iter().map(|entry| entry.tuple);
+        let parted = self.teardown.parted.tuples();
+        let spliced = self.splicing.splices.tuples();
         let known = open
-            .chain(self.tcp.time_waits.tuples())
+            .chain(self.time_waits.tuples())
             .chain(parted)
             .chain(spliced);
         map.note_only(known.map(|tuple| (tuple.local, tuple.remote)));
-        self.tcp.setup.noted = 0;
+        self.setup.noted = 0;
     }
 }

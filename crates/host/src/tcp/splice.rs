@@ -27,11 +27,12 @@ use wire::frame::{TcpPacket, TcpTemplate, pieces};
 use wire::tcp::{Flags, Header, Segment};
 
 use crate::app::AppEvent;
+use crate::ground::Ground;
 use crate::ground::workers::OwnedSplice;
 use crate::splicing::SpliceEvent;
-use crate::stack::Stack;
 use crate::tables::splices::{Place, Side, Splice, Splices, Stage};
 use crate::tables::tuple::Tuple;
+use crate::tcp::TcpLayer;
 
 /// Longest headers of a frame, in bytes: Ethernet (14), IPv6 (40) and TCP (60).
 const HEADERS_BYTES_MAX: usize = 114;
@@ -58,10 +59,10 @@ impl Splicing {
     }
 }
 
-impl Stack {
+impl TcpLayer {
     /// True if there are splices.
     pub(crate) fn has_splices(&self) -> bool {
-        self.tcp.splicing.splices.len() > 0
+        self.splicing.splices.len() > 0
     }
 
     /// Handles a router's "too big" for a packet to the peer of a leg. The NIC worker knows whether
@@ -72,23 +73,24 @@ impl Stack {
     #[inline(never)]
     pub(crate) fn on_too_big_for_splice(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         tuple: &Tuple,
         mtu: u32,
         quoted_seq: u32,
     ) {
-        let Some((place, side)) = self.tcp.splicing.splices.by_tuple(tuple) else {
+        let Some((place, side)) = self.splicing.splices.by_tuple(tuple) else {
             return;
         };
-        let Some(splice) = self.tcp.splicing.splices.get(place) else {
+        let Some(splice) = self.splicing.splices.get(place) else {
             return;
         };
         let leg = &splice.legs[side];
         if splice.stage == Stage::Joining {
             let stream = leg.stream;
-            if let Some(entry) = self.tcp.connections.by_stream_mut(stream) {
+            if let Some(entry) = self.connections.by_stream_mut(stream) {
                 let handle = entry.handle();
-                self.on_too_big(now_us, handle, mtu, quoted_seq);
+                self.on_too_big(ground, now_us, handle, mtu, quoted_seq);
             }
             return;
         }
@@ -96,7 +98,7 @@ impl Stack {
             return;
         };
         let mss = mss_of(mtu, tuple.local.is_ipv6(), numbers.timestamps.is_some());
-        let nic = &mut self.ground.workers[splice.worker];
+        let nic = &mut ground.workers[splice.worker];
         if mss >= numbers.mss || !nic.has_room() {
             return;
         }
@@ -112,20 +114,28 @@ impl Stack {
     /// Handles an event of a splice. False if it contradicts the host's state.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_splice_event(&mut self, now_us: u64, worker: usize, event: &Event) -> bool {
+    pub(crate) fn on_splice_event(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        worker: usize,
+        event: &Event,
+    ) -> bool {
         match *event {
             Event::SpliceRefused { flow, reason } => {
-                self.on_splice_refused(now_us, worker, flow, reason)
+                self.on_splice_refused(ground, now_us, worker, flow, reason)
             }
-            Event::SpliceProgress { ref progress } => self.on_splice_progress(worker, progress),
+            Event::SpliceProgress { ref progress } => {
+                self.on_splice_progress(ground, worker, progress)
+            }
             Event::SpliceMssReduced { flow, leg, mss } => {
-                self.on_splice_mss_reduced(now_us, worker, (flow, leg, mss))
+                self.on_splice_mss_reduced(ground, now_us, worker, (flow, leg, mss))
             }
             Event::SpliceEnded {
                 ref outcome,
                 reason,
-            } => self.on_splice_ended(now_us, worker, outcome, reason),
-            Event::Unspliced { ref outcome } => self.on_unspliced(now_us, worker, outcome),
+            } => self.on_splice_ended(ground, now_us, worker, outcome, reason),
+            Event::Unspliced { ref outcome } => self.on_unspliced(ground, now_us, worker, outcome),
             _ => false,
         }
     }
@@ -135,37 +145,44 @@ impl Stack {
     /// ended.
     fn on_splice_mss_reduced(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         worker: usize,
         (flow, leg, mss): (FlowId, u8, u16),
     ) -> bool {
         let place = self.spliced_by(worker, flow);
-        let splice = place.and_then(|place| self.tcp.splicing.splices.get_mut(place));
+        let splice = place.and_then(|place| self.splicing.splices.get_mut(place));
         let leg = splice.and_then(|it| it.legs.get_mut(usize::from(leg)));
         if let Some(leg) = leg
             && let Some(numbers) = leg.numbers.as_mut().filter(|it| mss < it.mss)
         {
             numbers.mss = mss;
             let stream = leg.stream;
-            self.ground.counters.mtus_reduced += 1;
-            self.unsplice(now_us, stream);
+            ground.counters.mtus_reduced += 1;
+            self.unsplice(ground, now_us, stream);
         }
-        self.may_be_late()
+        self.may_be_late(ground)
     }
 
     /// Handles a segment of no connection of the table: true if it belongs to a splice.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_spliced(&mut self, now_us: u64, packet: &TcpPacket<'_>, bytes: &[u8]) -> bool {
-        let Some((place, side)) = self.tcp.splicing.splices.by_tuple(&Tuple::of(packet)) else {
+    pub(crate) fn on_spliced(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        packet: &TcpPacket<'_>,
+        bytes: &[u8],
+    ) -> bool {
+        let Some((place, side)) = self.splicing.splices.by_tuple(&Tuple::of(packet)) else {
             return false;
         };
-        let splice = self.tcp.splicing.splices.get(place);
+        let splice = self.splicing.splices.get(place);
         if splice.is_some_and(|splice| splice.stage == Stage::Joining) {
-            self.on_joining_segment(now_us, (place, side), &packet.segment, bytes);
+            self.on_joining_segment(ground, now_us, (place, side), &packet.segment, bytes);
         } else {
             self.note_fin(place, side, &packet.segment);
-            self.hand_on_spliced(place, side, bytes);
+            self.hand_on_spliced(ground, place, side, bytes);
         }
         true
     }
@@ -174,7 +191,7 @@ impl Stack {
     pub(crate) fn note_fin(&mut self, place: Place, side: Side, segment: &Segment<'_>) {
         let header = &segment.header;
         if header.flags.contains(Flags::FIN)
-            && let Some(splice) = self.tcp.splicing.splices.get_mut(place)
+            && let Some(splice) = self.splicing.splices.get_mut(place)
         {
             let end = header.seq.wrapping_add(segment.payload.len() as u32 + 1);
             splice.legs[side].fin_end = Some(end);
@@ -183,12 +200,18 @@ impl Stack {
 
     /// Hands a frame of a leg to the NIC worker. A frame merged by GRO goes in pieces that fit the
     /// other leg.
-    pub(crate) fn hand_on_spliced(&mut self, place: Place, side: Side, bytes: &[u8]) {
-        let Some(splice) = self.tcp.splicing.splices.get(place) else {
+    pub(crate) fn hand_on_spliced(
+        &mut self,
+        ground: &mut Ground,
+        place: Place,
+        side: Side,
+        bytes: &[u8],
+    ) {
+        let Some(splice) = self.splicing.splices.get(place) else {
             return;
         };
-        let nic = &mut self.ground.workers[splice.worker];
-        let counters = &mut self.ground.counters;
+        let nic = &mut ground.workers[splice.worker];
+        let counters = &mut ground.counters;
         let mut hand_on = |bytes: &[u8]| {
             let is_sent = nic.has_room() && nic.channel.send(&Command::Frame { bytes }).is_ok();
             match is_sent {
@@ -207,7 +230,12 @@ impl Stack {
     }
 
     /// SPLICE for a splice with known numbers.
-    fn splice_command(&self, splice: &Splice, is_again: bool) -> Option<Box<OwnedSplice>> {
+    fn splice_command(
+        &self,
+        ground: &Ground,
+        splice: &Splice,
+        is_again: bool,
+    ) -> Option<Box<OwnedSplice>> {
         let mut headers = [[0; HEADER_BYTES_MAX]; 2];
         let mut header_bytes = [0; 2];
         let mut legs = [None, None];
@@ -216,7 +244,7 @@ impl Stack {
             let Tuple { local, remote } = leg.tuple;
             let template = TcpTemplate {
                 traffic_class: leg.traffic_class,
-                ..TcpTemplate::new(self.ground.link.mac, leg.mac, local, remote)
+                ..TcpTemplate::new(ground.link.mac, leg.mac, local, remote)
             };
             header_bytes[side] = template.write(&Header::default(), &mut headers[side])?;
             let numbers = leg.numbers?;
@@ -257,13 +285,22 @@ impl Stack {
     }
 
     /// Reports an event of a splice to its application.
-    fn tell_of_splice(&mut self, place: Place, event: SpliceEvent) {
-        if let Some(splice) = self.tcp.splicing.splices.get(place)
+    fn tell_of_splice(&mut self, ground: &mut Ground, place: Place, event: SpliceEvent) {
+        if let Some(splice) = self.splicing.splices.get(place)
             && let [first, _] = &splice.legs
             && !first.is_let_go
         {
             let event = AppEvent::Splice(event);
-            self.ground.app_events.push_back((first.stream, event));
+            ground.app_events.push_back((first.stream, event));
+        }
+    }
+
+    /// The same for both connections of a splice.
+    pub(crate) fn clear_flows_of(&self, ground: &Ground, place: Place) {
+        if let Some(splice) = self.splicing.splices.get(place) {
+            for leg in &splice.legs {
+                ground.clear_flow(&leg.tuple);
+            }
         }
     }
 }

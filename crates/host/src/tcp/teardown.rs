@@ -20,20 +20,19 @@ use contract::parting::{
     Part, PartEnd, PartEndReason, PartLimits, PartRefusal, PartStage, PartTimestamps,
 };
 use contract::{Command, FlowId};
-use netdev::Frame;
 use tcp::{Connection, Instant, Stage};
 use wire::frame::{TcpPacket, TcpTemplate, cut};
 use wire::tcp::Header;
 
-use crate::app::Application;
+use crate::ground::Ground;
 use crate::ground::workers::{Deferred, OwnedPart};
 use crate::link::neighbor::Resolution;
 use crate::nics::nic_stacks::NicSet;
-use crate::stack::Stack;
-use crate::stack::count_stats;
 use crate::tables::connections::ConnectionHandle;
 use crate::tables::parted::{Parted, Record};
 use crate::tables::tuple::Tuple;
+use crate::tcp::TcpLayer;
+use crate::tcp::turns::count_stats;
 
 /// How long a worker that has refused a connection is offered no other, in microseconds.
 const PAUSE_US: u64 = 1_000_000;
@@ -55,27 +54,27 @@ impl Teardown {
     }
 }
 
-impl Stack {
+impl TcpLayer {
     /// The application has closed a connection, or shut it down.
-    pub(crate) fn on_closing(&mut self, handle: ConnectionHandle) {
-        let permitted = self.ground.config.teardown_offload;
+    pub(crate) fn on_closing(&mut self, ground: &mut Ground, handle: ConnectionHandle) {
+        let permitted = ground.config.teardown_offload;
         if !permitted.is_permitted() {
             return;
         }
-        if let Some(entry) = self.tcp.connections.get_mut(handle)
+        if let Some(entry) = self.connections.get_mut(handle)
             && permitted.applies(entry.wants_teardown)
             && !entry.is_active
             && !entry.route.is_looped()
             && !std::mem::replace(&mut entry.may_part, true)
         {
-            self.tcp.teardown.candidates += 1;
+            self.teardown.candidates += 1;
         }
     }
 
     /// Sets whether the application wants a NIC stack to run the end of a connection, from the next
     /// close or shutdown on.
     pub(crate) fn set_teardown(&mut self, handle: ConnectionHandle, is_wanted: bool) {
-        if let Some(entry) = self.tcp.connections.get_mut(handle) {
+        if let Some(entry) = self.connections.get_mut(handle) {
             entry.wants_teardown = Some(is_wanted);
         }
         if !is_wanted {
@@ -85,51 +84,53 @@ impl Stack {
 
     /// Removes a connection from the candidates.
     pub(crate) fn forget_candidate(&mut self, handle: ConnectionHandle) {
-        if let Some(entry) = self.tcp.connections.get_mut(handle)
+        if let Some(entry) = self.connections.get_mut(handle)
             && std::mem::take(&mut entry.may_part)
         {
-            self.tcp.teardown.candidates -= 1;
+            self.teardown.candidates -= 1;
         }
     }
+}
 
-    /// Parts with a connection if only its end is left. True if so: it is gone.
+impl TcpLayer {
+    /// Parts with a connection if only its end is left: a NIC worker has it then.
     #[cold]
     #[inline(never)]
-    pub(crate) fn part_with<A: Application>(
+    pub(crate) fn part_with(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         handle: ConnectionHandle,
-        app: &mut A,
     ) -> bool {
-        let Some(record) = self.remainder_of(now_us, handle) else {
+        let Some(record) = self.remainder_of(ground, now_us, handle) else {
             return false;
         };
-        let part = self.part_command(now_us, &record);
+        let part = self.part_command(ground, now_us, &record);
         let worker = record.worker();
-        if self.ground.workers[worker]
+        if ground.workers[worker]
             .channel
             .send(&part.command())
             .is_err()
         {
             return false;
         }
-        self.ground.counters.parts += 1;
-        self.tcp.teardown.parted.insert(record);
-        if let Some(entry) = self.tcp.connections.get_mut(handle) {
+        ground.counters.parts += 1;
+        self.teardown.parted.insert(record);
+        if let Some(entry) = self.connections.get_mut(handle) {
             entry.dirty = false;
-            count_stats(&mut self.ground.counters, entry);
-            let stream = entry.stream;
-            if let Some(event) = self.on_closed(now_us, handle, tcp::CloseReason::Finished) {
-                app.on_event(&mut self.streams(now_us), stream, event);
-            }
+            count_stats(&mut ground.counters, entry);
         }
-        self.forget(handle);
         true
     }
 
     /// The record of a connection that can be parted with now.
-    fn remainder_of(&mut self, now_us: u64, handle: ConnectionHandle) -> Option<Record> {
-        let entry = self.tcp.connections.get_mut(handle)?;
+    fn remainder_of(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        handle: ConnectionHandle,
+    ) -> Option<Record> {
+        let entry = self.connections.get_mut(handle)?;
         if !entry.may_part {
             return None;
         }
@@ -142,22 +143,16 @@ impl Stack {
         }
         let (worker, flow, tuple) = (entry.worker, entry.flow(), entry.tuple);
         let traffic_class = entry.traffic_class;
-        let Resolution::Known(mac) = self
-            .ground
-            .neighbors
-            .resolve_route(now_us, &mut entry.route)
+        let Resolution::Known(mac) = ground.neighbors.resolve_route(now_us, &mut entry.route)
         else {
             return None;
         };
-        let nic = &mut self.ground.workers[worker];
-        if now_us < nic.parts_from_us
-            || !nic.has_room()
-            || self.tcp.teardown.parted.contains(&tuple)
-        {
+        let nic = &mut ground.workers[worker];
+        if now_us < nic.parts_from_us || !nic.has_room() || self.teardown.parted.contains(&tuple) {
             return None;
         }
-        self.forget_overdue(now_us);
-        if self.tcp.teardown.parted.len() >= self.ground.config.parted_max {
+        self.forget_overdue(ground, now_us);
+        if self.teardown.parted.len() >= ground.config.parted_max {
             return None;
         }
         let mut record = Record::new(now_us, flow, &tuple, mac, worker, remainder);
@@ -166,17 +161,16 @@ impl Stack {
     }
 
     /// Forgets connections whose end no NIC stack has reported for far too long.
-    fn forget_overdue(&mut self, now_us: u64) {
-        while let Some(record) = self.tcp.teardown.parted.take_overdue(now_us) {
-            self.ground.counters.parted_overdue += 1;
-            self.clear_flow(&record.tuple());
+    fn forget_overdue(&mut self, ground: &mut Ground, now_us: u64) {
+        while let Some(record) = self.teardown.parted.take_overdue(now_us) {
+            ground.counters.parted_overdue += 1;
+            ground.clear_flow(&record.tuple());
             self.free_local_port(&record.tuple());
-            self.ground.workers[record.worker()]
-                .send_or_defer(Deferred::PartGone { flow: record.flow });
+            ground.workers[record.worker()].send_or_defer(Deferred::PartGone { flow: record.flow });
         }
     }
 
-    fn part_command(&self, now_us: u64, record: &Record) -> OwnedPart {
+    fn part_command(&self, ground: &Ground, now_us: u64, record: &Record) -> OwnedPart {
         let tuple = record.tuple();
         let config = self.family_config(&tuple);
         let ms = |duration: Duration| {
@@ -191,7 +185,7 @@ impl Stack {
         let mut header = [0; contract::limits::HEADER_BYTES_MAX];
         let template = TcpTemplate {
             traffic_class: record.traffic_class,
-            ..TcpTemplate::new(self.ground.link.mac, record.mac, tuple.local, tuple.remote)
+            ..TcpTemplate::new(ground.link.mac, record.mac, tuple.local, tuple.remote)
         };
         let header_bytes = template.write(&Header::default(), &mut header).unwrap_or(0);
         let part = Part {
@@ -240,14 +234,19 @@ impl Stack {
     }
 
     /// Hands a frame on, if it belongs to a connection parted with. True if so.
-    pub(crate) fn hand_on(&mut self, packet: &TcpPacket<'_>, bytes: &[u8]) -> bool {
-        if self.ground.is_handed_up {
+    pub(crate) fn hand_on(
+        &mut self,
+        ground: &mut Ground,
+        packet: &TcpPacket<'_>,
+        bytes: &[u8],
+    ) -> bool {
+        if ground.is_handed_up {
             return false;
         }
-        let Some(record) = self.tcp.teardown.parted.by_tuple(&Tuple::of(packet)) else {
+        let Some(record) = self.teardown.parted.by_tuple(&Tuple::of(packet)) else {
             return false;
         };
-        let nic = &mut self.ground.workers[record.worker()];
+        let nic = &mut ground.workers[record.worker()];
         let shortened;
         let bytes = if bytes.len() <= FRAME_BYTES_MAX {
             Some(bytes)
@@ -259,150 +258,140 @@ impl Stack {
             nic.has_room() && nic.channel.send(&Command::Frame { bytes }).is_ok()
         });
         match is_sent {
-            true => self.ground.counters.frames_handed_on += 1,
-            false => self.ground.counters.frames_not_handed_on += 1,
+            true => ground.counters.frames_handed_on += 1,
+            false => ground.counters.frames_not_handed_on += 1,
         }
         true
     }
+}
 
-    /// Handles a frame that a NIC worker has handed up.
-    pub(crate) fn on_handed_up(&mut self, now_us: u64, bytes: &[u8]) {
-        self.ground.is_handed_up = true;
-        self.on_frame(
-            now_us,
-            Frame {
-                bytes,
-                checksum_valid: true,
-                segment_bytes: None,
-            },
-        );
-        self.ground.is_handed_up = false;
-    }
-
+impl TcpLayer {
     /// A NIC worker refuses a connection; false if it was not offered to it.
     pub(crate) fn on_part_refused(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         worker: usize,
         flow: FlowId,
         reason: PartRefusal,
     ) -> bool {
-        let record = self.tcp.teardown.parted.by_flow(flow);
+        let record = self.teardown.parted.by_flow(flow);
         if record.is_none_or(|record| record.worker() != worker) {
             // It may have moved to another worker meanwhile.
-            return record.is_some() || self.may_have_moved();
+            return record.is_some() || ground.may_have_moved();
         }
-        self.ground.counters.parts_refused += 1;
+        ground.counters.parts_refused += 1;
         tracing::debug!(worker, ?reason, "a NIC worker refuses a connection");
-        self.ground.workers[worker].parts_from_us = now_us + PAUSE_US;
-        self.take_back(now_us, flow);
+        ground.workers[worker].parts_from_us = now_us + PAUSE_US;
+        self.take_back(ground, now_us, flow);
         true
     }
 
     /// Connections have ended at a NIC worker.
-    pub(crate) fn on_part_ended(&mut self, now_us: u64, worker: usize, ends: &[PartEnd]) -> bool {
+    pub(crate) fn on_part_ended(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        worker: usize,
+        ends: &[PartEnd],
+    ) -> bool {
         for end in ends {
-            let parted = &mut self.tcp.teardown.parted;
+            let parted = &mut self.teardown.parted;
             let Some(record) = parted.remove_if(end.flow, |record| record.worker() == worker)
             else {
                 // It was taken back or forgotten meanwhile, or has moved to another worker.
                 continue;
             };
-            self.clear_flow(&record.tuple());
+            ground.clear_flow(&record.tuple());
             self.free_local_port(&record.tuple());
             match end.reason {
                 PartEndReason::Finished | PartEndReason::Replaced => {
-                    self.ground.counters.parted_finished += 1;
+                    ground.counters.parted_finished += 1;
                 }
                 PartEndReason::Reset | PartEndReason::TimedOut | PartEndReason::Aborted => {
-                    self.ground.counters.parted_broken += 1;
+                    ground.counters.parted_broken += 1;
                 }
             }
             if end.reason == PartEndReason::Replaced {
                 // The SYN that follows must begin beyond this TIME-WAIT.
                 let tuple = record.tuple();
-                let config = self.tcp_config(&tuple, None);
+                let config = self.tcp_config(ground, &tuple, None);
                 let now = Instant::from_us(now_us);
                 let time_wait = record.remainder.time_wait(&config, now);
-                self.tcp.time_waits.insert(&tuple, time_wait);
+                self.time_waits.insert(&tuple, time_wait);
             }
         }
         true
     }
 
     fn free_local_port(&mut self, tuple: &Tuple) {
-        self.tcp.ephemeral_ports.on_freed(tuple.local, tuple.remote);
+        self.ephemeral_ports.on_freed(tuple.local, tuple.remote);
     }
 
     /// Continues a connection here that was parted with.
-    fn take_back(&mut self, now_us: u64, flow: FlowId) {
-        let Some(record) = self.tcp.teardown.parted.remove(flow) else {
+    fn take_back(&mut self, ground: &mut Ground, now_us: u64, flow: FlowId) {
+        let Some(record) = self.teardown.parted.remove(flow) else {
             return;
         };
         let tuple = record.tuple();
-        self.clear_flow(&tuple);
-        if self.tcp.connections.find(&tuple).is_some() {
+        ground.clear_flow(&tuple);
+        if self.connections.find(&tuple).is_some() {
             return;
         }
-        self.ground.counters.parted_taken_back += 1;
-        let config = self.tcp_config(&tuple, None);
+        ground.counters.parted_taken_back += 1;
+        let config = self.tcp_config(ground, &tuple, None);
         let now = Instant::from_us(now_us);
         let (local_port, remote_port) = (tuple.local.port(), tuple.remote.port());
         let connection =
             Connection::resume(&config, local_port, remote_port, &record.remainder, now);
-        let handle = self.insert(connection, tuple);
-        self.ground.sources.add(tuple.remote.ip());
-        if let Some(entry) = self.tcp.connections.get_mut(handle) {
+        let handle = self.insert(ground, connection, tuple);
+        ground.sources.add(tuple.remote.ip());
+        if let Some(entry) = self.connections.get_mut(handle) {
             entry.heard = true;
         }
         self.mark_dirty(handle);
     }
 
     /// A worker without state has replaced another.
-    pub(crate) fn part_again_with(&mut self, now_us: u64, worker: usize) {
-        self.ground.workers[worker].parts_from_us = 0;
-        for flow in self.tcp.teardown.parted.of_workers(|of| of == worker) {
-            if let Some(record) = self.tcp.teardown.parted.by_flow(flow) {
-                self.clear_flow(&record.tuple());
-                let part = self.part_command(now_us, record);
-                self.ground.counters.parts_repeated += 1;
-                self.ground.workers[worker].send_or_defer(Deferred::Part(Box::new(part)));
+    pub(crate) fn part_again_with(&mut self, ground: &mut Ground, now_us: u64, worker: usize) {
+        ground.workers[worker].parts_from_us = 0;
+        for flow in self.teardown.parted.of_workers(|of| of == worker) {
+            if let Some(record) = self.teardown.parted.by_flow(flow) {
+                ground.clear_flow(&record.tuple());
+                let part = self.part_command(ground, now_us, record);
+                ground.counters.parts_repeated += 1;
+                ground.workers[worker].send_or_defer(Deferred::Part(Box::new(part)));
             }
         }
     }
 
     /// Gives connections at NIC stacks that are away to workers that are there.
-    pub(crate) fn part_with_elsewhere(&mut self, now_us: u64) {
-        if self.tcp.teardown.parted.len() == 0 {
+    pub(crate) fn part_with_elsewhere(&mut self, ground: &mut Ground, now_us: u64) {
+        if self.teardown.parted.len() == 0 {
             return;
         }
-        let away = |worker: usize| !self.ground.workers[worker].is_there();
-        let flows = self.tcp.teardown.parted.of_workers(away);
+        let away = |worker: usize| !ground.workers[worker].is_there();
+        let flows = self.teardown.parted.of_workers(away);
         for flow in flows {
-            let there = self.ground.nic_stacks.workers_to_choose(NicSet::default());
-            let Some(worker) = self.ground.least_busy(there) else {
+            let there = ground.nic_stacks.workers_to_choose(NicSet::default());
+            let Some(worker) = ground.least_busy(there) else {
                 return;
             };
-            self.tcp.teardown.parted.change_worker(flow, worker);
-            if let Some(record) = self.tcp.teardown.parted.by_flow(flow) {
-                self.clear_flow(&record.tuple());
-                let part = self.part_command(now_us, record);
-                self.ground.counters.parts_repeated += 1;
-                self.ground.workers[worker].send_or_defer(Deferred::Part(Box::new(part)));
+            self.teardown.parted.change_worker(flow, worker);
+            if let Some(record) = self.teardown.parted.by_flow(flow) {
+                ground.clear_flow(&record.tuple());
+                let part = self.part_command(ground, now_us, record);
+                ground.counters.parts_repeated += 1;
+                ground.workers[worker].send_or_defer(Deferred::Part(Box::new(part)));
             }
         }
     }
 
     /// Takes connections back: NIC stack `nic` is awaited no more.
-    pub(crate) fn take_back_from(&mut self, now_us: u64, nic: usize) {
-        let workers = self.ground.nic_stacks.workers(nic);
-        for flow in self
-            .tcp
-            .teardown
-            .parted
-            .of_workers(|of| workers.contains(&of))
-        {
-            self.take_back(now_us, flow);
+    pub(crate) fn take_back_from(&mut self, ground: &mut Ground, now_us: u64, nic: usize) {
+        let workers = ground.nic_stacks.workers(nic);
+        for flow in self.teardown.parted.of_workers(|of| workers.contains(&of)) {
+            self.take_back(ground, now_us, flow);
         }
     }
 }

@@ -6,27 +6,24 @@ use tcp::ConnectionEvent;
 use tls::Event;
 
 use crate::app::{AppEvent, Application};
-use crate::stack::Stack;
-use crate::streams::Streams;
+use crate::ground::Ground;
 use crate::tables::connections::{ConnectionHandle, Entry};
+use crate::tcp::TcpLayer;
 use crate::tls_layer::{TlsEvent, TlsLayer};
 
-impl Stack {
+impl TcpLayer {
     /// Makes connections to this port speak TLS from now on. Ports that are not in
     /// [`StackConfig::listen_ports`](crate::StackConfig::listen_ports) are accepted as well.
-    pub fn serve_tls(&mut self, port: u16, config: Arc<tls::Config>) {
-        config.set_unix_time(self.ground.unix_time);
-        self.serve_port(port);
-        self.tcp.tls_listeners.retain(|&(other, _)| other != port);
-        self.tcp.tls_listeners.push((port, config));
+    pub(crate) fn serve_tls(&mut self, ground: &mut Ground, port: u16, config: Arc<tls::Config>) {
+        config.set_unix_time(ground.unix_time);
+        self.serve_port(ground, port);
+        self.tls_listeners.retain(|&(other, _)| other != port);
+        self.tls_listeners.push((port, config));
     }
 
     /// True if connections to this port speak TLS, or spoke it before they ended.
     pub(crate) fn is_for_tls(&self, port: u16) -> bool {
-        self.tcp
-            .tls_listeners
-            .iter()
-            .any(|&(other, _)| other == port)
+        self.tls_listeners.iter().any(|&(other, _)| other == port)
     }
 
     /// The TLS layer of a connection to this port, if it has one.
@@ -38,7 +35,7 @@ impl Stack {
         now_us: u64,
         port: u16,
     ) -> Result<Option<Box<TlsLayer>>, tls::Error> {
-        let mut listeners = self.tcp.tls_listeners.iter();
+        let mut listeners = self.tls_listeners.iter();
         let Some((_, config)) = listeners.find(|&&(other, _)| other == port) else {
             return Ok(None);
         };
@@ -49,60 +46,33 @@ impl Stack {
     /// True if serving the connection may include a step of its TLS handshake.
     #[inline]
     pub(crate) fn in_tls_handshake(&self, handle: ConnectionHandle) -> bool {
-        let entry = || self.tcp.connections.get(handle);
-        !self.tcp.tls_listeners.is_empty() && entry().is_some_and(Entry::in_tls_handshake)
+        let entry = || self.connections.get(handle);
+        !self.tls_listeners.is_empty() && entry().is_some_and(Entry::in_tls_handshake)
     }
+}
 
-    /// Passes the events of a connection that speaks TLS to the application.
-    pub(crate) fn pass_on_tls_events<A: Application>(
-        &mut self,
-        now_us: u64,
-        handle: ConnectionHandle,
-        app: &mut A,
-    ) {
-        self.release_acknowledged(handle);
-        let Some(stream) = self.tcp.connections.get(handle).map(|entry| entry.stream) else {
-            return;
-        };
-        while let Some(event) = self.next_tls_event(now_us, handle, app) {
-            let told = self
-                .tcp
-                .connections
-                .get(handle)
-                .is_some_and(|entry| entry.told);
-            if told || matches!(event, AppEvent::Closed { .. }) {
-                app.on_event(
-                    &mut Streams {
-                        stack: self,
-                        now_us,
-                    },
-                    stream,
-                    event,
-                );
-            }
-        }
-    }
-
+impl TcpLayer {
     /// The next event of TLS, or else of TCP. Each event of TCP goes through TLS before the next
     /// one.
-    fn next_tls_event<A: Application>(
+    pub(crate) fn next_tls_event<A: Application>(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         handle: ConnectionHandle,
         app: &mut A,
     ) -> Option<AppEvent> {
         loop {
-            let entry = self.tcp.connections.get_mut(handle)?;
+            let entry = self.connections.get_mut(handle)?;
             let tls = entry.tls.as_mut()?;
             match tls.connection.poll_event() {
                 Some(Event::Connected(agreed)) => {
                     entry.told = true;
                     if !std::mem::replace(&mut entry.heard, true) {
-                        self.tcp.gate.on_heard(entry.unheard.take());
+                        self.gate.on_heard(entry.unheard.take());
                     }
-                    self.ground.counters.connections_accepted += 1;
-                    self.ground.counters.tls_handshakes += 1;
-                    self.ground.counters.tls_handshakes_resumed += u64::from(agreed.is_resumed);
+                    ground.counters.connections_accepted += 1;
+                    ground.counters.tls_handshakes += 1;
+                    ground.counters.tls_handshakes_resumed += u64::from(agreed.is_resumed);
                     return Some(AppEvent::Accepted {
                         peer: entry.tuple.remote,
                         tls: Some(Box::new(agreed)),
@@ -116,9 +86,9 @@ impl Stack {
                     tracing::debug!(peer = %entry.tuple.remote, %error, "TLS has failed");
                     // Port scans and health checks connect and close.
                     let is_error = error != tls::Error::ClosedInHandshake;
-                    self.ground.counters.tls_failed += u64::from(is_error);
+                    ground.counters.tls_failed += u64::from(is_error);
                     if let tls::Error::PlainHttp { is_head } = error {
-                        let response = app.on_plain_http(self.ground.unix_time, is_head);
+                        let response = app.on_plain_http(ground.unix_time, is_head);
                         if !response.is_empty() {
                             tls.connection.answer_plain_http(response);
                         }
@@ -140,7 +110,7 @@ impl Stack {
                 ConnectionEvent::Drained if tls.is_drained() => {
                     return Some(AppEvent::Drained);
                 }
-                ConnectionEvent::Closed { reason } => return self.on_closed(now_us, handle, reason),
+                ConnectionEvent::Closed { reason } => return self.on_closed(ground, now_us, handle, reason),
                 ConnectionEvent::Connected
                 | ConnectionEvent::Writable
                 | ConnectionEvent::Drained

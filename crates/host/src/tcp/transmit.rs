@@ -9,37 +9,35 @@ use tcp::{Instant, Piece, Transmit};
 use wire::frame::{HEADER_BYTES_MAX, HeaderMut, TcpPrefix, TcpTemplate};
 
 use crate::counters::Counters;
+use crate::ground::Ground;
 use crate::ground::workers::{Deferred, WorkerLink};
 use crate::link::neighbor::{Neighbors, Resolution};
-use crate::stack::Stack;
 use crate::tables::connections::{ConnectionHandle, Entry, send_id};
 use crate::tables::tuple::Tuple;
+use crate::tcp::TcpLayer;
 
 /// Bytes that a peer may acknowledge before ACKD reports them to the NIC stack; the paper's 32 KB
 /// (IO-TCP §3.5).
 const ACKD_BYTES: u64 = 32 << 10;
 
-impl Stack {
+impl TcpLayer {
     /// Transmits the connection's output; a SEND only if it `may_send`, because the NIC worker has
     /// everything that it needs for that. False if nothing can be sent, and all waits: the next hop
     /// is being resolved.
     pub(crate) fn transmit<P: Port>(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         handle: ConnectionHandle,
         port: &mut P,
         may_send: bool,
     ) -> bool {
-        let Some(entry) = self.tcp.connections.get_mut(handle) else {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return true;
         };
-        let nic = &mut self.ground.workers[entry.worker];
+        let nic = &mut ground.workers[entry.worker];
         let is_ipv6 = entry.tuple.local.is_ipv6();
-        let resolved = match self
-            .ground
-            .neighbors
-            .resolve_route(now_us, &mut entry.route)
-        {
+        let resolved = match ground.neighbors.resolve_route(now_us, &mut entry.route) {
             Resolution::Known(mac) => {
                 if let Some(prefix) = &entry.prefix
                     && prefix.destination_mac() != mac
@@ -49,7 +47,7 @@ impl Stack {
                 true
             }
             Resolution::Pending => {
-                self.tcp.waiting_neighbor.add(handle);
+                self.waiting_neighbor.add(handle);
                 return false;
             }
             // Dropped: a connection being opened ends at once, others by their own timers.
@@ -57,10 +55,10 @@ impl Stack {
                 entry.tcp.on_no_route();
                 false
             }
-            Resolution::Own => return self.transmit_looped(now_us, handle),
+            Resolution::Own => return self.transmit_looped(ground, now_us, handle),
         };
-        let mut limits = self.ground.link.limits(is_ipv6, entry.tcp.mss());
-        if self.ground.config.departs_at_issue {
+        let mut limits = ground.link.limits(is_ipv6, entry.tcp.mss());
+        if ground.config.departs_at_issue {
             // A SEND may still carry data that TCP takes for departed.
             limits.direct_bytes_max = 0;
         }
@@ -90,20 +88,14 @@ impl Stack {
                 return true;
             };
             if transmit.retransmission {
-                self.ground.counters.retransmissions += 1;
-                self.ground.counters.retransmitted_bytes +=
-                    transmit.range.end - transmit.range.start;
+                ground.counters.retransmissions += 1;
+                ground.counters.retransmitted_bytes += transmit.range.end - transmit.range.start;
             }
             if let Some(transmission) = transmit.transmission {
                 entry.last_transmission = transmission;
             }
             if entry.prefix.is_none() && resolved {
-                make_prefix(
-                    &mut self.ground.neighbors,
-                    self.ground.link.mac,
-                    now_us,
-                    entry,
-                );
+                make_prefix(&mut ground.neighbors, ground.link.mac, now_us, entry);
             }
             let prefix = entry.prefix.as_ref().filter(|_| resolved);
             let len =
@@ -111,16 +103,16 @@ impl Stack {
             // The NIC stack can delay a packet, the host cannot.
             let is_paced = transmit.not_before.is_some_and(|at| at > now);
             // Even if TCP assumes departure at issue, no packet may overtake undeparted SENDs.
-            let overtakes = self.ground.config.departs_at_issue && entry.sends_outstanding > 0;
+            let overtakes = ground.config.departs_at_issue && entry.sends_outstanding > 0;
             let below =
                 transmit.has_virtual || transmit.follows_undeparted || is_paced || overtakes;
             match (len, transmit.transmission) {
                 (Some(len), Some(transmission)) if below => {
                     let id = send_id(handle, transmission);
                     let header = &buffer[..len];
-                    issue_send(&mut self.ground.counters, nic, entry, transmit, id, header);
-                    self.ground.sends_outstanding += 1;
-                    if !self.ground.config.departs_at_issue {
+                    issue_send(&mut ground.counters, nic, entry, transmit, id, header);
+                    ground.sends_outstanding += 1;
+                    if !ground.config.departs_at_issue {
                         if transmit.is_last {
                             return true;
                         }
@@ -129,9 +121,9 @@ impl Stack {
                 }
                 (Some(len), _) => {
                     let header = &mut buffer[..len];
-                    send_own(&mut self.ground.counters, port, entry, transmit, header);
+                    send_own(&mut ground.counters, port, entry, transmit, header);
                 }
-                (None, _) => self.ground.counters.packets_dropped += 1,
+                (None, _) => ground.counters.packets_dropped += 1,
             }
             if let Some(transmission) = transmit.transmission {
                 entry.tcp.on_departed(transmission, now);

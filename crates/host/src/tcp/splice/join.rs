@@ -5,14 +5,15 @@ use wire::frame::{self, Received, TcpPacket};
 use wire::tcp::{Flags, Header, Segment};
 
 use super::BOTH;
-use super::Stack;
 use crate::app::StreamId;
+use crate::ground::Ground;
 use crate::ground::workers::Life;
 use crate::link::neighbor::Resolution;
 use crate::nics::nic_stacks::NicSet;
 use crate::splicing::{SpliceError, SpliceEvent, SpliceLimits};
 use crate::tables::connections::ConnectionHandle;
 use crate::tables::splices::{Leg, Place, Side, Splice, Stage};
+use crate::tcp::TcpLayer;
 
 /// Two connections become quiet within so long, in microseconds: a few round trips, or a lost
 /// segment and its retransmission.
@@ -21,20 +22,23 @@ const JOIN_US: u64 = 3_000_000;
 /// Bytes that go from one connection to the other at a time.
 const SCRATCH_BYTES: usize = 16 << 10;
 
-impl Stack {
+impl TcpLayer {
     /// Joins two streams in a NIC stack. See [`Io::splice`](crate::app::Io::splice).
     pub(crate) fn splice(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         streams: [StreamId; 2],
         limits: SpliceLimits,
     ) -> Result<(), SpliceError> {
-        let handles = self.may_join(now_us, streams)?;
-        let worker = self.worker_for(handles[0]).ok_or(SpliceError::NoNicStack)?;
+        let handles = self.may_join(ground, now_us, streams)?;
+        let worker = self
+            .worker_for(ground, handles[0])
+            .ok_or(SpliceError::NoNicStack)?;
         let deadline_us = now_us.saturating_add(JOIN_US);
         let mut legs = [None, None];
         for side in BOTH {
-            let Some(entry) = self.tcp.connections.get_mut(handles[side]) else {
+            let Some(entry) = self.connections.get_mut(handles[side]) else {
                 return Err(SpliceError::NotOpen);
             };
             legs[side] = Some(Leg {
@@ -52,14 +56,14 @@ impl Stack {
             entry.notsent_lowat = None;
             entry.app_deadline_us = (side == 0).then_some(deadline_us);
             let tuple = entry.tuple;
-            self.tcp.connections.take_off(&tuple);
+            self.connections.take_off(&tuple);
             self.mark_dirty(handles[side]);
         }
         let [Some(first), Some(second)] = legs else {
             return Err(SpliceError::NotOpen);
         };
-        self.ground.counters.splices_begun += 1;
-        let place = self.tcp.splicing.splices.insert(Splice {
+        ground.counters.splices_begun += 1;
+        let place = self.splicing.splices.insert(Splice {
             legs: [first, second],
             stage: Stage::Joining,
             worker,
@@ -70,13 +74,14 @@ impl Stack {
             passed_bytes: [0; 2],
             is_again: false,
         });
-        self.go_on_joining(now_us, place);
+        self.go_on_joining(ground, now_us, place);
         Ok(())
     }
 
     /// Two streams that may be joined.
     fn may_join(
         &self,
+        ground: &Ground,
         now_us: u64,
         streams: [StreamId; 2],
     ) -> Result<[ConnectionHandle; 2], SpliceError> {
@@ -84,7 +89,7 @@ impl Stack {
         let mut handles = [None, None];
         let mut timestamps = [false; 2];
         for side in BOTH {
-            let entry = self.tcp.connections.by_stream(streams[side]);
+            let entry = self.connections.by_stream(streams[side]);
             let entry = entry.filter(|entry| entry.told && !entry.is_deferred);
             let entry = entry.ok_or(SpliceError::NotOpen)?;
             if entry.tls.is_some() {
@@ -105,27 +110,28 @@ impl Stack {
         if timestamps[0] != timestamps[1] {
             return Err(SpliceError::Timestamps);
         }
-        let is_full = self.tcp.splicing.splices.len() >= self.ground.config.splices_max;
-        if is_full || now_us < self.tcp.splicing.from_us {
+        let is_full = self.splicing.splices.len() >= ground.config.splices_max;
+        if is_full || now_us < self.splicing.from_us {
             return Err(SpliceError::Full);
         }
         Ok([a, b])
     }
 
     /// The NIC worker that a splice of this connection goes to: its own, if it serves.
-    fn worker_for(&self, handle: ConnectionHandle) -> Option<usize> {
-        let own = self.tcp.connections.get(handle)?.worker;
-        let serves = |worker: usize| self.ground.workers[worker].life == Life::Serving;
+    fn worker_for(&self, ground: &Ground, handle: ConnectionHandle) -> Option<usize> {
+        let own = self.connections.get(handle)?.worker;
+        let serves = |worker: usize| ground.workers[worker].life == Life::Serving;
         if serves(own) {
             return Some(own);
         }
-        let there = self.ground.nic_stacks.workers_to_choose(NicSet::default());
-        self.ground.least_busy(there).filter(|it| serves(*it))
+        let there = ground.nic_stacks.workers_to_choose(NicSet::default());
+        ground.least_busy(there).filter(|it| serves(*it))
     }
 
     /// A segment of a connection that is being joined.
     pub(super) fn on_joining_segment(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         (place, side): (Place, Side),
         segment: &Segment<'_>,
@@ -134,7 +140,7 @@ impl Stack {
         let Some(stream) = self.stream_of(place, side) else {
             return;
         };
-        let Some(entry) = self.tcp.connections.by_stream_mut(stream) else {
+        let Some(entry) = self.connections.by_stream_mut(stream) else {
             return;
         };
         let (now, handle) = (Instant::from_us(now_us), entry.handle());
@@ -151,36 +157,36 @@ impl Stack {
                 };
                 entry.tcp.on_segment(now, &bare);
             }
-            if self.tcp.splicing.splices.hold(place, side, bytes) {
-                self.ground.counters.splice_frames_held += 1;
+            if self.splicing.splices.hold(place, side, bytes) {
+                ground.counters.splice_frames_held += 1;
             } else {
-                self.ground.counters.frames_not_handed_on += 1;
+                ground.counters.frames_not_handed_on += 1;
             }
         } else {
             entry.tcp.on_segment(now, segment);
         }
         self.mark_dirty(handle);
-        self.go_on_joining(now_us, place);
+        self.go_on_joining(ground, now_us, place);
     }
 
     fn stream_of(&self, place: Place, side: Side) -> Option<StreamId> {
-        Some(self.tcp.splicing.splices.get(place)?.legs[side].stream)
+        Some(self.splicing.splices.get(place)?.legs[side].stream)
     }
 
     /// Moves unread bytes to the other connection; joins the two if they are quiet.
-    pub(super) fn go_on_joining(&mut self, now_us: u64, place: Place) {
+    pub(super) fn go_on_joining(&mut self, ground: &mut Ground, now_us: u64, place: Place) {
         for side in BOTH {
             self.move_unread(place, side);
         }
         for side in BOTH {
             let stream = self.stream_of(place, side);
-            let entry = stream.and_then(|stream| self.tcp.connections.by_stream(stream));
+            let entry = stream.and_then(|stream| self.connections.by_stream(stream));
             if entry.is_none_or(|entry| entry.tcp.state() != State::Established) {
-                return self.give_up_joining(now_us, place, SpliceError::Ended);
+                return self.give_up_joining(ground, now_us, place, SpliceError::Ended);
             }
         }
-        if self.are_quiet(now_us, place) {
-            self.join(now_us, place);
+        if self.are_quiet(ground, now_us, place) {
+            self.join(ground, now_us, place);
         }
     }
 
@@ -191,11 +197,11 @@ impl Stack {
         };
         let mut scratch = [0; SCRATCH_BYTES];
         loop {
-            let Some(entry) = self.tcp.connections.by_stream_mut(to) else {
+            let Some(entry) = self.connections.by_stream_mut(to) else {
                 return;
             };
             let (room, receiver) = (entry.tcp.write_room(), entry.handle());
-            let Some(entry) = self.tcp.connections.by_stream_mut(from) else {
+            let Some(entry) = self.connections.by_stream_mut(from) else {
                 return;
             };
             let sender = entry.handle();
@@ -203,10 +209,10 @@ impl Stack {
             if count == 0 {
                 return;
             }
-            if let Some(splice) = self.tcp.splicing.splices.get_mut(place) {
+            if let Some(splice) = self.splicing.splices.get_mut(place) {
                 splice.moved_bytes[side] += count as u64;
             }
-            if let Some(entry) = self.tcp.connections.get_mut(receiver) {
+            if let Some(entry) = self.connections.get_mut(receiver) {
                 let taken = entry.tcp.write(&scratch[..count]);
                 debug_assert_eq!(taken, count, "there is room");
             }
@@ -217,23 +223,20 @@ impl Stack {
 
     /// True if nothing of the two connections is under way, and the way to both peers is known:
     /// their numbers are noted.
-    fn are_quiet(&mut self, now_us: u64, place: Place) -> bool {
+    fn are_quiet(&mut self, ground: &mut Ground, now_us: u64, place: Place) -> bool {
         let now = Instant::from_us(now_us);
-        let Some(splice) = self.tcp.splicing.splices.get_mut(place) else {
+        let Some(splice) = self.splicing.splices.get_mut(place) else {
             return false;
         };
         for leg in &mut splice.legs {
-            let Some(entry) = self.tcp.connections.by_stream_mut(leg.stream) else {
+            let Some(entry) = self.connections.by_stream_mut(leg.stream) else {
                 return false;
             };
             if entry.holds > 0 || entry.is_to_move {
                 return false;
             }
             leg.numbers = entry.tcp.join_numbers(now);
-            let Resolution::Known(mac) = self
-                .ground
-                .neighbors
-                .resolve_route(now_us, &mut entry.route)
+            let Resolution::Known(mac) = ground.neighbors.resolve_route(now_us, &mut entry.route)
             else {
                 return false;
             };
@@ -243,60 +246,66 @@ impl Stack {
     }
 
     /// Gives two quiet connections to the NIC worker, if it has room.
-    fn join(&mut self, now_us: u64, place: Place) {
-        let Some(splice) = self.tcp.splicing.splices.get(place) else {
+    fn join(&mut self, ground: &mut Ground, now_us: u64, place: Place) {
+        let Some(splice) = self.splicing.splices.get(place) else {
             return;
         };
         let worker = splice.worker;
-        let Some(command) = self.splice_command(splice, false) else {
-            return self.give_up_joining(now_us, place, SpliceError::NotOpen);
+        let Some(command) = self.splice_command(ground, splice, false) else {
+            return self.give_up_joining(ground, now_us, place, SpliceError::NotOpen);
         };
-        let nic = &mut self.ground.workers[worker];
+        let nic = &mut ground.workers[worker];
         if !nic.has_room() || nic.channel.send(&command.command()).is_err() {
             return;
         }
-        self.ground.counters.splices_joined += 1;
+        ground.counters.splices_joined += 1;
         for side in BOTH {
             let Some(stream) = self.stream_of(place, side) else {
                 continue;
             };
-            if let Some(entry) = self.tcp.connections.by_stream_mut(stream) {
+            if let Some(entry) = self.connections.by_stream_mut(stream) {
                 entry.tcp.stand_still();
                 entry.app_deadline_us = None;
             }
         }
-        for (side, bytes) in self.tcp.splicing.splices.take_held(place) {
+        for (side, bytes) in self.splicing.splices.take_held(place) {
             if let Some(packet) = packet_in(&bytes) {
                 self.note_fin(place, side, &packet.segment);
             }
-            self.hand_on_spliced(place, side, &bytes);
+            self.hand_on_spliced(ground, place, side, &bytes);
         }
-        if let Some(splice) = self.tcp.splicing.splices.get_mut(place) {
+        if let Some(splice) = self.splicing.splices.get_mut(place) {
             splice.stage = Stage::Joined;
         }
-        self.tell_of_splice(place, SpliceEvent::Joined);
+        self.tell_of_splice(ground, place, SpliceEvent::Joined);
     }
 
     /// Handles the timer of a joining stream, which the application does not see: the join takes
     /// too long.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_join_timeout(&mut self, now_us: u64, stream: StreamId) {
-        if let Some((place, _)) = self.tcp.splicing.splices.by_stream(stream)
-            && let Some(splice) = self.tcp.splicing.splices.get(place)
+    pub(crate) fn on_join_timeout(&mut self, ground: &mut Ground, now_us: u64, stream: StreamId) {
+        if let Some((place, _)) = self.splicing.splices.by_stream(stream)
+            && let Some(splice) = self.splicing.splices.get(place)
             && splice.stage == Stage::Joining
         {
-            self.give_up_joining(now_us, place, SpliceError::NotQuiet);
+            self.give_up_joining(ground, now_us, place, SpliceError::NotQuiet);
         }
     }
 
     /// Gives two connections back to their application without a join; held frames are processed as
     /// if they had just arrived.
-    pub(super) fn give_up_joining(&mut self, now_us: u64, place: Place, error: SpliceError) {
-        let held = self.tcp.splicing.splices.take_held(place);
-        self.ground.counters.splices_given_up += 1;
+    pub(super) fn give_up_joining(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        place: Place,
+        error: SpliceError,
+    ) {
+        let held = self.splicing.splices.take_held(place);
+        ground.counters.splices_given_up += 1;
         tracing::debug!(%error, "connections are not joined");
-        let Some(splice) = self.give_back(place, Some(error)) else {
+        let Some(splice) = self.give_back(ground, place, Some(error)) else {
             return;
         };
         let now = Instant::from_us(now_us);
@@ -304,7 +313,7 @@ impl Stack {
             let Some(packet) = packet_in(&bytes) else {
                 continue;
             };
-            if let Some(entry) = self.tcp.connections.by_stream_mut(splice.legs[side].stream) {
+            if let Some(entry) = self.connections.by_stream_mut(splice.legs[side].stream) {
                 let handle = entry.handle();
                 entry.tcp.on_segment(now, &packet.segment);
                 self.mark_dirty(handle);

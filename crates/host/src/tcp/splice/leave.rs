@@ -8,37 +8,39 @@ use tcp::{CloseReason, Instant, RejoinNumbers};
 use wire::tcp::{Flags, Header, Options, Timestamps};
 
 use super::BOTH;
-use super::Stack;
 use crate::app::StreamId;
+use crate::ground::Ground;
 use crate::ground::workers::Deferred;
 use crate::nics::nic_stacks::NicSet;
 use crate::splicing::{SpliceEnd, SpliceError, SpliceEvent};
 use crate::tables::connections::ConnectionHandle;
 use crate::tables::splices::{Place, Side, Splice, Stage};
 use crate::tables::tuple::Tuple;
+use crate::tcp::TcpLayer;
 
 /// Time for which a NIC worker that has refused a splice is offered no other, in microseconds.
 const PAUSE_US: u64 = 1_000_000;
 
-impl Stack {
+impl TcpLayer {
     /// Returns two streams to their application, with an event: they are in the table of
     /// connections again.
     pub(super) fn give_back(
         &mut self,
+        ground: &mut Ground,
         place: Place,
         error: Option<SpliceError>,
     ) -> Option<Box<Splice>> {
-        let bytes = self.tcp.splicing.splices.get(place)?.bytes();
-        self.tell_of_splice(place, SpliceEvent::Returned { error, bytes });
-        self.let_go_of(place)
+        let bytes = self.splicing.splices.get(place)?.bytes();
+        self.tell_of_splice(ground, place, SpliceEvent::Returned { error, bytes });
+        self.let_go_of(ground, place)
     }
 
     /// The connections of a splice are in the table of connections again.
-    fn let_go_of(&mut self, place: Place) -> Option<Box<Splice>> {
-        self.clear_flows_of(place);
-        let splice = self.tcp.splicing.splices.remove(place)?;
+    fn let_go_of(&mut self, ground: &mut Ground, place: Place) -> Option<Box<Splice>> {
+        self.clear_flows_of(ground, place);
+        let splice = self.splicing.splices.remove(place)?;
         for leg in &splice.legs {
-            let Some(entry) = self.tcp.connections.by_stream_mut(leg.stream) else {
+            let Some(entry) = self.connections.by_stream_mut(leg.stream) else {
                 continue;
             };
             let handle = entry.handle();
@@ -47,28 +49,28 @@ impl Stack {
             if leg.is_let_go {
                 entry.tcp.close();
             }
-            self.tcp.connections.put_back(&leg.tuple, handle);
+            self.connections.put_back(&leg.tuple, handle);
             self.mark_dirty(handle);
         }
         Some(splice)
     }
 
     /// The application wants the two streams of a splice back. `Returned` follows, or `Ended`.
-    pub(crate) fn unsplice(&mut self, now_us: u64, stream: StreamId) {
-        let Some((place, _)) = self.tcp.splicing.splices.by_stream(stream) else {
+    pub(crate) fn unsplice(&mut self, ground: &mut Ground, now_us: u64, stream: StreamId) {
+        let Some((place, _)) = self.splicing.splices.by_stream(stream) else {
             return;
         };
-        let Some(splice) = self.tcp.splicing.splices.get_mut(place) else {
+        let Some(splice) = self.splicing.splices.get_mut(place) else {
             return;
         };
         match splice.stage {
-            Stage::Joining => self.give_up_joining(now_us, place, SpliceError::Cancelled),
+            Stage::Joining => self.give_up_joining(ground, now_us, place, SpliceError::Cancelled),
             Stage::Joined => {
                 splice.stage = Stage::Returning;
                 let (flow, worker) = (splice.flow(), splice.worker);
-                self.clear_flows_of(place);
+                self.clear_flows_of(ground, place);
                 let kind = UnspliceKind::Return;
-                self.ground.workers[worker].send_or_defer(Deferred::Unsplice { flow, kind });
+                ground.workers[worker].send_or_defer(Deferred::Unsplice { flow, kind });
             }
             Stage::Returning => {}
         }
@@ -76,26 +78,32 @@ impl Stack {
 
     /// Aborts or releases a stream of a splice. True if the stream is one: then both peers are
     /// reset.
-    pub(crate) fn abort_spliced(&mut self, now_us: u64, stream: StreamId, is_let_go: bool) -> bool {
-        let Some((place, side)) = self.tcp.splicing.splices.by_stream(stream) else {
+    pub(crate) fn abort_spliced(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        stream: StreamId,
+        is_let_go: bool,
+    ) -> bool {
+        let Some((place, side)) = self.splicing.splices.by_stream(stream) else {
             return false;
         };
-        let Some(splice) = self.tcp.splicing.splices.get_mut(place) else {
+        let Some(splice) = self.splicing.splices.get_mut(place) else {
             return false;
         };
         let (flow, worker) = (splice.flow(), splice.worker);
         if splice.stage == Stage::Joining {
-            self.give_up_joining(now_us, place, SpliceError::Cancelled);
+            self.give_up_joining(ground, now_us, place, SpliceError::Cancelled);
             // As it was meant: of a stream like any other.
             return false;
         }
         splice.legs[side].is_let_go |= is_let_go;
-        self.clear_flows_of(place);
-        if self.ground.workers[worker].is_there() {
+        self.clear_flows_of(ground, place);
+        if ground.workers[worker].is_there() {
             let kind = UnspliceKind::Abort;
-            self.ground.workers[worker].send_or_defer(Deferred::Unsplice { flow, kind });
+            ground.workers[worker].send_or_defer(Deferred::Unsplice { flow, kind });
         } else {
-            self.break_splice(now_us, place, SpliceEnd::Aborted);
+            self.break_splice(ground, now_us, place, SpliceEnd::Aborted);
         }
         true
     }
@@ -103,24 +111,29 @@ impl Stack {
     /// A connection has ended here while it is part of a splice.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_leg_closed(&mut self, now_us: u64, handle: ConnectionHandle) {
-        let Some(entry) = self.tcp.connections.get(handle) else {
+    pub(crate) fn on_leg_closed(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        handle: ConnectionHandle,
+    ) {
+        let Some(entry) = self.connections.get(handle) else {
             return;
         };
-        let Some((place, _)) = self.tcp.splicing.splices.by_stream(entry.stream) else {
+        let Some((place, _)) = self.splicing.splices.by_stream(entry.stream) else {
             return;
         };
-        let Some(splice) = self.tcp.splicing.splices.get(place) else {
+        let Some(splice) = self.splicing.splices.get(place) else {
             return;
         };
         let (flow, worker) = (splice.flow(), splice.worker);
         if splice.stage == Stage::Joining {
-            return self.give_up_joining(now_us, place, SpliceError::Ended);
+            return self.give_up_joining(ground, now_us, place, SpliceError::Ended);
         }
         let kind = UnspliceKind::Abort;
-        self.clear_flows_of(place);
-        self.ground.workers[worker].send_or_defer(Deferred::Unsplice { flow, kind });
-        self.break_splice(now_us, place, SpliceEnd::Aborted);
+        self.clear_flows_of(ground, place);
+        ground.workers[worker].send_or_defer(Deferred::Unsplice { flow, kind });
+        self.break_splice(ground, now_us, place, SpliceEnd::Aborted);
     }
 
     /// A NIC worker does not join two connections. False if it was not asked to.
@@ -128,27 +141,28 @@ impl Stack {
     #[inline(never)]
     pub(crate) fn on_splice_refused(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         worker: usize,
         flow: FlowId,
         reason: SpliceRefusal,
     ) -> bool {
         let Some(place) = self.spliced_by(worker, flow) else {
-            return self.may_be_late();
+            return self.may_be_late(ground);
         };
-        self.ground.counters.splices_refused += 1;
+        ground.counters.splices_refused += 1;
         tracing::debug!(worker, ?reason, "a NIC worker refuses a splice");
-        self.tcp.splicing.from_us = now_us + PAUSE_US;
-        let is_again = (self.tcp.splicing.splices.get(place)).is_some_and(|splice| splice.is_again);
+        self.splicing.from_us = now_us + PAUSE_US;
+        let is_again = (self.splicing.splices.get(place)).is_some_and(|splice| splice.is_again);
         if is_again {
             // The peers may have acknowledged bytes to each other that this side does not know.
-            self.break_splice(now_us, place, SpliceEnd::DataPlaneFailed);
+            self.break_splice(ground, now_us, place, SpliceEnd::DataPlaneFailed);
             return true;
         }
-        if let Some(splice) = self.give_back(place, Some(SpliceError::Full)) {
+        if let Some(splice) = self.give_back(ground, place, Some(SpliceError::Full)) {
             let now = Instant::from_us(now_us);
             for leg in &splice.legs {
-                if let Some(entry) = self.tcp.connections.by_stream_mut(leg.stream) {
+                if let Some(entry) = self.connections.by_stream_mut(leg.stream) {
                     entry.tcp.move_again(now);
                 }
             }
@@ -158,25 +172,21 @@ impl Stack {
 
     /// The connections of a splice of this name, if this worker has it.
     pub(crate) fn tuples_at(&self, worker: usize, flow: FlowId) -> Option<[Tuple; 2]> {
-        let splice = self
-            .tcp
-            .splicing
-            .splices
-            .get(self.spliced_by(worker, flow)?)?;
+        let splice = self.splicing.splices.get(self.spliced_by(worker, flow)?)?;
         let is_joined = splice.stage == Stage::Joined;
         is_joined.then(|| splice.legs.each_ref().map(|leg| leg.tuple))
     }
 
     /// The splice of this name, if this worker has it.
     pub(super) fn spliced_by(&self, worker: usize, flow: FlowId) -> Option<Place> {
-        let place = self.tcp.splicing.splices.by_flow(flow)?;
-        let splice = self.tcp.splicing.splices.get(place)?;
+        let place = self.splicing.splices.by_flow(flow)?;
+        let splice = self.splicing.splices.get(place)?;
         (splice.stage != Stage::Joining && splice.worker == worker).then_some(place)
     }
 
     /// A report may be of a splice that has ended here meanwhile.
-    pub(super) fn may_be_late(&self) -> bool {
-        self.ground.counters.splices_joined > 0
+    pub(super) fn may_be_late(&self, ground: &Ground) -> bool {
+        ground.counters.splices_joined > 0
     }
 
     /// Bytes have passed.
@@ -184,25 +194,26 @@ impl Stack {
     #[inline(never)]
     pub(crate) fn on_splice_progress(
         &mut self,
+        ground: &mut Ground,
         worker: usize,
         progress: &[SpliceProgress],
     ) -> bool {
         for it in progress {
             if let Some(place) = self.spliced_by(worker, it.flow) {
-                self.on_passed(place, it.passed_bytes);
+                self.on_passed(ground, place, it.passed_bytes);
                 self.on_finished_legs(place, it);
-                let splice = self.tcp.splicing.splices.get(place);
+                let splice = self.splicing.splices.get(place);
                 if let Some(bytes) = splice.map(Splice::bytes) {
-                    self.tell_of_splice(place, SpliceEvent::Progress { bytes });
+                    self.tell_of_splice(ground, place, SpliceEvent::Progress { bytes });
                 }
             }
         }
-        self.may_be_late()
+        self.may_be_late(ground)
     }
 
     /// A NIC stack that takes the place of another has to know of a FIN that went through.
     fn on_finished_legs(&mut self, place: Place, progress: &SpliceProgress) {
-        let Some(splice) = self.tcp.splicing.splices.get_mut(place) else {
+        let Some(splice) = self.splicing.splices.get_mut(place) else {
             return;
         };
         for side in BOTH {
@@ -214,15 +225,15 @@ impl Stack {
         }
     }
 
-    fn on_passed(&mut self, place: Place, passed_bytes: [u64; 2]) {
-        let Some(splice) = self.tcp.splicing.splices.get_mut(place) else {
+    fn on_passed(&mut self, ground: &mut Ground, place: Place, passed_bytes: [u64; 2]) {
+        let Some(splice) = self.splicing.splices.get_mut(place) else {
             return;
         };
         for side in BOTH {
             let before = splice.passed_bytes[side];
             let passed = passed_bytes[side].max(before);
             splice.passed_bytes[side] = passed;
-            self.ground.counters.spliced_bytes += passed - before;
+            ground.counters.spliced_bytes += passed - before;
         }
     }
 
@@ -231,15 +242,16 @@ impl Stack {
     #[inline(never)]
     pub(crate) fn on_splice_ended(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         worker: usize,
         outcome: &SpliceOutcome,
         reason: SpliceEndReason,
     ) -> bool {
         let Some(place) = self.spliced_by(worker, outcome.flow) else {
-            return self.may_be_late();
+            return self.may_be_late(ground);
         };
-        self.on_passed(place, outcome.passed_bytes);
+        self.on_passed(ground, place, outcome.passed_bytes);
         let end = match reason {
             SpliceEndReason::Finished => SpliceEnd::Finished,
             SpliceEndReason::ResetByFirst => SpliceEnd::Reset { by_second: false },
@@ -250,14 +262,14 @@ impl Stack {
             SpliceEndReason::NotReturned => SpliceEnd::DataPlaneFailed,
         };
         if end != SpliceEnd::Finished {
-            self.break_splice(now_us, place, end);
+            self.break_splice(ground, now_us, place, end);
             return true;
         }
-        self.ground.counters.splices_finished += 1;
+        ground.counters.splices_finished += 1;
         let now = Instant::from_us(now_us);
-        if let Some(splice) = self.end_splice(place, end) {
+        if let Some(splice) = self.end_splice(ground, place, end) {
             for side in BOTH {
-                if let Some(entry) = self.tcp.connections.by_stream_mut(splice.legs[side].stream) {
+                if let Some(entry) = self.connections.by_stream_mut(splice.legs[side].stream) {
                     entry.tcp.finish_joined(now, &rejoin_numbers(outcome, side));
                 }
             }
@@ -266,23 +278,28 @@ impl Stack {
     }
 
     /// Reports the end of a splice to its application; its streams end next.
-    fn end_splice(&mut self, place: Place, end: SpliceEnd) -> Option<Box<Splice>> {
-        let bytes = self.tcp.splicing.splices.get(place)?.bytes();
-        self.tell_of_splice(place, SpliceEvent::Ended { end, bytes });
-        self.let_go_of(place)
+    fn end_splice(
+        &mut self,
+        ground: &mut Ground,
+        place: Place,
+        end: SpliceEnd,
+    ) -> Option<Box<Splice>> {
+        let bytes = self.splicing.splices.get(place)?.bytes();
+        self.tell_of_splice(ground, place, SpliceEvent::Ended { end, bytes });
+        self.let_go_of(ground, place)
     }
 
     /// A splice has ended otherwise than in order.
-    fn break_splice(&mut self, now_us: u64, place: Place, end: SpliceEnd) {
-        self.ground.counters.splices_broken += 1;
-        let Some(splice) = self.end_splice(place, end) else {
+    fn break_splice(&mut self, ground: &mut Ground, now_us: u64, place: Place, end: SpliceEnd) {
+        ground.counters.splices_broken += 1;
+        let Some(splice) = self.end_splice(ground, place, end) else {
             return;
         };
         // The NIC worker resets the peers, if there is one.
         let is_alone =
-            end == SpliceEnd::DataPlaneFailed || !self.ground.workers[splice.worker].is_there();
+            end == SpliceEnd::DataPlaneFailed || !ground.workers[splice.worker].is_there();
         for side in BOTH {
-            let Some(entry) = self.tcp.connections.by_stream_mut(splice.legs[side].stream) else {
+            let Some(entry) = self.connections.by_stream_mut(splice.legs[side].stream) else {
                 continue;
             };
             let by = |second: bool| second == (side == 1);
@@ -297,7 +314,7 @@ impl Stack {
             entry.data_plane_failed |= end == SpliceEnd::DataPlaneFailed;
             entry.tcp.break_joined(reason);
             if is_alone {
-                self.probe(now_us, &splice, side);
+                self.probe(ground, now_us, &splice, side);
             }
         }
     }
@@ -305,7 +322,7 @@ impl Stack {
     /// Sends a peer an old segment: it answers with the sequence number that it expects, and gets
     /// RST with that number. If the segment is lost, the peer gets RST when it next sends
     /// something.
-    fn probe(&mut self, now_us: u64, splice: &Splice, side: Side) {
+    fn probe(&mut self, ground: &mut Ground, now_us: u64, splice: &Splice, side: Side) {
         let leg = &splice.legs[side];
         let Some(numbers) = leg.numbers else {
             return;
@@ -323,7 +340,7 @@ impl Stack {
             },
             ..Header::default()
         };
-        self.send_bare(now_us, leg.tuple, &header);
+        self.send_bare(ground, now_us, leg.tuple, &header);
     }
 
     /// A NIC worker has given two connections back.
@@ -331,51 +348,52 @@ impl Stack {
     #[inline(never)]
     pub(crate) fn on_unspliced(
         &mut self,
+        ground: &mut Ground,
         now_us: u64,
         worker: usize,
         outcome: &SpliceOutcome,
     ) -> bool {
         let Some(place) = self.spliced_by(worker, outcome.flow) else {
-            return self.may_be_late();
+            return self.may_be_late(ground);
         };
-        self.ground.counters.splices_returned += 1;
-        self.on_passed(place, outcome.passed_bytes);
+        ground.counters.splices_returned += 1;
+        self.on_passed(ground, place, outcome.passed_bytes);
         let now = Instant::from_us(now_us);
         for side in BOTH {
-            let Some(splice) = self.tcp.splicing.splices.get(place) else {
+            let Some(splice) = self.splicing.splices.get(place) else {
                 break;
             };
             let stream = splice.legs[side].stream;
-            if let Some(entry) = self.tcp.connections.by_stream_mut(stream) {
+            if let Some(entry) = self.connections.by_stream_mut(stream) {
                 entry.tcp.rejoin(now, &rejoin_numbers(outcome, side));
             }
         }
-        self.give_back(place, None);
+        self.give_back(ground, place, None);
         true
     }
 
     /// A worker has been replaced by one that knows nothing.
-    pub(crate) fn splice_again_with(&mut self, worker: usize) {
-        for place in self.tcp.splicing.splices.of_workers(|of| of == worker) {
-            self.splice_again(place);
+    pub(crate) fn splice_again_with(&mut self, ground: &mut Ground, worker: usize) {
+        for place in self.splicing.splices.of_workers(|of| of == worker) {
+            self.splice_again(ground, place);
         }
     }
 
-    fn splice_again(&mut self, place: Place) {
-        self.clear_flows_of(place);
-        let Some(splice) = self.tcp.splicing.splices.get(place) else {
+    fn splice_again(&mut self, ground: &mut Ground, place: Place) {
+        self.clear_flows_of(ground, place);
+        let Some(splice) = self.splicing.splices.get(place) else {
             return;
         };
         let (flow, worker) = (splice.flow(), splice.worker);
         let is_returning = splice.stage == Stage::Returning;
-        let Some(command) = self.splice_command(splice, true) else {
+        let Some(command) = self.splice_command(ground, splice, true) else {
             return;
         };
-        if let Some(splice) = self.tcp.splicing.splices.get_mut(place) {
+        if let Some(splice) = self.splicing.splices.get_mut(place) {
             splice.is_again = true;
         }
-        self.ground.counters.splices_repeated += 1;
-        let nic = &mut self.ground.workers[worker];
+        ground.counters.splices_repeated += 1;
+        let nic = &mut ground.workers[worker];
         nic.send_or_defer(Deferred::Splice(command));
         if is_returning {
             let kind = UnspliceKind::Return;
@@ -384,33 +402,28 @@ impl Stack {
     }
 
     /// The workers of NIC stacks that are away have splices: others that are there get them.
-    pub(crate) fn splice_elsewhere(&mut self) {
+    pub(crate) fn splice_elsewhere(&mut self, ground: &mut Ground) {
         if !self.has_splices() {
             return;
         }
-        let away = |worker: usize| !self.ground.workers[worker].is_there();
-        for place in self.tcp.splicing.splices.of_workers(away) {
-            let there = self.ground.nic_stacks.workers_to_choose(NicSet::default());
-            let Some(worker) = self.ground.least_busy(there) else {
+        let away = |worker: usize| !ground.workers[worker].is_there();
+        for place in self.splicing.splices.of_workers(away) {
+            let there = ground.nic_stacks.workers_to_choose(NicSet::default());
+            let Some(worker) = ground.least_busy(there) else {
                 return;
             };
-            if let Some(splice) = self.tcp.splicing.splices.get_mut(place) {
+            if let Some(splice) = self.splicing.splices.get_mut(place) {
                 splice.worker = worker;
             }
-            self.splice_again(place);
+            self.splice_again(ground, place);
         }
     }
 
     /// A NIC stack is not awaited any more: its splices end.
-    pub(crate) fn break_splices_of(&mut self, now_us: u64, nic: usize) {
-        let workers = self.ground.nic_stacks.workers(nic);
-        for place in self
-            .tcp
-            .splicing
-            .splices
-            .of_workers(|of| workers.contains(&of))
-        {
-            self.break_splice(now_us, place, SpliceEnd::DataPlaneFailed);
+    pub(crate) fn break_splices_of(&mut self, ground: &mut Ground, now_us: u64, nic: usize) {
+        let workers = ground.nic_stacks.workers(nic);
+        for place in self.splicing.splices.of_workers(|of| workers.contains(&of)) {
+            self.break_splice(ground, now_us, place, SpliceEnd::DataPlaneFailed);
         }
     }
 }
