@@ -211,6 +211,13 @@ impl Default for Admission {
 }
 
 impl StackConfig {
+    /// The key of tables that peers fill.
+    pub(crate) fn hash_key(&self) -> [u8; 16] {
+        let mut key = self.secret;
+        key[0] ^= 0xff;
+        key
+    }
+
     /// Default of [`StackConfig::connections_max`].
     pub const CONNECTIONS_MAX: usize = 1 << 17;
 

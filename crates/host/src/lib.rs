@@ -34,16 +34,34 @@ mod applications;
 mod config;
 mod counters;
 mod episode;
+mod ground;
 mod link;
 mod nics;
 mod polling;
+mod quic;
 mod shard;
 pub mod splicing;
 mod stack;
+mod streams;
 mod tables;
+mod tcp;
 mod timer;
 mod tls_layer;
 
+pub use crate::ground::link::Link;
+pub use crate::quic::{
+    QuicInfo, QuicListenError, QuicListener, QuicTraceEvent, QuicTraceRefusal, QuicTraceWanted,
+    QuicTracer, TracedConnection,
+};
+/// What traces of QUIC connections consist of.
+pub use ::quic::{
+    CloseReason as QuicCloseReason, CongestionState, Metrics, PacketType, TraceEvent, TracedFrame,
+    TracedPacket,
+};
+pub use ::quic::{
+    PreferredAddress as QuicPreferredAddress, Secret as QuicSecret, Settings as QuicSettings,
+};
+pub use ::tcp::CongestionAlgorithm;
 pub use applications::{Absent, Applications};
 pub use config::{Admission, Changeable, OffloadPolicy, QuicReceive, StackConfig};
 pub use contract::{Growth, PassedId};
@@ -53,19 +71,9 @@ pub use link::duplicate::{Duplicate, find_duplicate};
 pub use nics::nic_source::{NicLoss, NicRefusal, NicSource};
 pub use nics::nic_stacks::NIC_STACKS_MAX;
 pub use polling::Polling;
-/// What traces of QUIC connections consist of.
-pub use quic::{
-    CloseReason as QuicCloseReason, CongestionState, Metrics, PacketType, TraceEvent, TracedFrame,
-    TracedPacket,
-};
-pub use quic::{
-    PreferredAddress as QuicPreferredAddress, Secret as QuicSecret, Settings as QuicSettings,
-};
 pub use shard::{Shard, ShardError, monotonic_us};
 pub use stack::{
-    ChannelCorrupt, ConnectionInfo, ConnectionView, DivisionView, FileInfo, Link, QuicInfo,
-    QuicListenError, QuicListener, QuicTraceEvent, QuicTraceRefusal, QuicTraceWanted, QuicTracer,
-    Stack, TracedConnection, Usage, WorkerView,
+    ChannelCorrupt, ConnectionInfo, ConnectionView, DivisionView, FileInfo, Stack, Usage,
+    WorkerView,
 };
 pub use tables::sources::Source;
-pub use tcp::CongestionAlgorithm;

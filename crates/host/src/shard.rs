@@ -11,9 +11,10 @@ use rustix::net::{Shutdown, shutdown};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::app::Application;
+use crate::ground::link::Link;
 use crate::nics::nic_source::{NicLoss, NicSource};
 use crate::polling::{Ahead, Pause, Polling, Rest};
-use crate::stack::{ChannelCorrupt, Link, Stack};
+use crate::stack::{ChannelCorrupt, Stack};
 
 /// Most frames, and most events of each worker, that a turn takes in before it serves connections.
 const BATCH: usize = 256;
@@ -428,14 +429,14 @@ impl<P: Port, A: Application> Shard<P, A> {
         let Some((nic, session)) = nics.take() else {
             return Ok(());
         };
-        if let Some(refusal) = self.stack.nic_refusal(nic, session.channels.len()) {
+        if let Some(refusal) = self.stack.ground.nic_refusal(nic, session.channels.len()) {
             nics.on_refused(nic, refusal);
             return Ok(());
         }
         // The supervisor must not see the predecessor's end, if there is one, before its reason.
         nics.on_joined(nic);
         self.coming.retain(|coming| coming.nic != nic);
-        if self.stack.has_unproven(nic)
+        if self.stack.tcp.has_unproven(&self.stack.ground, nic)
             && let Some(Some(before)) = self.nics.get(nic)
             && hang_up(before)
         {

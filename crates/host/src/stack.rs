@@ -40,141 +40,49 @@
 //! | `link` | the link, and how much fits into a SEND |
 //! | `inspect` | the stack's contents, for monitoring |
 
-mod admission;
-mod arrival;
-mod change;
-mod congestion;
-mod connect;
-mod division;
-mod fast_open;
 mod inspect;
-mod link;
-mod listening;
-mod listing;
-mod look_up;
-mod loopback;
-mod memory;
-mod migration;
-mod quic;
-mod records;
-mod reports;
-mod restart;
-mod route;
-mod setup;
-mod shortage;
-mod splice;
-mod steering;
-mod streams;
-mod teardown;
-mod tls_streams;
-mod transmit;
-mod workers;
+mod interface;
+mod nics;
 
-use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use contract::FileId;
 use contract::channel::HostChannel;
-use netdev::{Offload, Port, Superpacket};
+use netdev::{Frame, Offload, Port, Superpacket};
 use tcp::{ConnectionEvent, Instant};
+use wire::ParseError;
+use wire::frame::{self, Received};
 
-use self::admission::Gate;
-use self::arrival::Replies;
-use self::division::Division;
-use self::listening::{defers_accept, unreserve};
-use self::loopback::Loopback;
-use self::memory::Memory;
-use self::migration::Migrations;
-use self::quic::QuicLayer;
-use self::setup::SetupState;
-use self::shortage::Shortage;
-use self::splice::Splicing;
-use self::streams::Streams;
-use self::teardown::Teardown;
-use self::workers::{Deferred, Nic};
-use crate::app::{AppEvent, Application, CloseReason, StreamId};
+use crate::app::{AppEvent, Application, StreamId};
 use crate::config::StackConfig;
 use crate::counters::Counters;
-use crate::link::neighbor::Neighbors;
-use crate::nics::nic_stacks::NicStacks;
-use crate::tables::bindings::Bindings;
-use crate::tables::connections::{ConnectionHandle, Connections, Entry};
-use crate::tables::ephemeral_ports::EphemeralPorts;
-use crate::tables::files::{FileTable, Lookup, MayClose};
-use crate::tables::keyed_hash::KeyedHash;
-use crate::tables::orphans::Orphans;
-use crate::tables::time_wait::TimeWaits;
-use crate::tables::waiting::Waiting;
-use crate::timer::TimerWheel;
+use crate::ground::Ground;
+use crate::ground::Layers;
+use crate::ground::link::Link;
+use crate::link::icmp;
+use crate::quic::events::Report;
+use crate::quic::{HandshakeShare, QuicLayer, names};
+use crate::streams::Streams;
+use crate::tables::connections::ConnectionHandle;
+use crate::tcp::listening::{defers_accept, unreserve};
+use crate::tcp::turns::{arm_timer, count_sends, count_stats, queue_dirty};
+use crate::tcp::{TcpLayer, transmit};
 
 pub use self::inspect::{
     ConnectionInfo, ConnectionView, DivisionView, FileInfo, Usage, WorkerView,
 };
-pub use self::link::Link;
-pub use self::quic::{
-    QuicInfo, QuicListenError, QuicListener, QuicTraceEvent, QuicTraceRefusal, QuicTraceWanted,
-    QuicTracer, TracedConnection,
-};
-pub use self::reports::ChannelCorrupt;
+pub use self::nics::ChannelCorrupt;
 
 /// Most connections in a TLS handshake that [`Stack::serve`] serves at a time. A handshake costs a
 /// signature, 0.1 ms with ECDSA and ten times that with RSA, for which all other connections wait.
-const HANDSHAKES_MAX: usize = 16;
+pub(crate) const HANDSHAKES_MAX: usize = 16;
 
 /// The host stack of one shard.
 #[derive(Debug)]
 pub struct Stack {
-    config: StackConfig,
-    tcp_config_v4: tcp::Config,
-    tcp_config_v6: tcp::Config,
-    /// Listening ports with a congestion control of their own.
-    port_congestion: Vec<(u16, tcp::CongestionAlgorithm)>,
-    /// Listening ports that speak TLS.
-    tls_listeners: Vec<(u16, Arc<tls::Config>)>,
-    link: Link,
-    isn: tcp::IsnGenerator,
-    neighbors: Neighbors,
-    pub(crate) connections: Connections,
-    pub(crate) files: FileTable,
-    nic_stacks: NicStacks,
-    /// The workers of all NIC stacks.
-    nics: Vec<Nic>,
-    time_waits: TimeWaits,
-    wheel: TimerWheel,
-    bindings: Bindings,
-    ephemeral_ports: EphemeralPorts,
-    /// Replies without a connection.
-    replies: Replies,
-    /// Connections to serve.
-    dirty: VecDeque<ConnectionHandle>,
-    /// Dirty connections in a TLS handshake: they come last, and few at a time.
-    shaking_hands: VecDeque<ConnectionHandle>,
-    loopback: Loopback,
-    /// Connections that wait for a neighbour's address.
-    waiting_neighbor: Waiting,
-    gate: Gate,
-    shortage: Shortage,
-    memory: Memory,
-    division: Division,
-    migrations: Migrations,
-    orphans: Orphans,
-    teardown: Teardown,
-    setup: SetupState,
-    fast_open: fast_open::Cookies,
-    splicing: Splicing,
-    /// If a port has QUIC.
-    quic: Option<Box<QuicLayer>>,
-    /// Events for applications, other than the connections' own.
-    pub(crate) app_events: VecDeque<(StreamId, AppEvent)>,
-    /// Finished frames that belong to no connection.
-    frames: VecDeque<Vec<u8>>,
-    due: Vec<usize>,
-    /// SENDs issued and not departed, of all connections.
-    sends_outstanding: u64,
-    sends_departed: u64,
-    pub(crate) unix_time: Duration,
-    counters: Counters,
+    pub(crate) ground: Ground,
+    pub(crate) tcp: TcpLayer,
+    pub(crate) quic: QuicLayer,
 }
 
 impl Stack {
@@ -185,7 +93,7 @@ impl Stack {
     pub fn new(config: StackConfig, link: Link, channels: Vec<HostChannel>, now_us: u64) -> Stack {
         let mut stack = Stack::awaiting(config, link, 1, now_us);
         assert!(!channels.is_empty(), "a stack needs a NIC worker");
-        stack.introduce_nic(0, channels);
+        stack.ground.introduce_nic(0, channels);
         stack
     }
 
@@ -195,104 +103,60 @@ impl Stack {
     /// # Panics
     /// If the number is zero, or above 64.
     pub fn awaiting(config: StackConfig, link: Link, nic_stacks: usize, now_us: u64) -> Stack {
-        let with_mss = |mss, peer_mss_default, ipv6| tcp::Config {
-            mss,
-            peer_mss_default,
-            ipv6,
-            ..config.tcp
-        };
-        let mut hash_key = config.secret;
-        hash_key[0] ^= 0xff;
         let listen_ports = config.listen_ports.clone();
         let mut stack = Stack {
-            tcp_config_v4: with_mss(link.mss(false), 536, false),
-            tcp_config_v6: with_mss(link.mss(true), 1220, true),
-            port_congestion: Vec::new(),
-            tls_listeners: Vec::new(),
-            link,
-            isn: tcp::IsnGenerator::new(config.secret),
-            neighbors: Neighbors::new(link.mac, &config.addresses, &config.gateways),
-            connections: Connections::new(&hash_key),
-            files: FileTable::default(),
-            nic_stacks: NicStacks::new(nic_stacks),
-            nics: Vec::new(),
-            time_waits: TimeWaits::new(KeyedHash(hash_key)),
-            wheel: TimerWheel::new(now_us),
-            bindings: Bindings::default(),
-            ephemeral_ports: EphemeralPorts::new(config.ephemeral_ports.clone(), hash_key),
-            replies: Replies::new(&config, now_us),
-            dirty: VecDeque::new(),
-            shaking_hands: VecDeque::new(),
-            loopback: Loopback::default(),
-            waiting_neighbor: Waiting::default(),
-            gate: Gate::new(config.admission, config.secret, hash_key),
-            shortage: Shortage::default(),
-            memory: Memory::default(),
-            division: Division::default(),
-            migrations: Migrations::default(),
-            orphans: Orphans::default(),
-            teardown: Teardown::new(&hash_key),
-            setup: SetupState::new(),
-            fast_open: fast_open::Cookies::new(&config.secret, now_us),
-            splicing: Splicing::new(&hash_key),
-            quic: None,
-            app_events: VecDeque::new(),
-            frames: VecDeque::new(),
-            due: Vec::new(),
-            sends_outstanding: 0,
-            sends_departed: 0,
-            unix_time: Duration::ZERO,
-            counters: Counters::default(),
-            config,
+            tcp: TcpLayer::new(&config, &link, now_us),
+            quic: QuicLayer::new(&config),
+            ground: Ground::new(config, link, nic_stacks, now_us),
         };
         for port in listen_ports {
-            stack.serve_port(port);
+            stack.tcp.serve_port(&mut stack.ground, port);
         }
         stack
     }
 
     /// Sets the time since the epoch for applications.
     pub fn set_unix_time(&mut self, unix_time: Duration) {
-        self.unix_time = unix_time;
-        for (_, config) in &self.tls_listeners {
+        self.ground.unix_time = unix_time;
+        for (_, config) in &self.tcp.tls_listeners {
             config.set_unix_time(unix_time);
         }
     }
 
     /// Returns the counters since the start.
     pub fn counters(&self) -> Counters {
-        self.counters
+        self.ground.counters
     }
 
     pub(crate) fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
+        &mut self.ground.counters
     }
 
     /// Number of SENDs that the NIC stack has not carried out yet.
     pub(crate) fn sends_outstanding(&self) -> u64 {
-        self.sends_outstanding
+        self.ground.sends_outstanding
     }
 
     /// SENDs that have departed since the start.
     pub(crate) fn sends_departed(&self) -> u64 {
-        self.sends_departed
+        self.ground.sends_departed
     }
 
     /// Frames and events taken in since the start.
     pub(crate) fn items(&self) -> u64 {
-        self.counters.frames_received + self.counters.events
+        self.ground.counters.frames_received + self.ground.counters.events
     }
 
     /// The channels of the NIC stacks that are there, for arming wake-ups.
     pub(crate) fn channels(&mut self) -> impl Iterator<Item = &mut HostChannel> {
-        let there = self.nics.iter_mut().filter(|nic| nic.is_there());
+        let there = self.ground.workers.iter_mut().filter(|nic| nic.is_there());
         there.map(|nic| &mut nic.channel)
     }
 
     /// Requests a heartbeat from every connected worker. Calls `missing` with each worker that has
     /// missed some, and their number in a row.
     pub(crate) fn heartbeat(&mut self, mut missing: impl FnMut(usize, u32)) {
-        for (worker, nic) in self.nics.iter_mut().enumerate() {
+        for (worker, nic) in self.ground.workers.iter_mut().enumerate() {
             if nic.is_there() {
                 match nic.channel.heartbeat() {
                     0 => {}
@@ -304,86 +168,69 @@ impl Stack {
 
     /// The channels of a NIC stack.
     pub(crate) fn channels_of(&self, nic: usize) -> impl Iterator<Item = &HostChannel> {
-        let workers = self.nic_stacks.workers(nic);
-        self.nics[workers].iter().map(|nic| &nic.channel)
+        let workers = self.ground.nic_stacks.workers(nic);
+        self.ground.workers[workers].iter().map(|nic| &nic.channel)
     }
 
     /// The NIC stack of a worker.
     pub(crate) fn nic_of(&self, worker: usize) -> usize {
-        self.nic_stacks.of(worker)
+        self.ground.nic_stacks.of(worker)
     }
 
     /// Returns the number of connections in the table, in TIME-WAIT, and in teardown by a NIC
     /// stack.
     pub fn connections(&self) -> usize {
-        self.connections.len() + self.time_waits.len() + self.teardown.parted.len()
+        self.tcp.connections.len() + self.tcp.time_waits.len() + self.tcp.teardown.parted.len()
     }
 
     /// Fires the timers that are due.
     pub fn on_time(&mut self, now_us: u64) {
-        let mut due = std::mem::take(&mut self.due);
-        self.wheel.advance(now_us, &mut due);
+        let mut due = std::mem::take(&mut self.tcp.due);
+        self.tcp.wheel.advance(now_us, &mut due);
         for place in due.drain(..) {
-            self.on_wheel(now_us, ConnectionHandle::at(place));
+            self.tcp
+                .on_wheel(&mut self.ground, now_us, ConnectionHandle::at(place));
         }
-        self.due = due;
-        self.time_waits.expire(Instant::from_us(now_us));
-        self.on_half_open_timeouts(now_us);
+        self.tcp.due = due;
+        self.tcp.time_waits.expire(Instant::from_us(now_us));
+        self.tcp.on_half_open_timeouts(&mut self.ground, now_us);
         self.give_up_nics(now_us);
-        self.look_at_load(now_us);
-        if self.has_setup() {
-            self.look_at_setup(now_us);
+        self.ground
+            .look_at_load(&mut Layers::of(&mut self.tcp, &mut self.quic), now_us);
+        if self.tcp.has_setup(&self.ground) {
+            self.tcp.look_at_setup(&mut self.ground, now_us);
         }
-        if self.quic.is_some() {
-            self.quic_on_time(now_us);
-        }
+        self.quic.on_time(&mut self.ground, now_us);
         if self
+            .ground
             .neighbors
             .next_timeout_us()
             .is_some_and(|at| at <= now_us)
         {
-            self.neighbors.on_timeout(now_us);
+            self.ground.neighbors.on_timeout(now_us);
             self.retry_waiting_neighbor(now_us);
         }
-    }
-
-    fn on_wheel(&mut self, now_us: u64, handle: ConnectionHandle) {
-        let Some(entry) = self.connections.get_mut(handle) else {
-            return;
-        };
-        let now = Instant::from_us(now_us);
-        entry.armed_us = u64::MAX;
-        if entry.tcp.next_timeout().is_some_and(|at| at <= now) {
-            entry.tcp.on_timeout(now);
-        }
-        if let Some(tls) = entry.tls.as_mut() {
-            tls.on_timeout(&mut entry.tcp, now_us);
-        }
-        if entry.app_deadline_us.is_some_and(|at| at <= now_us) {
-            self.app_events.push_back((entry.stream, AppEvent::Timer));
-        }
-        self.mark_dirty(handle);
     }
 
     /// Announces the hardware address of all own addresses on the link; call it when the stack
     /// begins to answer for them.
     pub fn announce(&mut self, now_us: u64) {
-        self.neighbors.announce(now_us);
+        self.ground.neighbors.announce(now_us);
     }
 
     /// When [`Stack::on_time`] should next be called, in microseconds.
     pub fn next_timeout_us(&self) -> Option<u64> {
-        let time_wait_us = self.time_waits.next_timeout().map(Instant::as_us);
-        let half_open_us = self.gate.next_timeout().map(Instant::as_us);
+        let time_wait_us = self.tcp.time_waits.next_timeout().map(Instant::as_us);
+        let half_open_us = self.tcp.gate.next_timeout().map(Instant::as_us);
         [
-            self.wheel.next_us(),
-            self.neighbors.next_timeout_us(),
+            self.tcp.wheel.next_us(),
+            self.ground.neighbors.next_timeout_us(),
             time_wait_us,
             half_open_us,
-            self.nic_stacks.next_timeout_us(),
-            self.division.next_timeout_us(),
-            self.next_setup_us(),
-            self.next_quic_us(),
+            self.ground.nic_stacks.next_timeout_us(),
+            self.ground.division.next_timeout_us(),
+            self.tcp.next_setup_us(),
+            self.quic.next_timeout_us(),
         ]
         .into_iter()
         .flatten()
@@ -399,38 +246,40 @@ impl Stack {
         port: &mut P,
         app: &mut A,
     ) -> bool {
-        for nic in &mut self.nics {
+        for nic in &mut self.ground.workers {
             nic.send_backlog();
         }
-        self.hear_loopback(now_us);
+        self.tcp.hear_loopback(&mut self.ground, now_us);
         let mut handshakes = 0;
         let mut busy = self.serve_waiting(now_us, &mut handshakes, port, app);
         busy |= app.on_turn(&mut self.streams(now_us), now_us);
-        self.look_at_memory(now_us, app);
+        self.ground
+            .look_at_memory(&mut Layers::of(&mut self.tcp, &mut self.quic), now_us, app);
         busy |= self.serve_waiting(now_us, &mut handshakes, port, app);
-        if self.quic.is_some() {
-            busy |= self.serve_quic_layer(now_us, port, app);
+        if !self.quic.is_unused() {
+            busy |= self.serve_quic_connections(now_us, port, app);
         }
-        if self.shortage.has_opens() {
-            self.repeat_opens();
+        if self.ground.shortage.has_opens() {
+            self.ground.repeat_opens();
         }
         while let Some(frame) = self
+            .ground
             .neighbors
             .poll_frame()
-            .or_else(|| self.frames.pop_front())
+            .or_else(|| self.ground.frames.pop_front())
         {
             let packet = Superpacket {
                 header: &frame,
                 payload: &[],
                 offload: Offload::None,
             };
-            transmit::send_frame(&mut self.counters, port, &packet);
+            transmit::send_frame(&mut self.ground.counters, port, &packet);
             busy = true;
         }
-        for nic in &mut self.nics {
+        for nic in &mut self.ground.workers {
             nic.channel.flush();
         }
-        busy || !self.loopback.is_empty()
+        busy || !self.tcp.loopback.is_empty()
     }
 
     /// Calls the application's [`Application::on_wake`]: its descriptor is readable.
@@ -439,7 +288,7 @@ impl Stack {
         app.on_wake(&mut self.streams(now_us), now_us);
     }
 
-    fn streams(&mut self, now_us: u64) -> Streams<'_> {
+    pub(crate) fn streams(&mut self, now_us: u64) -> Streams<'_> {
         Streams {
             stack: self,
             now_us,
@@ -448,7 +297,7 @@ impl Stack {
 
     /// Serves every dirty connection, but only a few in a TLS handshake: `handshakes` counts those
     /// served in this turn.
-    fn serve_waiting<P: Port, A: Application>(
+    pub(crate) fn serve_waiting<P: Port, A: Application>(
         &mut self,
         now_us: u64,
         handshakes: &mut usize,
@@ -457,16 +306,20 @@ impl Stack {
     ) -> bool {
         let mut busy = false;
         loop {
-            if let Some((stream, event)) = self.app_events.pop_front() {
+            if let Some((stream, event)) = self.ground.app_events.pop_front() {
                 self.tell(now_us, app, stream, event);
-            } else if let Some(handle) = self.next_with_room().or_else(|| self.dirty.pop_front()) {
-                match self.in_tls_handshake(handle) {
+            } else if let Some(handle) = self
+                .tcp
+                .next_with_room(&mut self.ground)
+                .or_else(|| self.tcp.dirty.pop_front())
+            {
+                match self.tcp.in_tls_handshake(handle) {
                     // Still marked dirty, so that it is not queued twice.
-                    true => self.shaking_hands.push_back(handle),
+                    true => self.tcp.shaking_hands.push_back(handle),
                     false => self.serve_connection(now_us, handle, port, app),
                 }
             } else if *handshakes < HANDSHAKES_MAX
-                && let Some(handle) = self.shaking_hands.pop_front()
+                && let Some(handle) = self.tcp.shaking_hands.pop_front()
             {
                 *handshakes += 1;
                 self.serve_connection(now_us, handle, port, app);
@@ -479,16 +332,17 @@ impl Stack {
 
     /// Passes on an event that is no connection's own, unless its stream is over; or the answer to
     /// a look-up, which has none.
-    fn tell<A: Application>(
+    pub(crate) fn tell<A: Application>(
         &mut self,
         now_us: u64,
         app: &mut A,
         stream: StreamId,
         event: AppEvent,
     ) {
-        let Some(entry) = self.connections.by_stream_mut(stream) else {
-            if quic::names::is_stream(stream) && stream != StreamId::NONE {
-                return self.tell_quic_stream(now_us, app, stream, event);
+        let Some(entry) = self.tcp.connections.by_stream_mut(stream) else {
+            if names::is_stream(stream) && stream != StreamId::NONE {
+                self.quic.on_app_event(now_us, stream, event);
+                return self.report_quic(now_us, app);
             }
             let mut streams = self.streams(now_us);
             match event {
@@ -514,15 +368,75 @@ impl Stack {
                 return;
             }
             if !entry.told {
-                return self.on_join_timeout(now_us, stream);
+                return self.tcp.on_join_timeout(&mut self.ground, now_us, stream);
             }
         }
-        if entry.told || self.splicing.splices.by_stream(stream).is_some() {
+        if entry.told || self.tcp.splicing.splices.by_stream(stream).is_some() {
             app.on_event(&mut self.streams(now_us), stream, event);
         }
     }
 
-    fn serve_connection<P: Port, A: Application>(
+    /// Reports events of QUIC connections to the application, and issues their packets, until
+    /// nothing is left to do. Its share of handshakes is separate from TLS over TCP's.
+    #[inline(never)]
+    pub(crate) fn serve_quic_connections<P: Port, A: Application>(
+        &mut self,
+        now_us: u64,
+        port: &mut P,
+        app: &mut A,
+    ) -> bool {
+        let mut share = HandshakeShare::default();
+        let mut was_busy = false;
+        self.quic.retry_room(&mut self.ground, now_us);
+        loop {
+            let mut busy = self
+                .quic
+                .begin_round(&mut self.ground, now_us, &mut share, port);
+            busy |= self.tell_quic(now_us, app);
+            busy |= self.quic.end_round(&mut self.ground, now_us, port, app);
+            if !busy {
+                self.quic.flush_trace();
+                return was_busy;
+            }
+            was_busy = true;
+        }
+    }
+
+    /// Reports events to the application.
+    fn tell_quic<A: Application>(&mut self, now_us: u64, app: &mut A) -> bool {
+        let mut busy = false;
+        loop {
+            if let Some((stream, event)) = self.ground.app_events.pop_front() {
+                self.tell(now_us, app, stream, event);
+            } else if let Some((listener, event)) = self.quic.poll_event() {
+                self.quic
+                    .on_event(&mut self.ground, now_us, listener, event);
+                self.report_quic(now_us, app);
+            } else {
+                return busy;
+            }
+            busy = true;
+        }
+    }
+
+    fn report_quic<A: Application>(&mut self, now_us: u64, app: &mut A) {
+        while let Some(report) = self.quic.next_report(&mut self.ground) {
+            match report {
+                Report::Stream(stream, event) => {
+                    let is_over = matches!(event, AppEvent::Closed { .. });
+                    app.on_event(&mut self.streams(now_us), stream, event);
+                    if is_over {
+                        self.quic.remove_stream(&mut self.ground, stream);
+                    }
+                }
+                Report::Connection(connection, event) => {
+                    app.on_quic(&mut self.streams(now_us), connection, event);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn serve_connection<P: Port, A: Application>(
         &mut self,
         now_us: u64,
         handle: ConnectionHandle,
@@ -531,89 +445,109 @@ impl Stack {
     ) {
         // Still marked dirty, so that the application's writes in this pass do not queue it again.
         self.pass_on_events(now_us, handle, app);
-        if self.teardown.candidates > 0 && self.part_with(now_us, handle, app) {
-            return;
+        if self.tcp.teardown.candidates > 0 && self.tcp.part_with(&mut self.ground, now_us, handle)
+        {
+            return self.forget_parted(now_us, handle, app);
         }
-        let Some(entry) = self.connections.get_mut(handle) else {
+        let Some(entry) = self.tcp.connections.get_mut(handle) else {
             return;
         };
         entry.dirty = false;
         let is_share_stale = std::mem::take(&mut entry.is_share_stale);
-        count_stats(&mut self.counters, entry);
+        count_stats(&mut self.ground.counters, entry);
         // If everything departs at issue, only reports count.
-        if !self.config.departs_at_issue {
-            count_sends(&mut self.sends_outstanding, entry);
+        if !self.ground.config.departs_at_issue {
+            count_sends(&mut self.ground.sends_outstanding, entry);
         }
-        let may_send = entry.tls.is_none() || self.define_records(now_us, handle);
-        let is_reachable = self.transmit(now_us, handle, port, may_send);
-        let Some(entry) = self.connections.get_mut(handle) else {
+        let may_send =
+            entry.tls.is_none() || self.tcp.define_records(&mut self.ground, now_us, handle);
+        let is_reachable = self
+            .tcp
+            .transmit(&mut self.ground, now_us, handle, port, may_send);
+        let Some(entry) = self.tcp.connections.get_mut(handle) else {
             return;
         };
-        transmit::acknowledge_below(&mut self.counters, &mut self.nics, entry);
+        transmit::acknowledge_below(&mut self.ground.counters, &mut self.ground.workers, entry);
         // Not before the peer's FIN is acknowledged: the table does not know that this is still to
         // be done.
         if let Some(time_wait) = entry.tcp.time_wait().filter(|_| is_reachable) {
             let tuple = entry.tuple;
-            self.forget(handle);
-            self.time_waits.insert(&tuple, time_wait);
+            self.tcp.forget(&mut self.ground, handle);
+            self.tcp.time_waits.insert(&tuple, time_wait);
         } else if entry.tcp.is_closed() {
             // If it ended just now, for want of a route, the application first gets its `Closed`.
             if entry.told {
-                queue_dirty(&mut self.dirty, entry);
+                queue_dirty(&mut self.tcp.dirty, entry);
             } else {
-                self.forget(handle);
+                self.tcp.forget(&mut self.ground, handle);
             }
         } else {
-            arm_timer(&mut self.wheel, entry);
+            arm_timer(&mut self.tcp.wheel, entry);
             if entry
                 .notsent_lowat
                 .is_some_and(|bytes| entry.notsent_bytes() <= bytes)
             {
                 entry.notsent_lowat = None;
-                self.app_events
+                self.ground
+                    .app_events
                     .push_back((entry.stream, AppEvent::Writable));
             }
             let becomes_orphan = entry.orphan_since.is_none() && entry.tcp.has_sent_fin();
             if entry.is_to_move {
-                self.move_on(handle);
+                self.tcp.move_on(&mut self.ground, handle);
             }
             if becomes_orphan {
-                self.bound_orphans(handle);
+                self.tcp.bound_orphans(&mut self.ground, handle);
             }
-            if is_share_stale || self.memory.is_near() {
-                self.charge(handle, app);
+            if is_share_stale || self.ground.memory.is_near() {
+                self.tcp.charge(&mut self.ground, handle, app);
             }
         }
     }
 
-    /// Marks the connection as an orphan, which waits for its peer alone, and aborts the oldest
-    /// orphans beyond the limit.
-    fn bound_orphans(&mut self, handle: ConnectionHandle) {
-        let Some(entry) = self.connections.get_mut(handle) else {
-            return;
-        };
-        entry.orphan_since = Some(self.orphans.add(entry.stream));
-        // The connection no longer counts as silent.
-        self.gate.on_heard(entry.unheard.take());
-        while let Some(oldest) = self.orphans.take_beyond(self.config.orphans_max) {
-            if let Some(entry) = self.connections.by_stream_mut(oldest) {
-                let handle = entry.handle();
-                entry.tcp.abort();
-                self.counters.orphans_aborted += 1;
-                self.mark_dirty(handle);
+    /// A NIC stack runs the end of a connection: its application learns that it is closed.
+    #[cold]
+    fn forget_parted<A: Application>(
+        &mut self,
+        now_us: u64,
+        handle: ConnectionHandle,
+        app: &mut A,
+    ) {
+        if let Some(entry) = self.tcp.connections.get(handle) {
+            let stream = entry.stream;
+            let reason = tcp::CloseReason::Finished;
+            let closed = (self.tcp).on_closed(&mut self.ground, now_us, handle, reason);
+            if let Some(event) = closed {
+                app.on_event(&mut self.streams(now_us), stream, event);
             }
         }
+        self.tcp.forget(&mut self.ground, handle);
+    }
+
+    /// Has the application accept a deferred connection; false if it was not deferred.
+    #[cold]
+    fn accept_deferred<A: Application>(
+        &mut self,
+        now_us: u64,
+        handle: ConnectionHandle,
+        app: &mut A,
+    ) -> bool {
+        let Some((stream, event)) = self.tcp.accept_deferred(&mut self.ground, handle) else {
+            return false;
+        };
+        app.on_event(&mut self.streams(now_us), stream, event);
+        true
     }
 
     /// Reports the connection's events to the application.
-    fn pass_on_events<A: Application>(
+    pub(crate) fn pass_on_events<A: Application>(
         &mut self,
         now_us: u64,
         handle: ConnectionHandle,
         app: &mut A,
     ) {
         loop {
-            let Some(entry) = self.connections.get_mut(handle) else {
+            let Some(entry) = self.tcp.connections.get_mut(handle) else {
                 return;
             };
             if entry.tls.is_some() {
@@ -626,27 +560,27 @@ impl Stack {
             let has_text = matches!(event, ConnectionEvent::Readable);
             if has_text && !entry.heard && !entry.tcp.state().is_opening() {
                 entry.heard = true;
-                self.gate.on_heard(entry.unheard.take());
+                self.tcp.gate.on_heard(entry.unheard.take());
             }
             let event = match event {
                 ConnectionEvent::Connected if entry.is_active => AppEvent::Connected,
                 // It was accepted with the text of its SYN.
                 ConnectionEvent::Connected if entry.told => {
                     entry.heard = true;
-                    self.gate.on_heard(entry.unheard.take());
+                    self.tcp.gate.on_heard(entry.unheard.take());
                     continue;
                 }
                 ConnectionEvent::Connected => {
-                    if defers_accept(&self.bindings, now_us, entry) {
+                    if defers_accept(&self.tcp.bindings, now_us, entry) {
                         continue;
                     }
                     entry.told = true;
                     if entry.is_reserved {
                         // Its application bounds how many it holds, silent or not.
-                        self.gate.on_heard(entry.unheard.take());
+                        self.tcp.gate.on_heard(entry.unheard.take());
                     }
-                    unreserve(&mut self.bindings, entry);
-                    self.counters.connections_accepted += 1;
+                    unreserve(&mut self.tcp.bindings, entry);
+                    self.ground.counters.connections_accepted += 1;
                     let tls = None;
                     AppEvent::Accepted { peer, tls }
                 }
@@ -655,19 +589,23 @@ impl Stack {
                 ConnectionEvent::PeerFinished => AppEvent::PeerFinished,
                 ConnectionEvent::Drained => AppEvent::Drained,
                 ConnectionEvent::Released { object, .. } => {
-                    if let Some(close) = self.files.extent_released(FileId(object)) {
-                        self.send_close(close);
+                    if let Some(close) = self.ground.files.extent_released(FileId(object)) {
+                        self.ground.send_close(close);
                     }
                     continue;
                 }
                 ConnectionEvent::Closed { reason } => {
-                    match self.on_closed(now_us, handle, reason) {
+                    match self.tcp.on_closed(&mut self.ground, now_us, handle, reason) {
                         Some(event) => event,
                         None => continue,
                     }
                 }
             };
-            let told = self.connections.get(handle).is_some_and(|entry| entry.told)
+            let told = self
+                .tcp
+                .connections
+                .get(handle)
+                .is_some_and(|entry| entry.told)
                 || self.accept_deferred(now_us, handle, app);
             if told || matches!(event, AppEvent::Closed { .. }) {
                 app.on_event(&mut self.streams(now_us), stream, event);
@@ -675,181 +613,23 @@ impl Stack {
         }
     }
 
-    /// TCP has ended: returns the event for the application, if the application has the connection.
-    fn on_closed(
-        &mut self,
-        now_us: u64,
-        handle: ConnectionHandle,
-        reason: tcp::CloseReason,
-    ) -> Option<AppEvent> {
-        if self.has_splices() {
-            self.on_leg_closed(now_us, handle);
-        }
-        let entry = self.connections.get_mut(handle)?;
-        let tuple = entry.tuple;
-        if reason != tcp::CloseReason::Finished
-            && let Some(cookie) = entry.cookie
-        {
-            self.gate.on_cookie_spent(now_us, tuple, cookie);
-        }
-        let reason = match reason {
-            _ if entry.data_plane_failed => CloseReason::DataPlaneFailed,
-            _ if entry.tls.as_ref().is_some_and(|tls| tls.has_failed) => CloseReason::TlsFailed,
-            tcp::CloseReason::Finished => CloseReason::Finished,
-            tcp::CloseReason::Refused if entry.is_active => CloseReason::Refused,
-            tcp::CloseReason::Reset | tcp::CloseReason::Refused => CloseReason::Reset,
-            tcp::CloseReason::Unreachable => CloseReason::Unreachable,
-            tcp::CloseReason::TimedOut => CloseReason::TimedOut,
-            tcp::CloseReason::Aborted => CloseReason::Aborted,
-        };
-        let is_delivered = match reason {
-            CloseReason::Finished => true,
-            CloseReason::Reset | CloseReason::TimedOut | CloseReason::Aborted => {
-                entry.is_delivered()
-            }
-            CloseReason::Refused
-            | CloseReason::Unreachable
-            | CloseReason::DataPlaneFailed
-            | CloseReason::TlsFailed => false,
-        };
-        let (acknowledged, retransmissions) =
-            (entry.acknowledged_bytes(), entry.tcp.retransmissions());
-        let told = std::mem::replace(&mut entry.told, false);
-        entry.app_deadline_us = None;
-        self.end_of_stream(handle);
-        if !told {
-            return None;
-        }
-        match is_delivered {
-            true => self.counters.connections_finished += 1,
-            false => self.counters.connections_broken += 1,
-        }
-        Some(AppEvent::Closed {
-            reason,
-            acknowledged,
-            retransmissions,
-        })
-    }
-
-    /// The stream is over: the NIC stack may forget its flow and close its files.
-    fn end_of_stream(&mut self, handle: ConnectionHandle) {
-        let Some(entry) = self.connections.get_mut(handle) else {
-            return;
-        };
-        let (worker, flow) = (entry.worker, entry.flow());
-        let stream_offset = entry.tcp.acknowledged_bytes();
-        // Undeparted SENDs never depart, and are not reported.
-        self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
-        let files = std::mem::take(&mut entry.files);
-        entry.tls = None;
-        self.migrations.forget(StreamId(flow.0));
-        if std::mem::replace(&mut entry.flow_open, false) {
-            self.counters.ackds += 1;
-            self.nics[worker].send_or_defer(Deferred::Acked {
-                flow,
-                stream_offset,
-                last: true,
-            });
-        }
-        for file in files {
-            let owned = self
-                .files
-                .by_id(file)
-                .is_some_and(|file| file.stream.0 == flow.0);
-            if owned && let Some(close) = self.files.stream_over(file) {
-                self.send_close(close);
-            }
-        }
-    }
-
-    /// Sends CLOS.
-    pub(crate) fn send_close(&mut self, close: MayClose) {
-        for worker in [close.worker].into_iter().chain(close.twin) {
-            self.counters.closes += 1;
-            self.nics[worker].send_or_defer(Deferred::Close { file: close.file });
-        }
-    }
-
-    /// Sends OPEN or LIST.
-    pub(crate) fn send_open(&mut self, worker: usize, file: FileId, path: &[u8], lookup: Lookup) {
-        match lookup {
-            Lookup::Open(_) => self.counters.opens += 1,
-            Lookup::List(_) => self.counters.lists += 1,
-        }
-        self.nics[worker].open_or_defer(file, path, lookup);
-    }
-
-    /// Removes a connection from the table.
-    fn forget(&mut self, handle: ConnectionHandle) {
-        self.end_of_stream(handle);
-        self.forget_candidate(handle);
-        self.wheel.cancel(handle.place());
-        if let Some(mut entry) = self.connections.remove(handle) {
-            self.memory.release(entry.charged_bytes);
-            unreserve(&mut self.bindings, &mut entry);
-            if entry.is_active {
-                let crate::tables::tuple::Tuple { local, remote } = entry.tuple;
-                self.ephemeral_ports.on_freed(local, remote);
-            } else {
-                let unheard = entry.unheard.take();
-                self.gate.on_forgotten(entry.source(), unheard);
-            }
-            if let Some(since) = entry.orphan_since {
-                self.orphans.remove(since);
-            }
-            self.connections.recycle(entry);
-        }
-        // Tables that have grown for a crowd go with it.
-        if self.connections.shrink_if_sparse() {
-            self.wheel.shrink();
-        }
-    }
-
-    pub(crate) fn mark_dirty(&mut self, handle: ConnectionHandle) {
-        if let Some(entry) = self.connections.get_mut(handle) {
-            queue_dirty(&mut self.dirty, entry);
-        }
-    }
-
     /// A neighbour may have been found, or given up.
-    fn retry_waiting_neighbor(&mut self, now_us: u64) {
-        while let Some(handle) = self.waiting_neighbor.take() {
-            self.mark_dirty(handle);
+    pub(crate) fn retry_waiting_neighbor(&mut self, now_us: u64) {
+        while let Some(handle) = self.tcp.waiting_neighbor.take() {
+            self.tcp.mark_dirty(handle);
         }
-        self.retry_half_open(now_us);
-        self.retry_quic_neighbor();
+        self.tcp.retry_half_open(&mut self.ground, now_us);
+        self.quic.retry_neighbor();
     }
 
     /// Rings may have room again; call it after every sleep. Connections retry in the order in
     /// which they began to wait; those of full rings keep waiting.
     pub fn retry_waiting_room(&mut self) {
-        for nic in &mut self.nics {
+        for nic in &mut self.ground.workers {
             if !nic.waiting.is_empty() && nic.has_room() {
                 nic.retries = nic.waiting.len();
             }
         }
-    }
-
-    /// Returns the next connection that waits for room in a ring which has some, and marks it
-    /// dirty. The others keep waiting: only as many connections are looked at as can send.
-    #[inline]
-    fn next_with_room(&mut self) -> Option<ConnectionHandle> {
-        for nic in &mut self.nics {
-            while nic.retries > 0 && nic.has_room() {
-                nic.retries -= 1;
-                let Some(handle) = nic.waiting.take() else {
-                    nic.retries = 0;
-                    break;
-                };
-                // The connection may be gone; if it is dirty, its turn comes in any case.
-                if let Some(entry) = self.connections.get_mut(handle)
-                    && !std::mem::replace(&mut entry.dirty, true)
-                {
-                    return Some(handle);
-                }
-            }
-        }
-        None
     }
 
     /// Sends RST on every connection and accepts no more: the shard is about to end. Returns the
@@ -862,73 +642,97 @@ impl Stack {
         app: &mut A,
     ) -> Option<u64> {
         self.stop_listening();
-        self.replies.part();
+        self.tcp.resets.part();
         let mut round_trip_us = None;
-        for handle in self.connections.handles() {
-            if let Some(entry) = self.connections.get_mut(handle) {
+        for handle in self.tcp.connections.handles() {
+            if let Some(entry) = self.tcp.connections.get_mut(handle) {
                 if entry.tcp.flight_bytes() > 0 {
                     let srtt = entry.tcp.smoothed_rtt().unwrap_or_default();
                     round_trip_us = round_trip_us.max(Some(srtt.as_micros() as u64));
                 }
                 entry.tcp.abort();
-                self.mark_dirty(handle);
+                self.tcp.mark_dirty(handle);
             }
         }
-        self.close_all_quic(now_us);
-        while self.serve(now_us, port, app) && !self.shaking_hands.is_empty() {}
+        self.quic.close_all(now_us);
+        while self.serve(now_us, port, app) && !self.tcp.shaking_hands.is_empty() {}
         round_trip_us
     }
-}
 
-/// Queues the connection to be served.
-#[inline]
-fn queue_dirty(dirty: &mut VecDeque<ConnectionHandle>, entry: &mut Entry) {
-    if !std::mem::replace(&mut entry.dirty, true) {
-        dirty.push_back(entry.handle());
+    /// Handles a received frame.
+    pub fn on_frame(&mut self, now_us: u64, frame: Frame<'_>) {
+        self.ground.counters.frames_received += 1;
+        let Some(packet) = frame::parse_segment(frame.bytes, frame.checksum_valid) else {
+            return self.on_other_frame(now_us, frame);
+        };
+        self.tcp.on_tcp(&mut self.ground, now_us, &packet, &frame);
     }
-}
 
-/// Adds the connection's statistics to the counters.
-#[inline]
-fn count_stats(counters: &mut Counters, entry: &mut Entry) {
-    let (round_trips, timestamp_round_trips) = entry.tcp.take_round_trips();
-    counters.round_trips += u64::from(round_trips.count);
-    counters.round_trips_us += round_trips.sum_us;
-    counters.timestamp_round_trips += u64::from(timestamp_round_trips.count);
-    counters.timestamp_round_trips_us += timestamp_round_trips.sum_us;
-    if entry.tcp.has_rare_stats() {
-        count_rare_stats(counters, &entry.tcp.take_stats());
+    /// Handles a frame without a segment.
+    #[cold]
+    fn on_other_frame(&mut self, now_us: u64, frame: Frame<'_>) {
+        match frame::parse(frame.bytes, frame.checksum_valid) {
+            Ok(Received::Arp(arp)) => {
+                if let Some(reply) = self.ground.neighbors.on_arp(now_us, &arp) {
+                    self.ground.frames.push_back(reply);
+                }
+                self.ground.counters.address_conflicts += self.ground.neighbors.take_conflicts();
+                self.retry_waiting_neighbor(now_us);
+            }
+            Ok(Received::Icmp6(message)) if self.ground.neighbors.takes(&message) => {
+                if let Some(reply) = self.ground.neighbors.on_ndisc(now_us, &message) {
+                    self.ground.frames.push_back(reply);
+                }
+                self.ground.counters.address_conflicts += self.ground.neighbors.take_conflicts();
+                self.retry_waiting_neighbor(now_us);
+            }
+            Ok(Received::Other) => self
+                .quic
+                .on_datagram_frame(&mut self.ground, now_us, &frame),
+            Ok(other) => {
+                if let Some(error) = icmp::error(&other) {
+                    return self.tcp.on_icmp_error(&mut self.ground, now_us, &error);
+                }
+                let is_own = |ip| self.ground.config.has_address(ip);
+                if let Some(reply) = icmp::reply(self.ground.link.mac, &other, is_own) {
+                    self.ground.reply_to_echo(now_us, reply);
+                }
+            }
+            Err(ParseError::Fragment) => self.ground.counters.fragments_dropped += 1,
+            Err(_) => self.ground.counters.frames_malformed += 1,
+        }
     }
-}
 
-/// Adds the statistics that few ACKs change.
-#[cold]
-fn count_rare_stats(counters: &mut Counters, stats: &tcp::Stats) {
-    counters.sends_repeated += u64::from(stats.lost_undeparted);
-    counters.timeouts += u64::from(stats.timeouts);
-    counters.spurious_timeouts += u64::from(stats.spurious_timeouts);
-    counters.ecn_reductions += u64::from(stats.ecn_reductions);
-    counters.timestamps_missing += u64::from(stats.timestamps_missing);
-}
-
-/// Updates the number of undeparted SENDs of a connection, and of all. TCP learns of departures
-/// from reports, and from the peer's acknowledgments even if a report is lost.
-fn count_sends(sends_outstanding: &mut u64, entry: &mut Entry) {
-    let undeparted = entry.tcp.undeparted_transmissions() as u64;
-    *sends_outstanding -= std::mem::replace(&mut entry.sends_outstanding, undeparted);
-    *sends_outstanding += undeparted;
-}
-
-/// Arms the connection's timer for its earliest deadline. One that has moved away leaves the timer
-/// where it is: it fires, and is armed for the later time.
-fn arm_timer(wheel: &mut TimerWheel, entry: &mut Entry) {
-    let tcp_us = entry.tcp.next_timeout().map_or(u64::MAX, Instant::as_us);
-    let mut deadline_us = tcp_us.min(entry.app_deadline_us.unwrap_or(u64::MAX));
-    if let Some(tls) = &entry.tls {
-        deadline_us = deadline_us.min(tls.deadline_us().unwrap_or(u64::MAX));
-    }
-    if deadline_us < entry.armed_us {
-        entry.armed_us = deadline_us;
-        wheel.arm(entry.handle().place(), deadline_us);
+    /// Passes the events of a connection that speaks TLS to the application.
+    pub(crate) fn pass_on_tls_events<A: Application>(
+        &mut self,
+        now_us: u64,
+        handle: ConnectionHandle,
+        app: &mut A,
+    ) {
+        self.tcp.release_acknowledged(&mut self.ground, handle);
+        let Some(stream) = self.tcp.connections.get(handle).map(|entry| entry.stream) else {
+            return;
+        };
+        while let Some(event) = self
+            .tcp
+            .next_tls_event(&mut self.ground, now_us, handle, app)
+        {
+            let told = self
+                .tcp
+                .connections
+                .get(handle)
+                .is_some_and(|entry| entry.told);
+            if told || matches!(event, AppEvent::Closed { .. }) {
+                app.on_event(
+                    &mut Streams {
+                        stack: self,
+                        now_us,
+                    },
+                    stream,
+                    event,
+                );
+            }
+        }
     }
 }

@@ -130,11 +130,11 @@ pub struct DivisionView {
 impl Stack {
     /// The number of workers in use of each NIC stack.
     pub fn division(&self) -> impl Iterator<Item = DivisionView> {
-        (0..self.nic_stacks.len()).filter_map(|nic| {
-            let (workers_min, workers_max) = self.worker_bounds(nic)?;
+        (0..self.ground.nic_stacks.len()).filter_map(|nic| {
+            let (workers_min, workers_max) = self.ground.worker_bounds(nic)?;
             Some(DivisionView {
                 nic,
-                workers_in_use: self.nic_stacks.workers_in_use(nic).len(),
+                workers_in_use: self.ground.nic_stacks.workers_in_use(nic).len(),
                 workers_min,
                 workers_max,
             })
@@ -149,8 +149,8 @@ impl Stack {
         place: usize,
         now_us: u64,
     ) -> impl Iterator<Item = (usize, Option<ConnectionInfo<'_>>)> {
-        (place..self.connections.places()).map(move |place| {
-            let entry = self.connections.get(ConnectionHandle::at(place));
+        (place..self.tcp.connections.places()).map(move |place| {
+            let entry = self.tcp.connections.get(ConnectionHandle::at(place));
             (place, entry.map(|entry| self.info(entry, now_us)))
         })
     }
@@ -162,14 +162,14 @@ impl Stack {
             None => entry.tcp.first_virtual(),
         };
         let file = first.and_then(|(object, offset)| {
-            let file = self.files.by_id(FileId(object))?;
+            let file = self.ground.files.by_id(FileId(object))?;
             Some(FileInfo {
                 path: &file.path,
                 offset,
                 size: file.meta.map_or(0, |meta| meta.size),
             })
         });
-        let nic = self.nic_stacks.of(entry.worker);
+        let nic = self.ground.nic_stacks.of(entry.worker);
         ConnectionInfo {
             stream: entry.stream,
             local: entry.tuple.local,
@@ -178,7 +178,7 @@ impl Stack {
             tls: tls.and_then(|tls| tls.connection.agreed()),
             in_tls_handshake: entry.in_tls_handshake(),
             nic,
-            worker: entry.worker - self.nic_stacks.workers(nic).start,
+            worker: entry.worker - self.ground.nic_stacks.workers(nic).start,
             sends_outstanding: entry.sends_outstanding,
             waits: self.waits(entry),
             file,
@@ -187,17 +187,17 @@ impl Stack {
 
     /// The workers of all NIC stacks that have ever joined.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView> {
-        self.nic_stacks.all_workers().map(|number| {
-            let nic = self.nic_stacks.of(number);
-            let channel = &self.nics[number];
+        self.ground.nic_stacks.all_workers().map(|number| {
+            let nic = self.ground.nic_stacks.of(number);
+            let channel = &self.ground.workers[number];
             WorkerView {
                 nic,
-                worker: number - self.nic_stacks.workers(nic).start,
+                worker: number - self.ground.nic_stacks.workers(nic).start,
                 is_there: channel.is_there(),
-                is_in_use: self.nic_stacks.is_in_use(number),
-                busy_permille: self.division.busy_permille(number),
-                connections: self.connections.of_worker(number),
-                connections_waiting: channel.waiting.len() + self.quic_waiting(number),
+                is_in_use: self.ground.nic_stacks.is_in_use(number),
+                busy_permille: self.ground.division.busy_permille(number),
+                connections: self.ground.balance.connections_of(number),
+                connections_waiting: channel.waiting.len() + self.quic.waiting(number),
                 commands_waiting: channel.commands_waiting(),
             }
         })
@@ -206,30 +206,35 @@ impl Stack {
     /// Memory that peers make the stack and its applications hold, in bytes, as of the last look at
     /// each connection.
     pub fn connection_memory_bytes(&self) -> usize {
-        self.memory.bytes()
+        self.ground.memory.bytes()
     }
 
     /// Returns the resources in use.
     pub fn usage(&self) -> Usage {
         Usage {
-            connections: self.connections.len(),
-            orphans: self.orphans.len(),
-            half_open: self.gate.half_open(),
-            time_waits: self.time_waits.len(),
-            parted: self.teardown.parted.len(),
-            splices: self.splicing.splices.len(),
-            quic_connections: self.quic_len(),
-            quic_streams: self.quic_streams_len(),
-            files: self.files.len(),
-            sends_outstanding: self.sends_outstanding,
-            commands_waiting: self.nics.iter().map(|nic| nic.commands_waiting()).sum(),
-            timers: self.wheel.len(),
+            connections: self.tcp.connections.len(),
+            orphans: self.tcp.orphans.len(),
+            half_open: self.tcp.gate.half_open(),
+            time_waits: self.tcp.time_waits.len(),
+            parted: self.tcp.teardown.parted.len(),
+            splices: self.tcp.splicing.splices.len(),
+            quic_connections: self.quic.len(),
+            quic_streams: self.quic.streams_len(),
+            files: self.ground.files.len(),
+            sends_outstanding: self.ground.sends_outstanding,
+            commands_waiting: self
+                .ground
+                .workers
+                .iter()
+                .map(|nic| nic.commands_waiting())
+                .sum(),
+            timers: self.tcp.wheel.len(),
         }
     }
 
     /// Every connection in the table.
     pub fn connection_views(&self) -> impl Iterator<Item = ConnectionView<'_>> {
-        self.connections.iter().map(|entry| ConnectionView {
+        self.tcp.connections.iter().map(|entry| ConnectionView {
             stream: entry.stream,
             remote: entry.tuple.remote,
             tcp: &entry.tcp,
@@ -242,8 +247,8 @@ impl Stack {
         let handle = entry.handle();
         entry.dirty
             || entry.holds > 0
-            || !self.nics[entry.worker].is_there()
-            || self.waiting_neighbor.contains(handle)
-            || self.nics[entry.worker].waiting.contains(handle)
+            || !self.ground.workers[entry.worker].is_there()
+            || self.tcp.waiting_neighbor.contains(handle)
+            || self.ground.workers[entry.worker].waiting.contains(handle)
     }
 }

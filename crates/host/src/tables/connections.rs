@@ -8,8 +8,7 @@ use wire::frame::TcpPrefix;
 
 use crate::app::{BindingId, Owner, StreamId};
 use crate::link::neighbor::Route;
-use crate::nics::balance::Balance;
-use crate::nics::nic_stacks::{NicSet, NicStacks};
+use crate::nics::nic_stacks::NicSet;
 use crate::tables::by_source;
 use crate::tables::orphans::Since;
 use crate::tables::sources;
@@ -208,7 +207,6 @@ pub(crate) struct Connections {
     #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
     spare: Vec<Box<Entry>>,
     by_tuple: TupleMap<ConnectionHandle>,
-    balance: Balance,
     generation: u32,
     sparsity: Sparsity,
 }
@@ -219,7 +217,6 @@ impl Connections {
             entries: Slab::new(),
             spare: Vec::new(),
             by_tuple: TupleMap::new(secret),
-            balance: Balance::default(),
             generation: 0,
             sparsity: Sparsity::default(),
         }
@@ -239,21 +236,14 @@ impl Connections {
         self.entries.capacity()
     }
 
-    /// Returns the number of a worker's connections.
-    pub(crate) fn of_worker(&self, worker: usize) -> usize {
-        self.balance.connections_of(worker)
-    }
-
-    /// Adds a connection, for a NIC worker that is there, if one is, and returns its place.
+    /// Adds a connection for which this NIC worker sends, and returns its place.
     pub(crate) fn insert(
         &mut self,
         tcp: tcp::Connection,
         tuple: Tuple,
         route: Route,
-        nics: &NicStacks,
+        worker: usize,
     ) -> ConnectionHandle {
-        let there = nics.workers_to_choose(NicSet::default());
-        let worker = self.enter_worker(&tuple, there, nics.all_workers());
         self.generation = self.generation.wrapping_add(1);
         let slot = self.entries.vacant_entry();
         let handle = ConnectionHandle(slot.key());
@@ -311,7 +301,6 @@ impl Connections {
     pub(crate) fn remove(&mut self, handle: ConnectionHandle) -> Option<Box<Entry>> {
         let entry = self.entries.try_remove(handle.0)?;
         self.by_tuple.remove(&entry.tuple);
-        self.balance.remove(entry.worker);
         Some(entry)
     }
 
@@ -330,49 +319,6 @@ impl Connections {
             self.by_tuple.shrink();
         }
         is_sparse
-    }
-
-    /// The worker with the fewest connections, if there are any workers.
-    pub(crate) fn least_busy(&self, workers: impl Iterator<Item = usize> + Clone) -> Option<usize> {
-        self.balance.choose(workers, || 0)
-    }
-
-    /// A worker for a connection that is not in the table: chosen as in [`Connections::insert`] of
-    /// workers that are `there`, or of all.
-    pub(crate) fn enter_worker(
-        &mut self,
-        tuple: &Tuple,
-        there: impl Iterator<Item = usize> + Clone,
-        all: impl Iterator<Item = usize> + Clone,
-    ) -> usize {
-        let hash = || self.by_tuple.hash(tuple);
-        let worker = self.balance.choose(there, hash);
-        let worker = worker.or_else(|| self.balance.choose(all, hash));
-        let worker = worker.unwrap_or(0);
-        self.balance.add(worker);
-        worker
-    }
-
-    /// A connection that is not in the table is over.
-    pub(crate) fn leave_worker(&mut self, worker: usize) {
-        self.balance.remove(worker);
-    }
-
-    /// A connection that is not in the table goes from one worker to another.
-    pub(crate) fn change_workers(&mut self, before: usize, after: usize) {
-        self.balance.remove(before);
-        self.balance.add(after);
-    }
-
-    /// Another worker sends for a connection from now on. Returns the one before.
-    pub(crate) fn change_worker(&mut self, handle: ConnectionHandle, worker: usize) -> usize {
-        let Some(entry) = self.entries.get_mut(handle.0) else {
-            return worker;
-        };
-        let before = std::mem::replace(&mut entry.worker, worker);
-        self.balance.remove(before);
-        self.balance.add(worker);
-        before
     }
 
     #[inline(always)]

@@ -324,6 +324,11 @@ impl FileTable {
             .then_some((FileId(index), found))
     }
 
+    /// Removes from a stream's files those that were closed, or whose id another stream has by now.
+    pub(crate) fn retain_own(&self, stream: StreamId, files: &mut Vec<FileId>) {
+        files.retain(|file| self.by_id(*file).is_some_and(|file| file.stream == stream));
+    }
+
     /// Returns the file behind a contract's id.
     pub(crate) fn by_id(&self, file: FileId) -> Option<&File> {
         self.files.get(file.0 as usize)

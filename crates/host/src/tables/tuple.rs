@@ -115,6 +115,10 @@ impl<T> TupleMap<T> {
         self.v6.clear();
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.v4.is_empty() && self.v6.is_empty()
+    }
+
     /// The hash of a tuple, under the secret.
     pub(crate) fn hash(&self, tuple: &Tuple) -> u64 {
         match tuple.key() {

@@ -1,0 +1,485 @@
+//! The application's interface to its streams: [`Io`] on a [`Stack`].
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::time::Duration;
+
+use contract::{Command, FileId, Growth, PassedId};
+use rustix::io::Errno;
+use tcp::Instant;
+
+use crate::app::{
+    AppEvent, Bind, BindError, BindingId, ConnectError, FileHandle, FileMeta, Io, ListPlace,
+    Offloads, Owner, QuicConnection, QuicStream, StreamId, StreamOption, StreamOptions,
+};
+use crate::ground::{Ground, Layers, look_up};
+use crate::quic::names::is_stream as is_quic;
+use crate::splicing::{SpliceError, SpliceLimits};
+use crate::stack::Stack;
+use crate::tables::connections::{ConnectionHandle, Entry};
+use crate::tables::files::{Lookup, Name};
+
+/// What both transports do with their streams.
+pub(crate) trait Transport {
+    /// The NIC worker that sends for a stream.
+    fn worker_of(&self, stream: StreamId) -> Option<usize>;
+    fn owner(&self, stream: StreamId) -> Option<Owner>;
+    /// Own address and peer's.
+    fn addresses(&self, stream: StreamId) -> Option<(SocketAddr, SocketAddr)>;
+    fn read(&mut self, ground: &mut Ground, now_us: u64, stream: StreamId, to: &mut [u8]) -> usize;
+    fn write(&mut self, ground: &mut Ground, stream: StreamId, bytes: &[u8]) -> usize;
+    fn write_file(
+        &mut self,
+        ground: &mut Ground,
+        stream: StreamId,
+        file: FileHandle,
+        range: Range<u64>,
+    ) -> u64;
+    /// Forgets files of a stream that are closed, before a new file gets the id of one.
+    fn forget_closed(&mut self, ground: &Ground, stream: StreamId);
+    /// A file is opened for a stream.
+    fn add_file(&mut self, stream: StreamId, file: FileId);
+    /// A file of a stream was closed: another one may have waited for this.
+    fn on_file_closed(&mut self, ground: &mut Ground, stream: StreamId);
+    fn shutdown(&mut self, ground: &mut Ground, stream: StreamId);
+    fn abort(&mut self, ground: &mut Ground, now_us: u64, stream: StreamId);
+    /// The application is gone; queued data is still sent.
+    fn close(&mut self, ground: &mut Ground, now_us: u64, stream: StreamId);
+    fn congestion_window(&self, stream: StreamId) -> u64;
+    fn set_timer(&mut self, now_us: u64, stream: StreamId, after: Option<Duration>);
+    fn bound_rate(&mut self, stream: StreamId, bytes_per_second: Option<u64>);
+    fn set_notsent_lowat(&mut self, stream: StreamId, bytes: u64);
+    fn acknowledged(&self, stream: StreamId) -> u64;
+    fn unacknowledged(&self, stream: StreamId) -> u64;
+    fn unsent(&self, stream: StreamId) -> u64;
+    fn waits_for_peer(&self, stream: StreamId) -> bool;
+}
+
+/// Calls the transport of a stream.
+macro_rules! transport {
+    ($stack:expr, $stream:expr, $layer:ident => $call:expr) => {
+        if is_quic($stream) {
+            let $layer = &$stack.quic;
+            $call
+        } else {
+            let $layer = &$stack.tcp;
+            $call
+        }
+    };
+    ($stack:expr, $stream:expr, mut $layer:ident => $call:expr) => {
+        if is_quic($stream) {
+            let $layer = &mut $stack.quic;
+            $call
+        } else {
+            let $layer = &mut $stack.tcp;
+            $call
+        }
+    };
+}
+
+/// A stack during a call into the application.
+pub(crate) struct Streams<'a> {
+    pub(crate) stack: &'a mut Stack,
+    pub(crate) now_us: u64,
+}
+
+impl Streams<'_> {
+    /// The connection of a stream that the application may still use.
+    fn handle(&self, stream: StreamId) -> Option<ConnectionHandle> {
+        self.stack.tcp.handle_in_use(stream)
+    }
+
+    fn entry(&self, stream: StreamId) -> Option<&Entry> {
+        self.stack.tcp.entry_in_use(stream)
+    }
+
+    /// Opens a file for a stream.
+    fn open_by(&mut self, stream: StreamId, name: Name, path: &[u8]) -> FileHandle {
+        let command = Lookup::Open(name).command(FileId(0), path);
+        let now_us = self.now_us;
+        self.ask(stream, &command, |stack, worker| {
+            stack.ground.open_file(
+                &mut Layers::of(&mut stack.tcp, &mut stack.quic),
+                now_us,
+                stream,
+                worker,
+                name,
+                path,
+            )
+        })
+    }
+
+    /// Executes a command for a stream, by `ask`, which gets the stream's worker.
+    fn ask(
+        &mut self,
+        stream: StreamId,
+        command: &Command<'_>,
+        ask: impl FnOnce(&mut Stack, usize) -> Option<(FileId, FileHandle)>,
+    ) -> FileHandle {
+        const NOWHERE: FileHandle = FileHandle(u64::MAX);
+        let worker = transport!(self.stack, stream, layer => layer.worker_of(stream));
+        let Some(worker) = worker else {
+            return NOWHERE;
+        };
+        let sane = command.check().is_ok();
+        transport!(self.stack, stream, mut layer => layer.forget_closed(&self.stack.ground, stream));
+        let opened = sane.then(|| ask(self.stack, worker)).flatten();
+        let Some((file, handle)) = opened else {
+            let errno = if sane { Errno::MFILE } else { Errno::INVAL };
+            let event = AppEvent::OpenFailed {
+                file: NOWHERE,
+                errno: errno.raw_os_error() as u16,
+            };
+            self.stack.ground.app_events.push_back((stream, event));
+            return NOWHERE;
+        };
+        transport!(self.stack, stream, mut layer => layer.add_file(stream, file));
+        handle
+    }
+}
+
+impl Io for Streams<'_> {
+    fn bind(&mut self, bind: &Bind) -> Result<BindingId, BindError> {
+        self.stack.bind(bind)
+    }
+
+    fn listen(&mut self, binding: BindingId, options: StreamOptions) -> Result<(), BindError> {
+        self.stack.listen(binding, options)
+    }
+
+    fn reuse_address(&mut self, binding: BindingId, reuses: bool) {
+        self.stack.tcp.bindings.reuse_address(binding, reuses);
+    }
+
+    fn join_group(&mut self, binding: BindingId, group: u32) {
+        self.stack.tcp.bindings.join_group(binding, group);
+    }
+
+    fn set_listener_room(&mut self, binding: BindingId, room: usize) {
+        self.stack.tcp.bindings.set_room(binding, room);
+    }
+
+    fn set_source_room(&mut self, owner: Owner, source: IpAddr, has_room: bool) {
+        self.stack
+            .tcp
+            .bindings
+            .set_source_room(owner, source, has_room);
+    }
+
+    fn release(&mut self, binding: BindingId) {
+        self.stack.release(binding);
+    }
+
+    fn bindings(&self, owner: Owner) -> usize {
+        self.stack.tcp.bindings.of_owner(owner)
+    }
+
+    fn unlisten(&mut self, binding: BindingId) {
+        self.stack.tcp.bindings.unlisten(binding);
+    }
+
+    fn bound_address(&self, binding: BindingId) -> Option<SocketAddr> {
+        self.stack.bound_address(binding)
+    }
+
+    fn owner(&self, stream: StreamId) -> Option<Owner> {
+        transport!(self.stack, stream, layer => layer.owner(stream))
+    }
+
+    fn listener(&self, stream: StreamId) -> Option<BindingId> {
+        self.stack.tcp.connections.by_stream(stream)?.listener
+    }
+
+    fn addresses(&self, stream: StreamId) -> Option<(SocketAddr, SocketAddr)> {
+        transport!(self.stack, stream, layer => layer.addresses(stream))
+    }
+
+    fn connect(
+        &mut self,
+        owner: Owner,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+    ) -> Result<StreamId, ConnectError> {
+        self.stack.connect(self.now_us, owner, local, remote)
+    }
+
+    fn read(&mut self, stream: StreamId, buffer: &mut [u8]) -> usize {
+        let (stack, now_us) = (&mut *self.stack, self.now_us);
+        transport!(stack, stream, mut layer => {
+            layer.read(&mut stack.ground, now_us, stream, buffer)
+        })
+    }
+
+    fn write(&mut self, stream: StreamId, bytes: &[u8]) -> usize {
+        let stack = &mut *self.stack;
+        transport!(stack, stream, mut layer => layer.write(&mut stack.ground, stream, bytes))
+    }
+
+    fn write_file(&mut self, stream: StreamId, file: FileHandle, range: Range<u64>) -> u64 {
+        let Some((_, found)) = self.stack.ground.files.by_handle(file) else {
+            return 0;
+        };
+        let size = found.meta.map_or(0, |meta| meta.size);
+        if found.stream != stream || range.start >= range.end || range.end > size {
+            return 0;
+        }
+        let stack = &mut *self.stack;
+        transport!(stack, stream, mut layer => {
+            layer.write_file(&mut stack.ground, stream, file, range)
+        })
+    }
+
+    fn is_looped(&self, stream: StreamId) -> bool {
+        let entry = self.stack.tcp.connections.by_stream(stream);
+        entry.is_some_and(|entry| entry.route.is_looped())
+    }
+
+    fn open(&mut self, stream: StreamId, path: &[u8], growth: Growth) -> FileHandle {
+        self.open_by(stream, Name::Path(growth), path)
+    }
+
+    fn open_passed(&mut self, stream: StreamId, passed: PassedId) -> FileHandle {
+        self.open_by(stream, Name::Passed(passed), &look_up::shown(passed))
+    }
+
+    fn look_up(&mut self, path: &[u8]) -> Option<FileHandle> {
+        self.stack.ground.look_up(
+            &mut Layers::of(&mut self.stack.tcp, &mut self.stack.quic),
+            self.now_us,
+            path,
+        )
+    }
+
+    fn look_up_passed(&mut self, passed: PassedId) -> Option<FileHandle> {
+        self.stack.ground.look_up_passed(
+            &mut Layers::of(&mut self.stack.tcp, &mut self.stack.quic),
+            self.now_us,
+            passed,
+        )
+    }
+
+    fn uses_passed(&self, passed: PassedId) -> bool {
+        self.stack.ground.files.uses_passed(passed)
+    }
+
+    fn take_released_passed(&mut self) -> Vec<PassedId> {
+        self.stack.ground.files.take_released_passed()
+    }
+
+    fn list(&mut self, stream: StreamId, path: &[u8], from: Option<ListPlace>) -> FileHandle {
+        let command = Lookup::List(0).command(FileId(0), path);
+        let now_us = self.now_us;
+        self.ask(stream, &command, |stack, worker| {
+            stack.ground.list_directory(
+                &mut Layers::of(&mut stack.tcp, &mut stack.quic),
+                now_us,
+                stream,
+                worker,
+                path,
+                from,
+            )
+        })
+    }
+
+    fn close_file(&mut self, file: FileHandle) {
+        let stack = &mut *self.stack;
+        let Some((id, found)) = stack.ground.files.by_handle(file) else {
+            return;
+        };
+        let stream = found.stream;
+        if let Some(close) = stack.ground.files.let_go(id) {
+            stack.ground.send_close(close);
+        }
+        transport!(stack, stream, mut layer => layer.on_file_closed(&mut stack.ground, stream));
+    }
+
+    fn shutdown(&mut self, stream: StreamId) {
+        let stack = &mut *self.stack;
+        transport!(stack, stream, mut layer => layer.shutdown(&mut stack.ground, stream));
+    }
+
+    fn splice(
+        &mut self,
+        first: StreamId,
+        second: StreamId,
+        limits: SpliceLimits,
+    ) -> Result<(), SpliceError> {
+        self.stack
+            .tcp
+            .splice(&mut self.stack.ground, self.now_us, [first, second], limits)
+    }
+
+    fn unsplice(&mut self, stream: StreamId) {
+        self.stack
+            .tcp
+            .unsplice(&mut self.stack.ground, self.now_us, stream);
+    }
+
+    fn abort(&mut self, stream: StreamId) {
+        let (stack, now_us) = (&mut *self.stack, self.now_us);
+        transport!(stack, stream, mut layer => layer.abort(&mut stack.ground, now_us, stream));
+    }
+
+    fn close(&mut self, stream: StreamId) {
+        let (stack, now_us) = (&mut *self.stack, self.now_us);
+        transport!(stack, stream, mut layer => layer.close(&mut stack.ground, now_us, stream));
+    }
+
+    fn quic_stream(&self, stream: StreamId) -> Option<QuicStream> {
+        self.stack.quic.quic_stream(stream)
+    }
+
+    fn open_unidirectional(&mut self, connection: QuicConnection) -> Option<StreamId> {
+        self.stack.quic.open_unidirectional(connection)
+    }
+
+    fn peer_streams_max(&mut self, connection: QuicConnection) -> u64 {
+        self.stack.quic.peer_streams_max(connection)
+    }
+
+    fn reset_stream(&mut self, stream: StreamId, code: u64) {
+        self.stack
+            .quic
+            .reset_stream(&mut self.stack.ground, stream, code);
+    }
+
+    fn stop_sending(&mut self, stream: StreamId, code: u64) {
+        self.stack
+            .quic
+            .stop_sending(&mut self.stack.ground, stream, code);
+    }
+
+    fn prioritize(&mut self, stream: StreamId, priority: i32) {
+        self.stack.quic.prioritize(stream, priority);
+    }
+
+    fn close_quic(&mut self, connection: QuicConnection, code: u64, reason: &[u8]) {
+        self.stack
+            .quic
+            .close_connection(self.now_us, connection, code, reason);
+    }
+
+    fn offloads(&self) -> Offloads {
+        Offloads {
+            setup: self.stack.ground.config.setup_offload,
+            teardown: self.stack.ground.config.teardown_offload,
+        }
+    }
+
+    fn set_option(&mut self, stream: StreamId, option: StreamOption) {
+        if let (StreamOption::TeardownOffload(is_wanted), Some(handle)) =
+            (option, self.handle(stream))
+        {
+            self.stack.tcp.set_teardown(handle, is_wanted);
+        }
+        let now = Instant::from_us(self.now_us);
+        self.stack.tcp.act(stream, |entry| match option {
+            StreamOption::NoDelay(nodelay) => entry.tcp.set_nodelay(nodelay),
+            StreamOption::Cork(is_in) => entry.tcp.set_cork(is_in),
+            StreamOption::QuickAck(quickack) => entry.tcp.set_quickack(quickack),
+            StreamOption::Keepalive(keepalive) => entry.tcp.set_keepalive(now, keepalive),
+            StreamOption::UserTimeout(timeout) => entry.tcp.set_user_timeout(timeout),
+            StreamOption::ReceiveBufferBytes(bytes) => entry.tcp.set_receive_buffer_bytes(bytes),
+            StreamOption::SendBufferBytes(bytes) => entry.tcp.set_send_buffer_bytes(bytes),
+            StreamOption::Congestion(algorithm) => entry.tcp.set_congestion(now, algorithm),
+            StreamOption::MssMax(bytes) => {
+                entry.tcp.set_mss_max(bytes);
+            }
+            StreamOption::TrafficClass(class) => {
+                entry.traffic_class = class.of(entry.tuple.remote);
+                // The next packet makes another.
+                entry.prefix = None;
+            }
+            // The stack handles it, not TCP.
+            StreamOption::TeardownOffload(_) => {}
+        });
+    }
+
+    fn info(&self, stream: StreamId) -> Option<tcp::Info> {
+        let now = Instant::from_us(self.now_us);
+        self.entry(stream).map(|entry| entry.tcp.info(now))
+    }
+
+    fn congestion_window(&self, stream: StreamId) -> u64 {
+        transport!(self.stack, stream, layer => layer.congestion_window(stream))
+    }
+
+    fn unread(&self, stream: StreamId) -> usize {
+        self.entry(stream)
+            .map_or(0, |entry| entry.tcp.unread_bytes())
+    }
+
+    fn take_unread(&mut self, stream: StreamId) -> Vec<u8> {
+        let Some(entry) = self.stack.tcp.connections.by_stream_mut(stream) else {
+            return Vec::new();
+        };
+        let mut bytes = vec![0; entry.tcp.unread_bytes()];
+        let count = entry.tcp.read(&mut bytes);
+        bytes.truncate(count);
+        bytes
+    }
+
+    fn set_timer(&mut self, stream: StreamId, after: Option<Duration>) {
+        let now_us = self.now_us;
+        transport!(self.stack, stream, mut layer => layer.set_timer(now_us, stream, after));
+    }
+
+    fn set_idle(&mut self, stream: StreamId, is_idle: bool) {
+        let since_us = is_idle.then_some(self.now_us);
+        if let Some(handle) = self.handle(stream)
+            && let Some(entry) = self.stack.tcp.connections.get_mut(handle)
+        {
+            entry.idle_since_us = since_us;
+        }
+    }
+
+    fn set_max_pacing_rate(&mut self, stream: StreamId, bytes_per_second: Option<u64>) {
+        transport!(self.stack, stream, mut layer => layer.bound_rate(stream, bytes_per_second));
+    }
+
+    fn set_notsent_lowat(&mut self, stream: StreamId, bytes: u64) {
+        transport!(self.stack, stream, mut layer => layer.set_notsent_lowat(stream, bytes));
+    }
+
+    fn acknowledged(&self, stream: StreamId) -> u64 {
+        transport!(self.stack, stream, layer => layer.acknowledged(stream))
+    }
+
+    fn unacknowledged(&self, stream: StreamId) -> u64 {
+        transport!(self.stack, stream, layer => layer.unacknowledged(stream))
+    }
+
+    fn unsent(&self, stream: StreamId) -> u64 {
+        transport!(self.stack, stream, layer => layer.unsent(stream))
+    }
+
+    fn waits_for_peer(&self, stream: StreamId) -> bool {
+        transport!(self.stack, stream, layer => layer.waits_for_peer(stream))
+    }
+
+    fn retransmissions(&self, stream: StreamId) -> u32 {
+        self.entry(stream)
+            .map_or(0, |entry| entry.tcp.retransmissions())
+    }
+
+    fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    fn unix_time(&self) -> Duration {
+        self.stack.ground.unix_time
+    }
+}
+
+impl From<contract::FileMeta> for FileMeta {
+    fn from(meta: contract::FileMeta) -> FileMeta {
+        FileMeta {
+            size: meta.size,
+            mtime_ns: meta.mtime_ns,
+            inode: meta.inode,
+            device: meta.device,
+            ctime_ns: meta.ctime_ns,
+            is_weak: meta.is_weak,
+        }
+    }
+}
