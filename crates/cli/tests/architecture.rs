@@ -31,10 +31,18 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         ],
     ),
     ("http-message", &[]),
-    ("server", &["counters", "host", "http-message"]),
+    ("http2", &[]),
+    ("server", &["counters", "host", "http-message", "http2"]),
     (
         "proxy",
-        &["contract", "counters", "host", "http-message", "netdev"],
+        &[
+            "contract",
+            "counters",
+            "host",
+            "http-message",
+            "http2",
+            "netdev",
+        ],
     ),
     (
         "sockets",
@@ -311,14 +319,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("cli", &["args", "supervisor", "commands", "cli"]),
     (
         "server",
-        &[
-            "primitives",
-            "semantics",
-            "exchange",
-            "http1",
-            "http2",
-            "http3",
-        ],
+        &["semantics", "exchange", "http1", "http2", "http3"],
     ),
 ];
 
