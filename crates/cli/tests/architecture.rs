@@ -30,8 +30,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         ],
     ),
     ("http-message", &[]),
-    ("server", &["counters", "host", "http-message"]),
-    ("proxy", &["counters", "host", "http-message"]),
+    ("http2", &[]),
+    ("server", &["counters", "host", "http-message", "http2"]),
+    ("proxy", &["counters", "host", "http-message", "http2"]),
     ("sockets", &["counters", "host", "socket-channel", "tcp"]),
     ("cluster", &["socket-channel", "sockets"]),
     // It talks with the host process by messages alone.
@@ -318,14 +319,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("cli", &["args", "supervisor", "commands", "cli"]),
     (
         "server",
-        &[
-            "primitives",
-            "semantics",
-            "exchange",
-            "http1",
-            "http2",
-            "http3",
-        ],
+        &["semantics", "exchange", "http1", "http2", "http3"],
     ),
 ];
 

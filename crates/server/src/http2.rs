@@ -4,16 +4,9 @@
 //! a file. Frames leave in the order in which the connection writes them, so it writes no more than
 //! the TCP stream is about to send: a response of a higher priority then waits for few bytes.
 
-pub(crate) mod code;
 pub(crate) mod connection;
-pub(crate) mod frame;
-pub(crate) mod frame_reader;
 pub(crate) mod frame_writer;
 pub(crate) mod head;
-pub(crate) mod hpack;
 pub(crate) mod request;
-pub(crate) mod scheduler;
-pub(crate) mod settings;
 pub(crate) mod stream;
 pub(crate) mod stream_io;
-pub(crate) mod window;

@@ -15,7 +15,7 @@
 //!    queued.
 //!
 //! `semantics` (RFC 9110) and `exchange` never import a codec. `exchange::version` abstracts the
-//! differences between codecs.
+//! differences between codecs. Frames, field blocks and windows of HTTP/2 are crate `http2`'s.
 //!
 //! | Module | Its one idea |
 //! |---|---|
@@ -30,12 +30,8 @@
 //! | **`http2/`** (RFC 9113) | |
 //! | `connection/` | the life of one connection; `frames`: the effects of received frames |
 //! | `stream`, `stream_io` | the life of one stream; a stream as an exchange sees it |
-//! | `frame_reader`, `frame_writer` | received bytes as frames; frames on their way |
-//! | `frame`, `settings`, `window` | frame headers; SETTINGS; flow control |
-//! | `scheduler` | which stream writes next |
+//! | `frame_writer` | frames on their way |
 //! | `head`, `request` | the head of a response; from a field block to a request |
-//! | `hpack/` | field blocks (RFC 7541): `decode`, `encode`, `table`, `static_table` |
-//! | `code` | error codes |
 //! | **`http3/`** (RFC 9114) | |
 //! | `connection` | the life of one QUIC connection |
 //! | `request_stream` | the life of one request stream |
@@ -53,12 +49,9 @@
 //! | `version` | the differences between versions of HTTP |
 //! | `response`, `lines` | statuses, header fields, error pages; fields as lines of text |
 //! | `field_section` | from the fields of HTTP/2 and HTTP/3 to a request, or to a refusal |
-//! | `priority` | which response comes first (RFC 9218) |
-//! | `budget` | a bound on work beyond responses |
 //! | `multipart` | several ranges as one body |
 //! | `output` | the unqueued part of a response |
 //! | `watch` | the event that a stream waits for, and its deadline |
-//! | **`primitives/`** (RFC 7541 §5) | `integer`, `huffman` |
 //! | **`semantics/`** | |
 //! | `site` | virtual hosts: content and rules of host names |
 //! | `target`, `relative_path` | from a request target to a path; paths that an operator writes |
@@ -87,7 +80,6 @@ mod exchange;
 mod http1;
 mod http2;
 mod http3;
-mod primitives;
 mod semantics;
 mod server;
 

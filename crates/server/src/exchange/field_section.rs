@@ -10,18 +10,16 @@ use http_message::authority;
 use http_message::framing::list;
 use http_message::number;
 use http_message::request::HEADER_COUNT_MAX;
+use http2::field::FIELD_BYTES;
 
 use crate::config::Config;
-use crate::exchange::priority::Priority;
 use crate::exchange::request::{Expectation, Method, Request, method_refusal};
 use crate::exchange::version::Version;
 use crate::semantics::fields::{Field, Present};
+use http2::priority::Priority;
 
 /// Most pseudo-header fields in a request.
 const PSEUDO_MAX: usize = 4;
-
-/// Overhead of each field, in bytes (RFC 9113 §6.5.2, RFC 9114 §4.2.2).
-pub(crate) const FIELD_BYTES: usize = 32;
 
 /// Buffers shared by all connections.
 #[derive(Debug, Default)]

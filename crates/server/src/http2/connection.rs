@@ -20,23 +20,23 @@ use host::Source;
 use host::app::{AppEvent, FileHandle, Io, StreamId, TlsAgreed};
 
 use crate::access::Accesses;
-use crate::exchange::budget::{Budget, STREAM_TOKENS};
 use crate::exchange::field_section::{self, Scratch};
 use crate::exchange::input::Input;
 use crate::exchange::lifecycle::ConnectionInfo;
-use crate::exchange::priority::EarlyPriorities;
 use crate::exchange::shared::Shared;
 use crate::exchange::watch::{Expiry, Progress, Wait, Watch};
-use crate::http2::code::{Code, Fault};
-use crate::http2::frame::{self, STREAM_ID_MAX};
-use crate::http2::frame_reader::FrameReader;
 use crate::http2::frame_writer::FrameWriter;
-use crate::http2::hpack::decode::Decoder;
-use crate::http2::scheduler::Scheduler;
-use crate::http2::settings;
 use crate::http2::stream::{Context, Stream, Turn};
-use crate::http2::window::ReceiveWindow;
 use crate::semantics::pull::{OriginEvent, Ticket};
+use http2::budget::{Budget, STREAM_TOKENS};
+use http2::code::{Code, Fault};
+use http2::frame::{self, STREAM_ID_MAX};
+use http2::frame_reader::FrameReader;
+use http2::hpack::decode::Decoder;
+use http2::priority::EarlyPriorities;
+use http2::scheduler::Scheduler;
+use http2::settings;
+use http2::window::ReceiveWindow;
 
 /// How long the server still accepts requests after the first GOAWAY: they may be in flight (RFC
 /// 9113 §6.8).
@@ -182,7 +182,7 @@ impl Connection {
             has_settings: false,
             peer_leaves: false,
             reader: FrameReader::default(),
-            decoder: Decoder::new(),
+            decoder: Decoder::default(),
             writer: FrameWriter::new(stream),
             receive: ReceiveWindow::INITIAL,
             streams: BTreeMap::new(),
@@ -419,7 +419,7 @@ impl Connection {
                 io.set_notsent_lowat(self.stream, UNSENT_BYTES_LOW);
                 return;
             }
-            let Some(id) = self.scheduler.next() else {
+            let Some(id) = self.scheduler.pop() else {
                 return;
             };
             self.take_turn(io, shared, id);

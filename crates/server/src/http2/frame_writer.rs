@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use host::app::{FileHandle, Io, StreamId};
 
-use crate::http2::frame::{HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, flag, kind};
 use crate::http2::head::Head;
-use crate::http2::hpack::encode::Encoder;
-use crate::http2::settings::Settings;
-use crate::http2::window::SendWindow;
+use http2::frame::{HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, flag, kind};
+use http2::hpack::encode::Encoder;
+use http2::settings::Settings;
+use http2::window::SendWindow;
 
 /// Payload of a DATA frame that fills a TLS record with its header, in bytes.
 const DATA_BYTES: u64 = (PAYLOAD_BYTES_MAX - HEADER_BYTES) as u64;
@@ -78,7 +78,7 @@ impl FrameWriter {
             acknowledged: 0,
             progress: 0,
             window: SendWindow::new(settings.initial_window_bytes),
-            encoder: Encoder::new(),
+            encoder: Encoder::default(),
             settings,
         }
     }

@@ -8,9 +8,9 @@
 use host::app::StreamId;
 use http::StatusCode;
 
-use crate::exchange::field_section::FIELD_BYTES;
 use crate::exchange::version::Version;
 use crate::semantics::rate::Multiplexed;
+use http2::field::FIELD_BYTES;
 
 /// The version of an HTTP/2 exchange. It is stateless: the stream has the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

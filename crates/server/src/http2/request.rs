@@ -1,12 +1,11 @@
 //! Turns a field block into a request or a refusal (RFC 9113 §8).
 
 use crate::config::Config;
-use crate::exchange::field_section::{
-    FIELD_BYTES, Problem, Read, Scratch, check_field, section_bytes_max,
-};
+use crate::exchange::field_section::{Problem, Read, Scratch, check_field, section_bytes_max};
 use crate::exchange::version::Version;
 use crate::http2::head::Http2;
-use crate::http2::hpack::decode::{Decoder, Undecodable};
+use http2::field::FIELD_BYTES;
+use http2::hpack::decode::{Decoder, Undecodable};
 
 /// Reads the field block of a request.
 ///

@@ -18,18 +18,18 @@ use http::StatusCode;
 use crate::access::Accesses;
 use crate::exchange::field_section::Read;
 use crate::exchange::lifecycle::{ConnectionInfo, Exchange};
-use crate::exchange::priority::Priority;
 use crate::exchange::request::Request;
 use crate::exchange::shared::Shared;
 use crate::exchange::watch::{Expiry, Progress, Wait};
-use crate::http2::code::Code;
 use crate::http2::frame_writer::FrameWriter;
 use crate::http2::head::Http2;
-use crate::http2::scheduler::Place;
 use crate::http2::stream_io::{Output, StreamIo};
-use crate::http2::window::{ReceiveWindow, SendWindow};
 use crate::semantics::pull::{OriginEvent, Ticket};
 use crate::semantics::rate;
+use http2::code::Code;
+use http2::priority::Priority;
+use http2::scheduler::Place;
+use http2::window::{ReceiveWindow, SendWindow};
 
 /// The connection's state that a stream needs.
 pub(crate) struct Context<'a> {

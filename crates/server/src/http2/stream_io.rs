@@ -11,7 +11,7 @@ use host::{Growth, PassedId};
 
 use crate::http2::frame_writer::FrameWriter;
 use crate::http2::head::Head;
-use crate::http2::window::SendWindow;
+use http2::window::SendWindow;
 
 /// Names of HTTP/2 streams begin here; the host gives its own streams lower ones.
 const NAMES_START: u64 = 1 << 63;

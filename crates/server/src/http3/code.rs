@@ -1,7 +1,7 @@
 //! Error codes (RFC 9114 §8.1, RFC 9204 §6), and whether an error ends the stream or the
 //! connection.
 
-use crate::exchange::budget::Exhausted;
+use http2::budget::Exhausted;
 
 /// An error code of HTTP/3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

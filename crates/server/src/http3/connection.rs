@@ -20,10 +20,8 @@ use host::Source;
 use host::app::{AppEvent, Io, QuicConnection, QuicStream, StreamId, TlsAgreed};
 
 use crate::access::Accesses;
-use crate::exchange::budget::{Budget, FRAME_TOKENS, STREAM_TOKENS};
 use crate::exchange::field_section::{self, Scratch};
 use crate::exchange::lifecycle::ConnectionInfo;
-use crate::exchange::priority::{EarlyPriorities, Priority};
 use crate::exchange::shared::Shared;
 use crate::exchange::watch::{Expiry, Progress, Wait, Watch};
 use crate::http3::code::{Code, Fault};
@@ -33,6 +31,8 @@ use crate::http3::settings;
 use crate::http3::unidirectional::{Notice, Purpose, Unidirectional};
 use crate::http3::varint;
 use crate::semantics::pull::{OriginEvent, Ticket};
+use http2::budget::{Budget, FRAME_TOKENS, STREAM_TOKENS};
+use http2::priority::{EarlyPriorities, Priority};
 
 /// How long the server still accepts requests after the first GOAWAY: they may be in flight (RFC
 /// 9114 §5.2).

@@ -14,11 +14,9 @@ use host::app::{AppEvent, Io, QuicStream, StreamId};
 use http::StatusCode;
 
 use crate::access::Accesses;
-use crate::exchange::budget::{Budget, STREAM_TOKENS};
 use crate::exchange::field_section::{Problem, Scratch};
 use crate::exchange::input::Input;
 use crate::exchange::lifecycle::{ConnectionInfo, Exchange};
-use crate::exchange::priority::Priority;
 use crate::exchange::request::Request;
 use crate::exchange::shared::Shared;
 use crate::exchange::watch::{Expiry, Progress, Wait};
@@ -27,6 +25,8 @@ use crate::http3::frame::{self, Header, kind};
 use crate::http3::head::Http3;
 use crate::http3::request;
 use crate::semantics::pull::{OriginEvent, Ticket};
+use http2::budget::{Budget, STREAM_TOKENS};
+use http2::priority::Priority;
 
 /// The connection's state that a stream needs.
 pub(crate) struct Context<'a> {

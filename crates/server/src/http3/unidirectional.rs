@@ -2,13 +2,13 @@
 
 use host::app::{Io, StreamId};
 
-use crate::exchange::budget::{Budget, FRAME_TOKENS};
-use crate::exchange::priority::Priority;
 use crate::http3::code::{Code, Fault};
 use crate::http3::frame::{self, Header, kind};
 use crate::http3::settings;
 use crate::http3::varint;
-use crate::primitives::integer;
+use http2::budget::{Budget, FRAME_TOKENS};
+use http2::integer;
+use http2::priority::Priority;
 
 /// The type of a unidirectional stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

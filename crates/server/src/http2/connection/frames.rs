@@ -3,17 +3,17 @@
 use host::app::Io;
 
 use super::{Connection, PENDING_BYTES_MAX, Stage, context};
-use crate::exchange::budget::{FRAME_TOKENS, STREAM_TOKENS};
 use crate::exchange::field_section::{Problem, Scratch};
-use crate::exchange::priority::Priority;
 use crate::exchange::shared::Shared;
-use crate::http2::code::{Code, Fault};
-use crate::http2::frame::{self, Header, flag, kind};
-use crate::http2::frame_reader::{Incoming, PRIORITY_BYTES, Step};
 use crate::http2::request;
 use crate::http2::stream::{Context, Stream};
 use crate::http2::stream_io;
-use crate::http2::window::{Exceeded, Overflow, SendWindow};
+use http2::budget::{FRAME_TOKENS, STREAM_TOKENS};
+use http2::code::{Code, Fault};
+use http2::frame::{self, Header, flag, kind};
+use http2::frame_reader::{Incoming, PRIORITY_BYTES, Step};
+use http2::priority::Priority;
+use http2::window::{Exceeded, Overflow, SendWindow};
 
 /// The first bytes of a client (RFC 9113 §3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -1,9 +1,9 @@
 //! Decodes field sections (RFC 9204 §4.5).
 
-use crate::exchange::field_section::FIELD_BYTES;
 use crate::http3::qpack::static_table::STATIC_TABLE;
-use crate::primitives::huffman;
-use crate::primitives::integer::{self, NoInteger};
+use http2::field::FIELD_BYTES;
+use http2::huffman;
+use http2::integer::{self, NoInteger};
 
 /// Why decoding a field section stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Encodes field sections with indices of the static table and literals (RFC 9204 §4.5).
 
-use crate::exchange::field_section::FIELD_BYTES;
 use crate::http3::qpack::static_table::{STATIC_TABLE, named};
-use crate::primitives::integer;
+use http2::field::FIELD_BYTES;
+use http2::integer;
 
 /// Begins a field section without a dynamic table (RFC 9204 §4.5.1).
 pub(crate) fn begin(out: &mut Vec<u8>) {

@@ -83,10 +83,10 @@ const CODE: Code = {
 /// A string that is not valid: it has EOS, or padding longer than seven bits or other than a prefix
 /// of EOS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Invalid;
+pub struct Invalid;
 
 /// Appends the decoded string.
-pub(crate) fn decode(string: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid> {
+pub fn decode(string: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid> {
     let mut bytes = string.iter();
     // The next bits, leading, and their number.
     let (mut bits, mut count) = (0_u64, 0);

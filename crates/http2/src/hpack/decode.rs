@@ -2,16 +2,16 @@
 
 use super::TABLE_BYTES_MAX;
 use super::table::Table;
-use crate::primitives::huffman;
-use crate::primitives::integer;
+use crate::huffman;
+use crate::integer;
 
 /// The block is not well-formed: COMPRESSION_ERROR (RFC 9113 §4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Undecodable;
+pub struct Undecodable;
 
 /// Decodes the blocks of a connection, in their order.
 #[derive(Debug)]
-pub(crate) struct Decoder {
+pub struct Decoder {
     table: Table,
 }
 
@@ -35,15 +35,17 @@ impl Representation {
     }
 }
 
-impl Decoder {
-    pub(crate) fn new() -> Self {
+impl Default for Decoder {
+    fn default() -> Self {
         Decoder {
             table: Table::new(TABLE_BYTES_MAX),
         }
     }
+}
 
+impl Decoder {
     /// Memory of the dynamic table, in bytes.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes()
     }
 
@@ -52,7 +54,7 @@ impl Decoder {
     ///
     /// # Errors
     /// The block is not well-formed. The connection's blocks cannot be decoded any more.
-    pub(crate) fn decode(
+    pub fn decode(
         &mut self,
         block: &[u8],
         scratch: &mut Vec<u8>,
@@ -175,7 +177,7 @@ mod tests {
                 "8287 85bf 4088 25a8 49e9 5ba9 7d7f 8925 a849 e95b b8e8 b4bf",
             ],
         ] {
-            let mut decoder = Decoder::new();
+            let mut decoder = Decoder::default();
             let expected = [&FIRST[..], &second, &third];
             for (block, expected) in blocks.iter().zip(expected) {
                 let got = decoded(&mut decoder, &hex(block));
@@ -187,7 +189,7 @@ mod tests {
     /// Covers: RFC 7541 §C.2.2, RFC 7541 §C.2.3, RFC 7541 §6.2.2, RFC 7541 §6.2.3
     #[test]
     fn literals_that_are_not_indexed_leave_the_table_as_it_is() {
-        let mut decoder = Decoder::new();
+        let mut decoder = Decoder::default();
         let path = hex("040c 2f73 616d 706c 652f 7061 7468");
         let expected = fields(&[(":path", "/sample/path")]);
         assert_eq!(decoded(&mut decoder, &path), Ok(expected));
@@ -200,7 +202,7 @@ mod tests {
     /// Covers: RFC 7541 §4.2, RFC 7541 §6.3
     #[test]
     fn the_table_is_resized_at_the_beginning_of_a_block_only() {
-        let mut decoder = Decoder::new();
+        let mut decoder = Decoder::default();
         let update = |bytes| {
             let mut block = Vec::new();
             integer::write(&mut block, 0x20, 5, bytes);
@@ -210,11 +212,11 @@ mod tests {
         assert!(decoded(&mut decoder, entry).is_ok());
         let emptied = [update(0), update(4096), vec![0xbe]].concat();
         assert_eq!(decoded(&mut decoder, &emptied), Err(Undecodable), "evicted");
-        let mut decoder = Decoder::new();
+        let mut decoder = Decoder::default();
         assert!(decoded(&mut decoder, &update(4096)).is_ok());
         assert_eq!(decoded(&mut decoder, &update(4097)), Err(Undecodable));
         let late = [&[0x82][..], &update(0)].concat();
-        assert_eq!(decoded(&mut Decoder::new(), &late), Err(Undecodable));
+        assert_eq!(decoded(&mut Decoder::default(), &late), Err(Undecodable));
     }
 
     /// Covers: RFC 7541 §5.1, RFC 7541 §5.2, RFC 7541 §6.1
@@ -233,7 +235,7 @@ mod tests {
             "00 82 1f ff 00",
         ] {
             assert_eq!(
-                decoded(&mut Decoder::new(), &hex(block)),
+                decoded(&mut Decoder::default(), &hex(block)),
                 Err(Undecodable),
                 "{block}"
             );

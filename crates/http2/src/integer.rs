@@ -2,7 +2,7 @@
 
 /// Why an integer cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoInteger {
+pub enum NoInteger {
     /// It continues beyond the bytes.
     Partial,
     /// It has more than 62 bits.
@@ -10,7 +10,7 @@ pub(crate) enum NoInteger {
 }
 
 /// The integer in the low `prefix_bits` of the first byte and those after it, and its length.
-pub(crate) fn read(bytes: &[u8], prefix_bits: u32) -> Result<(u64, usize), NoInteger> {
+pub fn read(bytes: &[u8], prefix_bits: u32) -> Result<(u64, usize), NoInteger> {
     let mask = (1 << prefix_bits) - 1;
     let first = u64::from(*bytes.first().ok_or(NoInteger::Partial)?) & mask;
     if first < mask {
@@ -35,7 +35,7 @@ pub(crate) fn read(bytes: &[u8], prefix_bits: u32) -> Result<(u64, usize), NoInt
 }
 
 /// Appends an integer; `pattern` has the high bits of the first byte.
-pub(crate) fn write(out: &mut Vec<u8>, pattern: u8, prefix_bits: u32, value: usize) {
+pub fn write(out: &mut Vec<u8>, pattern: u8, prefix_bits: u32, value: usize) {
     let mask = (1_usize << prefix_bits) - 1;
     if value < mask {
         out.push(pattern | value as u8);
@@ -46,7 +46,7 @@ pub(crate) fn write(out: &mut Vec<u8>, pattern: u8, prefix_bits: u32, value: usi
 }
 
 /// Writes the bytes after a full prefix.
-pub(crate) fn write_rest(mut rest: usize, mut put: impl FnMut(u8)) {
+pub fn write_rest(mut rest: usize, mut put: impl FnMut(u8)) {
     while rest >= 0x80 {
         put(rest as u8 | 0x80);
         rest >>= 7;

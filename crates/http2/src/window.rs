@@ -1,36 +1,37 @@
 //! Flow-control windows (RFC 9113 §5.2, §6.9).
 
 /// Window of a connection, and of a stream without SETTINGS_INITIAL_WINDOW_SIZE, in bytes.
-pub(crate) const INITIAL_BYTES: u32 = (1 << 16) - 1;
+pub const INITIAL_BYTES: u32 = (1 << 16) - 1;
 
 /// Greatest window, in bytes.
 const BYTES_MAX: i64 = (1 << 31) - 1;
 
 /// The window exceeds 2^31-1 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Overflow;
+pub struct Overflow;
 
 /// A peer's window: how much this side may send.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SendWindow {
+pub struct SendWindow {
     /// Negative after the peer has reduced SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113 §6.9.2).
     bytes: i64,
 }
 
 impl SendWindow {
-    pub(crate) fn new(bytes: u32) -> Self {
+    /// A window of this size.
+    pub fn new(bytes: u32) -> Self {
         SendWindow {
             bytes: bytes.into(),
         }
     }
 
     /// Bytes that may be sent now.
-    pub(crate) fn available(self) -> u64 {
+    pub fn available(self) -> u64 {
         u64::try_from(self.bytes).unwrap_or(0)
     }
 
     /// Bytes are sent; no more than [`SendWindow::available`].
-    pub(crate) fn take(&mut self, bytes: u64) {
+    pub fn take(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.available(), "beyond the window");
         self.bytes -= bytes as i64;
     }
@@ -39,7 +40,7 @@ impl SendWindow {
     ///
     /// # Errors
     /// It would exceed 2^31-1 bytes.
-    pub(crate) fn change(&mut self, bytes: i64) -> Result<(), Overflow> {
+    pub fn change(&mut self, bytes: i64) -> Result<(), Overflow> {
         let changed = self.bytes + bytes;
         if changed > BYTES_MAX {
             return Err(Overflow);
@@ -51,17 +52,17 @@ impl SendWindow {
 
 /// This side's window: how much the peer may send. Everything that arrives is consumed at once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ReceiveWindow {
+pub struct ReceiveWindow {
     bytes: u32,
 }
 
 /// The peer has sent more than its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Exceeded;
+pub struct Exceeded;
 
 impl ReceiveWindow {
     /// The window of [`INITIAL_BYTES`].
-    pub(crate) const INITIAL: ReceiveWindow = ReceiveWindow {
+    pub const INITIAL: ReceiveWindow = ReceiveWindow {
         bytes: INITIAL_BYTES,
     };
 
@@ -69,13 +70,13 @@ impl ReceiveWindow {
     ///
     /// # Errors
     /// There are more than the window has.
-    pub(crate) fn take(&mut self, bytes: u32) -> Result<(), Exceeded> {
+    pub fn take(&mut self, bytes: u32) -> Result<(), Exceeded> {
         self.bytes = self.bytes.checked_sub(bytes).ok_or(Exceeded)?;
         Ok(())
     }
 
     /// The increment of a WINDOW_UPDATE that is due: half of the window is used up.
-    pub(crate) fn refill(&mut self) -> Option<u32> {
+    pub fn refill(&mut self) -> Option<u32> {
         let used = INITIAL_BYTES - self.bytes;
         if used < INITIAL_BYTES / 2 {
             return None;

@@ -1,8 +1,8 @@
 //! SETTINGS (RFC 9113 §6.5).
 
-use crate::http2::code::{Code, Fault};
-use crate::http2::frame::{self, PAYLOAD_BYTES_MAX};
-use crate::http2::window::INITIAL_BYTES;
+use crate::code::{Code, Fault};
+use crate::frame::{self, PAYLOAD_BYTES_MAX};
+use crate::window::INITIAL_BYTES;
 
 /// SETTINGS_HEADER_TABLE_SIZE
 const HEADER_TABLE_SIZE: u16 = 0x1;
@@ -24,15 +24,15 @@ const SETTING_BYTES: usize = 6;
 
 /// The peer's settings that matter to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// Greatest dynamic table of the response's fields, in bytes.
-    pub(crate) header_table_bytes_max: u32,
+    pub header_table_bytes_max: u32,
     /// Initial window of streams, in bytes.
-    pub(crate) initial_window_bytes: u32,
+    pub initial_window_bytes: u32,
     /// Longest payload of a frame, in bytes.
-    pub(crate) frame_bytes_max: u32,
+    pub frame_bytes_max: u32,
     /// Largest field section; `u32::MAX`: any.
-    pub(crate) section_bytes_max: u32,
+    pub section_bytes_max: u32,
 }
 
 impl Default for Settings {
@@ -51,7 +51,7 @@ impl Settings {
     ///
     /// # Errors
     /// The payload is no list of settings, or a value is out of its range.
-    pub(crate) fn apply(&mut self, payload: &[u8]) -> Result<(), Fault> {
+    pub fn apply(&mut self, payload: &[u8]) -> Result<(), Fault> {
         let (settings, rest) = payload.as_chunks::<SETTING_BYTES>();
         if !rest.is_empty() {
             let why = "SETTINGS that is no list of settings";
@@ -87,7 +87,7 @@ impl Settings {
 
 /// Appends this side's SETTINGS: this many concurrent streams, field sections of at most this
 /// length, and no priorities of RFC 7540.
-pub(crate) fn write(out: &mut Vec<u8>, streams_max: u32, section_bytes_max: u32) {
+pub fn write(out: &mut Vec<u8>, streams_max: u32, section_bytes_max: u32) {
     let mut payload = Vec::with_capacity(3 * SETTING_BYTES);
     for (identifier, value) in [
         (MAX_CONCURRENT_STREAMS, streams_max),

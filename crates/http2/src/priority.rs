@@ -2,11 +2,11 @@
 
 /// The urgency of a response, and whether the client can use its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Priority {
+pub struct Priority {
     /// From 0, the most urgent, to 7.
-    pub(crate) urgency: u8,
+    pub urgency: u8,
     /// The response may take turns with others of the same urgency.
-    pub(crate) incremental: bool,
+    pub incremental: bool,
 }
 
 impl Default for Priority {
@@ -27,7 +27,7 @@ const ORDERED: u64 = 1 << 25;
 impl Priority {
     /// Parses the value of a `Priority` field or of PRIORITY_UPDATE. Invalid values and unknown
     /// parameters are ignored (RFC 9218 §4).
-    pub(crate) fn parse(value: &[u8]) -> Self {
+    pub fn parse(value: &[u8]) -> Self {
         let mut priority = Priority::default();
         for member in value.split(|&byte| byte == b',') {
             let member = member.split(|&byte| byte == b';').next();
@@ -41,10 +41,10 @@ impl Priority {
         priority
     }
 
-    /// The priority for [`Io::prioritize`](host::app::Io::prioritize) of the connection's request
-    /// with this ordinal: within an urgency, non-incremental streams go first, one after the other,
-    /// then incremental ones in turns (RFC 9218 §10).
-    pub(crate) fn of_request(self, ordinal: u64) -> i32 {
+    /// The rank of the connection's request with this ordinal; the greatest goes first. Within an
+    /// urgency, non-incremental streams go first, one after the other, then incremental ones in
+    /// turns (RFC 9218 §10).
+    pub fn of_request(self, ordinal: u64) -> i32 {
         let urgency = i32::from(self.urgency.min(7));
         let order = if self.incremental {
             ORDERED
@@ -60,11 +60,11 @@ const EARLY_MAX: usize = 32;
 
 /// Priorities of streams not opened yet (RFC 9218 §7).
 #[derive(Debug, Default)]
-pub(crate) struct EarlyPriorities(Vec<(u64, Priority)>);
+pub struct EarlyPriorities(Vec<(u64, Priority)>);
 
 impl EarlyPriorities {
     /// Keeps the priority of a stream, in place of the oldest one if there are too many.
-    pub(crate) fn keep(&mut self, id: u64, priority: Priority) {
+    pub fn keep(&mut self, id: u64, priority: Priority) {
         self.0.retain(|(known, _)| *known != id);
         if self.0.len() == EARLY_MAX {
             self.0.remove(0);
@@ -73,7 +73,7 @@ impl EarlyPriorities {
     }
 
     /// Takes the priority of a stream that opens.
-    pub(crate) fn take(&mut self, id: u64) -> Option<Priority> {
+    pub fn take(&mut self, id: u64) -> Option<Priority> {
         let place = self.0.iter().position(|(known, _)| *known == id)?;
         Some(self.0.swap_remove(place).1)
     }

@@ -5,18 +5,18 @@ use std::collections::BTreeSet;
 /// Place of a stream among those that are ready: the negated priority, its turn among streams of
 /// its priority, and its ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place(i64, u64, u32);
+pub struct Place(i64, u64, u32);
 
 /// Streams that may have something to write.
 #[derive(Debug, Default)]
-pub(crate) struct Scheduler {
+pub struct Scheduler {
     ready: BTreeSet<Place>,
     turns: u64,
 }
 
 impl Scheduler {
     /// A stream of this priority is ready, and comes after the others of its priority.
-    pub(crate) fn add(&mut self, stream: u32, priority: i32) -> Place {
+    pub fn add(&mut self, stream: u32, priority: i32) -> Place {
         self.turns += 1;
         let place = Place(-i64::from(priority), self.turns, stream);
         self.ready.insert(place);
@@ -24,17 +24,17 @@ impl Scheduler {
     }
 
     /// A stream is not ready any more.
-    pub(crate) fn remove(&mut self, place: Place) {
+    pub fn remove(&mut self, place: Place) {
         self.ready.remove(&place);
     }
 
     /// The stream whose turn it is; it is not ready any more.
-    pub(crate) fn next(&mut self) -> Option<u32> {
+    pub fn pop(&mut self) -> Option<u32> {
         self.ready.pop_first().map(|Place(_, _, stream)| stream)
     }
 
     /// No stream is ready.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.ready.is_empty()
     }
 }
@@ -52,12 +52,12 @@ mod tests {
             scheduler.add(stream, priority);
         }
         scheduler.remove(gone);
-        assert_eq!(scheduler.next(), Some(3));
-        assert_eq!(scheduler.next(), Some(1));
+        assert_eq!(scheduler.pop(), Some(3));
+        assert_eq!(scheduler.pop(), Some(1));
         scheduler.add(1, 0);
-        assert_eq!(scheduler.next(), Some(5));
-        assert_eq!(scheduler.next(), Some(1));
-        assert_eq!(scheduler.next(), Some(7));
-        assert!(scheduler.is_empty() && scheduler.next().is_none());
+        assert_eq!(scheduler.pop(), Some(5));
+        assert_eq!(scheduler.pop(), Some(1));
+        assert_eq!(scheduler.pop(), Some(7));
+        assert!(scheduler.is_empty() && scheduler.pop().is_none());
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::static_table::STATIC_TABLE;
-use crate::exchange::field_section::FIELD_BYTES;
+use crate::field::FIELD_BYTES;
 
 /// An entry.
 #[derive(Debug)]

@@ -4,11 +4,11 @@
 //! that a block yields while the table takes every one, and the encoder writes into the frame;
 //! the crates for HPACK do neither.
 
-pub(crate) mod decode;
-pub(crate) mod encode;
+pub mod decode;
+pub mod encode;
 mod static_table;
 mod table;
 
 /// Greatest dynamic table of either direction, in bytes: SETTINGS_HEADER_TABLE_SIZE at its initial
 /// value.
-pub(crate) const TABLE_BYTES_MAX: usize = 4096;
+pub const TABLE_BYTES_MAX: usize = 4096;

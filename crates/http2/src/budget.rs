@@ -6,16 +6,16 @@
 //! [`TOKENS_PER_SECOND`].
 
 /// Most tokens that a connection saves up.
-pub(crate) const TOKENS_MAX: u32 = 1000;
+pub const TOKENS_MAX: u32 = 1000;
 
 /// Tokens added per second.
-pub(crate) const TOKENS_PER_SECOND: u64 = 100;
+pub const TOKENS_PER_SECOND: u64 = 100;
 
 /// Cost of a buffered frame, or of an instruction.
-pub(crate) const FRAME_TOKENS: u32 = 1;
+pub const FRAME_TOKENS: u32 = 1;
 
 /// Cost of a useless stream, or of a cancelled request: it may have had a file opened.
-pub(crate) const STREAM_TOKENS: u32 = 4;
+pub const STREAM_TOKENS: u32 = 4;
 
 /// Bytes of discarded payload per token.
 const BYTES_PER_TOKEN: u64 = 1 << 10;
@@ -24,22 +24,23 @@ const US_PER_TOKEN: u64 = 1_000_000 / TOKENS_PER_SECOND;
 
 /// Too few tokens are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Exhausted;
+pub struct Exhausted;
 
 impl Exhausted {
     /// The reason that the peer gets.
-    pub(crate) const WHY: &str = "more than a connection may ask for beside responses";
+    pub const WHY: &str = "more than a connection may ask for beside responses";
 }
 
 /// See the [module documentation](self).
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub struct Budget {
     tokens: u32,
     refilled_us: u64,
 }
 
 impl Budget {
-    pub(crate) fn new(now_us: u64) -> Self {
+    /// A full budget.
+    pub fn new(now_us: u64) -> Self {
         Budget {
             tokens: TOKENS_MAX,
             refilled_us: now_us,
@@ -50,7 +51,7 @@ impl Budget {
     ///
     /// # Errors
     /// Too few are left.
-    pub(crate) fn spend(&mut self, now_us: u64, tokens: u32) -> Result<(), Exhausted> {
+    pub fn spend(&mut self, now_us: u64, tokens: u32) -> Result<(), Exhausted> {
         let earned = now_us.saturating_sub(self.refilled_us) / US_PER_TOKEN;
         self.refilled_us += earned * US_PER_TOKEN;
         self.add(u32::try_from(earned).unwrap_or(u32::MAX));
@@ -62,13 +63,13 @@ impl Budget {
     ///
     /// # Errors
     /// As [`Budget::spend`].
-    pub(crate) fn spend_frame(&mut self, now_us: u64, payload_bytes: u64) -> Result<(), Exhausted> {
+    pub fn spend_frame(&mut self, now_us: u64, payload_bytes: u64) -> Result<(), Exhausted> {
         let bytes = u32::try_from(payload_bytes / BYTES_PER_TOKEN).unwrap_or(u32::MAX);
         self.spend(now_us, FRAME_TOKENS.saturating_add(bytes))
     }
 
     /// A response is complete.
-    pub(crate) fn earn(&mut self) {
+    pub fn earn(&mut self) {
         self.add(1);
     }
 

@@ -6,7 +6,7 @@
 use super::TABLE_BYTES_MAX;
 use super::static_table::{STATIC_TABLE, index_of};
 use super::table::Table;
-use crate::primitives::integer;
+use crate::integer;
 
 /// Fields whose values many responses of a connection share.
 const REPEATED: [&str; 14] = [
@@ -31,28 +31,30 @@ const VALUE_BYTES_MAX: usize = 256;
 
 /// Encodes the blocks of a connection, in their order.
 #[derive(Debug)]
-pub(crate) struct Encoder {
+pub struct Encoder {
     table: Table,
     /// The smallest size since the last block, and the present one, if the next block must
     /// announce them (RFC 7541 §4.2).
     resized: Option<(usize, usize)>,
 }
 
-impl Encoder {
-    pub(crate) fn new() -> Self {
+impl Default for Encoder {
+    fn default() -> Self {
         Encoder {
             table: Table::new(TABLE_BYTES_MAX),
             resized: None,
         }
     }
+}
 
+impl Encoder {
     /// Memory of the dynamic table, in bytes.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes()
     }
 
     /// The peer's SETTINGS_HEADER_TABLE_SIZE, in bytes.
-    pub(crate) fn limit(&mut self, bytes_max: usize) {
+    pub fn limit(&mut self, bytes_max: usize) {
         let bytes_max = bytes_max.min(TABLE_BYTES_MAX);
         if bytes_max == self.table.bytes_max() {
             return;
@@ -63,7 +65,7 @@ impl Encoder {
     }
 
     /// Begins a block.
-    pub(crate) fn begin(&mut self, out: &mut Vec<u8>) {
+    pub fn begin(&mut self, out: &mut Vec<u8>) {
         if let Some((least, last)) = self.resized.take() {
             integer::write(out, 0x20, 5, least);
             if last != least {
@@ -73,7 +75,7 @@ impl Encoder {
     }
 
     /// Appends a field, whose name is in lower case.
-    pub(crate) fn field(&mut self, out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    pub fn field(&mut self, out: &mut Vec<u8>, name: &str, value: &[u8]) {
         let named = index_of(name);
         let exact = named.and_then(|first| {
             let same = STATIC_TABLE[first - 1..].iter();
@@ -140,7 +142,7 @@ mod tests {
     /// Covers: RFC 7541 §6.1, RFC 7541 §6.2.1, RFC 7541 §6.2.2
     #[test]
     fn a_field_that_was_sent_before_takes_a_byte() {
-        let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
+        let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
         let response = [
             (":status", "200"),
             ("server", "splitway"),
@@ -165,7 +167,7 @@ mod tests {
     /// Covers: RFC 7541 §4.2, RFC 7541 §4.3
     #[test]
     fn a_smaller_table_is_announced_before_the_next_field() {
-        let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
+        let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
         let fields = [("server", "splitway"), ("vary", "origin")];
         assert_decoded(&mut decoder, &block(&mut encoder, &fields), &fields);
         encoder.limit(0);

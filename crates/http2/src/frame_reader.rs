@@ -3,8 +3,8 @@
 //! Payloads are taken as they arrive: of DATA and unknown frames nothing is kept, of HEADERS and
 //! CONTINUATION the field block, and frames of the connection are small.
 
-use crate::http2::code::{Code, Fault};
-use crate::http2::frame::{self, HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, flag, kind};
+use crate::code::{Code, Fault};
+use crate::frame::{self, HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, flag, kind};
 
 /// Longest field block, in bytes. A longer one ends the connection, since the dynamic table needs
 /// whole blocks.
@@ -14,24 +14,30 @@ const BLOCK_BYTES_MAX: usize = 64 << 10;
 const CONTINUATIONS_MAX: u32 = 16;
 
 /// Length of a priority, in bytes.
-pub(crate) const PRIORITY_BYTES: u32 = 5;
+pub const PRIORITY_BYTES: u32 = 5;
 
 /// Longest payload of a frame that is taken whole, in bytes: 42 settings.
 const WHOLE_BYTES_MAX: usize = 252;
 
 /// A frame, or the field block of several.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Incoming {
+pub enum Incoming {
     /// DATA. Padding counts for flow control only.
     Data {
+        /// The stream's ID.
         stream: u32,
+        /// Length for flow control, in bytes.
         payload_bytes: u32,
+        /// Length without padding, in bytes.
         data_bytes: u32,
+        /// END_STREAM is set.
         ends_stream: bool,
     },
     /// A field block, which is in [`FrameReader::block`].
     Block {
+        /// The stream's ID.
         stream: u32,
+        /// END_STREAM is set.
         ends_stream: bool,
         /// The stream depends on itself (RFC 7540 §5.3.1).
         depends_on_itself: bool,
@@ -44,7 +50,7 @@ pub(crate) enum Incoming {
 
 /// The result of a step.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub enum Step {
     /// More bytes must arrive first.
     Partial,
     /// These bytes are consumed.
@@ -65,7 +71,7 @@ struct Block {
 
 /// See the [module documentation](self).
 #[derive(Debug, Default)]
-pub(crate) struct FrameReader {
+pub struct FrameReader {
     /// Payload bytes to discard.
     skip_bytes: u32,
     /// Bytes of the present fragment of a field block that have not arrived.
@@ -82,27 +88,27 @@ pub(crate) struct FrameReader {
 
 impl FrameReader {
     /// The field block of the last [`Incoming::Block`].
-    pub(crate) fn block(&self) -> &[u8] {
+    pub fn block(&self) -> &[u8] {
         &self.block.bytes
     }
 
     /// The payload of the last [`Incoming::Whole`].
-    pub(crate) fn payload(&self) -> &[u8] {
+    pub fn payload(&self) -> &[u8] {
         &self.payload
     }
 
     /// The block is decoded: gives its memory back.
-    pub(crate) fn release_block(&mut self) {
+    pub fn release_block(&mut self) {
         self.block.bytes = Vec::new();
     }
 
     /// Part of a frame or of a field block has arrived.
-    pub(crate) fn is_within_frame(&self) -> bool {
+    pub fn is_within_frame(&self) -> bool {
         self.is_in_block || self.fragment_bytes > 0 || self.skip_bytes > 0
     }
 
     /// Memory of unfinished frames, in bytes.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         self.block.bytes.capacity() + self.payload.capacity()
     }
 
@@ -110,7 +116,7 @@ impl FrameReader {
     ///
     /// # Errors
     /// A frame that may not be there, or has another length.
-    pub(crate) fn step(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
+    pub fn step(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
         if self.fragment_bytes > 0 || self.is_in_block && self.ends_block {
             return Ok(self.take_fragment(bytes));
         }

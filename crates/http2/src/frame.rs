@@ -1,66 +1,79 @@
 //! Frame headers (RFC 9113 §4.1), and the frames that a server sends beside responses.
 
-use crate::http2::code::Code;
+use crate::code::Code;
 
 /// Frame types (RFC 9113 §6, RFC 9218 §7.1).
-pub(crate) mod kind {
-    pub(crate) const DATA: u8 = 0x0;
-    pub(crate) const HEADERS: u8 = 0x1;
-    pub(crate) const PRIORITY: u8 = 0x2;
-    pub(crate) const RST_STREAM: u8 = 0x3;
-    pub(crate) const SETTINGS: u8 = 0x4;
-    pub(crate) const PUSH_PROMISE: u8 = 0x5;
-    pub(crate) const PING: u8 = 0x6;
-    pub(crate) const GOAWAY: u8 = 0x7;
-    pub(crate) const WINDOW_UPDATE: u8 = 0x8;
-    pub(crate) const CONTINUATION: u8 = 0x9;
-    pub(crate) const PRIORITY_UPDATE: u8 = 0x10;
+pub mod kind {
+    /// DATA (RFC 9113 §6.1).
+    pub const DATA: u8 = 0x0;
+    /// HEADERS (RFC 9113 §6.2).
+    pub const HEADERS: u8 = 0x1;
+    /// PRIORITY (RFC 9113 §6.3).
+    pub const PRIORITY: u8 = 0x2;
+    /// RST_STREAM (RFC 9113 §6.4).
+    pub const RST_STREAM: u8 = 0x3;
+    /// SETTINGS (RFC 9113 §6.5).
+    pub const SETTINGS: u8 = 0x4;
+    /// PUSH_PROMISE (RFC 9113 §6.6).
+    pub const PUSH_PROMISE: u8 = 0x5;
+    /// PING (RFC 9113 §6.7).
+    pub const PING: u8 = 0x6;
+    /// GOAWAY (RFC 9113 §6.8).
+    pub const GOAWAY: u8 = 0x7;
+    /// WINDOW_UPDATE (RFC 9113 §6.9).
+    pub const WINDOW_UPDATE: u8 = 0x8;
+    /// CONTINUATION (RFC 9113 §6.10).
+    pub const CONTINUATION: u8 = 0x9;
+    /// PRIORITY_UPDATE (RFC 9218 §7.1).
+    pub const PRIORITY_UPDATE: u8 = 0x10;
 }
 
 /// Flags (RFC 9113 §6).
-pub(crate) mod flag {
+pub mod flag {
     /// Of SETTINGS and PING.
-    pub(crate) const ACK: u8 = 0x1;
+    pub const ACK: u8 = 0x1;
     /// Of DATA and HEADERS.
-    pub(crate) const END_STREAM: u8 = 0x1;
+    pub const END_STREAM: u8 = 0x1;
     /// Of HEADERS and CONTINUATION.
-    pub(crate) const END_HEADERS: u8 = 0x4;
+    pub const END_HEADERS: u8 = 0x4;
     /// Of DATA and HEADERS.
-    pub(crate) const PADDED: u8 = 0x8;
+    pub const PADDED: u8 = 0x8;
     /// Of HEADERS.
-    pub(crate) const PRIORITY: u8 = 0x20;
+    pub const PRIORITY: u8 = 0x20;
 }
 
 /// Length of a frame header, in bytes.
-pub(crate) const HEADER_BYTES: usize = 9;
+pub const HEADER_BYTES: usize = 9;
 
 /// SETTINGS_MAX_FRAME_SIZE of this side, its least value: longest payload of a frame, in bytes.
-pub(crate) const PAYLOAD_BYTES_MAX: usize = 1 << 14;
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 14;
 
 /// Greatest ID of a stream.
-pub(crate) const STREAM_ID_MAX: u32 = (1 << 31) - 1;
+pub const STREAM_ID_MAX: u32 = (1 << 31) - 1;
 
 /// The integer of 31 bits that begins these bytes, behind a reserved bit: a stream's ID, or an
 /// increment.
-pub(crate) fn read_31_bits(bytes: &[u8]) -> Option<u32> {
+pub fn read_31_bits(bytes: &[u8]) -> Option<u32> {
     let four = bytes.first_chunk()?;
     Some(u32::from_be_bytes(*four) & STREAM_ID_MAX)
 }
 
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub struct Header {
     /// Length of the payload, in bytes; less than 2^24.
-    pub(crate) payload_bytes: u32,
-    pub(crate) kind: u8,
-    pub(crate) flags: u8,
-    /// 0 for the connection.
-    pub(crate) stream: u32,
+    pub payload_bytes: u32,
+    /// Type: one of [`kind`].
+    pub kind: u8,
+    /// Of [`flag`].
+    pub flags: u8,
+    /// The stream's ID; 0 for the connection.
+    pub stream: u32,
 }
 
 impl Header {
     /// The header that begins these bytes, if it is whole.
-    pub(crate) fn read(bytes: &[u8]) -> Option<Header> {
+    pub fn read(bytes: &[u8]) -> Option<Header> {
         let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
         let [a, b, c, kind, flags, stream @ ..] = *header;
         Some(Header {
@@ -72,13 +85,14 @@ impl Header {
     }
 
     /// Appends the header.
-    pub(crate) fn write(self, out: &mut Vec<u8>) {
+    pub fn write(self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.payload_bytes.to_be_bytes()[1..]);
         out.extend_from_slice(&[self.kind, self.flags]);
         out.extend_from_slice(&self.stream.to_be_bytes());
     }
 
-    pub(crate) fn has(self, flag: u8) -> bool {
+    /// True if the frame has this flag.
+    pub fn has(self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 }
@@ -96,22 +110,22 @@ fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: [&[u8]; 2
 }
 
 /// Appends SETTINGS.
-pub(crate) fn settings(out: &mut Vec<u8>, payload: &[u8]) {
+pub fn settings(out: &mut Vec<u8>, payload: &[u8]) {
     frame(out, kind::SETTINGS, 0, 0, [payload, b""]);
 }
 
 /// Appends the acknowledgment of SETTINGS.
-pub(crate) fn settings_ack(out: &mut Vec<u8>) {
+pub fn settings_ack(out: &mut Vec<u8>) {
     frame(out, kind::SETTINGS, flag::ACK, 0, [b"", b""]);
 }
 
 /// Appends the answer to PING.
-pub(crate) fn ping_ack(out: &mut Vec<u8>, payload: &[u8; 8]) {
+pub fn ping_ack(out: &mut Vec<u8>, payload: &[u8; 8]) {
     frame(out, kind::PING, flag::ACK, 0, [payload, b""]);
 }
 
 /// Appends GOAWAY; `last` is the greatest ID of the streams that are answered.
-pub(crate) fn goaway(out: &mut Vec<u8>, last: u32, code: Code, why: &str) {
+pub fn goaway(out: &mut Vec<u8>, last: u32, code: Code, why: &str) {
     let mut payload = [0; 8];
     payload[..4].copy_from_slice(&last.to_be_bytes());
     payload[4..].copy_from_slice(&code.0.to_be_bytes());
@@ -119,13 +133,13 @@ pub(crate) fn goaway(out: &mut Vec<u8>, last: u32, code: Code, why: &str) {
 }
 
 /// Appends RST_STREAM.
-pub(crate) fn rst_stream(out: &mut Vec<u8>, stream: u32, code: Code) {
+pub fn rst_stream(out: &mut Vec<u8>, stream: u32, code: Code) {
     let code = code.0.to_be_bytes();
     frame(out, kind::RST_STREAM, 0, stream, [&code, b""]);
 }
 
 /// Appends WINDOW_UPDATE; `stream` 0 for the connection.
-pub(crate) fn window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
+pub fn window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
     let increment = increment.to_be_bytes();
     frame(out, kind::WINDOW_UPDATE, 0, stream, [&increment, b""]);
 }

@@ -1,39 +1,39 @@
 //! Error codes (RFC 9113 §7), and whether an error ends the stream or the connection.
 
-use crate::exchange::budget::Exhausted;
+use crate::budget::Exhausted;
 
 /// An error code of HTTP/2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Code(pub(crate) u32);
+pub struct Code(pub u32);
 
 impl Code {
     /// NO_ERROR
-    pub(crate) const NO_ERROR: Code = Code(0x0);
+    pub const NO_ERROR: Code = Code(0x0);
     /// PROTOCOL_ERROR
-    pub(crate) const PROTOCOL_ERROR: Code = Code(0x1);
+    pub const PROTOCOL_ERROR: Code = Code(0x1);
     /// INTERNAL_ERROR
-    pub(crate) const INTERNAL_ERROR: Code = Code(0x2);
+    pub const INTERNAL_ERROR: Code = Code(0x2);
     /// FLOW_CONTROL_ERROR
-    pub(crate) const FLOW_CONTROL_ERROR: Code = Code(0x3);
+    pub const FLOW_CONTROL_ERROR: Code = Code(0x3);
     /// SETTINGS_TIMEOUT
-    pub(crate) const SETTINGS_TIMEOUT: Code = Code(0x4);
+    pub const SETTINGS_TIMEOUT: Code = Code(0x4);
     /// STREAM_CLOSED
-    pub(crate) const STREAM_CLOSED: Code = Code(0x5);
+    pub const STREAM_CLOSED: Code = Code(0x5);
     /// FRAME_SIZE_ERROR
-    pub(crate) const FRAME_SIZE_ERROR: Code = Code(0x6);
+    pub const FRAME_SIZE_ERROR: Code = Code(0x6);
     /// REFUSED_STREAM
-    pub(crate) const REFUSED_STREAM: Code = Code(0x7);
+    pub const REFUSED_STREAM: Code = Code(0x7);
     /// CANCEL
-    pub(crate) const CANCEL: Code = Code(0x8);
+    pub const CANCEL: Code = Code(0x8);
     /// COMPRESSION_ERROR
-    pub(crate) const COMPRESSION_ERROR: Code = Code(0x9);
+    pub const COMPRESSION_ERROR: Code = Code(0x9);
     /// ENHANCE_YOUR_CALM
-    pub(crate) const ENHANCE_YOUR_CALM: Code = Code(0xb);
+    pub const ENHANCE_YOUR_CALM: Code = Code(0xb);
 }
 
 /// An error of the peer (RFC 9113 §5.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// The connection ends, for this reason.
     Connection(Code, &'static str),
     /// This stream ends.
@@ -42,7 +42,7 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// A connection error of type PROTOCOL_ERROR.
-    pub(crate) const fn protocol(why: &'static str) -> Fault {
+    pub const fn protocol(why: &'static str) -> Fault {
         Fault::Connection(Code::PROTOCOL_ERROR, why)
     }
 }
