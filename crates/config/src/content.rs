@@ -370,6 +370,8 @@ fn lower_rule(
     problems: &mut Vec<Problem>,
 ) -> server::Rule {
     let mut lowered = server::Rule::new(rule.path.0.clone());
+    lowered.scheme = rule.scheme.map(|Text(scheme)| scheme);
+    lowered.versions = rule.versions();
     let mut wrong = |place: Place, why: &dyn fmt::Display| problems.push(Problem::new(place, why));
     if let Some(value) = &rule.cache_control {
         match HeaderValue::from_str(value) {

@@ -348,6 +348,8 @@ const WRONG: &[&str] = &[
     "site = [{ rule = [{ path = '/*/*' }] }]",
     "site = [{ rule = [{ path = '*', redirect = { status = 200, to = '/' } }] }]",
     "site = [{ rule = [{ path = '*', expires = '1' }] }]",
+    "site = [{ rule = [{ path = '*', scheme = 'ftp' }] }]",
+    "site = [{ rule = [{ path = '*', versions = ['1.0'] }] }]",
     "site = [{ rule = [{ expires = '1s' }] }]",
     "sockets.sockets_max = 0",
     "sockets.applications_max = 4097",
@@ -434,6 +436,8 @@ fn names_in_the_schema_are_those_that_are_read() {
     parse::<observer::AccessFormat>();
     parse::<host::CongestionAlgorithm>();
     parse::<server::Coding>();
+    parse::<server::HttpVersion>();
+    parse::<server::Scheme>();
     parse::<super::tls_names::VersionName>();
 }
 
@@ -588,6 +592,8 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
         "[[site.rule]]",
         &[
             ("path", &["'/a*'", "'*.m3u8'"]),
+            ("scheme", &["'http'", "'https'"]),
+            ("versions", &["['2', '3']", "['1.1']"]),
             ("cache_control", &["'no-store'"]),
             ("expires", &["'0s'"]),
             ("fields", &["['A: \"b\"', 'C: d']"]),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use netem::conditions::Rate;
 use serde::{Deserialize, Serialize};
-use server::{Coding, HostName, Pattern, RelativePath};
+use server::{Coding, HostName, HttpVersion, Pattern, RelativePath, Scheme, Versions};
 
 use super::text::{Text, Time};
 use crate::origin_place::OriginChoice;
@@ -31,12 +31,13 @@ pub struct Site {
     /// Files, below the site's root, sent with these statuses: `404 = "errors/404.html"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub error_pages: BTreeMap<String, Text<RelativePath>>,
-    /// Settings for some paths, one table for each. Only the first rule that matches a path counts.
+    /// Settings for some requests, one table for each. Only the first rule that matches a request
+    /// counts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rule: Vec<Rule>,
 }
 
-/// Settings for some paths of a site.
+/// Settings for some requests of a site.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -44,6 +45,13 @@ pub struct Rule {
     /// Paths to match, with at most one star, which matches anything: `"/about"`, `"/video/*"`,
     /// `"*.m3u8"`.
     pub path: Text<Pattern>,
+    /// Scheme to match, `"http"` or `"https"`: that of the connection, whatever the client or a
+    /// proxy in front writes. Default: both.
+    #[serde(default)]
+    pub scheme: Option<Text<Scheme>>,
+    /// Versions of HTTP to match, of `"1.1"`, which includes HTTP/1.0, `"2"` and `"3"`. Default: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<Text<HttpVersion>>,
     /// Value of `Cache-Control` in files, redirects and 304 responses.
     #[serde(default)]
     pub cache_control: Option<String>,
@@ -75,6 +83,16 @@ pub struct Rule {
     /// Origin of missing files: `"https://origin.example"`, or `"off"`. Default: as in the site.
     #[serde(default)]
     pub origin: Option<Text<OriginChoice>>,
+}
+
+impl Rule {
+    /// The versions to match.
+    pub fn versions(&self) -> Versions {
+        match &self.versions[..] {
+            [] => Versions::ALL,
+            versions => versions.iter().map(|version| version.0).collect(),
+        }
+    }
 }
 
 /// Where clients are sent.

@@ -62,7 +62,8 @@
 //! | **`semantics/`** | |
 //! | `site` | virtual hosts: content and rules of host names |
 //! | `target`, `relative_path` | from a request target to a path; paths that an operator writes |
-//! | `rule`, `pattern` | rules for some paths; patterns of paths |
+//! | `rule`, `pattern` | rules for some requests; patterns of paths |
+//! | `scheme`, `versions` | the scheme of a connection; versions of HTTP, and sets of them |
 //! | `redirect`, `signed`, `rate`, `cors` | redirections; signed URLs; rates; cross-origin access |
 //! | `fields` | header fields that are looked up on demand |
 //! | `attempt`, `encoding` | files that may answer a request; accepted codings |
@@ -105,6 +106,8 @@ pub use semantics::rate::Pace;
 pub use semantics::redirect::{Redirect, RedirectError};
 pub use semantics::relative_path::{RelativePath, RelativePathError};
 pub use semantics::rule::{ExtraField, ExtraFieldError, Rule};
+pub use semantics::scheme::{Scheme, SchemeError};
 pub use semantics::signed::{SigningKeyError, SigningKeys};
 pub use semantics::site::{HostName, HostNameError, Site};
+pub use semantics::versions::{HttpVersion, HttpVersionError, Versions};
 pub use server::Server;

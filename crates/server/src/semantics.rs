@@ -21,6 +21,8 @@ pub(crate) mod rate;
 pub(crate) mod redirect;
 pub(crate) mod relative_path;
 pub(crate) mod rule;
+pub(crate) mod scheme;
 pub(crate) mod signed;
 pub(crate) mod site;
 pub(crate) mod target;
+pub(crate) mod versions;

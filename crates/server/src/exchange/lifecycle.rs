@@ -32,6 +32,7 @@ use crate::semantics::attempt::Attempt;
 use crate::semantics::listing::Listing;
 use crate::semantics::pull::{Object, OriginEvent, Passed, Ticket};
 use crate::semantics::rate::{self, Bound, Peer};
+use crate::semantics::scheme::Scheme;
 use crate::semantics::site::Site;
 
 /// Bytes of a target shown to operators, at most.
@@ -71,6 +72,8 @@ pub(crate) struct Exchange<V: Version> {
     stream: StreamId,
     connection: V::Connection,
     source: Source,
+    /// Scheme of the connection.
+    scheme: Scheme,
     stage: Stage<V>,
     /// Received bytes. Begins with the head of the request in hand, if there is one.
     pub(crate) input: Input,
@@ -154,7 +157,7 @@ impl<V: Version> Exchange<V> {
     pub(crate) fn new(
         stream: StreamId,
         connection: V::Connection,
-        source: Source,
+        (source, scheme): (Source, Scheme),
         requests: u32,
         accesses: Option<Accesses>,
     ) -> Self {
@@ -162,6 +165,7 @@ impl<V: Version> Exchange<V> {
             stream,
             connection,
             source,
+            scheme,
             stage: Stage::Idle,
             input: Input::default(),
             output: Output::default(),

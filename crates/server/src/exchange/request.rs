@@ -9,6 +9,7 @@ use http_message::request::without_empty_lines;
 
 use crate::semantics::fields::Present;
 use crate::semantics::rule::Rule;
+use crate::semantics::scheme::Scheme;
 use crate::semantics::site::{HostName, Site};
 
 /// A request whose head lies in the input of its exchange, as a line and fields of text.
@@ -89,16 +90,18 @@ impl Expectation {
     }
 }
 
-/// A site, and the number of one of its rules.
+/// A site, the number of one of its rules, and the scheme of the request.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) site: Arc<Site>,
     pub(crate) rule: Option<u16>,
+    pub(crate) scheme: Scheme,
 }
 
 impl PartialEq for Place {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.site, &other.site) && self.rule == other.rule
+        let own = (self.rule, self.scheme);
+        Arc::ptr_eq(&self.site, &other.site) && own == (other.rule, other.scheme)
     }
 }
 
@@ -115,7 +118,7 @@ impl<V> Request<V> {
         self.site()?.names.first()
     }
 
-    /// The rule for the request's path.
+    /// The rule for the request.
     pub(crate) fn rule(&self) -> Option<&Rule> {
         let Place { site, rule } = self.place.as_ref()?;
         site.rules.get(usize::from((*rule)?))

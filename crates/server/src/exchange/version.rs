@@ -7,11 +7,15 @@ use host::app::StreamId;
 use http::StatusCode;
 
 use crate::semantics::rate::Multiplexed;
+use crate::semantics::versions::HttpVersion;
 
 /// A version of HTTP, with a request's connection options.
 pub(crate) trait Version: Copy + Debug {
     /// Name of the version, as in a request line.
     const NAME: &'static str;
+
+    /// The version that rules name.
+    const VERSION: HttpVersion;
 
     /// The connection of a stream that shares one with others.
     type Connection: Copy + Debug;

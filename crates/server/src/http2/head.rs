@@ -11,6 +11,7 @@ use http::StatusCode;
 use crate::exchange::field_section::FIELD_BYTES;
 use crate::exchange::version::Version;
 use crate::semantics::rate::Multiplexed;
+use crate::semantics::versions::HttpVersion;
 
 /// The version of an HTTP/2 exchange. It is stateless: the stream has the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ const LENGTHS_BYTES: usize = 1 + 4;
 
 impl Version for Http2 {
     const NAME: &'static str = "HTTP/2.0";
+
+    const VERSION: HttpVersion = HttpVersion::Http2;
 
     /// The TCP stream.
     type Connection = StreamId;

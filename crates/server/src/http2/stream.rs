@@ -30,6 +30,7 @@ use crate::http2::stream_io::{Output, StreamIo};
 use crate::http2::window::{ReceiveWindow, SendWindow};
 use crate::semantics::pull::{OriginEvent, Ticket};
 use crate::semantics::rate;
+use crate::semantics::scheme::Scheme;
 
 /// The connection's state that a stream needs.
 pub(crate) struct Context<'a> {
@@ -95,15 +96,15 @@ impl Stream {
     /// `requests`: number of earlier requests on the connection.
     pub(crate) fn new(
         (id, name): (u32, StreamId),
-        (carrier, source): (StreamId, Source),
+        (carrier, client): (StreamId, (Source, Scheme)),
         window: SendWindow,
         requests: u32,
         accesses: Option<Accesses>,
     ) -> Self {
         Stream {
-            exchange: Exchange::new(name, carrier, source, requests, accesses),
+            exchange: Exchange::new(name, carrier, client, requests, accesses),
             output: Output::new(id, name, window),
-            source,
+            source: client.0,
             priority: Priority::default().of_request(ordinal(id)),
             is_prioritized: false,
             place: None,

@@ -27,6 +27,7 @@ use crate::http3::frame::{self, Header, kind};
 use crate::http3::head::Http3;
 use crate::http3::request;
 use crate::semantics::pull::{OriginEvent, Ticket};
+use crate::semantics::scheme::Scheme;
 
 /// The connection's state that a stream needs.
 pub(crate) struct Context<'a> {
@@ -100,8 +101,9 @@ impl RequestStream {
         requests: u32,
         accesses: Option<Accesses>,
     ) -> Self {
+        let client = (source, Scheme::Https);
         RequestStream {
-            exchange: Exchange::new(stream, quic.connection, source, requests, accesses),
+            exchange: Exchange::new(stream, quic.connection, client, requests, accesses),
             id: quic.id,
             priority: Priority::default().of_request(ordinal(quic.id)),
             phase: Phase::Open,

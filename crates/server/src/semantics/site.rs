@@ -10,6 +10,8 @@ use crate::semantics::encoding::Coding;
 use crate::semantics::pull::Pull;
 use crate::semantics::relative_path::RelativePath;
 use crate::semantics::rule::Rule;
+use crate::semantics::scheme::Scheme;
+use crate::semantics::versions::HttpVersion;
 
 /// Longest name of a host in bytes, with a dot at its end (RFC 1035 §2.3.4, without the length of
 /// the first label).
@@ -45,11 +47,16 @@ pub struct Site {
 }
 
 impl Site {
-    /// Returns the number of the first rule that matches a path, and the bytes that its star
+    /// Returns the number of the first rule that matches a request, and the bytes that its star
     /// matches. The path begins with a slash.
-    pub(crate) fn rule<'a>(&self, path: &'a [u8]) -> Option<(u16, &'a [u8])> {
+    pub(crate) fn rule<'a>(
+        &self,
+        path: &'a [u8],
+        scheme: Scheme,
+        version: HttpVersion,
+    ) -> Option<(u16, &'a [u8])> {
         let mut rules = self.rules.iter().zip(0..);
-        rules.find_map(|(rule, number)| Some((number, rule.pattern.captures(path)?)))
+        rules.find_map(|(rule, number)| Some((number, rule.captures(path, scheme, version)?)))
     }
 
     /// Returns the origin of a path, if it has one. The path begins with a slash.

@@ -1,6 +1,7 @@
 //! The server against a scripted stream interface with files in memory and a virtual clock.
 
 mod accesses;
+mod carriers;
 mod conditions;
 mod drain;
 mod http2;
@@ -16,6 +17,7 @@ mod reconfigure;
 mod refusals;
 mod responses;
 mod rules;
+mod schemes;
 mod signed_urls;
 mod sites;
 mod slow;

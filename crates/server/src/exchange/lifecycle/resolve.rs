@@ -55,12 +55,13 @@ impl<V: Version> Exchange<V> {
             Ok(_) if site.rules.is_empty() && site.pulls.is_empty() => None,
             Ok(kind) => {
                 target::absolute(&shared.path, kind, &mut shared.file_path);
-                site.rule(&shared.file_path)
+                site.rule(&shared.file_path, self.scheme, V::VERSION)
             }
         };
         request.place = Some(Place {
             site: Arc::clone(&site),
             rule: found.map(|(rule, _)| rule),
+            scheme: self.scheme,
         });
         let kind = match (request.refusal, resolved) {
             (None, Ok(kind)) => kind,

@@ -14,6 +14,7 @@ use crate::http2::request;
 use crate::http2::stream::{Context, Stream};
 use crate::http2::stream_io;
 use crate::http2::window::{Exceeded, Overflow, SendWindow};
+use crate::semantics::scheme::Scheme;
 
 /// The first bytes of a client (RFC 9113 §3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -261,9 +262,10 @@ impl Connection {
         shared.http2_streams += 1;
         let window = SendWindow::new(self.writer.settings.initial_window_bytes);
         let accesses = self.accesses(shared);
+        let scheme = Scheme::of_connection(self.tls.as_ref());
         let mut stream = Stream::new(
             (id, stream_io::name(shared.http2_streams)),
-            (self.stream, self.source),
+            (self.stream, (self.source, scheme)),
             window,
             self.requests,
             accesses,

@@ -76,7 +76,13 @@ pub(crate) struct Client {
 impl Client {
     /// A connection whose windows are as large as they may be.
     pub(crate) fn open(lab: &mut Lab) -> Client {
-        let client = Client::connect(lab, &[(4, (1 << 31) - 1)]);
+        Client::open_on(lab, Client::silent)
+    }
+
+    /// The same on a connection that `connect` begins.
+    pub(crate) fn open_on(lab: &mut Lab, connect: impl FnOnce(&mut Lab) -> Client) -> Client {
+        let client = connect(lab);
+        client.begin(lab, &[(4, (1 << 31) - 1)]);
         client.send(lab, window_update(0, (1 << 31) - 1 - 65_535));
         client
     }
@@ -84,9 +90,19 @@ impl Client {
     /// A connection with these settings of the client.
     pub(crate) fn connect(lab: &mut Lab, values: &[(u16, u32)]) -> Client {
         let client = Client::silent(lab);
-        let ack = frame(SETTINGS, ACK, 0, b"");
-        client.send(lab, [PREFACE, &settings(values), &ack].concat());
+        client.begin(lab, values);
         client
+    }
+
+    /// Sends the preface, and these settings.
+    fn begin(&self, lab: &mut Lab, values: &[(u16, u32)]) {
+        let ack = frame(SETTINGS, ACK, 0, b"");
+        self.send(lab, [PREFACE, &settings(values), &ack].concat());
+    }
+
+    /// A connection without TLS on which the client has sent nothing.
+    pub(crate) fn without_tls(lab: &mut Lab) -> Client {
+        Client::on(lab.connect())
     }
 
     /// A connection on which the client has sent nothing.
