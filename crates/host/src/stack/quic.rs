@@ -104,6 +104,7 @@ impl std::error::Error for QuicListenError {}
 
 struct Listener {
     port: u16,
+    certificates: Arc<tls::Certificates>,
     endpoint: Endpoint,
     idle: Idle,
     table_full: Episode,
@@ -226,6 +227,7 @@ impl Stack {
         );
         quic.listeners.push(Listener {
             port: listener.port,
+            certificates: Arc::clone(&listener.certificates),
             endpoint: endpoint.map_err(|error| QuicListenError(error.to_string()))?,
             idle: Idle::new(KeyedHash(self.config.secret)),
             table_full: Episode::default(),

@@ -111,6 +111,7 @@ impl Stack {
         let place = self.quic_place(listener, event.connection);
         let EventKind::Connected {
             alpn,
+            server_name,
             cipher,
             is_resumed,
             takes_early_data,
@@ -129,6 +130,8 @@ impl Stack {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
         };
+        let certificates = &quic.listeners[listener].certificates;
+        let identity = certificates.identity(server_name.as_deref());
         let connection = &mut quic.table.connections[place];
         let agreed = TlsAgreed {
             suite: Suite {
@@ -137,6 +140,7 @@ impl Stack {
             },
             alpn,
             is_resumed,
+            identity,
         };
         connection.agreed = Some(agreed.clone());
         let (id, peer) = (connection.id, connection.remote);
