@@ -418,13 +418,13 @@ impl Application for Server {
 
     fn on_wake(&mut self, io: &mut dyn Io, _now_us: u64) {
         while let Some((ticket, news)) = self.shared.origins.as_mut().and_then(|it| it.hear()) {
-            let Some(&stream) = self.shared.tickets.get(&ticket) else {
+            let Some(&(name, stream)) = self.shared.tickets.get(&ticket) else {
                 continue;
             };
             if let Some(connection) = self.connections.get_mut(&stream) {
                 connection.on_news(io, &mut self.shared, ticket, news);
             } else if let Some(connection) = self.http2_connections.get_mut(&stream) {
-                connection.on_news(io, &mut self.shared, ticket, news);
+                connection.on_news(io, &mut self.shared, name, (ticket, news));
             } else if let Some(quic) = io.quic_stream(stream)
                 && let Some(connection) = self.http3_connections.get_mut(&quic.connection)
             {

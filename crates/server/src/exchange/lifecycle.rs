@@ -237,12 +237,6 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// The exchange awaits news from the fetcher for this ticket.
-    pub(crate) fn has_ticket(&mut self, ticket: Ticket) -> bool {
-        let asks = matches!(self.stage, Stage::Asking { ticket: asked, .. } if asked == ticket);
-        asks || self.output.ticket() == Some(ticket)
-    }
-
     /// Handles an event from the fetcher.
     pub(crate) fn on_news(
         &mut self,

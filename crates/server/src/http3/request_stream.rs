@@ -10,7 +10,7 @@
 //! discards the request's body and trailers.
 
 use host::Source;
-use host::app::{AppEvent, Io, QuicStream, StreamId};
+use host::app::{AppEvent, Io, QuicStream, StreamId, TlsIdentity};
 use http::StatusCode;
 
 use crate::access::Accesses;
@@ -18,6 +18,7 @@ use crate::exchange::budget::{Budget, STREAM_TOKENS};
 use crate::exchange::field_section::{Problem, Scratch};
 use crate::exchange::input::Input;
 use crate::exchange::lifecycle::{ConnectionInfo, Exchange};
+use crate::exchange::misdirected::is_misdirected;
 use crate::exchange::priority::Priority;
 use crate::exchange::request::Request;
 use crate::exchange::shared::Shared;
@@ -36,6 +37,8 @@ pub(crate) struct Context<'a> {
     pub(crate) budget: &'a mut Budget,
     /// Longest field section that the client accepts, in bytes.
     pub(crate) section_bytes_max: u32,
+    /// The hosts that the connection is for.
+    pub(crate) identity: &'a TlsIdentity,
 }
 
 /// A request stream.
@@ -426,6 +429,13 @@ impl RequestStream {
         let head = &context.scratch.head;
         let head = &head[..head.len().min(shared.config.head_bytes_max)];
         let (request, stops) = match result {
+            Ok(read)
+                if is_misdirected(Some(context.identity), head, &read.request, &shared.config) =>
+            {
+                shared.counters.misdirected_requests += 1;
+                let status = StatusCode::MISDIRECTED_REQUEST;
+                (Request::broken(head, Http3, status), true)
+            }
             Ok(read) => {
                 self.content_bytes = read.content_bytes;
                 if !self.is_prioritized {
