@@ -28,6 +28,12 @@ pub struct Site {
     pub listing: Option<bool>,
     /// Origin of missing files: `"https://origin.example"`, or `"off"`. Default: those of `origin`.
     pub origin: Option<Text<OriginChoice>>,
+    /// Redirect requests over `http` to the same host, path and query over `https`, with this
+    /// status: 308 or 301 for good, 307, 303 or 302 for now. A rule with `scheme = "http"` that
+    /// matches excepts a request; no other rule applies to `http` then.
+    pub https_redirect: Option<u16>,
+    /// `Strict-Transport-Security` (RFC 6797) in every response over TLS, errors included.
+    pub hsts: Option<Hsts>,
     /// Files, below the site's root, sent with these statuses: `404 = "errors/404.html"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub error_pages: BTreeMap<String, Text<RelativePath>>,
@@ -93,6 +99,22 @@ impl Rule {
             versions => versions.iter().map(|version| version.0).collect(),
         }
     }
+}
+
+/// What browsers remember of a site over TLS: to use it without TLS no more.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Hsts {
+    /// Time that browsers remember it, such as `"365d"`; `"0s"` makes them forget it.
+    pub max_age: Text<Time>,
+    /// Apply it to all names below the host's as well.
+    #[serde(default)]
+    pub include_subdomains: bool,
+    /// Consent to lists of sites that are built into browsers. They ask for `include_subdomains` and
+    /// a year at least.
+    #[serde(default)]
+    pub preload: bool,
 }
 
 /// Where clients are sent.

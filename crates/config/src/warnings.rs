@@ -20,10 +20,12 @@ impl Config {
         for (number, site) in self.site.iter().enumerate() {
             let place = Place::of("site").index(number).key("rule");
             self.find_redirect_loops(site, &place, &mut warnings);
+            self.find_odd_hsts(site, number, &mut warnings);
             for (at, rule) in site.rule.iter().enumerate() {
                 let place = place.index(at);
                 let mut before = site.rule[..at].iter();
-                if let Some(other) = before.position(|other| covers(other, rule)) {
+                let is_shadow = |other: &Rule| precedes(site, other, rule) && covers(other, rule);
+                if let Some(other) = before.position(is_shadow) {
                     warnings.push(shadowed(place.key("path"), other));
                 }
                 self.find_unserved(rule, &place, &mut warnings);
@@ -84,14 +86,20 @@ impl Config {
         (path, scheme): &(String, Scheme),
         version: Option<HttpVersion>,
     ) -> Option<(String, Scheme)> {
+        let to_https = site.https_redirect.is_some() && *scheme == Scheme::Http;
         let mut rules = site.rule.iter().filter(|rule| {
             let has_version = version.is_none_or(|version| rule.versions().has(version));
-            matches_scheme(rule, *scheme) && has_version
+            let is_excepted = !to_https || rule.scheme.is_some();
+            matches_scheme(rule, *scheme) && has_version && is_excepted
         });
-        let (redirect, captured) = rules.find_map(|rule| {
+        let found = rules.find_map(|rule| {
             let captured = Glob::of(&rule.path.0).captures(path)?.to_owned();
             Some((rule.redirect.as_ref(), captured))
-        })?;
+        });
+        let (redirect, captured) = match found {
+            None if to_https => return Some((path.clone(), Scheme::Https)),
+            found => found?,
+        };
         let to = redirect?.to.replacen('*', &captured, 1);
         let (to, scheme) = self.path_of(site, &to, *scheme)?;
         Some((to.split('?').next().unwrap_or_default().to_owned(), scheme))
@@ -115,6 +123,27 @@ impl Config {
         let is_served = self.ports(scheme == Scheme::Https).any(|own| own == port);
         let path = if path.is_empty() { "/" } else { path };
         (is_named && is_served).then_some((path, scheme))
+    }
+
+    /// Strict-Transport-Security that no client gets, or no list of browsers accepts.
+    fn find_odd_hsts(&self, site: &Site, number: usize, warnings: &mut Vec<Problem>) {
+        let Some(hsts) = &site.hsts else { return };
+        let place = Place::of("site").index(number).key("hsts");
+        let lowered = server::Hsts {
+            max_age: hsts.max_age.0.0,
+            include_subdomains: hsts.include_subdomains,
+            preload: hsts.preload,
+        };
+        if hsts.preload && !lowered.can_be_preloaded() {
+            let why = "lists of browsers accept no site without include_subdomains and a max_age \
+                       of 365d";
+            let remedy = "Say both, or leave preload out.";
+            warnings.push(Problem::new(place.key("preload"), why).remedy(remedy));
+        }
+        if !self.listen.is_empty() && self.ports(true).next().is_none() {
+            let why = "no client gets it: it is sent over TLS alone, and no port has TLS";
+            warnings.push(Problem::new(place, why));
+        }
     }
 
     /// A rule for requests that no port takes.
@@ -193,6 +222,13 @@ fn covers(other: &Rule, rule: &Rule) -> bool {
     let all_schemes = other.scheme.is_none() || other.scheme == rule.scheme;
     let all_versions = other.versions().covers(rule.versions());
     all_schemes && all_versions && Glob::of(&other.path.0).covers(&Glob::of(&rule.path.0))
+}
+
+/// Whether a rule that stands before another also comes before it: with a redirect to `https`,
+/// those for `http` come first.
+fn precedes(site: &Site, other: &Rule, rule: &Rule) -> bool {
+    let is_of_http = |rule: &Rule| matches!(rule.scheme, Some(Text(Scheme::Http)));
+    site.https_redirect.is_none() || is_of_http(other) || !is_of_http(rule)
 }
 
 fn matches_scheme(rule: &Rule, scheme: Scheme) -> bool {
@@ -424,10 +460,76 @@ mod tests {
             ),
             (rule("versions = ['2']\n", "/x/*"), true),
             (rule("", "https://a.org/*"), true),
+            (format!("https_redirect = 308\n{}", rule("", "/x*")), true),
+            (
+                format!(
+                    "https_redirect = 308\n{}",
+                    rule("scheme = 'https'\n", "http://a.org/*")
+                ),
+                true,
+            ),
+            (
+                format!("https_redirect = 308\n{}", rule("scheme = 'https'\n", "/b")),
+                true,
+            ),
+            (format!("https_redirect = 308\n{up}"), false),
         ] {
             let found = warnings(&format!("{site}{rules}"));
             let is_found = found.iter().any(|line| line.contains("for ever"));
             assert_eq!(is_found, is_loop, "{rules}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn rules_for_http_come_before_a_redirect_to_https() {
+        for (first, second, is_shadowed) in [
+            ("", "scheme = 'http'\n", false),
+            ("scheme = 'https'\n", "scheme = 'http'\n", false),
+            ("scheme = 'http'\n", "scheme = 'http'\n", true),
+            ("", "scheme = 'https'\n", true),
+            ("", "", true),
+        ] {
+            let text = format!(
+                "[[site]]\nhttps_redirect = 308\n[[site.rule]]\npath = '*'\n{first}\
+                 [[site.rule]]\npath = '/a'\n{second}"
+            );
+            let found = warnings(&text);
+            assert_eq!(
+                found.len(),
+                usize::from(is_shadowed),
+                "{first} {second}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn strict_transport_security_without_effect_is_found() {
+        let plain = "listen = [{ port = 80 }]\n";
+        let both = "listen = [{ port = 80 }, { port = 443, tls = true }]\n";
+        for (ports, hsts, complaint) in [
+            (
+                both,
+                "max_age = '365d', include_subdomains = true, preload = true",
+                "",
+            ),
+            (both, "max_age = '364d'", ""),
+            (
+                both,
+                "max_age = '365d', preload = true",
+                "site[0].hsts.preload: lists",
+            ),
+            (
+                both,
+                "max_age = '364d', include_subdomains = true, preload = true",
+                "site[0].hsts.preload: lists",
+            ),
+            (plain, "max_age = '365d'", "site[0].hsts: no client gets it"),
+        ] {
+            let found = warnings(&format!("{ports}[[site]]\nhsts = {{ {hsts} }}"));
+            match complaint {
+                "" => assert_eq!(found, [""; 0], "{hsts}"),
+                _ => assert!(found.join("\n").starts_with(complaint), "{hsts}: {found:?}"),
+            }
         }
     }
 

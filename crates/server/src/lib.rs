@@ -53,6 +53,7 @@
 //! | `version` | the differences between versions of HTTP |
 //! | `response`, `lines` | statuses, header fields, error pages; fields as lines of text |
 //! | `field_section` | from the fields of HTTP/2 and HTTP/3 to a request, or to a refusal |
+//! | `misdirected` | requests for a host that their connection is not for |
 //! | `priority` | which response comes first (RFC 9218) |
 //! | `budget` | a bound on work beyond responses |
 //! | `multipart` | several ranges as one body |
@@ -65,6 +66,7 @@
 //! | `rule`, `pattern` | rules for some requests; patterns of paths |
 //! | `scheme`, `versions` | the scheme of a connection; versions of HTTP, and sets of them |
 //! | `redirect`, `signed`, `rate`, `cors` | redirections; signed URLs; rates; cross-origin access |
+//! | `hsts` | HTTP Strict Transport Security |
 //! | `fields` | header fields that are looked up on demand |
 //! | `attempt`, `encoding` | files that may answer a request; accepted codings |
 //! | `answer` | the part of a file that a request gets |
@@ -98,6 +100,7 @@ pub use exchange::lifecycle::ConnectionInfo;
 pub use http_message::access::{AccessRecord, AccessSink, AccessTls, NO_RESPONSE};
 pub use semantics::cors::{Cors, OriginError};
 pub use semantics::encoding::{Coding, CodingError};
+pub use semantics::hsts::Hsts;
 pub use semantics::pattern::{Pattern, PatternError};
 pub use semantics::pull::{
     CacheStatus, Object, OriginEvent, Origins, Passed, Pull, RulePull, Ticket,

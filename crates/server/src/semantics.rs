@@ -10,6 +10,7 @@ pub(crate) mod date;
 pub(crate) mod encoding;
 pub(crate) mod etag;
 pub(crate) mod fields;
+pub(crate) mod hsts;
 pub(crate) mod listing;
 pub(crate) mod mime;
 pub(crate) mod open_failure;

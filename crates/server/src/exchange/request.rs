@@ -8,6 +8,7 @@ use http::StatusCode;
 use http_message::request::without_empty_lines;
 
 use crate::semantics::fields::Present;
+use crate::semantics::hsts::Hsts;
 use crate::semantics::rule::Rule;
 use crate::semantics::scheme::Scheme;
 use crate::semantics::site::{HostName, Site};
@@ -113,6 +114,18 @@ impl<V> Request<V> {
         self.place.as_ref().map(|place| &*place.site)
     }
 
+    /// True if the connection has TLS, as far as the request has a site.
+    pub(crate) fn is_https(&self) -> bool {
+        let place = self.place.as_ref();
+        place.is_some_and(|place| place.scheme == Scheme::Https)
+    }
+
+    /// What responses over TLS state (RFC 6797 §7.2).
+    pub(crate) fn hsts(&self) -> Option<&Hsts> {
+        let hsts = self.site()?.hsts.as_ref();
+        hsts.filter(|_| self.is_https())
+    }
+
     /// The first name of the site.
     pub(crate) fn site_name(&self) -> Option<&HostName> {
         self.site()?.names.first()
@@ -120,7 +133,7 @@ impl<V> Request<V> {
 
     /// The rule for the request.
     pub(crate) fn rule(&self) -> Option<&Rule> {
-        let Place { site, rule } = self.place.as_ref()?;
+        let Place { site, rule, .. } = self.place.as_ref()?;
         site.rules.get(usize::from((*rule)?))
     }
 

@@ -9,6 +9,7 @@ mod http3;
 mod keep_alive;
 mod lab;
 mod listings;
+mod misdirected;
 mod pipelining;
 mod pulls;
 mod ranges;

@@ -724,6 +724,8 @@ pub(super) fn common<'a, V: Version>(
         origin: cors.and_then(|_| head.value(Field::Origin)),
         unix_time,
         http3_port: config.http3_port,
+        is_https: request.is_https(),
+        hsts: request.hsts(),
         varies_by_encoding: request.is_negotiated,
     }
 }

@@ -17,6 +17,7 @@ use crate::semantics::encoding::Acceptable;
 use crate::semantics::fields::{Field, Head};
 use crate::semantics::pull::{RulePull, Ticket};
 use crate::semantics::range;
+use crate::semantics::redirect::Redirected;
 use crate::semantics::rule::Rule;
 use crate::semantics::signed;
 use crate::semantics::site::Site;
@@ -82,8 +83,15 @@ impl<V: Version> Exchange<V> {
         if let Some((rule, captured)) = found
             && let Some(redirect) = &site.rules[usize::from(rule)].redirect
         {
-            let query = target::split_query(target).1;
-            redirect.location(captured, query, &mut shared.location);
+            let authority = target::authority(target).or_else(|| head.value(Field::Host));
+            let redirected = Redirected {
+                captured,
+                authority: authority.or_else(|| site.host()),
+                target,
+            };
+            if !redirect.location(redirected, &mut shared.location) {
+                return self.refuse(io, shared, request, StatusCode::BAD_REQUEST);
+            }
             let status = redirect.status();
             return self.send_elsewhere(io, shared, request, status);
         }
@@ -214,7 +222,7 @@ impl<V: Version> Exchange<V> {
         shared.ticket_last += 1;
         let ticket = Ticket(shared.ticket_last);
         let carrier = V::carrier(self.connection, self.stream);
-        shared.tickets.insert(ticket, carrier);
+        shared.tickets.insert(ticket, (self.stream, carrier));
         let fields = self.selecting(&request, origins.selecting());
         origins.ask(ticket, origin, &wanted, &fields);
         self.stage = Stage::Asking {
