@@ -13,7 +13,7 @@ use host::QuicSecret;
 use netem::conditions::Rate;
 use origin::OriginUrl;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use server::{ExtraField, Pull, RulePull, Scheme, SigningKeys};
+use server::{EarlyHint, ExtraField, Pull, RulePull, Scheme, SigningKeys};
 use zeroize::Zeroizing;
 
 use super::place::{Place, Problem};
@@ -434,6 +434,7 @@ fn lower_rule(
             Err(error) => wrong(place.key("fields").index(at), &error),
         }
     }
+    lowered.early_hints = lower_early_hints(&rule.early_hints, place, &mut wrong);
     let mut signed = SigningKeys::default();
     for (at, name) in rule.signed_by.iter().enumerate() {
         let added = match keys.get(name.as_str()) {
@@ -501,6 +502,32 @@ fn forbid_second_hsts(site: &Site, place: &Place, problems: &mut Vec<Problem>) {
             }
         }
     }
+}
+
+fn lower_early_hints(
+    hints: &[String],
+    place: &Place,
+    wrong: &mut impl FnMut(Place, &dyn fmt::Display),
+) -> Vec<EarlyHint> {
+    let place = place.key("early_hints");
+    let bytes: usize = hints.iter().map(String::len).sum();
+    if hints.len() > server::EARLY_HINTS_MAX || bytes > server::EARLY_HINTS_BYTES_MAX {
+        let why = format!(
+            "{} hints of {bytes} bytes; a response has at most {} of {} bytes",
+            hints.len(),
+            server::EARLY_HINTS_MAX,
+            server::EARLY_HINTS_BYTES_MAX
+        );
+        wrong(place.clone(), &why);
+    }
+    let mut lowered = Vec::new();
+    for (at, text) in hints.iter().enumerate() {
+        match EarlyHint::new(text) {
+            Ok(hint) => lowered.push(hint),
+            Err(error) => wrong(place.index(at), &error),
+        }
+    }
+    lowered
 }
 
 fn lower_cors(cors: &Cors) -> Result<server::Cors, (&'static str, String)> {
@@ -749,6 +776,23 @@ mod tests {
     }
 
     #[test]
+    fn early_hints_are_bounded() {
+        let with = |hints: &str, count: usize| {
+            let hints = vec![hints; count].join(", ");
+            lowered(&format!(
+                "[[site]]\n[[site.rule]]\npath = '*'\nearly_hints = [{hints}]"
+            ))
+        };
+        let config = with("'</a>; rel=preload'", 16).unwrap();
+        assert_eq!(config.sites[0].rules[0].early_hints.len(), 16);
+        let long = format!("'</{}>; rel=preload'", "x".repeat(4096));
+        for (hint, count) in [("'</a>; rel=preload'", 17), (&long, 1)] {
+            let told = with(hint, count).unwrap_err();
+            assert!(told.starts_with("site[0].rule[0].early_hints: "), "{told}");
+        }
+    }
+
+    #[test]
     fn https_and_its_consequences_must_make_sense() {
         let told = lowered(
             r#"
@@ -794,6 +838,7 @@ mod tests {
             path = "*"
             cache_control = "a\nb"
             fields = ["Server: x", "A"]
+            early_hints = ["</a>; rel=preload", "/b"]
             signed_by = ["none"]
             redirect = { status = 200, to = "/" }
             cors = { origins = ["*"], credentials = true }
@@ -811,6 +856,7 @@ mod tests {
             "site[1].error_pages.200: 200 is no status of an error",
             "site[1].rule[0].cache_control: ",
             "site[1].rule[0].fields[0]: the header field Server cannot be added",
+            "site[1].rule[0].early_hints[1]: \"/b\" is no early hint",
             "site[1].rule[0].signed_by[0]: there is no key \"none\"",
             "site[1].rule[0].redirect.status: 200 is no status",
             "site[1].rule[0].cors.credentials: ",

@@ -612,6 +612,10 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("cache_control", &["'no-store'"]),
             ("expires", &["'0s'"]),
             ("fields", &["['A: \"b\"', 'C: d']"]),
+            (
+                "early_hints",
+                &["['</a>; rel=preload', '<https://b>; rel=preconnect']", "[]"],
+            ),
             ("signed_by", &["['old']"]),
             ("listing", &["true", "false"]),
             ("append_only", &["true"]),

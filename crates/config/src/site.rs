@@ -67,6 +67,11 @@ pub struct Rule {
     /// Additional header fields of every response, each as `"Name: value"`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<String>,
+    /// Links that browsers follow while the response to a navigation is under way, over HTTP/2 and
+    /// HTTP/3 (103, RFC 8297), each as a value of `Link`:
+    /// `"</style.css>; rel=preload; as=style"`. A 200 has them as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub early_hints: Vec<String>,
     /// Names of the keys, one of which must have signed the URL; other requests get 403.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signed_by: Vec<String>,

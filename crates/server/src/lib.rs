@@ -66,6 +66,7 @@
 //! | `rule`, `pattern` | rules for some requests; patterns of paths |
 //! | `scheme`, `versions` | the scheme of a connection; versions of HTTP, and sets of them |
 //! | `redirect`, `signed`, `rate`, `cors` | redirections; signed URLs; rates; cross-origin access |
+//! | `early_hints` | links that browsers follow before the response arrives |
 //! | `hsts` | HTTP Strict Transport Security |
 //! | `fields` | header fields that are looked up on demand |
 //! | `attempt`, `encoding` | files that may answer a request; accepted codings |
@@ -99,6 +100,9 @@ pub use counters::Counters;
 pub use exchange::lifecycle::ConnectionInfo;
 pub use http_message::access::{AccessRecord, AccessSink, AccessTls, NO_RESPONSE};
 pub use semantics::cors::{Cors, OriginError};
+pub use semantics::early_hints::{
+    EARLY_HINTS_BYTES_MAX, EARLY_HINTS_MAX, EarlyHint, EarlyHintError,
+};
 pub use semantics::encoding::{Coding, CodingError};
 pub use semantics::hsts::Hsts;
 pub use semantics::pattern::{Pattern, PatternError};

@@ -7,6 +7,7 @@ pub(crate) mod conditional;
 pub(crate) mod content;
 pub(crate) mod cors;
 pub(crate) mod date;
+pub(crate) mod early_hints;
 pub(crate) mod encoding;
 pub(crate) mod etag;
 pub(crate) mod fields;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, DATE, STRICT_TRANSPORT_SECURITY};
-use http::{HeaderName, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 use httpdate::HttpDate;
 
 use crate::exchange::multipart::{self, Multipart};
@@ -135,6 +135,20 @@ pub(crate) fn part_head_bytes_max(
     let mut content_type = Vec::new();
     write_content_type_of(&mut content_type, media_type, passed);
     multipart::head_bytes_max(content_type.len(), size_bytes)
+}
+
+/// Writes an interim response with links (RFC 8297 §2).
+pub(crate) fn early_hints<'a, V: Version>(
+    out: &mut Vec<u8>,
+    version: V,
+    links: impl IntoIterator<Item = &'a HeaderValue>,
+) {
+    out.clear();
+    version.begin(out, StatusCode::EARLY_HINTS);
+    for link in links {
+        version.field(out, "Link", link.as_bytes());
+    }
+    version.end_interim(out);
 }
 
 /// Writes the head of a 200 whose body is a whole file.
@@ -444,6 +458,11 @@ fn rule_fields<V: Version>(
         .filter(|extra| common.may_have(&extra.name))
     {
         version.field(out, &extra.written, extra.value.as_bytes());
+    }
+    if status == StatusCode::OK {
+        for hint in &rule.early_hints {
+            version.field(out, "Link", hint.value().as_bytes());
+        }
     }
     // `options` writes the CORS fields of a 204.
     if let Some(cors) = rule

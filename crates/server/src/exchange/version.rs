@@ -43,6 +43,11 @@ pub(crate) trait Version: Copy + Debug {
     /// Ends the head; a body of `body_bytes` follows.
     fn end(self, out: &mut Vec<u8>, body_bytes: u64);
 
+    /// Ends the head of an interim response (RFC 9110 §15.2); another response follows.
+    fn end_interim(self, out: &mut Vec<u8>) {
+        self.end(out, 0);
+    }
+
     /// True if the response's head is a field section longer than the limit (RFC 9114 §4.2.2).
     fn has_longer_section(_response: &[u8], _bytes_max: u32) -> bool {
         false

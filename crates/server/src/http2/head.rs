@@ -66,6 +66,11 @@ impl Version for Http2 {
         out[4..12].copy_from_slice(&body_bytes.to_le_bytes());
     }
 
+    fn end_interim(self, out: &mut Vec<u8>) {
+        // Not 0: END_STREAM does not come with it.
+        self.end(out, 1);
+    }
+
     fn has_longer_section(response: &[u8], bytes_max: u32) -> bool {
         let bytes_max = u64::from(bytes_max);
         Head::read(response).is_some_and(|head| head.section_bytes() > bytes_max)
@@ -88,6 +93,11 @@ pub(crate) struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
+    /// Another response follows on the stream.
+    pub(crate) fn is_interim(self) -> bool {
+        self.status < 200
+    }
+
     /// The head that begins these bytes.
     pub(crate) fn read(response: &'a [u8]) -> Option<Head<'a>> {
         let (fixed, _) = response.split_first_chunk::<FIXED_BYTES>()?;

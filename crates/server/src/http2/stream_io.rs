@@ -184,7 +184,9 @@ impl StreamIo<'_> {
             return 0;
         };
         self.writer.headers(self.output.id, head);
-        self.output.body_bytes = Some(head.body_bytes);
+        if !head.is_interim() {
+            self.output.body_bytes = Some(head.body_bytes);
+        }
         self.output.queued += head.bytes as u64;
         head.bytes
     }
@@ -200,10 +202,13 @@ impl Io for StreamIo<'_> {
         if self.writer.is_blocked() {
             return 0;
         }
-        let head_bytes = match self.output.is_begun() {
-            true => 0,
-            false => self.begin(bytes),
-        };
+        let mut head_bytes = 0;
+        while !self.output.is_begun() && head_bytes < bytes.len() {
+            match self.begin(&bytes[head_bytes..]) {
+                0 => break,
+                count => head_bytes += count,
+            }
+        }
         let rest = &bytes[head_bytes..];
         let count = self.data_bytes(rest.len() as u64);
         if count > 0 {

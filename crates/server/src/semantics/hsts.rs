@@ -15,7 +15,7 @@ pub struct Hsts {
 }
 
 /// Shortest `max-age` that the list of browsers accepts (hstspreload.org).
-pub const PRELOAD_MAX_AGE_MIN: Duration = Duration::from_secs(365 * 24 * 3600);
+const PRELOAD_MAX_AGE_MIN: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Hsts {
     /// True if the list of browsers accepts the host.

@@ -7,6 +7,7 @@ use host::Growth;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::semantics::cors::Cors;
+use crate::semantics::early_hints::EarlyHint;
 use crate::semantics::pattern::Pattern;
 use crate::semantics::pull::RulePull;
 use crate::semantics::rate::Pace;
@@ -32,6 +33,9 @@ pub struct Rule {
     pub expires: Option<Duration>,
     /// Further fields of every answer, including errors, unless the request could not be parsed.
     pub fields: Vec<ExtraField>,
+    /// Links that a browser gets before the response, over HTTP/2 and HTTP/3 (RFC 8297), and with a
+    /// 200.
+    pub early_hints: Vec<EarlyHint>,
     /// Access by pages of other origins.
     pub cors: Option<Cors>,
     /// Redirect that replaces the answer.
@@ -59,6 +63,7 @@ impl Rule {
             cache_control: None,
             expires: None,
             fields: Vec::new(),
+            early_hints: Vec::new(),
             cors: None,
             redirect: None,
             signed: None,

@@ -156,11 +156,14 @@ enum Piece {
 }
 
 /// A response as its client sees it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Response {
+    /// The fields of interim responses before it, `:status` among them.
+    pub(crate) interim: Vec<Vec<(String, String)>>,
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
+    pub(crate) trailers: Vec<(String, String)>,
 }
 
 impl Response {
@@ -862,7 +865,7 @@ impl Lab {
         let mut response = Response {
             status,
             headers,
-            body: Vec::new(),
+            ..Response::default()
         };
         let length = response.header("Content-Length");
         // RFC 9112 §6.3: these have no body, whatever they say.

@@ -4,6 +4,7 @@ mod accesses;
 mod carriers;
 mod conditions;
 mod drain;
+mod early_hints;
 mod http2;
 mod http3;
 mod keep_alive;

@@ -591,7 +591,7 @@ impl<V: Version> Exchange<V> {
                 request: &self.input.bytes()[..request.head_bytes],
                 site: site.map(|name| name as &dyn std::fmt::Display),
                 status: status.as_u16(),
-                start: self.output.queued_bytes(),
+                start: self.output.next_start(),
                 head_bytes: V::body_start(&shared.out),
                 file_bytes: body.as_ref().map_or(0, Body::file_bytes),
             };

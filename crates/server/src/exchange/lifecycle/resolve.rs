@@ -5,14 +5,16 @@ use std::mem;
 use std::sync::Arc;
 
 use host::app::{FileHandle, Io};
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 
 use super::{Exchange, OpenPurpose, Stage};
 use crate::exchange::request::{Method, Place, Request};
+use crate::exchange::response;
 use crate::exchange::shared::Shared;
 use crate::exchange::version::Version;
 use crate::semantics::attempt::Attempt;
 use crate::semantics::conditional;
+use crate::semantics::early_hints::{self, EarlyHint};
 use crate::semantics::encoding::Acceptable;
 use crate::semantics::fields::{Field, Head};
 use crate::semantics::pull::{RulePull, Ticket};
@@ -22,6 +24,7 @@ use crate::semantics::rule::Rule;
 use crate::semantics::signed;
 use crate::semantics::site::Site;
 use crate::semantics::target::{self, Kind};
+use crate::semantics::versions::HttpVersion;
 
 /// Field with which a server in front of this one marks a request as early data (RFC 8470 §5.1).
 const EARLY_DATA: &str = "early-data";
@@ -83,10 +86,9 @@ impl<V: Version> Exchange<V> {
         if let Some((rule, captured)) = found
             && let Some(redirect) = &site.rules[usize::from(rule)].redirect
         {
-            let authority = target::authority(target).or_else(|| head.value(Field::Host));
             let redirected = Redirected {
                 captured,
-                authority: authority.or_else(|| site.host()),
+                authority: authority(head, target, &site),
                 target,
             };
             if !redirect.location(redirected, &mut shared.location) {
@@ -95,6 +97,10 @@ impl<V: Version> Exchange<V> {
             let status = redirect.status();
             return self.send_elsewhere(io, shared, request, status);
         }
+        let acceptable = acceptable(head, &request, &site);
+        if early_hints::is_navigation(head) {
+            self.hint_by_rule(shared, &request);
+        }
         if !shared.config.files_come_first {
             let (path, absolute) = (&shared.path, &mut shared.file_path);
             let origin = pulled(&site, request.rule(), path, kind, absolute).map(Arc::clone);
@@ -102,8 +108,33 @@ impl<V: Version> Exchange<V> {
                 return self.ask(io, shared, request, &origin);
             }
         }
-        let acceptable = acceptable(head, &request, &site);
         self.open(io, shared, request, Attempt::new(kind, acceptable));
+    }
+
+    /// Sends the links of the request's rule.
+    fn hint_by_rule(&mut self, shared: &mut Shared, request: &Request<V>) {
+        let hints = request.rule().map(|rule| &rule.early_hints[..]);
+        let links = hints.unwrap_or_default().iter().map(EarlyHint::value);
+        self.hint(shared, request, links);
+    }
+
+    /// Sends links before the response, if the client's version permits that: old clients of
+    /// HTTP/1.1 take an interim response for the response (RFC 8297 §3).
+    pub(super) fn hint<'a>(
+        &mut self,
+        shared: &mut Shared,
+        request: &Request<V>,
+        links: impl Iterator<Item = &'a HeaderValue> + Clone,
+    ) {
+        let is_possible = V::VERSION != HttpVersion::Http1 && request.method == Method::Get;
+        if !is_possible || links.clone().next().is_none() {
+            return;
+        }
+        response::early_hints(&mut shared.out, request.version, links);
+        if !V::has_longer_section(&shared.out, self.section_bytes_max) {
+            self.output.add_interim(&shared.out);
+            shared.counters.response(StatusCode::EARLY_HINTS);
+        }
     }
 
     /// Counts a request, and notes it for the access log.
@@ -277,6 +308,12 @@ impl<V: Version> Exchange<V> {
             }
         }
     }
+}
+
+/// Returns the host of a request, perhaps with a port: without one, the site's first.
+fn authority<'a>(head: Head<'a>, target: &'a [u8], site: &'a Site) -> Option<&'a [u8]> {
+    let own = target::authority(target).or_else(|| head.value(Field::Host));
+    own.or_else(|| site.host())
 }
 
 /// Returns the forms of files that the client accepts, in the order in which to try them.

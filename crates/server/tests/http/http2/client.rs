@@ -53,8 +53,11 @@ pub(crate) struct Frame {
 /// A stream as the client has read it.
 #[derive(Debug, Default)]
 pub(crate) struct Received {
+    /// The fields of interim responses.
+    pub(crate) interim: Vec<Vec<(String, String)>>,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
+    pub(crate) trailers: Vec<(String, String)>,
     pub(crate) has_ended: bool,
     pub(crate) reset: Option<u32>,
 }
@@ -200,17 +203,30 @@ impl Client {
             }
             HEADERS | CONTINUATION => {
                 let stream = self.streams.entry(frame.stream).or_default();
-                assert!(
-                    stream.headers.is_empty() && stream.reset.is_none(),
-                    "{frame:?}"
-                );
+                assert!(!stream.has_ended || frame.kind == CONTINUATION, "{frame:?}");
+                assert!(stream.reset.is_none(), "{frame:?}");
                 stream.has_ended |= frame.kind == HEADERS && has(END_STREAM);
                 self.fragments.extend_from_slice(&frame.payload);
                 if has(END_HEADERS) {
                     let fields = self.decoder.decode(&self.fragments).expect("a block");
                     let text = |bytes| String::from_utf8(bytes).expect("text");
                     let fields = fields.into_iter();
-                    stream.headers = fields.map(|(n, v)| (text(n), text(v))).collect();
+                    let fields: Vec<_> = fields.map(|(n, v)| (text(n), text(v))).collect();
+                    let status = fields.iter().find(|(name, _)| name == ":status");
+                    match status {
+                        None => {
+                            assert!(!stream.headers.is_empty() && stream.has_ended, "trailers");
+                            stream.trailers = fields;
+                        }
+                        Some((_, status)) if status.starts_with('1') => {
+                            assert!(stream.headers.is_empty() && !stream.has_ended);
+                            stream.interim.push(fields);
+                        }
+                        Some(_) => {
+                            assert!(stream.headers.is_empty(), "one response");
+                            stream.headers = fields;
+                        }
+                    }
                     self.fragments.clear();
                 }
             }
@@ -242,9 +258,11 @@ impl Client {
         assert_eq!(name, ":status");
         assert!(headers.iter().all(|(name, _)| !name.starts_with(':')));
         Response {
+            interim: received.interim.clone(),
             status: status.parse().expect("a number"),
             headers,
             body: received.body.clone(),
+            trailers: received.trailers.clone(),
         }
     }
 
