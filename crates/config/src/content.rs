@@ -13,12 +13,12 @@ use host::QuicSecret;
 use netem::conditions::Rate;
 use origin::OriginUrl;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use server::{ExtraField, Pull, RulePull, SigningKeys};
+use server::{EarlyHint, ExtraField, Pull, RulePull, Scheme, SigningKeys};
 use zeroize::Zeroizing;
 
 use super::place::{Place, Problem};
 use super::ranges::{check_number, check_time};
-use super::site::{Cors, Pace, Redirect, Rule, Site};
+use super::site::{Cors, Hsts, Pace, Redirect, Rule, Site};
 use super::text::{Text, Time};
 use super::{Config, Http, Origin, file};
 use crate::key_file::{self, SecretBytes};
@@ -35,6 +35,8 @@ pub struct Content {
     site: Vec<Site>,
     replicas: bool,
     http3_port: Option<NonZeroU16>,
+    /// Port of redirects to `https`.
+    https_port: Option<NonZeroU16>,
     secrets: BTreeMap<String, Secret>,
     quic_secret: Option<Secret>,
 }
@@ -116,6 +118,7 @@ impl Content {
             site: config.site.clone(),
             replicas: config.nic.replicas,
             http3_port: config.http3_ports().next(),
+            https_port: config.https_port(),
             secrets: secrets.collect::<Result<_, E>>()?,
             quic_secret: None,
         })
@@ -178,6 +181,7 @@ impl Content {
             responses_in_flight_max: http.responses_in_flight_max as usize,
             http2_streams_max: http.http2_streams_max,
             http2_prior_knowledge: http.http2_prior_knowledge,
+            rejects_misdirected: http.reject_misdirected,
             head_timeout: http.head_timeout.0.0,
             idle_timeout: http.idle_timeout.0.0,
             stall_timeout: http.stall_timeout.0.0,
@@ -287,6 +291,10 @@ impl Content {
         if let Some(index) = &site.index {
             check_index(index, place.key("index"), problems);
         }
+        let hsts = site.hsts.map(|hsts| lower_hsts(hsts, place, problems));
+        if hsts.is_some() {
+            forbid_second_hsts(site, place, problems);
+        }
         if site.rule.len() > COUNT_MAX {
             let why = format!("more than {COUNT_MAX} rules");
             problems.push(Problem::new(place.key("rule"), why));
@@ -294,7 +302,8 @@ impl Content {
         let rules = site.rule.iter().enumerate();
         let rules =
             rules.map(|(at, rule)| lower_rule(rule, &place.key("rule").index(at), keys, problems));
-        let rules = rules.collect();
+        let mut rules = rules.collect();
+        self.redirect_to_https(site, &mut rules, place, problems);
         let index = site.index.as_ref().unwrap_or(&self.http.index);
         let codings = site
             .precompressed
@@ -309,6 +318,39 @@ impl Content {
             listing: site.listing.unwrap_or(self.http.listing),
             rules,
             error_pages,
+            hsts,
+        }
+    }
+
+    /// Puts the site's redirect to `https` behind the rules for `http`, and before all others.
+    fn redirect_to_https(
+        &self,
+        site: &Site,
+        rules: &mut Vec<server::Rule>,
+        place: &Place,
+        problems: &mut Vec<Problem>,
+    ) {
+        let Some(status) = site.https_redirect else {
+            return;
+        };
+        let place = place.key("https_redirect");
+        let Some(port) = self.https_port else {
+            let why = "there is no port with TLS to which clients could be redirected";
+            let remedy = "Add one with [[listen]] and tls = true, or leave https_redirect out.";
+            problems.push(Problem::new(place, why).remedy(remedy));
+            return;
+        };
+        match server::Redirect::to_https(status, port) {
+            Ok(redirect) => {
+                let is_of_http = |rule: &mut server::Rule| rule.scheme == Some(Scheme::Http);
+                let mut of_http: Vec<_> = rules.extract_if(.., is_of_http).collect();
+                let mut rule = server::Rule::new(server::Pattern::all());
+                rule.scheme = Some(Scheme::Http);
+                rule.redirect = Some(redirect);
+                of_http.push(rule);
+                rules.splice(..0, of_http);
+            }
+            Err(error) => problems.push(Problem::new(place, error)),
         }
     }
 
@@ -370,6 +412,8 @@ fn lower_rule(
     problems: &mut Vec<Problem>,
 ) -> server::Rule {
     let mut lowered = server::Rule::new(rule.path.0.clone());
+    lowered.scheme = rule.scheme.map(|Text(scheme)| scheme);
+    lowered.versions = rule.versions();
     let mut wrong = |place: Place, why: &dyn fmt::Display| problems.push(Problem::new(place, why));
     if let Some(value) = &rule.cache_control {
         match HeaderValue::from_str(value) {
@@ -390,6 +434,7 @@ fn lower_rule(
             Err(error) => wrong(place.key("fields").index(at), &error),
         }
     }
+    lowered.early_hints = lower_early_hints(&rule.early_hints, place, &mut wrong);
     let mut signed = SigningKeys::default();
     for (at, name) in rule.signed_by.iter().enumerate() {
         let added = match keys.get(name.as_str()) {
@@ -427,6 +472,59 @@ fn lower_rule(
         match lower_pace(pace) {
             Ok(pace) => lowered.pace = Some(pace),
             Err(why) => wrong(place.key("pace"), &why),
+        }
+    }
+    lowered
+}
+
+fn lower_hsts(hsts: Hsts, place: &Place, problems: &mut Vec<Problem>) -> server::Hsts {
+    let Text(Time(max_age)) = hsts.max_age;
+    if max_age.subsec_nanos() != 0 {
+        let why = format!("{} is not a number of whole seconds", hsts.max_age.0);
+        problems.push(Problem::new(place.key("hsts").key("max_age"), why));
+    }
+    server::Hsts {
+        max_age,
+        include_subdomains: hsts.include_subdomains,
+        preload: hsts.preload,
+    }
+}
+
+/// RFC 6797 §7.1: a response has one field.
+fn forbid_second_hsts(site: &Site, place: &Place, problems: &mut Vec<Problem>) {
+    for (number, rule) in site.rule.iter().enumerate() {
+        for (at, line) in rule.fields.iter().enumerate() {
+            let name = line.split(':').next().unwrap_or_default();
+            if name.eq_ignore_ascii_case("strict-transport-security") {
+                let place = place.key("rule").index(number).key("fields").index(at);
+                let why = "hsts of the site states Strict-Transport-Security already";
+                problems.push(Problem::new(place, why).remedy("Leave one of them out."));
+            }
+        }
+    }
+}
+
+fn lower_early_hints(
+    hints: &[String],
+    place: &Place,
+    wrong: &mut impl FnMut(Place, &dyn fmt::Display),
+) -> Vec<EarlyHint> {
+    let place = place.key("early_hints");
+    let bytes: usize = hints.iter().map(String::len).sum();
+    if hints.len() > server::EARLY_HINTS_MAX || bytes > server::EARLY_HINTS_BYTES_MAX {
+        let why = format!(
+            "{} hints of {bytes} bytes; a response has at most {} of {} bytes",
+            hints.len(),
+            server::EARLY_HINTS_MAX,
+            server::EARLY_HINTS_BYTES_MAX
+        );
+        wrong(place.clone(), &why);
+    }
+    let mut lowered = Vec::new();
+    for (at, text) in hints.iter().enumerate() {
+        match EarlyHint::new(text) {
+            Ok(hint) => lowered.push(hint),
+            Err(error) => wrong(place.index(at), &error),
         }
     }
     lowered
@@ -639,6 +737,91 @@ mod tests {
     }
 
     #[test]
+    fn a_redirect_to_https_stands_behind_rules_for_http_alone() {
+        let config = lowered(
+            r#"
+            listen = [{ port = 80 }, { port = 8443, tls = true }, { port = 443, tls = true }]
+            [[site]]
+            https_redirect = 301
+            hsts = { max_age = "1h" }
+            [[site.rule]]
+            path = "/a"
+            [[site.rule]]
+            path = "/.well-known/acme-challenge/*"
+            scheme = "http"
+            [[site.rule]]
+            path = "/b"
+            scheme = "https"
+            "#,
+        )
+        .unwrap();
+        let site = &config.sites[0];
+        let shown: Vec<String> = site
+            .rules
+            .iter()
+            .map(|rule| format!("{} {:?}", rule.pattern, rule.scheme))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "/.well-known/acme-challenge/* Some(Http)",
+                "/* Some(Http)",
+                "/a None",
+                "/b Some(Https)"
+            ]
+        );
+        let to_443 = server::Redirect::to_https(301, NonZeroU16::new(443).unwrap());
+        assert_eq!(site.rules[1].redirect, to_443.ok());
+        assert_eq!(site.hsts.unwrap().max_age.as_secs(), 3600);
+    }
+
+    #[test]
+    fn early_hints_are_bounded() {
+        let with = |hints: &str, count: usize| {
+            let hints = vec![hints; count].join(", ");
+            lowered(&format!(
+                "[[site]]\n[[site.rule]]\npath = '*'\nearly_hints = [{hints}]"
+            ))
+        };
+        let config = with("'</a>; rel=preload'", 16).unwrap();
+        assert_eq!(config.sites[0].rules[0].early_hints.len(), 16);
+        let long = format!("'</{}>; rel=preload'", "x".repeat(4096));
+        for (hint, count) in [("'</a>; rel=preload'", 17), (&long, 1)] {
+            let told = with(hint, count).unwrap_err();
+            assert!(told.starts_with("site[0].rule[0].early_hints: "), "{told}");
+        }
+    }
+
+    #[test]
+    fn https_and_its_consequences_must_make_sense() {
+        let told = lowered(
+            r#"
+            listen = [{ port = 80 }]
+            [[site]]
+            https_redirect = 308
+            hsts = { max_age = "500ms" }
+            [[site.rule]]
+            path = "*"
+            fields = ["A: b", "strict-transport-security: max-age=1"]
+            "#,
+        )
+        .unwrap_err();
+        for complaint in [
+            "site[0].https_redirect: there is no port with TLS",
+            "site[0].hsts.max_age: 500ms is not a number of whole seconds",
+            "site[0].rule[0].fields[1]: hsts of the site states",
+        ] {
+            assert!(told.contains(complaint), "{complaint}: {told}");
+        }
+        let wrong = "listen = [{ port = 1, tls = true }]\n[[site]]\nhttps_redirect = 304";
+        let told = lowered(wrong).unwrap_err();
+        assert!(
+            told.starts_with("site[0].https_redirect: 304 is no status"),
+            "{told}"
+        );
+    }
+
+    #[test]
     fn what_cannot_be_is_named_by_its_place_and_all_of_it() {
         let told = lowered(
             r#"
@@ -655,6 +838,7 @@ mod tests {
             path = "*"
             cache_control = "a\nb"
             fields = ["Server: x", "A"]
+            early_hints = ["</a>; rel=preload", "/b"]
             signed_by = ["none"]
             redirect = { status = 200, to = "/" }
             cors = { origins = ["*"], credentials = true }
@@ -672,6 +856,7 @@ mod tests {
             "site[1].error_pages.200: 200 is no status of an error",
             "site[1].rule[0].cache_control: ",
             "site[1].rule[0].fields[0]: the header field Server cannot be added",
+            "site[1].rule[0].early_hints[1]: \"/b\" is no early hint",
             "site[1].rule[0].signed_by[0]: there is no key \"none\"",
             "site[1].rule[0].redirect.status: 200 is no status",
             "site[1].rule[0].cors.credentials: ",

@@ -7,7 +7,7 @@ use netsetup::cidr::Cidr;
 use observer::AccessFormat;
 use proxy::{Balance, Forwarded, HostPattern, Mode, Version};
 use serde_json::{Value, json};
-use server::{Coding, HostName, Pattern, RelativePath};
+use server::{Coding, HostName, HttpVersion, Pattern, RelativePath, Scheme};
 
 use crate::connection_memory::ConnectionMemory;
 use crate::control_link::NicPlace;
@@ -98,6 +98,7 @@ forms! {
     Forwarded => names(["off", "x-forwarded-for", "forwarded", "both"]);
     HostName => pattern("^\\S+$");
     HostPattern => pattern("^\\S+$");
+    HttpVersion => names(HttpVersion::ALL.map(HttpVersion::name));
     KeepaliveOption => pattern("^(off|\\+?[0-9]+[smh])$");
     LeastRate => pattern(&format!("^(off|{})$", rate()));
     LogLevel => names(LogLevel::names());
@@ -113,6 +114,7 @@ forms! {
     Rate => pattern(&format!("^{}$", rate()));
     ReceiveOption => names(ReceiveOption::NAMES.map(|(_, name)| name));
     RelativePath => any();
+    Scheme => names(Scheme::ALL.map(Scheme::name));
     Size => size();
     StatusRange => pattern("^\\+?[0-9]+(-\\+?[0-9]+)?$");
     Time => pattern(&format!("^[0-9]+({})$", time_units()));

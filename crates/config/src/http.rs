@@ -44,6 +44,10 @@ pub struct Http {
     pub http2_streams_max: u32,
     /// Serve HTTP/2 on ports without TLS as well, to clients that begin with it.
     pub http2_prior_knowledge: bool,
+    /// Answer 421 over HTTP/2 and HTTP/3 to a request for a host that is neither the server name of
+    /// the TLS handshake nor a name of its certificate: the client repeats it on a connection of its
+    /// own. False if a proxy in front sends another `:authority` than server name.
+    pub reject_misdirected: bool,
     /// Time from a connection's start, or from a request's first byte, to the end of the head;
     /// after that, 408.
     pub head_timeout: Text<Time>,
@@ -74,6 +78,7 @@ impl Default for Http {
             responses_in_flight_max,
             http2_streams_max,
             http2_prior_knowledge,
+            rejects_misdirected,
             head_timeout,
             idle_timeout,
             stall_timeout,
@@ -102,6 +107,7 @@ impl Default for Http {
             responses_in_flight_max: responses_in_flight_max as u32,
             http2_streams_max,
             http2_prior_knowledge,
+            reject_misdirected: rejects_misdirected,
             head_timeout: time(head_timeout),
             idle_timeout: time(idle_timeout),
             stall_timeout: time(stall_timeout),

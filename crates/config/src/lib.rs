@@ -135,6 +135,13 @@ impl Config {
         these.map(|listen| listen.port.get())
     }
 
+    /// The port with TLS to which clients are redirected: 443, or else the first.
+    pub fn https_port(&self) -> Option<NonZeroU16> {
+        let ports = || self.listen.iter().filter(|listen| listen.tls);
+        let default = ports().find(|listen| listen.port.get() == 443);
+        default.or_else(|| ports().next()).map(|listen| listen.port)
+    }
+
     /// Ports with HTTP/3.
     pub fn http3_ports(&self) -> impl Iterator<Item = NonZeroU16> {
         let these = self.listen.iter().filter(|listen| listen.http3);

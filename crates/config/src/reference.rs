@@ -40,7 +40,10 @@ fn schema() -> Value {
         }
     }
     let statuses = ranges::REDIRECT_STATUSES.to_vec();
-    property(&mut schema, "site.rule.redirect.status").insert("enum".to_owned(), statuses.into());
+    for key in ["site.rule.redirect.status", "site.https_redirect"] {
+        let property = property(&mut schema, key);
+        property.insert("enum".to_owned(), statuses.clone().into());
+    }
     for (key, pattern) in [
         ("operation.admin", "^(\\[.+\\]|[0-9.]+):[0-9]+$"),
         ("proxy.via", "^[A-Za-z0-9._-]+$"),
@@ -344,10 +347,15 @@ const WRONG: &[&str] = &[
     "origin.urls = ['ftp://a.example']",
     "signing_keys.a = 1",
     "site = [{ names = ['a b'] }]",
+    "site = [{ https_redirect = 304 }]",
+    "site = [{ hsts = { max_age = '1' } }]",
+    "site = [{ hsts = {} }]",
     "site = [{ rule = [{ path = 'a' }] }]",
     "site = [{ rule = [{ path = '/*/*' }] }]",
     "site = [{ rule = [{ path = '*', redirect = { status = 200, to = '/' } }] }]",
     "site = [{ rule = [{ path = '*', expires = '1' }] }]",
+    "site = [{ rule = [{ path = '*', scheme = 'ftp' }] }]",
+    "site = [{ rule = [{ path = '*', versions = ['1.0'] }] }]",
     "site = [{ rule = [{ expires = '1s' }] }]",
     "sockets.sockets_max = 0",
     "sockets.applications_max = 4097",
@@ -434,6 +442,8 @@ fn names_in_the_schema_are_those_that_are_read() {
     parse::<observer::AccessFormat>();
     parse::<host::CongestionAlgorithm>();
     parse::<server::Coding>();
+    parse::<server::HttpVersion>();
+    parse::<server::Scheme>();
     parse::<super::tls_names::VersionName>();
 }
 
@@ -540,6 +550,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("responses_in_flight_max", &["1000000"]),
             ("http2_streams_max", &["1000"]),
             ("http2_prior_knowledge", &["true", "false"]),
+            ("reject_misdirected", &["true", "false"]),
             ("head_timeout", &["'1500ms'"]),
             ("idle_timeout", &["'24h'"]),
             ("stall_timeout", &["'120s'"]),
@@ -578,6 +589,14 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("precompressed", &["['gzip']"]),
             ("listing", &["true", "false"]),
             ("origin", &["'https://a.example:8443'", "'off'"]),
+            ("https_redirect", &["308", "301"]),
+            (
+                "hsts",
+                &[
+                    "{ max_age = '365d', include_subdomains = true, preload = true }",
+                    "{ max_age = '0s' }",
+                ],
+            ),
             (
                 "error_pages",
                 &["{ 404 = 'e' }", "{ 500 = 'a', '502' = 'b' }"],
@@ -588,9 +607,15 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
         "[[site.rule]]",
         &[
             ("path", &["'/a*'", "'*.m3u8'"]),
+            ("scheme", &["'http'", "'https'"]),
+            ("versions", &["['2', '3']", "['1.1']"]),
             ("cache_control", &["'no-store'"]),
             ("expires", &["'0s'"]),
             ("fields", &["['A: \"b\"', 'C: d']"]),
+            (
+                "early_hints",
+                &["['</a>; rel=preload', '<https://b>; rel=preconnect']", "[]"],
+            ),
             ("signed_by", &["['old']"]),
             ("listing", &["true", "false"]),
             ("append_only", &["true"]),

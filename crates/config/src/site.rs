@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use netem::conditions::Rate;
 use serde::{Deserialize, Serialize};
-use server::{Coding, HostName, Pattern, RelativePath};
+use server::{Coding, HostName, HttpVersion, Pattern, RelativePath, Scheme, Versions};
 
 use super::text::{Text, Time};
 use crate::origin_place::OriginChoice;
@@ -28,15 +28,22 @@ pub struct Site {
     pub listing: Option<bool>,
     /// Origin of missing files: `"https://origin.example"`, or `"off"`. Default: those of `origin`.
     pub origin: Option<Text<OriginChoice>>,
+    /// Redirect requests over `http` to the same host, path and query over `https`, with this
+    /// status: 308 or 301 for good, 307, 303 or 302 for now. A rule with `scheme = "http"` that
+    /// matches excepts a request; no other rule applies to `http` then.
+    pub https_redirect: Option<u16>,
+    /// `Strict-Transport-Security` (RFC 6797) in every response over TLS, errors included.
+    pub hsts: Option<Hsts>,
     /// Files, below the site's root, sent with these statuses: `404 = "errors/404.html"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub error_pages: BTreeMap<String, Text<RelativePath>>,
-    /// Settings for some paths, one table for each. Only the first rule that matches a path counts.
+    /// Settings for some requests, one table for each. Only the first rule that matches a request
+    /// counts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rule: Vec<Rule>,
 }
 
-/// Settings for some paths of a site.
+/// Settings for some requests of a site.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -44,6 +51,13 @@ pub struct Rule {
     /// Paths to match, with at most one star, which matches anything: `"/about"`, `"/video/*"`,
     /// `"*.m3u8"`.
     pub path: Text<Pattern>,
+    /// Scheme to match, `"http"` or `"https"`: that of the connection, whatever the client or a
+    /// proxy in front writes. Default: both.
+    #[serde(default)]
+    pub scheme: Option<Text<Scheme>>,
+    /// Versions of HTTP to match, of `"1.1"`, which includes HTTP/1.0, `"2"` and `"3"`. Default: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<Text<HttpVersion>>,
     /// Value of `Cache-Control` in files, redirects and 304 responses.
     #[serde(default)]
     pub cache_control: Option<String>,
@@ -53,6 +67,11 @@ pub struct Rule {
     /// Additional header fields of every response, each as `"Name: value"`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<String>,
+    /// Links that browsers follow while the response to a navigation is under way, over HTTP/2 and
+    /// HTTP/3 (103, RFC 8297), each as a value of `Link`:
+    /// `"</style.css>; rel=preload; as=style"`. A 200 has them as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub early_hints: Vec<String>,
     /// Names of the keys, one of which must have signed the URL; other requests get 403.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signed_by: Vec<String>,
@@ -75,6 +94,32 @@ pub struct Rule {
     /// Origin of missing files: `"https://origin.example"`, or `"off"`. Default: as in the site.
     #[serde(default)]
     pub origin: Option<Text<OriginChoice>>,
+}
+
+impl Rule {
+    /// The versions to match.
+    pub fn versions(&self) -> Versions {
+        match &self.versions[..] {
+            [] => Versions::ALL,
+            versions => versions.iter().map(|version| version.0).collect(),
+        }
+    }
+}
+
+/// What browsers remember of a site over TLS: to use it without TLS no more.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Hsts {
+    /// Time that browsers remember it, such as `"365d"`; `"0s"` makes them forget it.
+    pub max_age: Text<Time>,
+    /// Apply it to all names below the host's as well.
+    #[serde(default)]
+    pub include_subdomains: bool,
+    /// Consent to lists of sites that are built into browsers. They ask for `include_subdomains` and
+    /// a year at least.
+    #[serde(default)]
+    pub preload: bool,
 }
 
 /// Where clients are sent.

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use server::Pattern;
+use server::{HttpVersion, Pattern, Scheme};
 
 use super::place::{Place, Problem};
+use super::site::Rule;
+use super::text::Text;
 use super::{Config, Site};
 use crate::proxy::ProxyRule;
 
@@ -18,15 +20,15 @@ impl Config {
         for (number, site) in self.site.iter().enumerate() {
             let place = Place::of("site").index(number).key("rule");
             self.find_redirect_loops(site, &place, &mut warnings);
-            let paths: Vec<Glob> = site
-                .rule
-                .iter()
-                .map(|rule| Glob::of(&rule.path.0))
-                .collect();
-            for (at, path) in paths.iter().enumerate() {
-                if let Some(other) = paths[..at].iter().position(|other| other.covers(path)) {
-                    warnings.push(shadowed(place.index(at).key("path"), other));
+            self.find_odd_hsts(site, number, &mut warnings);
+            for (at, rule) in site.rule.iter().enumerate() {
+                let place = place.index(at);
+                let mut before = site.rule[..at].iter();
+                let is_shadow = |other: &Rule| precedes(site, other, rule) && covers(other, rule);
+                if let Some(other) = before.position(is_shadow) {
+                    warnings.push(shadowed(place.key("path"), other));
                 }
+                self.find_unserved(rule, &place, &mut warnings);
             }
         }
         self.find_odd_proxy_rules(&mut warnings);
@@ -49,12 +51,7 @@ impl Config {
                 continue;
             };
             let path = Glob::of(&rule.path.0).sample();
-            let mut next = path.clone();
-            let is_loop = (0..REDIRECTS_MAX).all(|_| {
-                let to = self.redirected(site, &next);
-                to.map(|to| next = to).is_some()
-            });
-            if is_loop {
+            if self.is_loop(site, rule, &path) {
                 let why = format!("a client that requests {path} is redirected for ever");
                 let place = place.index(at).key("redirect").key("to");
                 let remedy = format!(
@@ -66,24 +63,54 @@ impl Config {
         }
     }
 
-    /// The path on the same site to which a request is redirected, if any.
-    fn redirected(&self, site: &Site, path: &str) -> Option<String> {
-        let mut rules = site.rule.iter();
-        let (redirect, captured) = rules.find_map(|rule| {
-            let captured = Glob::of(&rule.path.0).captures(path)?.to_owned();
-            Some((rule.redirect.as_ref(), captured))
-        })?;
-        let to = redirect?.to.replacen('*', &captured, 1);
-        let to = self.path_of(site, &to)?.to_owned();
-        Some(to.split('?').next().unwrap_or_default().to_owned())
+    /// Whether a client whose request the rule matches is redirected again and again.
+    fn is_loop(&self, site: &Site, rule: &Rule, path: &str) -> bool {
+        let schemes = Scheme::ALL.into_iter();
+        let mut schemes = schemes.filter(|&scheme| matches_scheme(rule, scheme));
+        let mut versions = HttpVersion::ALL.into_iter();
+        let version = versions.find(|&version| rule.versions().has(version));
+        schemes.any(|scheme| {
+            let mut next = (path.to_owned(), scheme);
+            (0..REDIRECTS_MAX).all(|_| {
+                let to = self.redirected(site, &next, version);
+                to.map(|to| next = to).is_some()
+            })
+        })
     }
 
-    /// The path, if the site serves it; `None` if the URL leads elsewhere.
-    fn path_of<'a>(&self, site: &Site, to: &'a str) -> Option<&'a str> {
-        let (rest, tls, port) = match (to.strip_prefix("https://"), to.strip_prefix("http://")) {
-            (Some(rest), _) => (rest, true, 443),
-            (_, Some(rest)) => (rest, false, 80),
-            (None, None) => return Some(to),
+    /// The path on the same site to which a request is redirected, if any, and the scheme there. A
+    /// client keeps to its version.
+    fn redirected(
+        &self,
+        site: &Site,
+        (path, scheme): &(String, Scheme),
+        version: Option<HttpVersion>,
+    ) -> Option<(String, Scheme)> {
+        let to_https = site.https_redirect.is_some() && *scheme == Scheme::Http;
+        let mut rules = site.rule.iter().filter(|rule| {
+            let has_version = version.is_none_or(|version| rule.versions().has(version));
+            let is_excepted = !to_https || rule.scheme.is_some();
+            matches_scheme(rule, *scheme) && has_version && is_excepted
+        });
+        let found = rules.find_map(|rule| {
+            let captured = Glob::of(&rule.path.0).captures(path)?.to_owned();
+            Some((rule.redirect.as_ref(), captured))
+        });
+        let (redirect, captured) = match found {
+            None if to_https => return Some((path.clone(), Scheme::Https)),
+            found => found?,
+        };
+        let to = redirect?.to.replacen('*', &captured, 1);
+        let (to, scheme) = self.path_of(site, &to, *scheme)?;
+        Some((to.split('?').next().unwrap_or_default().to_owned(), scheme))
+    }
+
+    /// The path and the scheme, if the site serves it; `None` if the URL leads elsewhere.
+    fn path_of<'a>(&self, site: &Site, to: &'a str, from: Scheme) -> Option<(&'a str, Scheme)> {
+        let (rest, scheme, port) = match (to.strip_prefix("https://"), to.strip_prefix("http://")) {
+            (Some(rest), _) => (rest, Scheme::Https, 443),
+            (_, Some(rest)) => (rest, Scheme::Http, 80),
+            (None, None) => return Some((to, from)),
         };
         let start = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(start);
@@ -93,9 +120,74 @@ impl Config {
         };
         let mut names = site.names.iter().map(|name| name.0.to_string());
         let is_named = names.any(|name| covers_name(&name, &host.to_ascii_lowercase()));
-        let is_served = self.ports(tls).any(|own| own == port);
+        let is_served = self.ports(scheme == Scheme::Https).any(|own| own == port);
         let path = if path.is_empty() { "/" } else { path };
-        (is_named && is_served).then_some(path)
+        (is_named && is_served).then_some((path, scheme))
+    }
+
+    /// Strict-Transport-Security that no client gets, or no list of browsers accepts.
+    fn find_odd_hsts(&self, site: &Site, number: usize, warnings: &mut Vec<Problem>) {
+        let Some(hsts) = &site.hsts else { return };
+        let place = Place::of("site").index(number).key("hsts");
+        let lowered = server::Hsts {
+            max_age: hsts.max_age.0.0,
+            include_subdomains: hsts.include_subdomains,
+            preload: hsts.preload,
+        };
+        if hsts.preload && !lowered.can_be_preloaded() {
+            let why = "lists of browsers accept no site without include_subdomains and a max_age \
+                       of 365d";
+            let remedy = "Say both, or leave preload out.";
+            warnings.push(Problem::new(place.key("preload"), why).remedy(remedy));
+        }
+        if !self.listen.is_empty() && self.ports(true).next().is_none() {
+            let why = "no client gets it: it is sent over TLS alone, and no port has TLS";
+            warnings.push(Problem::new(place, why));
+        }
+    }
+
+    /// A rule for requests that no port takes.
+    fn find_unserved(&self, rule: &Rule, place: &Place, warnings: &mut Vec<Problem>) {
+        if self.listen.is_empty() {
+            return;
+        }
+        if let Some(Text(scheme)) = rule.scheme
+            && self.ports(scheme == Scheme::Https).next().is_none()
+        {
+            let why = format!("it never matches: no port serves {scheme}");
+            let remedy = "Add a port with [[listen]], or leave scheme out.";
+            warnings.push(Problem::new(place.key("scheme"), why).remedy(remedy));
+            return;
+        }
+        let scheme = rule.scheme.map(|Text(scheme)| scheme);
+        let mut versions = HttpVersion::ALL.into_iter();
+        let is_any_served =
+            versions.any(|version| rule.versions().has(version) && self.serves(version, scheme));
+        if !is_any_served {
+            let names: Vec<String> = rule.versions.iter().map(|it| it.0.to_string()).collect();
+            let why = format!(
+                "it never matches: no such port serves HTTP/{}",
+                names.join(" or ")
+            );
+            let remedy = "HTTP/2 needs a port with TLS, or http2_prior_knowledge; HTTP/3 needs \
+                          http3 = true.";
+            warnings.push(Problem::new(place.key("versions"), why).remedy(remedy));
+        }
+    }
+
+    /// Whether a port serves this version, with this scheme if there is one.
+    fn serves(&self, version: HttpVersion, scheme: Option<Scheme>) -> bool {
+        let is_of = |wanted| scheme.is_none_or(|scheme| scheme == wanted);
+        let has_tls = is_of(Scheme::Https) && self.ports(true).next().is_some();
+        let has_plain = is_of(Scheme::Http) && self.ports(false).next().is_some();
+        match version {
+            HttpVersion::Http1 => true,
+            HttpVersion::Http2 => {
+                let has_http2 = has_tls && self.tls.http2 != Some(false);
+                has_http2 || has_plain && self.http.http2_prior_knowledge
+            }
+            HttpVersion::Http3 => is_of(Scheme::Https) && self.http3_ports().next().is_some(),
+        }
     }
 
     fn find_odd_proxy_rules(&self, warnings: &mut Vec<Problem>) {
@@ -123,6 +215,24 @@ fn shadowed(place: Place, other: usize) -> Problem {
         other + 1
     );
     Problem::new(place, why).remedy("The first rule that matches counts: put this one before it.")
+}
+
+/// Whether a rule of a site matches every request that `rule` matches.
+fn covers(other: &Rule, rule: &Rule) -> bool {
+    let all_schemes = other.scheme.is_none() || other.scheme == rule.scheme;
+    let all_versions = other.versions().covers(rule.versions());
+    all_schemes && all_versions && Glob::of(&other.path.0).covers(&Glob::of(&rule.path.0))
+}
+
+/// Whether a rule that stands before another also comes before it: with a redirect to `https`,
+/// those for `http` come first.
+fn precedes(site: &Site, other: &Rule, rule: &Rule) -> bool {
+    let is_of_http = |rule: &Rule| matches!(rule.scheme, Some(Text(Scheme::Http)));
+    site.https_redirect.is_none() || is_of_http(other) || !is_of_http(rule)
+}
+
+fn matches_scheme(rule: &Rule, scheme: Scheme) -> bool {
+    rule.scheme.is_none_or(|Text(own)| own == scheme)
 }
 
 /// Whether `other` matches every request that `rule` matches.
@@ -266,6 +376,159 @@ mod tests {
             assert_eq!(found.len(), usize::from(is_shadowed), "{first} {second}");
             if is_shadowed {
                 assert!(found[0].starts_with("site[0].rule[1].path: it never matches: rule 1"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_rule_covers_requests_of_its_own_schemes_and_versions() {
+        let https = "scheme = 'https'\n";
+        for (first, second, is_shadowed) in [
+            (https, "", false),
+            ("", https, true),
+            (https, https, true),
+            ("scheme = 'http'\n", https, false),
+            ("versions = ['2', '3']\n", "versions = ['2']\n", true),
+            ("versions = ['2']\n", "versions = ['2', '3']\n", false),
+            ("versions = ['1.1', '2', '3']\n", "", true),
+            (
+                "versions = ['2']\nscheme = 'https'\n",
+                "versions = ['2']\n",
+                false,
+            ),
+        ] {
+            let text = format!(
+                "[[site]]\n[[site.rule]]\npath = '*'\n{first}[[site.rule]]\npath = '/a'\n{second}"
+            );
+            let found = warnings(&text);
+            assert_eq!(
+                found.len(),
+                usize::from(is_shadowed),
+                "{first} {second}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn rules_for_requests_that_no_port_takes_are_found() {
+        let plain = "listen = [{ port = 80 }]\n";
+        let both = "listen = [{ port = 80 }, { port = 443, tls = true }]\n";
+        let http3 = "listen = [{ port = 443, tls = true, http3 = true }]\n";
+        for (ports, rule, key) in [
+            (plain, "scheme = 'https'", "scheme"),
+            (http3, "scheme = 'http'", "scheme"),
+            (both, "versions = ['3']", "versions"),
+            (plain, "versions = ['2', '3']", "versions"),
+            (both, "scheme = 'http'\nversions = ['2']", "versions"),
+            (both, "scheme = 'https'\nversions = ['2']", ""),
+            (both, "versions = ['1.1', '3']", ""),
+            (http3, "versions = ['3']", ""),
+            (
+                "http.http2_prior_knowledge = true\nlisten = [{ port = 80 }]\n",
+                "versions = ['2']",
+                "",
+            ),
+            ("", "versions = ['3']", ""),
+        ] {
+            let found = warnings(&format!(
+                "{ports}[[site]]\n[[site.rule]]\npath = '*'\n{rule}"
+            ));
+            let expected = format!("site[0].rule[0].{key}: it never matches: no ");
+            match key {
+                "" => assert_eq!(found, [""; 0], "{ports}{rule}"),
+                _ => assert!(
+                    found.join("\n").starts_with(&expected),
+                    "{ports}{rule}: {found:?}"
+                ),
+            }
+        }
+    }
+
+    #[test]
+    fn redirects_from_one_scheme_to_the_other_end() {
+        let site = "listen = [{ port = 80 }, { port = 443, tls = true }]\n\
+                    [[site]]\nnames = ['a.org']\n";
+        let rule = |scheme: &str, to: &str| {
+            format!("[[site.rule]]\npath = '/*'\n{scheme}redirect.to = '{to}'\n")
+        };
+        let up = rule("scheme = 'http'\n", "https://a.org/*");
+        for (rules, is_loop) in [
+            (up.clone(), false),
+            (
+                format!("{up}{}", rule("scheme = 'https'\n", "http://a.org/*")),
+                true,
+            ),
+            (rule("versions = ['2']\n", "/x/*"), true),
+            (rule("", "https://a.org/*"), true),
+            (format!("https_redirect = 308\n{}", rule("", "/x*")), true),
+            (
+                format!(
+                    "https_redirect = 308\n{}",
+                    rule("scheme = 'https'\n", "http://a.org/*")
+                ),
+                true,
+            ),
+            (
+                format!("https_redirect = 308\n{}", rule("scheme = 'https'\n", "/b")),
+                true,
+            ),
+            (format!("https_redirect = 308\n{up}"), false),
+        ] {
+            let found = warnings(&format!("{site}{rules}"));
+            let is_found = found.iter().any(|line| line.contains("for ever"));
+            assert_eq!(is_found, is_loop, "{rules}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn rules_for_http_come_before_a_redirect_to_https() {
+        for (first, second, is_shadowed) in [
+            ("", "scheme = 'http'\n", false),
+            ("scheme = 'https'\n", "scheme = 'http'\n", false),
+            ("scheme = 'http'\n", "scheme = 'http'\n", true),
+            ("", "scheme = 'https'\n", true),
+            ("", "", true),
+        ] {
+            let text = format!(
+                "[[site]]\nhttps_redirect = 308\n[[site.rule]]\npath = '*'\n{first}\
+                 [[site.rule]]\npath = '/a'\n{second}"
+            );
+            let found = warnings(&text);
+            assert_eq!(
+                found.len(),
+                usize::from(is_shadowed),
+                "{first} {second}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn strict_transport_security_without_effect_is_found() {
+        let plain = "listen = [{ port = 80 }]\n";
+        let both = "listen = [{ port = 80 }, { port = 443, tls = true }]\n";
+        for (ports, hsts, complaint) in [
+            (
+                both,
+                "max_age = '365d', include_subdomains = true, preload = true",
+                "",
+            ),
+            (both, "max_age = '364d'", ""),
+            (
+                both,
+                "max_age = '365d', preload = true",
+                "site[0].hsts.preload: lists",
+            ),
+            (
+                both,
+                "max_age = '364d', include_subdomains = true, preload = true",
+                "site[0].hsts.preload: lists",
+            ),
+            (plain, "max_age = '365d'", "site[0].hsts: no client gets it"),
+        ] {
+            let found = warnings(&format!("{ports}[[site]]\nhsts = {{ {hsts} }}"));
+            match complaint {
+                "" => assert_eq!(found, [""; 0], "{hsts}"),
+                _ => assert!(found.join("\n").starts_with(complaint), "{hsts}: {found:?}"),
             }
         }
     }

@@ -41,6 +41,11 @@ impl Identity {
     pub fn files(&self) -> Files {
         Files::from_pem(FILES, &self.certificate.pem(), &self.key.serialize_pem())
     }
+
+    /// Returns the certificate as the only one of a server.
+    pub fn certificates(&self) -> Certificates {
+        Certificates::new(&[self.files()]).unwrap()
+    }
 }
 
 /// A listener, and its clients' trust store.

@@ -20,7 +20,10 @@ use crate::splicing::{SpliceError, SpliceEvent, SpliceLimits};
 
 pub use contract::listing::{Entries, Entry, EntryKind};
 pub use quic::{QuicCloseReason, QuicConnection, QuicEvent, QuicStream};
-pub use tls::{Agreed as TlsAgreed, Cipher as TlsCipher, Suite as TlsSuite, Version as TlsVersion};
+pub use tls::{
+    Agreed as TlsAgreed, Cipher as TlsCipher, Identity as TlsIdentity, Suite as TlsSuite,
+    Version as TlsVersion,
+};
 
 /// A connection, as applications name it. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

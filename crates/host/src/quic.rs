@@ -106,6 +106,7 @@ impl std::error::Error for QuicListenError {}
 
 struct Listener {
     port: u16,
+    certificates: Arc<tls::Certificates>,
     endpoint: Endpoint,
     idle: Idle,
     table_full: Episode,
@@ -249,6 +250,7 @@ impl QuicLayer {
         );
         self.listeners.push(Listener {
             port: listener.port,
+            certificates: Arc::clone(&listener.certificates),
             endpoint: endpoint.map_err(|error| QuicListenError(error.to_string()))?,
             idle: Idle::new(KeyedHash(ground.config.secret)),
             table_full: Episode::default(),

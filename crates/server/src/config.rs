@@ -74,6 +74,9 @@ pub struct Config {
     pub http2_prior_knowledge: bool,
     /// Most concurrent streams of a connection of HTTP/2. Further ones are refused. Default: 100.
     pub http2_streams_max: u32,
+    /// Requests over HTTP/2 and HTTP/3 for a host that is neither the server name of the handshake
+    /// nor a name of its certificate get 421 (RFC 9110 §7.4). Default: true.
+    pub rejects_misdirected: bool,
     /// UDP port that serves the same content over HTTP/3, for `Alt-Svc` (RFC 9114 §3.1.1). Default:
     /// none.
     pub http3_port: Option<NonZeroU16>,
@@ -126,6 +129,7 @@ impl Default for Config {
             linger_bytes_max: 4 << 20,
             http2_prior_knowledge: false,
             http2_streams_max: 100,
+            rejects_misdirected: true,
             http3_port: None,
         }
     }

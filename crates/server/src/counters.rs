@@ -45,6 +45,9 @@ counters::counters! {
         /// Responses over HTTP/2 or HTTP/3 replaced by 502, or a reset, because their head is
         /// longer than the client accepts.
         oversized_heads: Counter,
+        /// Requests over HTTP/2 or HTTP/3 answered 421 because their host is not one of the
+        /// connection.
+        misdirected_requests: Counter,
         /// Requests over HTTP/2.
         http2_requests: Counter,
         /// HTTP/2 streams reset because of a client error.

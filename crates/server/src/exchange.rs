@@ -5,6 +5,7 @@ pub(crate) mod field_section;
 pub(crate) mod input;
 pub(crate) mod lifecycle;
 pub(crate) mod lines;
+pub(crate) mod misdirected;
 pub(crate) mod multipart;
 pub(crate) mod output;
 pub(crate) mod request;

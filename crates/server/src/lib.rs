@@ -49,14 +49,18 @@
 //! | `version` | the differences between versions of HTTP |
 //! | `response`, `lines` | statuses, header fields, error pages; fields as lines of text |
 //! | `field_section` | from the fields of HTTP/2 and HTTP/3 to a request, or to a refusal |
+//! | `misdirected` | requests for a host that their connection is not for |
 //! | `multipart` | several ranges as one body |
 //! | `output` | the unqueued part of a response |
 //! | `watch` | the event that a stream waits for, and its deadline |
 //! | **`semantics/`** | |
 //! | `site` | virtual hosts: content and rules of host names |
 //! | `target`, `relative_path` | from a request target to a path; paths that an operator writes |
-//! | `rule`, `pattern` | rules for some paths; patterns of paths |
+//! | `rule`, `pattern` | rules for some requests; patterns of paths |
+//! | `scheme`, `versions` | the scheme of a connection; versions of HTTP, and sets of them |
 //! | `redirect`, `signed`, `rate`, `cors` | redirections; signed URLs; rates; cross-origin access |
+//! | `early_hints` | links that browsers follow before the response arrives |
+//! | `hsts` | HTTP Strict Transport Security |
 //! | `fields` | header fields that are looked up on demand |
 //! | `attempt`, `encoding` | files that may answer a request; accepted codings |
 //! | `answer` | the part of a file that a request gets |
@@ -88,7 +92,11 @@ pub use counters::Counters;
 pub use exchange::lifecycle::ConnectionInfo;
 pub use http_message::access::{AccessRecord, AccessSink, AccessTls, NO_RESPONSE};
 pub use semantics::cors::{Cors, OriginError};
+pub use semantics::early_hints::{
+    EARLY_HINTS_BYTES_MAX, EARLY_HINTS_MAX, EarlyHint, EarlyHintError,
+};
 pub use semantics::encoding::{Coding, CodingError};
+pub use semantics::hsts::Hsts;
 pub use semantics::pattern::{Pattern, PatternError};
 pub use semantics::pull::{
     CacheStatus, Object, OriginEvent, Origins, Passed, Pull, RulePull, Ticket,
@@ -97,6 +105,8 @@ pub use semantics::rate::Pace;
 pub use semantics::redirect::{Redirect, RedirectError};
 pub use semantics::relative_path::{RelativePath, RelativePathError};
 pub use semantics::rule::{ExtraField, ExtraFieldError, Rule};
+pub use semantics::scheme::{Scheme, SchemeError};
 pub use semantics::signed::{SigningKeyError, SigningKeys};
 pub use semantics::site::{HostName, HostNameError, Site};
+pub use semantics::versions::{HttpVersion, HttpVersionError, Versions};
 pub use server::Server;

@@ -26,6 +26,7 @@ use crate::http3::connection::Handshake;
 use crate::semantics::date::DateCache;
 use crate::semantics::pull::Origins;
 use crate::semantics::rate::Rates;
+use crate::semantics::scheme::Scheme;
 use crate::semantics::site::Names;
 
 /// A server of files over HTTP/1.1, HTTP/2 and HTTP/3: one per shard.
@@ -182,7 +183,8 @@ impl Server {
         }
         let accesses = self.logs_accesses && shared.access_log.is_some();
         let accesses = accesses.then(|| Accesses::new(stream.0, peer, tls.as_deref()));
-        let connection = Connection::new(stream, Source::from(peer.ip()), accesses);
+        let client = (Source::from(peer.ip()), Scheme::of_connection(tls.as_ref()));
+        let connection = Connection::new(stream, client, accesses);
         self.connections.insert(stream, Box::new(connection));
     }
 
@@ -195,7 +197,8 @@ impl Server {
         connection.closed(io, &mut self.shared);
         let accesses = self.logs_accesses && self.shared.access_log.is_some();
         let accesses = accesses.then(|| Accesses::new(stream.0, peer, None));
-        let mut connection = Connection::new(stream, Source::from(peer.ip()), accesses);
+        let client = (Source::from(peer.ip()), Scheme::Http);
+        let mut connection = Connection::new(stream, client, accesses);
         connection.resume(io, &mut self.shared, received);
         self.connections.insert(stream, Box::new(connection));
     }
@@ -415,13 +418,13 @@ impl Application for Server {
 
     fn on_wake(&mut self, io: &mut dyn Io, _now_us: u64) {
         while let Some((ticket, news)) = self.shared.origins.as_mut().and_then(|it| it.hear()) {
-            let Some(&stream) = self.shared.tickets.get(&ticket) else {
+            let Some(&(name, stream)) = self.shared.tickets.get(&ticket) else {
                 continue;
             };
             if let Some(connection) = self.connections.get_mut(&stream) {
                 connection.on_news(io, &mut self.shared, ticket, news);
             } else if let Some(connection) = self.http2_connections.get_mut(&stream) {
-                connection.on_news(io, &mut self.shared, ticket, news);
+                connection.on_news(io, &mut self.shared, name, (ticket, news));
             } else if let Some(quic) = io.quic_stream(stream)
                 && let Some(connection) = self.http3_connections.get_mut(&quic.connection)
             {

@@ -88,7 +88,7 @@ impl ClientHttp2 {
         let mut fields = vec![
             (":method", "GET"),
             (":scheme", "https"),
-            (":authority", "sim"),
+            (":authority", "sim.example"),
             (":path", path),
         ];
         fields.extend(accept.map(|accept| ("accept", accept)));

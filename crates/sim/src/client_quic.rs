@@ -350,7 +350,7 @@ impl QuicPeer {
             let mut fields = vec![
                 (":method", "GET"),
                 (":scheme", "https"),
-                (":authority", "sim"),
+                (":authority", "sim.example"),
                 (":path", &path),
             ];
             fields.extend(accept.map(|it| ("accept", it)));

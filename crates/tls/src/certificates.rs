@@ -2,6 +2,7 @@
 //! losing a connection.
 
 mod bytes;
+pub(crate) mod choice;
 mod validity;
 
 use std::collections::{HashMap, VecDeque};
@@ -20,6 +21,8 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use webpki::EndEntityCert;
 use zeroize::Zeroizing;
+
+use crate::identity::Identity;
 
 pub use validity::{Standing, Validity};
 
@@ -368,6 +371,14 @@ impl Certificates {
         Ok(true)
     }
 
+    /// The identity of a connection whose client has asked for this server name.
+    pub fn identity(&self, server_name: Option<&str>) -> Identity {
+        let set = self.set();
+        let index = set.candidates(server_name).and_then(|them| them.first());
+        let own = set.own.get(index.copied().unwrap_or(0));
+        Identity::new(server_name, own.cloned())
+    }
+
     fn set(&self) -> Arc<Set> {
         let set = self.0.read().unwrap_or_else(|error| error.into_inner());
         Arc::clone(&set)
@@ -434,7 +445,9 @@ fn some<T>(certificates: &[T]) -> Result<(), CertificateError> {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.set().resolve(&hello)
+        let set = self.set();
+        let index = set.resolve(&hello)?;
+        set.certificates.get(index).cloned()
     }
 }
 
@@ -448,6 +461,8 @@ struct Paths {
 #[derive(Debug, Default)]
 struct Set {
     certificates: Vec<Arc<CertifiedKey>>,
+    /// The server's own of each chain, which outlives the key where a connection needs it.
+    own: Vec<Arc<CertificateDer<'static>>>,
     /// Of each certificate.
     paths: Vec<Paths>,
     /// Certificates that are good for a name. `*.` stands for one label.
@@ -478,6 +493,7 @@ impl Set {
                 self.by_name.entry(name).or_default().push(index);
             }
         }
+        self.own.push(Arc::new(certificate.cert[0].clone()));
         self.certificates.push(certificate);
         self.paths.push(Paths {
             certificate: files.certificate_path.clone(),
@@ -491,17 +507,20 @@ impl Set {
         self.certificates.get(at)
     }
 
+    /// The certificates for a server name; `None` if there is no name, or none for it.
+    fn candidates(&self, server_name: Option<&str>) -> Option<&Vec<usize>> {
+        let name = server_name?.to_ascii_lowercase();
+        let wildcard = name
+            .split_once('.')
+            .map(|(_, parent)| format!("*.{parent}"));
+        let exact = self.by_name.get(&name);
+        exact.or_else(|| self.by_name.get(&wildcard?))
+    }
+
     /// Of the certificates for the name that the client asks for, the first with whose key it can
     /// do something.
-    fn resolve(&self, hello: &ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let name = hello.server_name().map(str::to_ascii_lowercase);
-        let named = name.and_then(|name| {
-            let wildcard = name
-                .split_once('.')
-                .map(|(_, parent)| format!("*.{parent}"));
-            let exact = self.by_name.get(&name);
-            exact.or_else(|| self.by_name.get(&wildcard?))
-        });
+    fn resolve(&self, hello: &ClientHello<'_>) -> Option<usize> {
+        let named = self.candidates(hello.server_name());
         let all: Vec<usize> = (0..self.certificates.len()).collect();
         let candidates = named.unwrap_or(&all);
         let usable = candidates.iter().find(|&&index| {
@@ -509,8 +528,7 @@ impl Set {
             key.choose_scheme(hello.signature_schemes()).is_some()
         });
         // If none is usable, rustls chooses the right alert with any certificate.
-        let index = usable.or(candidates.first())?;
-        self.certificates.get(*index).cloned()
+        usable.or(candidates.first()).copied()
     }
 }
 

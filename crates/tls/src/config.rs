@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::UnixTime;
-use rustls::server::{NoServerSessionStorage, ProducesTickets};
+use rustls::server::{NoServerSessionStorage, ProducesTickets, ResolvesServerCert};
 use rustls::time_provider::TimeProvider;
 use rustls::version::{TLS12, TLS13};
 use rustls::{KeyLog, ServerConfig};
@@ -90,6 +90,7 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct Config {
     pub(crate) rustls: Arc<ServerConfig>,
+    pub(crate) certificates: Arc<Certificates>,
     pub(crate) limits: Limits,
     pub(crate) has_tls13: bool,
     clock: Arc<Clock>,
@@ -144,7 +145,7 @@ impl Config {
         )
         .with_protocol_versions(&versions)?
         .with_no_client_auth()
-        .with_cert_resolver(certificates);
+        .with_cert_resolver(Arc::clone(&certificates) as Arc<dyn ResolvesServerCert>);
         rustls.enable_secret_extraction = true;
         rustls.alpn_protocols.clone_from(&settings.alpn);
         // A server that keeps sessions in memory could be made to fill it; tickets cost it nothing.
@@ -158,6 +159,7 @@ impl Config {
         }
         Ok(Self {
             rustls: Arc::new(rustls),
+            certificates,
             limits: settings.limits,
             has_tls13: settings.versions.contains(&Version::Tls13),
             clock,

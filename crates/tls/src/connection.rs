@@ -157,7 +157,7 @@ impl Connection {
     /// # Errors
     /// If the system provides no random numbers.
     pub fn new(config: Arc<Config>, now_us: u64) -> Result<Self, Error> {
-        let handshake = Handshake::new(&config.rustls).map_err(Error::Handshake)?;
+        let handshake = Handshake::new(&config).map_err(Error::Handshake)?;
         Ok(Self {
             rx: Rx::Handshaking {
                 handshake: Box::new(handshake),

@@ -6,12 +6,15 @@
 use std::sync::Arc;
 
 use rustls::kernel::KernelConnection;
-use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::server::{ResolvesServerCert, ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, InsufficientSizeError};
 use rustls::{ConnectionTrafficSecrets, HandshakeKind, KeyLog, ProtocolVersion, ServerConfig};
 
+use crate::certificates::choice::Choice;
+use crate::config::Config;
 use crate::content_type::ContentType;
 use crate::error::Error;
+use crate::identity::Identity;
 use crate::key::{Key, version};
 use crate::opener::Opener;
 use crate::traffic_secrets::TrafficSecrets;
@@ -46,6 +49,8 @@ pub struct Agreed {
     pub alpn: Option<Vec<u8>>,
     /// True if an earlier session was resumed.
     pub is_resumed: bool,
+    /// The hosts that the connection is for.
+    pub identity: Identity,
 }
 
 /// Result of a handshake.
@@ -63,6 +68,7 @@ pub(crate) struct Handshake {
     /// Records that rustls has not fully consumed.
     incoming: Vec<u8>,
     secrets: Arc<TrafficSecrets>,
+    choice: Arc<Choice>,
     /// Rejected early data that may still come, in bytes; `None` if none may.
     early_data_left: Option<usize>,
 }
@@ -76,14 +82,17 @@ impl Handshake {
         STATE_BYTES + self.incoming.capacity()
     }
 
-    pub(crate) fn new(config: &ServerConfig) -> Result<Self, rustls::Error> {
-        let mut config = config.clone();
+    pub(crate) fn new(config: &Config) -> Result<Self, rustls::Error> {
+        let choice = Arc::new(Choice::new(Arc::clone(&config.certificates)));
+        let mut config = ServerConfig::clone(&config.rustls);
         let secrets = Arc::new(TrafficSecrets::new(Arc::clone(&config.key_log)));
         config.key_log = Arc::clone(&secrets) as Arc<dyn KeyLog>;
+        config.cert_resolver = Arc::clone(&choice) as Arc<dyn ResolvesServerCert>;
         Ok(Self {
             connection: UnbufferedServerConnection::new(Arc::new(config))?,
             incoming: Vec::new(),
             secrets,
+            choice,
             early_data_left: None,
         })
     }
@@ -202,6 +211,7 @@ impl Handshake {
         let version = version(common.protocol_version().ok_or(Error::Unsupported)?)?;
         let alpn = common.alpn_protocol().map(<[u8]>::to_vec);
         let is_resumed = common.handshake_kind() == Some(HandshakeKind::Resumed);
+        let identity = self.choice.identity();
         let (secrets, kernel) = self
             .connection
             .dangerous_into_kernel_connection()
@@ -215,6 +225,7 @@ impl Handshake {
                 suite: tx.suite,
                 alpn,
                 is_resumed,
+                identity,
             },
             tx,
             tx_number,

@@ -113,6 +113,7 @@ impl QuicLayer {
         let place = self.place(ground, listener, event.connection);
         let EventKind::Connected {
             alpn,
+            server_name,
             cipher,
             is_resumed,
             takes_early_data,
@@ -128,6 +129,8 @@ impl QuicLayer {
         if !is_early && !self.end_handshake(ground, now_us, place) {
             return;
         }
+        let certificates = &self.listeners[listener].certificates;
+        let identity = certificates.identity(server_name.as_deref());
         let connection = &mut self.table.connections[place];
         let agreed = TlsAgreed {
             suite: Suite {
@@ -136,6 +139,7 @@ impl QuicLayer {
             },
             alpn,
             is_resumed,
+            identity,
         };
         connection.agreed = Some(agreed.clone());
         let (id, peer) = (connection.id, connection.remote);

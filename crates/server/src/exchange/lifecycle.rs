@@ -32,6 +32,7 @@ use crate::semantics::attempt::Attempt;
 use crate::semantics::listing::Listing;
 use crate::semantics::pull::{Object, OriginEvent, Passed, Ticket};
 use crate::semantics::rate::{self, Bound, Peer};
+use crate::semantics::scheme::Scheme;
 use crate::semantics::site::Site;
 
 /// Bytes of a target shown to operators, at most.
@@ -71,6 +72,8 @@ pub(crate) struct Exchange<V: Version> {
     stream: StreamId,
     connection: V::Connection,
     source: Source,
+    /// Scheme of the connection.
+    scheme: Scheme,
     stage: Stage<V>,
     /// Received bytes. Begins with the head of the request in hand, if there is one.
     pub(crate) input: Input,
@@ -154,7 +157,7 @@ impl<V: Version> Exchange<V> {
     pub(crate) fn new(
         stream: StreamId,
         connection: V::Connection,
-        source: Source,
+        (source, scheme): (Source, Scheme),
         requests: u32,
         accesses: Option<Accesses>,
     ) -> Self {
@@ -162,6 +165,7 @@ impl<V: Version> Exchange<V> {
             stream,
             connection,
             source,
+            scheme,
             stage: Stage::Idle,
             input: Input::default(),
             output: Output::default(),
@@ -233,12 +237,6 @@ impl<V: Version> Exchange<V> {
         }
     }
 
-    /// The exchange awaits news from the fetcher for this ticket.
-    pub(crate) fn has_ticket(&mut self, ticket: Ticket) -> bool {
-        let asks = matches!(self.stage, Stage::Asking { ticket: asked, .. } if asked == ticket);
-        asks || self.output.ticket() == Some(ticket)
-    }
-
     /// Handles an event from the fetcher.
     pub(crate) fn on_news(
         &mut self,
@@ -258,6 +256,9 @@ impl<V: Version> Exchange<V> {
     /// returns the version of its request, which decides how the connection continues.
     pub(crate) fn queue(&mut self, io: &mut dyn Io, shared: &mut Shared) -> Option<V> {
         let Stage::Sending { version } = self.stage else {
+            // Interim responses precede it.
+            let counters = &mut shared.counters;
+            self.output.flush(io, self.stream, counters, None);
             return None;
         };
         let ticket = self.output.ticket();

@@ -120,7 +120,28 @@ impl Output {
 
     /// Begins a response; [`Output::flush`] reports when it is queued.
     pub(crate) fn begin(&mut self, bytes: Vec<u8>, body: Option<Body>) {
-        (self.bytes, self.taken_bytes, self.body) = (bytes, 0, body);
+        self.body = body;
+        if self.untaken().is_empty() {
+            (self.bytes, self.taken_bytes) = (bytes, 0);
+        } else {
+            self.bytes.extend_from_slice(&bytes);
+        }
+    }
+
+    /// Adds an interim response, which precedes the response.
+    pub(crate) fn add_interim(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..self.taken_bytes);
+        self.taken_bytes = 0;
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn untaken(&self) -> &[u8] {
+        &self.bytes[self.taken_bytes..]
+    }
+
+    /// Offset in the stream at which the next response begins.
+    pub(crate) fn next_start(&self) -> u64 {
+        self.queued_bytes + self.untaken().len() as u64
     }
 
     /// Takes the buffer of the queued response, emptied, for the next one.

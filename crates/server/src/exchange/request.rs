@@ -8,7 +8,9 @@ use http::StatusCode;
 use http_message::request::without_empty_lines;
 
 use crate::semantics::fields::Present;
+use crate::semantics::hsts::Hsts;
 use crate::semantics::rule::Rule;
+use crate::semantics::scheme::Scheme;
 use crate::semantics::site::{HostName, Site};
 
 /// A request whose head lies in the input of its exchange, as a line and fields of text.
@@ -89,16 +91,18 @@ impl Expectation {
     }
 }
 
-/// A site, and the number of one of its rules.
+/// A site, the number of one of its rules, and the scheme of the request.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) site: Arc<Site>,
     pub(crate) rule: Option<u16>,
+    pub(crate) scheme: Scheme,
 }
 
 impl PartialEq for Place {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.site, &other.site) && self.rule == other.rule
+        let own = (self.rule, self.scheme);
+        Arc::ptr_eq(&self.site, &other.site) && own == (other.rule, other.scheme)
     }
 }
 
@@ -110,14 +114,26 @@ impl<V> Request<V> {
         self.place.as_ref().map(|place| &*place.site)
     }
 
+    /// True if the connection has TLS, as far as the request has a site.
+    pub(crate) fn is_https(&self) -> bool {
+        let place = self.place.as_ref();
+        place.is_some_and(|place| place.scheme == Scheme::Https)
+    }
+
+    /// What responses over TLS state (RFC 6797 §7.2).
+    pub(crate) fn hsts(&self) -> Option<&Hsts> {
+        let hsts = self.site()?.hsts.as_ref();
+        hsts.filter(|_| self.is_https())
+    }
+
     /// The first name of the site.
     pub(crate) fn site_name(&self) -> Option<&HostName> {
         self.site()?.names.first()
     }
 
-    /// The rule for the request's path.
+    /// The rule for the request.
     pub(crate) fn rule(&self) -> Option<&Rule> {
-        let Place { site, rule } = self.place.as_ref()?;
+        let Place { site, rule, .. } = self.place.as_ref()?;
         site.rules.get(usize::from((*rule)?))
     }
 

@@ -5,8 +5,8 @@ use std::num::NonZeroU16;
 use std::ops::Range;
 use std::time::Duration;
 
-use http::StatusCode;
-use http::header::{CONTENT_TYPE, DATE};
+use http::header::{CONTENT_TYPE, DATE, STRICT_TRANSPORT_SECURITY};
+use http::{HeaderName, HeaderValue, StatusCode};
 use httpdate::HttpDate;
 
 use crate::exchange::multipart::{self, Multipart};
@@ -15,6 +15,7 @@ use crate::semantics::cors::Cors;
 use crate::semantics::date;
 use crate::semantics::encoding::Coding;
 use crate::semantics::etag::ETag;
+use crate::semantics::hsts::Hsts;
 use crate::semantics::mime;
 use crate::semantics::passed;
 use crate::semantics::pull::{CacheStatus, Passed};
@@ -38,6 +39,10 @@ pub(crate) struct Common<'a, V> {
     pub(crate) unix_time: Duration,
     /// Port of HTTP/3.
     pub(crate) http3_port: Option<NonZeroU16>,
+    /// The connection has TLS.
+    pub(crate) is_https: bool,
+    /// `Strict-Transport-Security`, if the response has that field.
+    pub(crate) hsts: Option<&'a Hsts>,
     /// Another `Accept-Encoding` might have selected another response.
     pub(crate) varies_by_encoding: bool,
 }
@@ -45,6 +50,12 @@ pub(crate) struct Common<'a, V> {
 impl<V> Common<'_, V> {
     fn cors(&self) -> Option<&Cors> {
         self.rule.and_then(|rule| rule.cors.as_ref())
+    }
+
+    /// True if the response may have this field of a rule or of an origin. RFC 6797 §7.2: one
+    /// `Strict-Transport-Security`, and none without TLS.
+    fn may_have(&self, name: &HeaderName) -> bool {
+        *name != STRICT_TRANSPORT_SECURITY || self.is_https && self.hsts.is_none()
     }
 
     /// Returns the length of the body of a response with this content length, in bytes.
@@ -124,6 +135,20 @@ pub(crate) fn part_head_bytes_max(
     let mut content_type = Vec::new();
     write_content_type_of(&mut content_type, media_type, passed);
     multipart::head_bytes_max(content_type.len(), size_bytes)
+}
+
+/// Writes an interim response with links (RFC 8297 §2).
+pub(crate) fn early_hints<'a, V: Version>(
+    out: &mut Vec<u8>,
+    version: V,
+    links: impl IntoIterator<Item = &'a HeaderValue>,
+) {
+    out.clear();
+    version.begin(out, StatusCode::EARLY_HINTS);
+    for link in links {
+        version.field(out, "Link", link.as_bytes());
+    }
+    version.end_interim(out);
 }
 
 /// Writes the head of a 200 whose body is a whole file.
@@ -381,6 +406,9 @@ fn begin<V: Version>(
     if let Some(port) = common.http3_port {
         version.display(out, "Alt-Svc", format_args!("h3=\":{port}\"; ma=86400"));
     }
+    if let Some(hsts) = common.hsts {
+        version.display(out, "Strict-Transport-Security", hsts);
+    }
     let varies_by_origin = common.cors().is_some_and(Cors::varies);
     match (common.varies_by_encoding, varies_by_origin) {
         (true, true) => version.text(out, "Vary", "Accept-Encoding, Origin"),
@@ -393,7 +421,8 @@ fn begin<V: Version>(
     }
     if let Some(passed) = common.passed {
         let head_only = common.head_only;
-        for (name, value) in passed::sent(passed, status, head_only, common.rule) {
+        let fields = passed::sent(passed, status, head_only, common.rule);
+        for (name, value) in fields.filter(|(name, _)| common.may_have(name)) {
             version.field(out, name.as_str(), value.as_bytes());
         }
         if let Some(age_s) = passed.age_s {
@@ -423,8 +452,17 @@ fn rule_fields<V: Version>(
             version.display(out, "Expires", date);
         }
     }
-    for extra in &rule.fields {
+    for extra in rule
+        .fields
+        .iter()
+        .filter(|extra| common.may_have(&extra.name))
+    {
         version.field(out, &extra.written, extra.value.as_bytes());
+    }
+    if status == StatusCode::OK {
+        for hint in &rule.early_hints {
+            version.field(out, "Link", hint.value().as_bytes());
+        }
     }
     // `options` writes the CORS fields of a 204.
     if let Some(cors) = rule

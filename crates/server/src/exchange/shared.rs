@@ -52,8 +52,8 @@ pub(crate) struct Shared {
     pub(crate) many_ranges: Episode,
     /// The fetcher of objects from origins.
     pub(crate) origins: Option<Box<dyn Origins>>,
-    /// The stream of each ticket.
-    pub(crate) tickets: HashMap<Ticket, StreamId>,
+    /// The stream of each ticket, and the host's stream that carries it.
+    pub(crate) tickets: HashMap<Ticket, (StreamId, StreamId)>,
     pub(crate) ticket_last: u64,
 }
 

@@ -7,11 +7,15 @@ use host::app::StreamId;
 use http::StatusCode;
 
 use crate::semantics::rate::Multiplexed;
+use crate::semantics::versions::HttpVersion;
 
 /// A version of HTTP, with a request's connection options.
 pub(crate) trait Version: Copy + Debug {
     /// Name of the version, as in a request line.
     const NAME: &'static str;
+
+    /// The version that rules name.
+    const VERSION: HttpVersion;
 
     /// The connection of a stream that shares one with others.
     type Connection: Copy + Debug;
@@ -38,6 +42,11 @@ pub(crate) trait Version: Copy + Debug {
 
     /// Ends the head; a body of `body_bytes` follows.
     fn end(self, out: &mut Vec<u8>, body_bytes: u64);
+
+    /// Ends the head of an interim response (RFC 9110 §15.2); another response follows.
+    fn end_interim(self, out: &mut Vec<u8>) {
+        self.end(out, 0);
+    }
 
     /// True if the response's head is a field section longer than the limit (RFC 9114 §4.2.2).
     fn has_longer_section(_response: &[u8], _bytes_max: u32) -> bool {

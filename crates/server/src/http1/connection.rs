@@ -28,6 +28,7 @@ use crate::exchange::watch::{Expiry, Wait};
 use crate::http1::head::{Http1, Persistence};
 use crate::http1::request::{self, Parsed};
 use crate::semantics::pull::{OriginEvent, Ticket};
+use crate::semantics::scheme::Scheme;
 
 /// Most unsent bytes of earlier responses when a pipelined request is taken up: few compared with a
 /// file, and enough to keep a link busy until the next file is open.
@@ -69,9 +70,13 @@ enum Phase {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: StreamId, source: Source, accesses: Option<Accesses>) -> Self {
+    pub(crate) fn new(
+        stream: StreamId,
+        client: (Source, Scheme),
+        accesses: Option<Accesses>,
+    ) -> Self {
         Connection {
-            exchange: Exchange::new(stream, (), source, 0, accesses),
+            exchange: Exchange::new(stream, (), client, 0, accesses),
             phase: Phase::Open,
             unread: false,
             peer_finished: false,

@@ -5,6 +5,7 @@ use http::StatusCode;
 use crate::exchange::lines;
 use crate::exchange::version::Version;
 use crate::semantics::rate::Multiplexed;
+use crate::semantics::versions::HttpVersion;
 
 /// Connection options of an HTTP/1.1 request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub(crate) enum Persistence {
 
 impl Version for Http1 {
     const NAME: &'static str = "HTTP/1.1";
+
+    const VERSION: HttpVersion = HttpVersion::Http1;
 
     type Connection = ();
 

@@ -24,6 +24,8 @@ pub(crate) fn response(shared: &mut Shared, unix_time: Duration, is_head: bool) 
         origin: None,
         unix_time,
         http3_port: None,
+        is_https: false,
+        hsts: None,
         varies_by_encoding: false,
     };
     let mut out = Vec::new();

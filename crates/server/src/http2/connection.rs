@@ -12,7 +12,7 @@
 
 mod frames;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use crate::exchange::shared::Shared;
 use crate::exchange::watch::{Expiry, Progress, Wait, Watch};
 use crate::http2::frame_writer::FrameWriter;
 use crate::http2::stream::{Context, Stream, Turn};
+use crate::http2::stream_io::Owners;
 use crate::semantics::pull::{OriginEvent, Ticket};
 use http2::budget::{Budget, STREAM_TOKENS};
 use http2::code::{Code, Fault};
@@ -58,6 +59,9 @@ const WINDOW_UPDATES_PER_DATA: u32 = 2;
 
 /// Most such frames that a connection saves up.
 const WINDOW_UPDATES_MAX: u32 = 1000;
+
+/// Most runs of skipped stream IDs kept: no client has a reason to skip any.
+const SKIPPED_RUNS_MAX: usize = 32;
 
 /// Most stream IDs kept of streams that this side has reset: frames of theirs may be in flight.
 const RESET_IDS_MAX: usize = 128;
@@ -92,6 +96,9 @@ pub(crate) struct Connection {
     writer: FrameWriter,
     receive: ReceiveWindow,
     streams: BTreeMap<u32, Box<Stream>>,
+    /// IDs of the streams by their names.
+    names: HashMap<StreamId, u32>,
+    owners: Owners,
     scheduler: Scheduler,
     /// Streams that wait for the window of the connection.
     blocked: Vec<u32>,
@@ -100,6 +107,8 @@ pub(crate) struct Connection {
     priorities: EarlyPriorities,
     /// Greatest ID of a stream of the client.
     last_id: u32,
+    /// First and last IDs that the client has skipped, which it may use no more (RFC 9113 §5.1.1).
+    skipped: VecDeque<[u32; 2]>,
     /// Requests so far.
     requests: u32,
     budget: Budget,
@@ -153,6 +162,7 @@ macro_rules! context {
             shared: &mut *$shared,
             writer: &mut $connection.writer,
             other_rates: &mut $connection.other_rates,
+            owners: &mut $connection.owners,
         }
     };
 }
@@ -186,11 +196,14 @@ impl Connection {
             writer: FrameWriter::new(stream),
             receive: ReceiveWindow::INITIAL,
             streams: BTreeMap::new(),
+            names: HashMap::new(),
+            owners: Owners::new(),
             scheduler: Scheduler::default(),
             blocked: Vec::new(),
             reset: VecDeque::new(),
             priorities: EarlyPriorities::default(),
             last_id: 0,
+            skipped: VecDeque::new(),
             requests: 0,
             budget: Budget::new(io.now_us()),
             window_updates: 0,
@@ -259,18 +272,17 @@ impl Connection {
         }
     }
 
-    /// Handles news from the fetcher, and advances as far as possible.
+    /// Handles news from the fetcher for the stream of this name, and advances as far as possible.
     pub(crate) fn on_news(
         &mut self,
         io: &mut dyn Io,
         shared: &mut Shared,
-        ticket: Ticket,
-        news: OriginEvent,
+        name: StreamId,
+        (ticket, news): (Ticket, OriginEvent),
     ) {
-        let mut streams = self.streams.values_mut();
-        if let Some(stream) = streams.find_map(|stream| stream.has_ticket(ticket).then_some(stream))
+        if let Some(&id) = self.names.get(&name)
+            && let Some(stream) = self.streams.get_mut(&id)
         {
-            let id = stream.output.id;
             stream.on_news(context!(self, io, shared), ticket, news);
             self.make_ready(id);
         }
@@ -303,6 +315,8 @@ impl Connection {
         let streams = self.streams.values().map(|stream| stream.memory_bytes());
         streams.sum::<usize>()
             + self.blocked.capacity() * size_of::<u32>()
+            + self.names.capacity() * size_of::<(StreamId, u32)>()
+            + self.owners.capacity() * size_of::<(FileHandle, u32)>()
             + self.input.memory_bytes()
             + self.reader.memory_bytes()
             + self.decoder.memory_bytes()
@@ -334,6 +348,7 @@ impl Connection {
     }
 
     fn close_streams(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        self.names.clear();
         while let Some((_, stream)) = self.streams.pop_first() {
             let is_cancelled = !stream.output.is_ended();
             stream.closed(context!(self, io, shared), is_cancelled);
@@ -350,12 +365,13 @@ impl Connection {
         file: FileHandle,
         event: &AppEvent,
     ) {
-        let mut streams = self.streams.values_mut();
-        let Some(stream) = streams.find(|stream| stream.awaits(file)) else {
-            // Its stream is over, and has closed it.
+        // If its stream is over, that has closed it.
+        let Some(&id) = self.owners.get(&file) else {
             return;
         };
-        let id = stream.output.id;
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
         stream.on_event(context!(self, io, shared), event);
         self.make_ready(id);
     }
@@ -372,8 +388,8 @@ impl Connection {
     /// Streams of the connection's other streams have other rates.
     fn apply_rates(&mut self) {
         while let Some((name, rate)) = self.other_rates.pop() {
-            let mut streams = self.streams.values_mut();
-            if let Some(stream) = streams.find(|stream| stream.output.name == name) {
+            let id = self.names.get(&name);
+            if let Some(stream) = id.and_then(|id| self.streams.get_mut(id)) {
                 stream.output.pacing_rate = rate;
             }
         }
@@ -521,6 +537,7 @@ impl Connection {
             self.scheduler.remove(place);
         }
         self.blocked.retain(|&blocked| blocked != id);
+        self.names.remove(&stream.output.name);
         stream.closed(context!(self, io, shared), is_cancelled);
     }
 

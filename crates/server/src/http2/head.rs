@@ -10,6 +10,7 @@ use http::StatusCode;
 
 use crate::exchange::version::Version;
 use crate::semantics::rate::Multiplexed;
+use crate::semantics::versions::HttpVersion;
 use http2::field::FIELD_BYTES;
 
 /// The version of an HTTP/2 exchange. It is stateless: the stream has the state.
@@ -24,6 +25,8 @@ const LENGTHS_BYTES: usize = 1 + 4;
 
 impl Version for Http2 {
     const NAME: &'static str = "HTTP/2.0";
+
+    const VERSION: HttpVersion = HttpVersion::Http2;
 
     /// The TCP stream.
     type Connection = StreamId;
@@ -63,6 +66,11 @@ impl Version for Http2 {
         out[4..12].copy_from_slice(&body_bytes.to_le_bytes());
     }
 
+    fn end_interim(self, out: &mut Vec<u8>) {
+        // Not 0: END_STREAM does not come with it.
+        self.end(out, 1);
+    }
+
     fn has_longer_section(response: &[u8], bytes_max: u32) -> bool {
         let bytes_max = u64::from(bytes_max);
         Head::read(response).is_some_and(|head| head.section_bytes() > bytes_max)
@@ -85,6 +93,11 @@ pub(crate) struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
+    /// Another response follows on the stream.
+    pub(crate) fn is_interim(self) -> bool {
+        self.status < 200
+    }
+
     /// The head that begins these bytes.
     pub(crate) fn read(response: &'a [u8]) -> Option<Head<'a>> {
         let (fixed, _) = response.split_first_chunk::<FIXED_BYTES>()?;

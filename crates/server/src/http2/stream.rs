@@ -12,7 +12,7 @@
 use std::num::NonZeroU64;
 
 use host::Source;
-use host::app::{AppEvent, FileHandle, Io, StreamId};
+use host::app::{AppEvent, Io, StreamId};
 use http::StatusCode;
 
 use crate::access::Accesses;
@@ -23,9 +23,10 @@ use crate::exchange::shared::Shared;
 use crate::exchange::watch::{Expiry, Progress, Wait};
 use crate::http2::frame_writer::FrameWriter;
 use crate::http2::head::Http2;
-use crate::http2::stream_io::{Output, StreamIo};
+use crate::http2::stream_io::{Output, Owners, StreamIo};
 use crate::semantics::pull::{OriginEvent, Ticket};
 use crate::semantics::rate;
+use crate::semantics::scheme::Scheme;
 use http2::code::Code;
 use http2::priority::Priority;
 use http2::scheduler::Place;
@@ -38,6 +39,7 @@ pub(crate) struct Context<'a> {
     pub(crate) writer: &'a mut FrameWriter,
     /// See [`StreamIo::other_rates`].
     pub(crate) other_rates: &'a mut Vec<(StreamId, Option<u64>)>,
+    pub(crate) owners: &'a mut Owners,
 }
 
 /// How a stream has used its turn.
@@ -95,15 +97,15 @@ impl Stream {
     /// `requests`: number of earlier requests on the connection.
     pub(crate) fn new(
         (id, name): (u32, StreamId),
-        (carrier, source): (StreamId, Source),
+        (carrier, client): (StreamId, (Source, Scheme)),
         window: SendWindow,
         requests: u32,
         accesses: Option<Accesses>,
     ) -> Self {
         Stream {
-            exchange: Exchange::new(name, carrier, source, requests, accesses),
+            exchange: Exchange::new(name, carrier, client, requests, accesses),
             output: Output::new(id, name, window),
-            source,
+            source: client.0,
             priority: Priority::default().of_request(ordinal(id)),
             is_prioritized: false,
             place: None,
@@ -151,11 +153,6 @@ impl Stream {
         !self.is_open() && self.output.unacknowledged() == 0
     }
 
-    /// The stream waits for this file.
-    pub(crate) fn awaits(&self, file: FileHandle) -> bool {
-        self.output.awaits(file)
-    }
-
     /// Takes the request's head, or its refusal.
     ///
     /// # Errors
@@ -180,7 +177,6 @@ impl Stream {
         if !self.exchange.input.append(head, &mut context.shared.pool) {
             return Err(Code::INTERNAL_ERROR);
         }
-        self.exchange.section_bytes_max = context.writer.settings.section_bytes_max;
         self.with(context, |exchange, io, shared| {
             exchange.take_up(io, shared, request);
         });
@@ -234,7 +230,7 @@ impl Stream {
     pub(crate) fn on_event(&mut self, context: &mut Context<'_>, event: &AppEvent) {
         match *event {
             AppEvent::OpenFailed { file, .. } | AppEvent::Listed { file, .. } => {
-                self.output.forget_file(file);
+                self.output.forget_file(file, context.owners);
             }
             _ => {}
         }
@@ -242,11 +238,6 @@ impl Stream {
             exchange.on_event(io, shared, event);
         });
         self.go_on(context);
-    }
-
-    /// The stream awaits news from the fetcher for this ticket.
-    pub(crate) fn has_ticket(&mut self, ticket: Ticket) -> bool {
-        self.exchange.has_ticket(ticket)
     }
 
     /// Handles news from the fetcher.
@@ -384,7 +375,8 @@ impl Stream {
         if is_cancelled {
             self.with(context, |exchange, io, shared| exchange.cancel(io, shared));
         }
-        self.output.close_files(context.io, context.writer);
+        self.output
+            .close_files(context.io, context.writer, context.owners);
         let acknowledged = self.output.acknowledged();
         let Stream {
             exchange,
@@ -397,6 +389,7 @@ impl Stream {
             output: &mut output,
             grant_bytes: 0,
             other_rates: &mut *context.other_rates,
+            owners: &mut *context.owners,
         };
         let retransmissions = io.retransmissions(io.output.name);
         exchange.closed(&mut io, context.shared, acknowledged, retransmissions);
@@ -418,12 +411,15 @@ impl Stream {
         grant_bytes: u64,
         run: impl FnOnce(&mut Exchange<Http2>, &mut StreamIo<'_>, &mut Shared) -> T,
     ) -> T {
+        // The client may have changed it since the request.
+        self.exchange.section_bytes_max = context.writer.settings.section_bytes_max;
         let mut io = StreamIo {
             io: &mut *context.io,
             writer: &mut *context.writer,
             output: &mut self.output,
             grant_bytes,
             other_rates: &mut *context.other_rates,
+            owners: &mut *context.owners,
         };
         run(&mut self.exchange, &mut io, context.shared)
     }

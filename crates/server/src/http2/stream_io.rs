@@ -3,6 +3,7 @@
 //! An exchange writes when its stream's turn has come, and no more than the turn allows: the rest
 //! stays with it, as when a TCP stream is full.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -24,6 +25,9 @@ pub(crate) fn name(number: u64) -> StreamId {
 fn is_of_http2(stream: StreamId) -> bool {
     stream.0 >= NAMES_START
 }
+
+/// The ID of the stream of each open file.
+pub(crate) type Owners = HashMap<FileHandle, u32>;
 
 /// The sending side of a stream.
 #[derive(Debug)]
@@ -106,13 +110,9 @@ impl Output {
         self.files.capacity() * size_of::<FileHandle>()
     }
 
-    /// A file has been opened for the stream, or could not be.
-    pub(crate) fn awaits(&self, file: FileHandle) -> bool {
-        self.files.contains(&file)
-    }
-
     /// A request for a file has failed or is over: its handle means nothing any more.
-    pub(crate) fn forget_file(&mut self, file: FileHandle) {
+    pub(crate) fn forget_file(&mut self, file: FileHandle, owners: &mut Owners) {
+        owners.remove(&file);
         if let Some(place) = self.files.iter().position(|&known| known == file) {
             self.files.swap_remove(place);
         }
@@ -124,8 +124,14 @@ impl Output {
     }
 
     /// The stream is over: closes its files.
-    pub(crate) fn close_files(&mut self, io: &mut dyn Io, writer: &mut FrameWriter) {
+    pub(crate) fn close_files(
+        &mut self,
+        io: &mut dyn Io,
+        writer: &mut FrameWriter,
+        owners: &mut Owners,
+    ) {
         for file in self.files.drain(..) {
+            owners.remove(&file);
             writer.close_file(io, file);
         }
     }
@@ -140,6 +146,7 @@ pub(crate) struct StreamIo<'a> {
     pub(crate) grant_bytes: u64,
     /// Rates of other streams, which changed with that of this one.
     pub(crate) other_rates: &'a mut Vec<(StreamId, Option<u64>)>,
+    pub(crate) owners: &'a mut Owners,
 }
 
 impl StreamIo<'_> {
@@ -163,6 +170,13 @@ impl StreamIo<'_> {
         left == Some(0)
     }
 
+    /// A file of the stream is being opened.
+    fn own(&mut self, file: FileHandle) -> FileHandle {
+        self.output.files.push(file);
+        self.owners.insert(file, self.output.id);
+        file
+    }
+
     /// Writes the response's head, which begins these bytes; returns its length.
     fn begin(&mut self, bytes: &[u8]) -> usize {
         let Some(head) = Head::read(bytes) else {
@@ -170,7 +184,9 @@ impl StreamIo<'_> {
             return 0;
         };
         self.writer.headers(self.output.id, head);
-        self.output.body_bytes = Some(head.body_bytes);
+        if !head.is_interim() {
+            self.output.body_bytes = Some(head.body_bytes);
+        }
         self.output.queued += head.bytes as u64;
         head.bytes
     }
@@ -186,10 +202,13 @@ impl Io for StreamIo<'_> {
         if self.writer.is_blocked() {
             return 0;
         }
-        let head_bytes = match self.output.is_begun() {
-            true => 0,
-            false => self.begin(bytes),
-        };
+        let mut head_bytes = 0;
+        while !self.output.is_begun() && head_bytes < bytes.len() {
+            match self.begin(&bytes[head_bytes..]) {
+                0 => break,
+                count => head_bytes += count,
+            }
+        }
         let rest = &bytes[head_bytes..];
         let count = self.data_bytes(rest.len() as u64);
         if count > 0 {
@@ -218,24 +237,21 @@ impl Io for StreamIo<'_> {
 
     fn open(&mut self, _stream: StreamId, path: &[u8], growth: Growth) -> FileHandle {
         let file = self.io.open(self.writer.stream(), path, growth);
-        self.output.files.push(file);
-        file
+        self.own(file)
     }
 
     fn open_passed(&mut self, _stream: StreamId, passed: PassedId) -> FileHandle {
         let file = self.io.open_passed(self.writer.stream(), passed);
-        self.output.files.push(file);
-        file
+        self.own(file)
     }
 
     fn list(&mut self, _stream: StreamId, path: &[u8], from: Option<ListPlace>) -> FileHandle {
         let file = self.io.list(self.writer.stream(), path, from);
-        self.output.files.push(file);
-        file
+        self.own(file)
     }
 
     fn close_file(&mut self, file: FileHandle) {
-        self.output.forget_file(file);
+        self.output.forget_file(file, self.owners);
         self.writer.close_file(self.io, file);
     }
 

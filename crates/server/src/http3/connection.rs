@@ -194,6 +194,7 @@ impl Connection {
             scratch,
             budget,
             section_bytes_max: self.section_bytes_max,
+            identity: &self.handshake.tls.identity,
         };
         let result = request.on_news(io, &mut context, ticket, news);
         self.judge(io, shared, result);
@@ -222,6 +223,7 @@ impl Connection {
                 scratch,
                 budget,
                 section_bytes_max: self.section_bytes_max,
+                identity: &self.handshake.tls.identity,
             };
             let result = request.on_handshake_complete(io, &mut context);
             self.judge(io, shared, result);
@@ -353,6 +355,7 @@ impl Connection {
                     scratch,
                     budget,
                     section_bytes_max: self.section_bytes_max,
+                    identity: &self.handshake.tls.identity,
                 };
                 request.on_event(io, &mut context, event, acknowledged)
             }

@@ -11,6 +11,7 @@ use crate::http3::frame::{Header, kind};
 use crate::http3::qpack::encode;
 use crate::http3::varint;
 use crate::semantics::rate::Multiplexed;
+use crate::semantics::versions::HttpVersion;
 
 /// The version of an HTTP/3 exchange. It is stateless: the stream has the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ const SHORT_BYTES_MAX: usize = 0x3fff;
 
 impl Version for Http3 {
     const NAME: &'static str = "HTTP/3.0";
+
+    const VERSION: HttpVersion = HttpVersion::Http3;
 
     type Connection = QuicConnection;
 

@@ -10,13 +10,14 @@
 //! discards the request's body and trailers.
 
 use host::Source;
-use host::app::{AppEvent, Io, QuicStream, StreamId};
+use host::app::{AppEvent, Io, QuicStream, StreamId, TlsIdentity};
 use http::StatusCode;
 
 use crate::access::Accesses;
 use crate::exchange::field_section::{Problem, Scratch};
 use crate::exchange::input::Input;
 use crate::exchange::lifecycle::{ConnectionInfo, Exchange};
+use crate::exchange::misdirected::is_misdirected;
 use crate::exchange::request::Request;
 use crate::exchange::shared::Shared;
 use crate::exchange::watch::{Expiry, Progress, Wait};
@@ -25,6 +26,7 @@ use crate::http3::frame::{self, Header, kind};
 use crate::http3::head::Http3;
 use crate::http3::request;
 use crate::semantics::pull::{OriginEvent, Ticket};
+use crate::semantics::scheme::Scheme;
 use http2::budget::{Budget, STREAM_TOKENS};
 use http2::priority::Priority;
 
@@ -35,6 +37,8 @@ pub(crate) struct Context<'a> {
     pub(crate) budget: &'a mut Budget,
     /// Longest field section that the client accepts, in bytes.
     pub(crate) section_bytes_max: u32,
+    /// The hosts that the connection is for.
+    pub(crate) identity: &'a TlsIdentity,
 }
 
 /// A request stream.
@@ -100,8 +104,9 @@ impl RequestStream {
         requests: u32,
         accesses: Option<Accesses>,
     ) -> Self {
+        let client = (source, Scheme::Https);
         RequestStream {
-            exchange: Exchange::new(stream, quic.connection, source, requests, accesses),
+            exchange: Exchange::new(stream, quic.connection, client, requests, accesses),
             id: quic.id,
             priority: Priority::default().of_request(ordinal(quic.id)),
             phase: Phase::Open,
@@ -424,6 +429,13 @@ impl RequestStream {
         let head = &context.scratch.head;
         let head = &head[..head.len().min(shared.config.head_bytes_max)];
         let (request, stops) = match result {
+            Ok(read)
+                if is_misdirected(Some(context.identity), head, &read.request, &shared.config) =>
+            {
+                shared.counters.misdirected_requests += 1;
+                let status = StatusCode::MISDIRECTED_REQUEST;
+                (Request::broken(head, Http3, status), true)
+            }
             Ok(read) => {
                 self.content_bytes = read.content_bytes;
                 if !self.is_prioritized {

@@ -7,25 +7,35 @@ use host::Growth;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::semantics::cors::Cors;
+use crate::semantics::early_hints::EarlyHint;
 use crate::semantics::pattern::Pattern;
 use crate::semantics::pull::RulePull;
 use crate::semantics::rate::Pace;
 use crate::semantics::redirect::Redirect;
+use crate::semantics::scheme::Scheme;
 use crate::semantics::signed::SigningKeys;
+use crate::semantics::versions::{HttpVersion, Versions};
 
-/// A rule for the paths that match a pattern. The first rule of a site that matches a path applies,
-/// and no other.
+/// A rule for requests whose path, scheme and version it names. The first rule of a site that
+/// matches a request applies, and no other.
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// Paths as requested: the path of a directory ends with a slash, and its index has no path of
     /// its own.
     pub pattern: Pattern,
+    /// Scheme of the connection; `None`: any.
+    pub scheme: Option<Scheme>,
+    /// Versions of HTTP. Default: all.
+    pub versions: Versions,
     /// Value of `Cache-Control`, if the answer is a file, a redirect, or 304.
     pub cache_control: Option<HeaderValue>,
     /// Time from `Date` to `Expires`, if the answer is a file, a redirect, or 304.
     pub expires: Option<Duration>,
     /// Further fields of every answer, including errors, unless the request could not be parsed.
     pub fields: Vec<ExtraField>,
+    /// Links that a browser gets before the response, over HTTP/2 and HTTP/3 (RFC 8297), and with a
+    /// 200.
+    pub early_hints: Vec<EarlyHint>,
     /// Access by pages of other origins.
     pub cors: Option<Cors>,
     /// Redirect that replaces the answer.
@@ -48,9 +58,12 @@ impl Rule {
     pub fn new(pattern: Pattern) -> Self {
         Rule {
             pattern,
+            scheme: None,
+            versions: Versions::ALL,
             cache_control: None,
             expires: None,
             fields: Vec::new(),
+            early_hints: Vec::new(),
             cors: None,
             redirect: None,
             signed: None,
@@ -59,6 +72,19 @@ impl Rule {
             growth: Growth::Forbidden,
             pull: None,
         }
+    }
+
+    /// Returns the bytes that the star of the pattern matches; `None` for another request. The path
+    /// begins with a slash.
+    pub(crate) fn captures<'a>(
+        &self,
+        path: &'a [u8],
+        scheme: Scheme,
+        version: HttpVersion,
+    ) -> Option<&'a [u8]> {
+        let is_of_scheme = self.scheme.is_none_or(|own| own == scheme);
+        let applies = is_of_scheme && self.versions.has(version);
+        applies.then(|| self.pattern.captures(path)).flatten()
     }
 }
 

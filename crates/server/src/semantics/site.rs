@@ -7,9 +7,12 @@ use std::str::FromStr;
 use http::StatusCode;
 
 use crate::semantics::encoding::Coding;
+use crate::semantics::hsts::Hsts;
 use crate::semantics::pull::Pull;
 use crate::semantics::relative_path::RelativePath;
 use crate::semantics::rule::Rule;
+use crate::semantics::scheme::Scheme;
+use crate::semantics::versions::HttpVersion;
 
 /// Longest name of a host in bytes, with a dot at its end (RFC 1035 §2.3.4, without the length of
 /// the first label).
@@ -42,14 +45,22 @@ pub struct Site {
     /// Files below the root that are sent with these error statuses, instead of the built-in page.
     /// Not for 416, nor for requests that could not be parsed. Default: none.
     pub error_pages: Vec<(StatusCode, RelativePath)>,
+    /// `Strict-Transport-Security` in every response over TLS, unless the request could not be
+    /// parsed. Default: none.
+    pub hsts: Option<Hsts>,
 }
 
 impl Site {
-    /// Returns the number of the first rule that matches a path, and the bytes that its star
+    /// Returns the number of the first rule that matches a request, and the bytes that its star
     /// matches. The path begins with a slash.
-    pub(crate) fn rule<'a>(&self, path: &'a [u8]) -> Option<(u16, &'a [u8])> {
+    pub(crate) fn rule<'a>(
+        &self,
+        path: &'a [u8],
+        scheme: Scheme,
+        version: HttpVersion,
+    ) -> Option<(u16, &'a [u8])> {
         let mut rules = self.rules.iter().zip(0..);
-        rules.find_map(|(rule, number)| Some((number, rule.pattern.captures(path)?)))
+        rules.find_map(|(rule, number)| Some((number, rule.captures(path, scheme, version)?)))
     }
 
     /// Returns the origin of a path, if it has one. The path begins with a slash.
@@ -86,6 +97,13 @@ impl Site {
         self.precompressed = once;
     }
 
+    /// Returns the first name that is a host's.
+    pub(crate) fn host(&self) -> Option<&[u8]> {
+        let mut names = self.names.iter();
+        let found = names.find(|name| !name.is_wildcard)?;
+        Some(found.name.as_bytes())
+    }
+
     /// Returns the file to send with this status.
     pub(crate) fn error_page(&self, status: StatusCode) -> Option<&RelativePath> {
         let mut pages = self.error_pages.iter();
@@ -106,6 +124,7 @@ impl Default for Site {
             pulls: Vec::new(),
             rules: Vec::new(),
             error_pages: Vec::new(),
+            hsts: None,
         }
     }
 }
@@ -220,7 +239,7 @@ impl Names {
 }
 
 /// `uri-host [ ":" port ]` (RFC 9110 §7.2) without the port.
-fn without_port(authority: &[u8]) -> &[u8] {
+pub(crate) fn without_port(authority: &[u8]) -> &[u8] {
     match authority.iter().rposition(|&byte| byte == b':') {
         Some(colon) if authority[colon..].iter().all(|&byte| byte != b']') => &authority[..colon],
         _ => authority,

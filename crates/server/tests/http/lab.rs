@@ -10,7 +10,7 @@ use std::time::Duration;
 use host::app::{
     AppEvent, Application, CloseReason, Entry, EntryKind, FileHandle, FileMeta, Io, ListPart,
     ListPlace, Owner, QuicCloseReason, QuicConnection, QuicEvent, QuicStream, StreamId, TlsAgreed,
-    TlsCipher, TlsSuite, TlsVersion,
+    TlsCipher, TlsIdentity, TlsSuite, TlsVersion,
 };
 use host::{Growth, PassedId};
 use server::{AccessRecord, AccessSink, Config, Origins, Server};
@@ -28,6 +28,8 @@ pub(crate) struct Lab {
     server: Server,
     net: Net,
     keeper: Keeper,
+    /// What handshakes agree upon for which hosts a connection is.
+    identity: TlsIdentity,
     /// What is asked of the server is asked of these, too.
     twins: Vec<Twin>,
 }
@@ -154,11 +156,14 @@ enum Piece {
 }
 
 /// A response as its client sees it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Response {
+    /// The fields of interim responses before it, `:status` among them.
+    pub(crate) interim: Vec<Vec<(String, String)>>,
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
+    pub(crate) trailers: Vec<(String, String)>,
 }
 
 impl Response {
@@ -248,6 +253,7 @@ impl Lab {
                 events: VecDeque::new(),
             },
             keeper: Keeper::default(),
+            identity: TlsIdentity::default(),
             twins: Vec::new(),
         }
     }
@@ -514,9 +520,15 @@ impl Lab {
     pub(crate) fn connect_with_alpn(&mut self, alpn: &str) -> StreamId {
         let tls = TlsAgreed {
             alpn: Some(alpn.as_bytes().to_vec()),
-            ..agreed()
+            ..agreed(&self.identity)
         };
         self.connect_over("10.77.0.1", Some(Box::new(tls)))
+    }
+
+    /// Clients ask for this server name from now on, and get a certificate for these names.
+    pub(crate) fn identify(&mut self, server_name: Option<&str>, names: &[&str]) {
+        let certificates = fakes::site::Identity::ecdsa(names).certificates();
+        self.identity = certificates.identity(server_name);
     }
 
     fn connect_over(&mut self, address: &str, tls: Option<Box<TlsAgreed>>) -> StreamId {
@@ -664,7 +676,7 @@ impl Lab {
         self.net.quic.insert(connection, quic);
         let opened = QuicEvent::Opened {
             peer: SocketAddr::from(([10, 77, 0, 1], 40_000)),
-            tls: Box::new(agreed()),
+            tls: Box::new(agreed(&self.identity)),
             is_early,
         };
         self.net.events.push_back(Event::Quic(connection, opened));
@@ -853,7 +865,7 @@ impl Lab {
         let mut response = Response {
             status,
             headers,
-            body: Vec::new(),
+            ..Response::default()
         };
         let length = response.header("Content-Length");
         // RFC 9112 §6.3: these have no body, whatever they say.
@@ -1347,7 +1359,7 @@ impl Io for Net {
 }
 
 /// What TLS of QUIC agrees upon.
-fn agreed() -> TlsAgreed {
+fn agreed(identity: &TlsIdentity) -> TlsAgreed {
     TlsAgreed {
         suite: TlsSuite {
             version: TlsVersion::Tls13,
@@ -1355,6 +1367,7 @@ fn agreed() -> TlsAgreed {
         },
         alpn: Some(b"h3".to_vec()),
         is_resumed: false,
+        identity: identity.clone(),
     }
 }
 

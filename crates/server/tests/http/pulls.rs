@@ -10,7 +10,7 @@ use std::time::Duration;
 use host::app::StreamId;
 use http::{HeaderName, HeaderValue, StatusCode};
 use server::{
-    CacheStatus, Config, Cors, ExtraField, Object, OriginEvent, Origins, Passed, Pull, Rule,
+    CacheStatus, Config, Cors, ExtraField, Hsts, Object, OriginEvent, Origins, Passed, Pull, Rule,
     RulePull, SigningKeys, Site, Ticket,
 };
 
@@ -289,7 +289,7 @@ const PASSED: [(&str, &str, [bool; 6]); 15] = [
     ("link", "</a>", [true; 6]),
     ("link", "</b>", [true; 6]),
     ("content-security-policy", "default-src 'self'", [true; 6]),
-    ("strict-transport-security", "max-age=1", [true; 6]),
+    ("referrer-policy", "same-origin", [true; 6]),
     (
         "access-control-allow-origin",
         "https://a.example",
@@ -372,6 +372,41 @@ fn a_response_has_those_fields_of_the_origin_that_fit_it() {
         }
         assert!(bench.lab.has_twins(), "HTTP/2 and HTTP/3 have the same");
         bench.all_done();
+    }
+}
+
+/// Covers: RFC 6797 §7.2
+#[test]
+fn strict_transport_security_of_an_origin_needs_tls_and_no_other() {
+    let hsts = Hsts {
+        max_age: Duration::from_secs(9),
+        include_subdomains: false,
+        preload: false,
+    };
+    for (own, is_tls, expected) in [
+        (None, false, None),
+        (None, true, Some("max-age=1")),
+        (Some(hsts), false, None),
+        (Some(hsts), true, Some("max-age=9")),
+    ] {
+        let mut config = config();
+        config.sites[0].hsts = own;
+        let mut bench = Bench::new(config);
+        bench.lab.without_twin();
+        bench.put_all(10);
+        let stream = match is_tls {
+            true => bench.lab.connect_with_alpn("http/1.1"),
+            false => bench.lab.connect(),
+        };
+        bench.lab.send(stream, get("/x"));
+        let mut object = object(10);
+        let of_origin = fields(&[("strict-transport-security", "max-age=1")]);
+        object.passed.fields.extend(of_origin);
+        bench.tell(bench.asked().0, OriginEvent::Object(object));
+        bench.serve_all();
+        let response = bench.lab.response(stream);
+        let found = response.header("strict-transport-security");
+        assert_eq!((response.status, found), (200, expected));
     }
 }
 

@@ -56,6 +56,32 @@ fn sessions_are_resumed() {
     }
 }
 
+/// Also when the session is resumed, and the client gets no certificate.
+#[test]
+fn a_connection_is_for_the_hosts_of_the_certificate_chosen() {
+    let identities = [&["a.localhost", "b.localhost"][..], &["c.localhost"]];
+    let site = Site::new(&identities.map(Identity::ecdsa), &Settings::default());
+    for suite in SUITES {
+        for (name, others) in [
+            ("b.localhost", [true, true, false]),
+            ("c.localhost", [false, false, true]),
+        ] {
+            let client = Arc::new(site.client_config(suite));
+            for is_resumed in [false, true] {
+                let mut pair = Pair::named(&site, Arc::clone(&client), name);
+                pair.pump().unwrap();
+                pair.download(1, 1000);
+                let agreed = pair.agreed();
+                assert_eq!(agreed.is_resumed, is_resumed);
+                let identity = &agreed.identity;
+                assert_eq!(identity.server_name(), Some(name));
+                let hosts = ["a.localhost", "b.localhost", "c.localhost"];
+                assert_eq!(hosts.map(|host| identity.is_for(host)), others, "{name}");
+            }
+        }
+    }
+}
+
 #[test]
 fn without_tickets_nothing_is_resumed() {
     let settings = Settings {

@@ -591,7 +591,7 @@ impl<V: Version> Exchange<V> {
                 request: &self.input.bytes()[..request.head_bytes],
                 site: site.map(|name| name as &dyn std::fmt::Display),
                 status: status.as_u16(),
-                start: self.output.queued_bytes(),
+                start: self.output.next_start(),
                 head_bytes: V::body_start(&shared.out),
                 file_bytes: body.as_ref().map_or(0, Body::file_bytes),
             };
@@ -724,6 +724,8 @@ pub(super) fn common<'a, V: Version>(
         origin: cors.and_then(|_| head.value(Field::Origin)),
         unix_time,
         http3_port: config.http3_port,
+        is_https: request.is_https(),
+        hsts: request.hsts(),
         varies_by_encoding: request.is_negotiated,
     }
 }

@@ -5,22 +5,26 @@ use std::mem;
 use std::sync::Arc;
 
 use host::app::{FileHandle, Io};
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 
 use super::{Exchange, OpenPurpose, Stage};
 use crate::exchange::request::{Method, Place, Request};
+use crate::exchange::response;
 use crate::exchange::shared::Shared;
 use crate::exchange::version::Version;
 use crate::semantics::attempt::Attempt;
 use crate::semantics::conditional;
+use crate::semantics::early_hints::{self, EarlyHint};
 use crate::semantics::encoding::Acceptable;
 use crate::semantics::fields::{Field, Head};
 use crate::semantics::pull::{RulePull, Ticket};
 use crate::semantics::range;
+use crate::semantics::redirect::Redirected;
 use crate::semantics::rule::Rule;
 use crate::semantics::signed;
 use crate::semantics::site::Site;
 use crate::semantics::target::{self, Kind};
+use crate::semantics::versions::HttpVersion;
 
 /// Field with which a server in front of this one marks a request as early data (RFC 8470 §5.1).
 const EARLY_DATA: &str = "early-data";
@@ -55,12 +59,13 @@ impl<V: Version> Exchange<V> {
             Ok(_) if site.rules.is_empty() && site.pulls.is_empty() => None,
             Ok(kind) => {
                 target::absolute(&shared.path, kind, &mut shared.file_path);
-                site.rule(&shared.file_path)
+                site.rule(&shared.file_path, self.scheme, V::VERSION)
             }
         };
         request.place = Some(Place {
             site: Arc::clone(&site),
             rule: found.map(|(rule, _)| rule),
+            scheme: self.scheme,
         });
         let kind = match (request.refusal, resolved) {
             (None, Ok(kind)) => kind,
@@ -81,10 +86,20 @@ impl<V: Version> Exchange<V> {
         if let Some((rule, captured)) = found
             && let Some(redirect) = &site.rules[usize::from(rule)].redirect
         {
-            let query = target::split_query(target).1;
-            redirect.location(captured, query, &mut shared.location);
+            let redirected = Redirected {
+                captured,
+                authority: authority(head, target, &site),
+                target,
+            };
+            if !redirect.location(redirected, &mut shared.location) {
+                return self.refuse(io, shared, request, StatusCode::BAD_REQUEST);
+            }
             let status = redirect.status();
             return self.send_elsewhere(io, shared, request, status);
+        }
+        let acceptable = acceptable(head, &request, &site);
+        if early_hints::is_navigation(head) {
+            self.hint_by_rule(shared, &request);
         }
         if !shared.config.files_come_first {
             let (path, absolute) = (&shared.path, &mut shared.file_path);
@@ -93,8 +108,33 @@ impl<V: Version> Exchange<V> {
                 return self.ask(io, shared, request, &origin);
             }
         }
-        let acceptable = acceptable(head, &request, &site);
         self.open(io, shared, request, Attempt::new(kind, acceptable));
+    }
+
+    /// Sends the links of the request's rule.
+    fn hint_by_rule(&mut self, shared: &mut Shared, request: &Request<V>) {
+        let hints = request.rule().map(|rule| &rule.early_hints[..]);
+        let links = hints.unwrap_or_default().iter().map(EarlyHint::value);
+        self.hint(shared, request, links);
+    }
+
+    /// Sends links before the response, if the client's version permits that: old clients of
+    /// HTTP/1.1 take an interim response for the response (RFC 8297 §3).
+    pub(super) fn hint<'a>(
+        &mut self,
+        shared: &mut Shared,
+        request: &Request<V>,
+        links: impl Iterator<Item = &'a HeaderValue> + Clone,
+    ) {
+        let is_possible = V::VERSION != HttpVersion::Http1 && request.method == Method::Get;
+        if !is_possible || links.clone().next().is_none() {
+            return;
+        }
+        response::early_hints(&mut shared.out, request.version, links);
+        if !V::has_longer_section(&shared.out, self.section_bytes_max) {
+            self.output.add_interim(&shared.out);
+            shared.counters.response(StatusCode::EARLY_HINTS);
+        }
     }
 
     /// Counts a request, and notes it for the access log.
@@ -213,7 +253,7 @@ impl<V: Version> Exchange<V> {
         shared.ticket_last += 1;
         let ticket = Ticket(shared.ticket_last);
         let carrier = V::carrier(self.connection, self.stream);
-        shared.tickets.insert(ticket, carrier);
+        shared.tickets.insert(ticket, (self.stream, carrier));
         let fields = self.selecting(&request, origins.selecting());
         origins.ask(ticket, origin, &wanted, &fields);
         self.stage = Stage::Asking {
@@ -268,6 +308,12 @@ impl<V: Version> Exchange<V> {
             }
         }
     }
+}
+
+/// Returns the host of a request, perhaps with a port: without one, the site's first.
+fn authority<'a>(head: Head<'a>, target: &'a [u8], site: &'a Site) -> Option<&'a [u8]> {
+    let own = target::authority(target).or_else(|| head.value(Field::Host));
+    own.or_else(|| site.host())
 }
 
 /// Returns the forms of files that the client accepts, in the order in which to try them.

@@ -1,13 +1,16 @@
 //! Received frames, and their effects on the connection and its streams (RFC 9113 §6).
 
 use host::app::Io;
+use http::StatusCode;
 
-use super::{Connection, PENDING_BYTES_MAX, Stage, context};
+use super::{Connection, PENDING_BYTES_MAX, SKIPPED_RUNS_MAX, Stage, context};
 use crate::exchange::field_section::{Problem, Scratch};
+use crate::exchange::misdirected::is_misdirected;
 use crate::exchange::shared::Shared;
 use crate::http2::request;
 use crate::http2::stream::{Context, Stream};
 use crate::http2::stream_io;
+use crate::semantics::scheme::Scheme;
 use http2::budget::{FRAME_TOKENS, STREAM_TOKENS};
 use http2::code::{Code, Fault};
 use http2::frame::{self, Header, flag, kind};
@@ -210,6 +213,10 @@ impl Connection {
         if id > self.last_id {
             return self.take_request(io, shared, scratch, (id, ends_stream));
         }
+        let mut skipped = self.skipped.iter();
+        if skipped.any(|&[first, last]| (first..=last).contains(&id)) {
+            return Err(Fault::protocol("a stream with an ID below the last one"));
+        }
         // Trailers. The dynamic table takes them in any case.
         let checked = request::check_trailers(&mut self.decoder, self.reader.block(), scratch);
         let checked = checked.map_err(|problem| fault_of(problem, id));
@@ -234,6 +241,19 @@ impl Connection {
         Ok(())
     }
 
+    /// Notes the ID of a new stream, and those that it skips.
+    fn note_id(&mut self, id: u32) {
+        // A client's IDs are odd.
+        let between = [self.last_id + 1, id - 1];
+        if between[0] | 1 <= between[1] {
+            if self.skipped.len() == SKIPPED_RUNS_MAX {
+                self.skipped.pop_front();
+            }
+            self.skipped.push_back(between);
+        }
+        self.last_id = id;
+    }
+
     /// Opens a stream with its request.
     fn take_request(
         &mut self,
@@ -242,10 +262,16 @@ impl Connection {
         scratch: &mut Scratch,
         (id, ends_stream): (u32, bool),
     ) -> Result<(), Fault> {
-        self.last_id = id;
+        self.note_id(id);
         let config = &shared.config;
         let read = request::read(&mut self.decoder, self.reader.block(), config, scratch);
+        let head = &scratch.head[..scratch.head.len().min(config.head_bytes_max)];
+        let identity = self.tls.as_ref().map(|tls| &tls.identity);
         let read = match read {
+            Ok(read) if is_misdirected(identity, head, &read.request, config) => {
+                shared.counters.misdirected_requests += 1;
+                Err(StatusCode::MISDIRECTED_REQUEST)
+            }
             Ok(read) => Ok(read),
             Err(Problem::Refused(status)) => Err(status),
             Err(problem) => return Err(fault_of(problem, id)),
@@ -256,14 +282,14 @@ impl Connection {
             self.note_reset(id);
             return Ok(self.budget.spend(io.now_us(), STREAM_TOKENS)?);
         }
-        let head = &scratch.head[..scratch.head.len().min(config.head_bytes_max)];
         shared.counters.http2_requests += 1;
         shared.http2_streams += 1;
         let window = SendWindow::new(self.writer.settings.initial_window_bytes);
         let accesses = self.accesses(shared);
+        let scheme = Scheme::of_connection(self.tls.as_ref());
         let mut stream = Stream::new(
             (id, stream_io::name(shared.http2_streams)),
-            (self.stream, self.source),
+            (self.stream, (self.source, scheme)),
             window,
             self.requests,
             accesses,
@@ -274,6 +300,7 @@ impl Connection {
             stream.prioritize(priority);
         }
         let taken = stream.take_request(context!(self, io, shared), head, read);
+        self.names.insert(stream.output.name, id);
         self.streams.insert(id, Box::new(stream));
         taken.map_err(|code| Fault::Stream(id, code))?;
         self.make_ready(id);

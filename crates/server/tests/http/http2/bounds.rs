@@ -443,7 +443,12 @@ fn a_client_that_reads_nothing_fills_a_bounded_buffer() {
 #[test]
 fn stream_ids_only_increase_and_are_odd() {
     for (before, id, code) in [
-        (&[5][..], 3, STREAM_CLOSED),
+        (&[5][..], 3, PROTOCOL_ERROR),
+        (&[5], 1, PROTOCOL_ERROR),
+        (&[3], 1, PROTOCOL_ERROR),
+        (&[1, 9, 11], 3, PROTOCOL_ERROR),
+        (&[1, 9, 11], 7, PROTOCOL_ERROR),
+        (&[1, 9, 11], 9, STREAM_CLOSED),
         (&[5], 5, STREAM_CLOSED),
         (&[1, 3], 1, STREAM_CLOSED),
         (&[5], 4, PROTOCOL_ERROR),

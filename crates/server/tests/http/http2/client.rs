@@ -53,8 +53,11 @@ pub(crate) struct Frame {
 /// A stream as the client has read it.
 #[derive(Debug, Default)]
 pub(crate) struct Received {
+    /// The fields of interim responses.
+    pub(crate) interim: Vec<Vec<(String, String)>>,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
+    pub(crate) trailers: Vec<(String, String)>,
     pub(crate) has_ended: bool,
     pub(crate) reset: Option<u32>,
 }
@@ -76,7 +79,13 @@ pub(crate) struct Client {
 impl Client {
     /// A connection whose windows are as large as they may be.
     pub(crate) fn open(lab: &mut Lab) -> Client {
-        let client = Client::connect(lab, &[(4, (1 << 31) - 1)]);
+        Client::open_on(lab, Client::silent)
+    }
+
+    /// The same on a connection that `connect` begins.
+    pub(crate) fn open_on(lab: &mut Lab, connect: impl FnOnce(&mut Lab) -> Client) -> Client {
+        let client = connect(lab);
+        client.begin(lab, &[(4, (1 << 31) - 1)]);
         client.send(lab, window_update(0, (1 << 31) - 1 - 65_535));
         client
     }
@@ -84,9 +93,19 @@ impl Client {
     /// A connection with these settings of the client.
     pub(crate) fn connect(lab: &mut Lab, values: &[(u16, u32)]) -> Client {
         let client = Client::silent(lab);
-        let ack = frame(SETTINGS, ACK, 0, b"");
-        client.send(lab, [PREFACE, &settings(values), &ack].concat());
+        client.begin(lab, values);
         client
+    }
+
+    /// Sends the preface, and these settings.
+    fn begin(&self, lab: &mut Lab, values: &[(u16, u32)]) {
+        let ack = frame(SETTINGS, ACK, 0, b"");
+        self.send(lab, [PREFACE, &settings(values), &ack].concat());
+    }
+
+    /// A connection without TLS on which the client has sent nothing.
+    pub(crate) fn without_tls(lab: &mut Lab) -> Client {
+        Client::on(lab.connect())
     }
 
     /// A connection on which the client has sent nothing.
@@ -184,17 +203,30 @@ impl Client {
             }
             HEADERS | CONTINUATION => {
                 let stream = self.streams.entry(frame.stream).or_default();
-                assert!(
-                    stream.headers.is_empty() && stream.reset.is_none(),
-                    "{frame:?}"
-                );
+                assert!(!stream.has_ended || frame.kind == CONTINUATION, "{frame:?}");
+                assert!(stream.reset.is_none(), "{frame:?}");
                 stream.has_ended |= frame.kind == HEADERS && has(END_STREAM);
                 self.fragments.extend_from_slice(&frame.payload);
                 if has(END_HEADERS) {
                     let fields = self.decoder.decode(&self.fragments).expect("a block");
                     let text = |bytes| String::from_utf8(bytes).expect("text");
                     let fields = fields.into_iter();
-                    stream.headers = fields.map(|(n, v)| (text(n), text(v))).collect();
+                    let fields: Vec<_> = fields.map(|(n, v)| (text(n), text(v))).collect();
+                    let status = fields.iter().find(|(name, _)| name == ":status");
+                    match status {
+                        None => {
+                            assert!(!stream.headers.is_empty() && stream.has_ended, "trailers");
+                            stream.trailers = fields;
+                        }
+                        Some((_, status)) if status.starts_with('1') => {
+                            assert!(stream.headers.is_empty() && !stream.has_ended);
+                            stream.interim.push(fields);
+                        }
+                        Some(_) => {
+                            assert!(stream.headers.is_empty(), "one response");
+                            stream.headers = fields;
+                        }
+                    }
                     self.fragments.clear();
                 }
             }
@@ -226,9 +258,11 @@ impl Client {
         assert_eq!(name, ":status");
         assert!(headers.iter().all(|(name, _)| !name.starts_with(':')));
         Response {
+            interim: received.interim.clone(),
             status: status.parse().expect("a number"),
             headers,
             body: received.body.clone(),
+            trailers: received.trailers.clone(),
         }
     }
 

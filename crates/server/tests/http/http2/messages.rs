@@ -524,6 +524,21 @@ fn a_head_is_no_longer_than_the_client_accepts() {
     assert_eq!(lab.files_left_open(), 0);
 }
 
+/// Covers: RFC 9113 §6.5.2
+#[test]
+fn a_smaller_limit_on_heads_holds_for_open_requests() {
+    let mut lab = long_heads(2000);
+    let mut client = Client::open(&mut lab);
+    lab.hold_opens();
+    let ids = ["/long", "/short"].map(|path| client.send_get(&mut lab, path));
+    client.send(&mut lab, settings(&[(6, 1000)]));
+    lab.answer_opens();
+    let statuses = ids.map(|id| client.response(&mut lab, id).status);
+    assert_eq!(statuses, [502, 200]);
+    assert_eq!(lab.counters().oversized_heads, 1);
+    assert_eq!(lab.files_left_open(), 0);
+}
+
 /// A head that HTTP/1.1 would take is taken, and another one is refused alike.
 ///
 /// Covers: RFC 9113 §10.5.1

@@ -25,32 +25,40 @@ pub(crate) fn get(path: &str) -> Vec<u8> {
 /// A response, of which all has been received; its framing is checked.
 pub(crate) fn response(bytes: &[u8]) -> Response {
     let mut rest = bytes;
-    let mut take_frame = || {
-        let kind = take_varint(&mut rest);
-        let length = take_varint(&mut rest) as usize;
-        let (payload, behind) = rest.split_at_checked(length).expect("a whole frame");
-        rest = behind;
-        (kind, payload.to_vec())
-    };
-    let (kind, section) = take_frame();
-    assert_eq!(kind, HEADERS);
-    let mut headers = fields(&section);
-    let (name, status) = headers.remove(0);
-    assert_eq!(name, ":status");
-    let mut body = Vec::new();
-    if bytes.len() > varint(HEADERS).len() + 2 + section.len() {
-        let (kind, data) = take_frame();
-        assert_eq!(kind, DATA);
-        assert!(!data.is_empty(), "no frame for nothing");
-        body = data;
+    let mut response = Response::default();
+    while response.status == 0 {
+        let mut headers = fields(&take_frame(&mut rest, HEADERS));
+        let status: u16 = headers[0].1.parse().expect("a number");
+        assert_eq!(headers[0].0, ":status");
+        assert!(headers[1..].iter().all(|(name, _)| !name.starts_with(':')));
+        if status < 200 {
+            response.interim.push(headers);
+            continue;
+        }
+        headers.remove(0);
+        (response.status, response.headers) = (status, headers);
+    }
+    if rest.first() == Some(&(DATA as u8)) {
+        response.body = take_frame(&mut rest, DATA);
+        assert!(!response.body.is_empty(), "no frame for nothing");
+    }
+    if !rest.is_empty() {
+        response.trailers = fields(&take_frame(&mut rest, HEADERS));
+        let names = response.trailers.iter().map(|(name, _)| name);
+        assert!(names.clone().count() > 0 && names.into_iter().all(|it| !it.starts_with(':')));
     }
     assert_eq!(rest, b"", "nothing behind it");
-    assert!(headers.iter().all(|(name, _)| !name.starts_with(':')));
-    Response {
-        status: status.parse().expect("a number"),
-        headers,
-        body,
-    }
+    response
+}
+
+/// Takes the payload of a whole frame of this kind.
+fn take_frame(rest: &mut &[u8], expected: u64) -> Vec<u8> {
+    let kind = take_varint(rest);
+    assert_eq!(kind, expected);
+    let length = take_varint(rest) as usize;
+    let (payload, behind) = rest.split_at_checked(length).expect("a whole frame");
+    *rest = behind;
+    payload.to_vec()
 }
 
 impl Lab {
