@@ -507,8 +507,11 @@ impl Connection {
 
     /// Resets a stream.
     fn reset_stream(&mut self, io: &mut dyn Io, shared: &mut Shared, id: u32, code: Code) {
-        frame::rst_stream(self.writer.control(), id, code);
-        self.note_reset(id);
+        // RFC 9113 §5.4.2: once.
+        if !self.reset.contains(&id) {
+            frame::rst_stream(self.writer.control(), id, code);
+            self.note_reset(id);
+        }
         self.remove(io, shared, id, true);
     }
 
