@@ -410,7 +410,7 @@ impl Connection {
 
     /// Streams write in turns, as far as the TCP stream is about to send.
     fn write(&mut self, io: &mut dyn Io, shared: &mut Shared) {
-        loop {
+        while self.stage != Stage::Aborted {
             self.writer.flush(io);
             if self.writer.is_blocked() || self.scheduler.is_empty() {
                 return;
