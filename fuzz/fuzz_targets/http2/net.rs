@@ -213,10 +213,8 @@ impl Net {
 
     /// Bytes that the stream takes now.
     fn take(&mut self, wanted: u64) -> u64 {
-        if self.is_closed {
-            return 0;
-        }
-        assert!(!self.is_shut_down, "nothing follows the end");
+        let is_over = self.is_shut_down || self.is_closed;
+        assert!(!is_over, "nothing follows the end");
         let room = self.room.saturating_sub(self.written - self.acknowledged);
         self.is_short |= room < wanted;
         wanted.min(room)
