@@ -27,7 +27,7 @@ const SETTING_BYTES: usize = 6;
 pub(crate) struct Settings {
     /// Greatest dynamic table of the response's fields, in bytes.
     pub(crate) header_table_bytes_max: u32,
-    /// The least value of it in the last SETTINGS, in bytes (RFC 7541 §4.2).
+    /// The least value of this setting in the last frame, in bytes (RFC 7541 §4.2).
     pub(crate) header_table_bytes_least: u32,
     /// Initial window of streams, in bytes.
     pub(crate) initial_window_bytes: u32,
