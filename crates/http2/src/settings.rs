@@ -27,6 +27,8 @@ const SETTING_BYTES: usize = 6;
 pub struct Settings {
     /// Greatest dynamic table of the response's fields, in bytes.
     pub header_table_bytes_max: u32,
+    /// The least value of this setting in the last frame, in bytes (RFC 7541 §4.2).
+    pub header_table_bytes_least: u32,
     /// Initial window of streams, in bytes.
     pub initial_window_bytes: u32,
     /// Longest payload of a frame, in bytes.
@@ -39,6 +41,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             header_table_bytes_max: 4096,
+            header_table_bytes_least: 4096,
             initial_window_bytes: INITIAL_BYTES,
             frame_bytes_max: PAYLOAD_BYTES_MAX as u32,
             section_bytes_max: u32::MAX,
@@ -57,10 +60,15 @@ impl Settings {
             let why = "SETTINGS that is no list of settings";
             return Err(Fault::Connection(Code::FRAME_SIZE_ERROR, why));
         }
+        self.header_table_bytes_least = u32::MAX;
         for &[a, b, value @ ..] in settings {
             let value = u32::from_be_bytes(value);
             match u16::from_be_bytes([a, b]) {
-                HEADER_TABLE_SIZE => self.header_table_bytes_max = value,
+                HEADER_TABLE_SIZE => {
+                    self.header_table_bytes_max = value;
+                    let least = &mut self.header_table_bytes_least;
+                    *least = value.min(*least);
+                }
                 ENABLE_PUSH if value > 1 => {
                     return Err(Fault::protocol("SETTINGS_ENABLE_PUSH above 1"));
                 }
@@ -81,6 +89,8 @@ impl Settings {
                 _ => {}
             }
         }
+        let least = &mut self.header_table_bytes_least;
+        *least = self.header_table_bytes_max.min(*least);
         Ok(())
     }
 }
@@ -132,6 +142,7 @@ mod tests {
         ];
         let expected = Settings {
             header_table_bytes_max: 0,
+            header_table_bytes_least: 0,
             initial_window_bytes: 5,
             frame_bytes_max: 1 << 15,
             section_bytes_max: 99,
@@ -141,6 +152,11 @@ mod tests {
         assert_eq!(applied(&[(0x1a1a, u32::MAX)]), Ok(Settings::default()));
         let last = applied(&[(4, 1), (4, 2)]).map(|settings| settings.initial_window_bytes);
         assert_eq!(last, Ok(2));
+        let sizes = applied(&[(1, 5000), (1, 0), (1, 4096)]).map(|settings| {
+            let least = settings.header_table_bytes_least;
+            (least, settings.header_table_bytes_max)
+        });
+        assert_eq!(sizes, Ok((0, 4096)));
         for (setting, code) in [
             ((2, 2), Code::PROTOCOL_ERROR),
             ((4, 1 << 31), Code::FLOW_CONTROL_ERROR),

@@ -1,5 +1,6 @@
 //! Chromium without a window, driven over the pipe of its debugger (Chrome DevTools Protocol).
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
@@ -7,7 +8,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use testbed::process::{Process, run, tool};
-use testbed::site::Site;
+use testbed::site::{KnownFile, Site};
 
 use crate::https::Certificate;
 use crate::support::SOON;
@@ -15,6 +16,25 @@ use crate::support::SOON;
 /// What a browser of [`Page::open_over_quic`] calls the server: an address of IPv6 is no origin to
 /// force.
 pub(crate) const QUIC_ORIGIN: &str = "https://splitway.test";
+
+/// A page that downloads files at once: of each the protocols, the length and the SHA-256 sum. A
+/// browser may learn only with the next request that its connection is over, and then repeats it.
+pub(crate) const DOWNLOADS: &str = r#"<!doctype html><title>downloads</title><script>
+async function download(name, asksAgain) {
+  const ask = () => fetch(name, { cache: "no-store" });
+  const response = asksAgain ? await ask().catch(ask) : await ask();
+  const bytes = await response.arrayBuffer();
+  const sum = await crypto.subtle.digest("SHA-256", bytes);
+  const hex = Array.from(new Uint8Array(sum), (byte) => byte.toString(16).padStart(2, "0"));
+  const entries = performance.getEntriesByName(response.url);
+  const answered = entries.filter((entry) => entry.responseStatus === 200);
+  const protocols = new Set(answered.map((entry) => entry.nextHopProtocol));
+  return `${[...protocols]} ${bytes.byteLength} ${hex.join("")}`;
+}
+performance.setResourceTimingBufferSize(2000);
+const downloads = (names, asksAgain) =>
+  Promise.all(names.map((name) => download(name, asksAgain)));
+</script>"#;
 
 /// The SHA-256 sum of a certificate's public key, as Chromium wants it.
 fn public_key_sum(certificate: &Certificate) -> String {
@@ -169,6 +189,37 @@ impl Page {
             "{expression}: {answer}"
         );
         answer["result"]["value"].clone()
+    }
+
+    /// Loads [`DOWNLOADS`] from this origin, and downloads files at once over this protocol.
+    pub(crate) fn downloads(
+        &mut self,
+        site: &Site,
+        (protocol, origin): (&str, &str),
+        files: &[&KnownFile],
+    ) {
+        fs::write(site.root().join("downloads.html"), DOWNLOADS).unwrap();
+        self.load(&format!("{origin}/downloads.html"));
+        self.download(site, protocol, files, false);
+    }
+
+    /// Downloads files at once on the page that is loaded; `asks_again` if its connection may be
+    /// over.
+    pub(crate) fn download(
+        &mut self,
+        site: &Site,
+        protocol: &str,
+        files: &[&KnownFile],
+        asks_again: bool,
+    ) {
+        let names: Vec<&str> = files.iter().map(|file| file.name()).collect();
+        let call = format!("downloads({}, {asks_again})", json!(names));
+        let shown = self.evaluate(&call);
+        let expected = files.iter().map(|file| {
+            let sum = run(tool("sha256sum").arg(site.root().join(file.name()))).unwrap();
+            format!("{protocol} {} {}", file.size(), &sum[..64])
+        });
+        assert_eq!(shown, json!(expected.collect::<Vec<_>>()));
     }
 
     /// The page as a person would see it: a PNG, in base64.

@@ -81,6 +81,14 @@ fn play_and_jump_about(page: &mut Page, origin: &str) {
     }
 }
 
+/// The page, and each range of the video, came over this protocol.
+fn speaks_only(page: &mut Page, protocol: &str) {
+    let protocols = page.evaluate("protocols()");
+    let protocols = protocols.as_array().unwrap();
+    assert!(protocols.len() > 2, "{protocols:?}");
+    assert!(protocols.iter().all(|it| it == protocol), "{protocols:?}");
+}
+
 /// A server of the page, slower than the video is long, so that jumps need ranges of their own.
 fn serve_player(site: &Site, certificate: &Certificate, more: &[&str]) -> Splitway {
     fs::write(site.root().join("play.html"), PAGE).unwrap();
@@ -98,6 +106,7 @@ fn chromium_plays_a_video_and_jumps_about_in_it() {
         for address in ["10.77.0.2", "[fd77::2]"] {
             let mut page = Page::open(&site, &certificate, AUTOPLAY);
             play_and_jump_about(&mut page, &format!("https://{address}"));
+            speaks_only(&mut page, "h2");
         }
     });
 }
@@ -111,14 +120,7 @@ fn chromium_plays_a_video_over_quic_and_jumps_about_in_it() {
         for server in HTTPS {
             let mut page = Page::open_over_quic(&site, &certificate, server, AUTOPLAY);
             play_and_jump_about(&mut page, QUIC_ORIGIN);
-            // Of the page, and of each range of the video.
-            let protocols = page.evaluate("protocols()");
-            let protocols = protocols.as_array().unwrap();
-            assert!(protocols.len() > 2, "{protocols:?}");
-            assert!(
-                protocols.iter().all(|protocol| protocol == "h3"),
-                "{protocols:?}"
-            );
+            speaks_only(&mut page, "h3");
         }
     });
 }

@@ -426,7 +426,7 @@ impl Connection {
 
     /// Streams write in turns, as far as the TCP stream is about to send.
     fn write(&mut self, io: &mut dyn Io, shared: &mut Shared) {
-        loop {
+        while self.stage != Stage::Aborted {
             self.writer.flush(io);
             if self.writer.is_blocked() || self.scheduler.is_empty() {
                 return;
@@ -523,8 +523,11 @@ impl Connection {
 
     /// Resets a stream.
     fn reset_stream(&mut self, io: &mut dyn Io, shared: &mut Shared, id: u32, code: Code) {
-        frame::rst_stream(self.writer.control(), id, code);
-        self.note_reset(id);
+        // RFC 9113 §5.4.2: once.
+        if !self.reset.contains(&id) {
+            frame::rst_stream(self.writer.control(), id, code);
+            self.note_reset(id);
+        }
         self.remove(io, shared, id, true);
     }
 

@@ -29,7 +29,9 @@ pub(crate) fn read(
         }
         problem = match section_bytes > bytes_max {
             true => Some(reader.too_large(config)),
-            false => reader.take(name, value, config).err(),
+            false => check_ends(value)
+                .and_then(|()| reader.take(name, value, config))
+                .err(),
         };
     });
     match (decoded, problem) {
@@ -50,11 +52,21 @@ pub(crate) fn check_trailers(
 ) -> Result<(), Problem> {
     let mut problem = None;
     let decoded = decoder.decode(block, &mut scratch.strings, |name, value| {
-        problem = problem.or(check_field(name, value).err());
+        let checked = check_field(name, value).and_then(|()| check_ends(value));
+        problem = problem.or(checked.err());
     });
     match (decoded, problem) {
         (Err(Undecodable), _) => Err(Problem::Undecodable),
         (Ok(()), Some(problem)) => Err(problem),
         (Ok(()), None) => Ok(()),
+    }
+}
+
+/// RFC 9113 §8.2.1: a value neither starts nor ends with whitespace.
+fn check_ends(value: &[u8]) -> Result<(), Problem> {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    match is_space(value.first()) || is_space(value.last()) {
+        true => Err(Problem::Malformed),
+        false => Ok(()),
     }
 }

@@ -362,9 +362,12 @@ impl Connection {
         let before = self.writer.settings;
         self.writer.settings.apply(self.reader.payload())?;
         let settings = self.writer.settings;
-        self.writer
-            .encoder
-            .limit(settings.header_table_bytes_max as usize);
+        for bytes_max in [
+            settings.header_table_bytes_least,
+            settings.header_table_bytes_max,
+        ] {
+            self.writer.encoder.limit(bytes_max as usize);
+        }
         let change =
             i64::from(settings.initial_window_bytes) - i64::from(before.initial_window_bytes);
         for stream in self.streams.values_mut() {

@@ -305,6 +305,19 @@ fn a_priority_of_another_length_resets_its_stream_once() {
     }
 }
 
+/// Covers: RFC 9113 §5.4.2
+#[test]
+fn a_stream_is_reset_once_whatever_comes_on_it_later() {
+    let mut lab = lab();
+    let mut client = Client::open(&mut lab);
+    let id = client.send_get(&mut lab, "/a");
+    client.send(&mut lab, frame(PRIORITY, 0, id, [0; 4]));
+    client.send(&mut lab, frame(PRIORITY, 0, id, [0; 4]));
+    assert_eq!(client.reset_code(&lab, id), Some(FRAME_SIZE_ERROR));
+    assert_eq!(client.frames_of(&lab, RST_STREAM).len(), 1);
+    assert_eq!(client.get(&mut lab, "/a").status, 200);
+}
+
 /// Covers: RFC 9113 §5.3.1
 #[test]
 fn a_stream_that_depends_on_itself_is_reset() {
