@@ -1,10 +1,10 @@
 //! Turns a field block into a request or a refusal (RFC 9113 §8).
 
 use crate::config::Config;
-use crate::exchange::field_section::{Problem, Read, Scratch, check_field, section_bytes_max};
+use crate::exchange::field_section::{Problem, Read, Scratch, section_bytes_max};
 use crate::exchange::version::Version;
 use crate::http2::head::Http2;
-use http2::field::FIELD_BYTES;
+use http2::field::{self, FIELD_BYTES};
 use http2::hpack::decode::{Decoder, Undecodable};
 
 /// Reads the field block of a request.
@@ -50,11 +50,11 @@ pub(crate) fn check_trailers(
 ) -> Result<(), Problem> {
     let mut problem = None;
     let decoded = decoder.decode(block, &mut scratch.strings, |name, value| {
-        problem = problem.or(check_field(name, value).err());
+        problem = problem.or(field::check(name, value).err());
     });
     match (decoded, problem) {
         (Err(Undecodable), _) => Err(Problem::Undecodable),
-        (Ok(()), Some(problem)) => Err(problem),
+        (Ok(()), Some(field::Invalid)) => Err(Problem::Malformed),
         (Ok(()), None) => Ok(()),
     }
 }
