@@ -15,8 +15,13 @@ impl Stack {
     /// Makes connections to this port speak TLS from now on. Ports that are not in
     /// [`StackConfig::listen_ports`](crate::StackConfig::listen_ports) are accepted as well.
     pub fn serve_tls(&mut self, port: u16, config: Arc<tls::Config>) {
-        config.set_unix_time(self.unix_time);
         self.serve_port(port);
+        self.terminate_tls(port, config);
+    }
+
+    /// Makes connections to this port speak TLS from now on, whichever application listens there.
+    pub fn terminate_tls(&mut self, port: u16, config: Arc<tls::Config>) {
+        config.set_unix_time(self.unix_time);
         self.tls_listeners.retain(|&(other, _)| other != port);
         self.tls_listeners.push((port, config));
     }
