@@ -71,7 +71,7 @@ impl CertificateSource {
 
     /// [`CertificateSource::check`] without reading files.
     pub fn of(config: &Config, before: Option<&Self>) -> Result<Option<Self>, Failure> {
-        if config.ports(true).next().is_none() {
+        if !config.has_tls() {
             return Ok(None);
         }
         // Keys pass through this process, too.

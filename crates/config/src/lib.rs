@@ -158,10 +158,18 @@ impl Config {
         self.proxy.listen.iter().map(|listen| listen.port.get())
     }
 
-    /// Ports of the proxy, each with whether it speaks HTTP.
-    pub fn proxy_listens(&self) -> impl Iterator<Item = (u16, bool)> {
-        let listens = self.proxy.listen.iter();
-        listens.map(|listen| (listen.port.get(), listen.mode.0 == ::proxy::Mode::Http))
+    /// Ports on which the proxy terminates TLS.
+    pub fn proxy_tls_ports(&self) -> impl Iterator<Item = u16> {
+        let these = self.proxy.listen.iter().filter(|listen| listen.tls);
+        these.map(|listen| listen.port.get())
+    }
+
+    /// Whether the stack terminates TLS on any port.
+    pub fn has_tls(&self) -> bool {
+        self.ports(true)
+            .chain(self.proxy_tls_ports())
+            .next()
+            .is_some()
     }
 
     /// Whether this is the configuration of a proxy, which serves no files.
@@ -246,7 +254,8 @@ impl Config {
         };
         self.sockets = old.sockets.clone();
         let ports = |config: &Self| {
-            let ports = config.proxy.listen.iter().map(|listen| listen.port);
+            let listens = config.proxy.listen.iter();
+            let ports = listens.map(|listen| (listen.port, listen.tls));
             ports.collect::<Vec<_>>()
         };
         if ports(self) != ports(old) {

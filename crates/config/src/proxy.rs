@@ -26,6 +26,8 @@ pub struct Proxy {
     pub head_max: Text<Size>,
     /// Longest request line; a longer one gets 414.
     pub request_line_max: Text<Size>,
+    /// Maximum concurrent streams of an HTTP/2 connection, 1 to 1000.
+    pub http2_streams_max: u32,
     /// Time to establish a connection to a backend.
     pub connect_timeout: Text<Time>,
     /// Time from a connection's start, or from a request's first byte, to the end of the head;
@@ -77,9 +79,17 @@ pub struct ProxyListen {
     /// TCP port, on all addresses of the stack.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub port: NonZeroU16,
-    /// Mode: `"http"` routes each request to a pool, `"tcp"` each connection.
+    /// Mode: `"http"` routes each request to a pool, `"tcp"` each connection, whose TLS passes
+    /// through untouched.
     #[serde(default = "http")]
     pub mode: Text<Mode>,
+    /// Terminate TLS on the port, with the certificates of `[tls]`. For mode `"http"`.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
+    pub tls: bool,
+    /// Let clients begin with HTTP/2 where there is no TLS to negotiate it. For mode `"http"`.
+    #[serde(default)]
+    pub http2_prior_knowledge: bool,
     /// Default pool, if no rule matches. Without it, such a request gets 404; in TCP mode, such a
     /// connection is reset.
     #[serde(default)]
@@ -88,6 +98,13 @@ pub struct ProxyListen {
     /// protocol header, version 1 or 2; from others none does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proxy_protocol_from: Vec<Text<AddressRange>>,
+}
+
+impl ProxyListen {
+    /// Whether the proxy speaks HTTP on the port.
+    pub fn is_http(&self) -> bool {
+        self.mode.0 == Mode::Http
+    }
 }
 
 fn http() -> Text<Mode> {
@@ -188,6 +205,7 @@ impl Default for Proxy {
         let ::proxy::Config {
             head_bytes_max,
             request_line_bytes_max,
+            http2_streams_max,
             connect_timeout,
             head_timeout,
             keepalive_timeout,
@@ -208,6 +226,7 @@ impl Default for Proxy {
         Self {
             head_max: size(head_bytes_max),
             request_line_max: size(request_line_bytes_max),
+            http2_streams_max,
             connect_timeout: time(connect_timeout),
             head_timeout: time(head_timeout),
             keepalive_timeout: time(keepalive_timeout),
@@ -550,6 +569,7 @@ impl Forwarding {
             pools,
             head_bytes_max: bytes(proxy.head_max),
             request_line_bytes_max: bytes(proxy.request_line_max),
+            http2_streams_max: proxy.http2_streams_max,
             connect_timeout: proxy.connect_timeout.0.0,
             head_timeout: proxy.head_timeout.0.0,
             keepalive_timeout: proxy.keepalive_timeout.0.0,
@@ -582,6 +602,9 @@ impl Forwarding {
                 problems.push(Problem::new(here(key), why));
             }
         }
+        let streams_max = proxy.http2_streams_max.into();
+        let key = "http2_streams_max";
+        check_number(here(key), "proxy.http2_streams_max", streams_max, problems);
         for (key, time) in [
             ("connect_timeout", proxy.connect_timeout),
             ("head_timeout", proxy.head_timeout),
@@ -663,6 +686,7 @@ impl Forwarding {
                 let why = format!("port {} is given twice", listen.port);
                 problems.push(Problem::new(place.key("port"), why));
             }
+            check_listen_tls(listen, &place, problems);
             let pool = listen.pool.as_ref();
             let of_port = |ports: &[NonZeroU16]| ports.is_empty() || ports.contains(&listen.port);
             let own = rules.iter().filter(|(ports, _)| of_port(ports));
@@ -673,6 +697,7 @@ impl Forwarding {
             listeners.push(::proxy::Listener {
                 port: listen.port.get(),
                 mode: listen.mode.0,
+                http2_prior_knowledge: listen.http2_prior_knowledge,
                 rules: own.map(|(_, rule)| rule.clone()).collect(),
                 pool: pool.map(|name| self.pool(name, place.key("pool"), problems)),
                 proxy_from: prefixes
@@ -751,6 +776,27 @@ impl Forwarding {
             evict_after: Some(pool.evict_after.0.0).filter(|after| !after.is_zero()),
             retries: pool.retries,
         }
+    }
+}
+
+fn check_listen_tls(listen: &ProxyListen, place: &Place, problems: &mut Vec<Problem>) {
+    if listen.tls && listen.mode.0 == Mode::Tcp {
+        let why = "mode \"tcp\" passes TLS through, and cannot terminate it";
+        problems.push(
+            Problem::new(place.key("tls"), why)
+                .remedy("Say mode = \"http\" to terminate TLS, or leave tls out."),
+        );
+    }
+    if listen.http2_prior_knowledge && (listen.tls || listen.mode.0 == Mode::Tcp) {
+        let why = "it is for mode \"http\" without TLS, which negotiates HTTP/2 by itself";
+        problems.push(Problem::new(place.key("http2_prior_knowledge"), why));
+    }
+    if listen.tls && !listen.proxy_protocol_from.is_empty() {
+        let why = "a PROXY protocol header comes before TLS, which the stack terminates";
+        problems.push(
+            Problem::new(place.key("proxy_protocol_from"), why)
+                .remedy("Give TLS another port than that of peers with such headers."),
+        );
     }
 }
 
@@ -937,6 +983,21 @@ mod tests {
             ("ports = [443]", "ports = [444]", "proxy.rule[0].ports"),
             ("port = 443", "port = 80", "proxy.listen[1].port"),
             ("name = 'tls'", "name = 'web'", "proxy.pool[0].name"),
+            (
+                "mode = 'tcp'",
+                "mode = 'tcp'\ntls = true",
+                "proxy.listen[1].tls",
+            ),
+            (
+                "mode = 'tcp'",
+                "mode = 'tcp'\nhttp2_prior_knowledge = true",
+                "proxy.listen[1].http2_prior_knowledge",
+            ),
+            (
+                "pool = 'web'\n",
+                "pool = 'web'\ntls = true\n",
+                "proxy.listen[0].proxy_protocol_from",
+            ),
             (
                 "hosts =",
                 "path_prefixes = ['x']\nhosts =",

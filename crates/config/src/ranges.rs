@@ -31,6 +31,7 @@ const NUMBERS: &[(&str, u64, u64)] = &[
     ("sockets.applications_max", 1, 4096),
     ("sockets.applications_per_user_max", 1, 4096),
     ("sockets.processes_max", 1, 4096),
+    ("proxy.http2_streams_max", 1, 1000),
     ("proxy.pool.connections_max", 1, u32::MAX as u64),
     ("proxy.pool.check_rise", 1, u32::MAX as u64),
     ("proxy.pool.check_fall", 1, u32::MAX as u64),

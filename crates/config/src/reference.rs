@@ -685,6 +685,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
         &[
             ("head_max", &["'8K'"]),
             ("request_line_max", &["'4K'"]),
+            ("http2_streams_max", &["1000"]),
             ("connect_timeout", &["'500ms'"]),
             ("head_timeout", &["'2s'"]),
             ("keepalive_timeout", &["'2s'"]),
@@ -706,8 +707,13 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("port", &["80"]),
             ("mode", &["'tcp'", "'http'"]),
             ("pool", &["'web'"]),
+            ("http2_prior_knowledge", &["false"]),
             ("proxy_protocol_from", &["['10.0.0.0/8', '::1']"]),
         ],
+    ),
+    (
+        "[[proxy.listen]]",
+        &[("port", &["443"]), ("tls", &["true", "false"])],
     ),
     (
         "[[proxy.rule]]",

@@ -220,36 +220,20 @@ impl Config {
     fn check_tls(&self, problems: &mut Vec<Problem>) {
         let tls = &self.tls;
         let here = |key: &str| Place::of("tls").key(key);
-        let port = self.ports(true).next();
-        match port {
-            Some(port) if tls.certificate.is_empty() && !tls.self_signed => {
-                let at = self
-                    .listen
-                    .iter()
-                    .position(|listen| listen.tls)
-                    .unwrap_or(0);
-                let why = "there is no certificate for clients";
-                problems.push(
-                    Problem::new(Place::of("listen").index(at).key("tls"), why)
-                        .option(format!("--tls-listen {port}"))
-                        .remedy(
-                            "Give one with --tls-cert FILE --tls-key FILE, or [[tls.certificate]], \
-                             or create one for\ntesting: --tls-self-signed, or self_signed.",
-                        ),
-                );
-            }
-            None if !tls.certificate.is_empty() || tls.self_signed => {
+        let has_certificates = !tls.certificate.is_empty() || tls.self_signed;
+        match self.has_tls() {
+            true if !has_certificates => problems.push(self.without_certificate()),
+            false if has_certificates => {
                 let key = if tls.self_signed {
                     "self_signed"
                 } else {
                     "certificate"
                 };
                 let why = "there are certificates, but no port with TLS";
-                problems.push(
-                    Problem::new(here(key), why)
-                        .option("--tls-cert")
-                        .remedy("Say which with --tls-listen PORT, or [[listen]] with tls = true."),
-                );
+                problems.push(Problem::new(here(key), why).option("--tls-cert").remedy(
+                    "Say which with --tls-listen PORT, or [[listen]] or [[proxy.listen]] \
+                             with tls = true.",
+                ));
             }
             _ => {}
         }
@@ -263,6 +247,26 @@ impl Config {
             let found = found.into_iter();
             problems.extend(found.map(|problem| problem.option("--tls-key-records")));
         }
+    }
+
+    /// The first port with TLS has no certificate.
+    fn without_certificate(&self) -> Problem {
+        let why = "there is no certificate for clients";
+        let at = self.proxy.listen.iter().position(|listen| listen.tls);
+        if let Some(at) = at {
+            let place = Place::of("proxy").key("listen").index(at).key("tls");
+            return Problem::new(place, why).remedy(
+                "Give one with [[tls.certificate]], or create one for testing: self_signed.",
+            );
+        }
+        let at = self.listen.iter().position(|listen| listen.tls);
+        let port = self.ports(true).next().unwrap_or_default();
+        Problem::new(Place::of("listen").index(at.unwrap_or(0)).key("tls"), why)
+            .option(format!("--tls-listen {port}"))
+            .remedy(
+                "Give one with --tls-cert FILE --tls-key FILE, or [[tls.certificate]], or create \
+                 one for\ntesting: --tls-self-signed, or self_signed.",
+            )
     }
 
     fn check_http3(&self, problems: &mut Vec<Problem>) {

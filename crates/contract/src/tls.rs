@@ -63,6 +63,27 @@ pub enum Cipher {
     ChaCha20Poly1305 = 3,
 }
 
+impl Version {
+    /// Name, as OpenSSL has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Version::Tls12 => "TLSv1.2",
+            Version::Tls13 => "TLSv1.3",
+        }
+    }
+}
+
+impl Cipher {
+    /// Name, as operators know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cipher::Aes128Gcm => "AES-128-GCM",
+            Cipher::Aes256Gcm => "AES-256-GCM",
+            Cipher::ChaCha20Poly1305 => "CHACHA20-POLY1305",
+        }
+    }
+}
+
 /// How records are sealed, but for the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Suite {

@@ -1,7 +1,7 @@
 //! The chunked transfer coding (RFC 9112 §7.1).
 //!
-//! Extensions and trailer fields are parsed and dropped, as §7.1.1 and §7.1.2 allow: they reach no
-//! other party.
+//! Extensions are parsed and dropped, and so are trailer fields unless the decoder is to keep them,
+//! as §7.1.1 and §7.1.2 allow: they reach no other party.
 
 use std::fmt;
 use std::ops::Range;
@@ -45,7 +45,11 @@ enum State {
 
 /// Decodes a chunked body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decoder(State);
+pub struct Decoder {
+    state: State,
+    /// The trailer section, if it is kept.
+    trailers: Option<Vec<u8>>,
+}
 
 /// Result of [`Decoder::step`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,14 +62,30 @@ pub struct Step {
 
 impl Default for Decoder {
     fn default() -> Self {
-        Decoder(State::Size { digits: 0, size: 0 })
+        Decoder {
+            state: State::Size { digits: 0, size: 0 },
+            trailers: None,
+        }
     }
 }
 
 impl Decoder {
+    /// A decoder that keeps the trailer section.
+    pub fn with_trailers() -> Self {
+        Decoder {
+            trailers: Some(Vec::new()),
+            ..Decoder::default()
+        }
+    }
+
+    /// Takes the kept trailer section: lines with their ends, without the empty one. At most 8 KiB.
+    pub fn take_trailers(&mut self) -> Vec<u8> {
+        self.trailers.take().unwrap_or_default()
+    }
+
     /// True if the body is complete.
     pub fn is_done(&self) -> bool {
-        self.0 == State::Done
+        self.state == State::Done
     }
 
     /// Consumes bytes up to the end of the next piece of content, or all bytes.
@@ -76,10 +96,10 @@ impl Decoder {
     pub fn step(&mut self, bytes: &[u8]) -> Result<Step, ChunkError> {
         let mut at = 0;
         while at < bytes.len() && !self.is_done() {
-            if let State::Data { left } = self.0 {
+            if let State::Data { left } = self.state {
                 let end = bytes.len().min(at.saturating_add(left as usize));
                 let left = left - (end - at) as u64;
-                self.0 = match left {
+                self.state = match left {
                     0 => State::DataCr,
                     left => State::Data { left },
                 };
@@ -88,7 +108,14 @@ impl Decoder {
                     content: at..end,
                 });
             }
-            self.0 = next(self.0, bytes[at])?;
+            let before = self.state;
+            self.state = next(before, bytes[at])?;
+            let is_of_line = matches!(self.state, State::Trailer { .. } | State::TrailerLf { .. });
+            if let Some(trailers) = &mut self.trailers
+                && (is_of_line || matches!(before, State::TrailerLf { .. }))
+            {
+                trailers.push(bytes[at]);
+            }
             at += 1;
         }
         Ok(Step {
@@ -150,6 +177,12 @@ pub fn begin(out: &mut Vec<u8>, bytes: usize) {
 /// Bytes behind the content of a chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
 
+/// The last chunk, which the trailer section follows.
+pub const LAST_CHUNK: &[u8] = b"0\r\n";
+
+/// The line that ends the trailer section.
+pub const TRAILERS_END: &[u8] = b"\r\n";
+
 /// The last chunk, with an empty trailer section.
 pub const LAST: &[u8] = b"0\r\n\r\n";
 
@@ -158,6 +191,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn trailers_are_kept_on_demand() {
+        let body = b"3\r\nabc\r\n0;x\r\nA: b\r\nC:d\r\n\r\nmore";
+        for (mut decoder, kept) in [
+            (Decoder::default(), &b""[..]),
+            (Decoder::with_trailers(), b"A: b\r\nC:d\r\n"),
+        ] {
+            let mut rest = &body[..];
+            while !decoder.is_done() {
+                rest = &rest[decoder.step(&rest[..1]).unwrap().consumed..];
+            }
+            assert_eq!((rest, &*decoder.take_trailers()), (&b"more"[..], kept));
+        }
+    }
 
     /// The content, and the bytes left behind it.
     fn decode(pieces: &[&[u8]]) -> Result<(Vec<u8>, Vec<u8>, bool), ChunkError> {

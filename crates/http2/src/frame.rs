@@ -109,6 +109,40 @@ fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: [&[u8]; 2
     payload.iter().for_each(|part| out.extend_from_slice(part));
 }
 
+/// Puts the headers of HEADERS, and of CONTINUATION if one frame does not hold it, before the
+/// fragments of a field block. The block is at the end of `out`, from `start` on, behind room for a
+/// header of [`HEADER_BYTES`].
+pub fn finish_block(out: &mut Vec<u8>, start: usize, stream: u32, end_stream: bool) {
+    let block_bytes = out.len() - start - HEADER_BYTES;
+    let is_one = block_bytes <= PAYLOAD_BYTES_MAX;
+    let last = if is_one { flag::END_HEADERS } else { 0 };
+    let header = Header {
+        payload_bytes: block_bytes.min(PAYLOAD_BYTES_MAX) as u32,
+        kind: kind::HEADERS,
+        flags: last | if end_stream { flag::END_STREAM } else { 0 },
+        stream,
+    };
+    let mut written = Vec::with_capacity(HEADER_BYTES);
+    header.write(&mut written);
+    out[start..start + HEADER_BYTES].copy_from_slice(&written);
+    if is_one {
+        return;
+    }
+    let rest = out.split_off(start + HEADER_BYTES + PAYLOAD_BYTES_MAX);
+    let mut fragments = rest.chunks(PAYLOAD_BYTES_MAX).peekable();
+    while let Some(fragment) = fragments.next() {
+        let is_last = fragments.peek().is_none();
+        let flags = if is_last { flag::END_HEADERS } else { 0 };
+        frame(out, kind::CONTINUATION, flags, stream, [fragment, b""]);
+    }
+}
+
+/// Appends DATA.
+pub fn data(out: &mut Vec<u8>, stream: u32, content: &[u8], end_stream: bool) {
+    let flags = if end_stream { flag::END_STREAM } else { 0 };
+    frame(out, kind::DATA, flags, stream, [content, b""]);
+}
+
 /// Appends SETTINGS.
 pub fn settings(out: &mut Vec<u8>, payload: &[u8]) {
     frame(out, kind::SETTINGS, 0, 0, [payload, b""]);

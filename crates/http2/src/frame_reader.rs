@@ -1,7 +1,7 @@
 //! Received bytes as frames (RFC 9113 §4, §6).
 //!
-//! Payloads are taken as they arrive: of DATA and unknown frames nothing is kept, of HEADERS and
-//! CONTINUATION the field block, and frames of the connection are small.
+//! Payloads are taken as they arrive: of DATA and unknown frames the reader keeps nothing, of
+//! HEADERS and CONTINUATION the field block, and frames of the connection are small.
 
 use crate::code::{Code, Fault};
 use crate::frame::{self, HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, flag, kind};
@@ -55,7 +55,9 @@ pub enum Step {
     Partial,
     /// These bytes are consumed.
     Consumed(usize),
-    /// These bytes are consumed and complete a frame.
+    /// These bytes are consumed, and are content of the last [`Incoming::Data`].
+    Content(usize),
+    /// These bytes are consumed. They complete a frame, or begin DATA, whose content follows.
     Frame(usize, Incoming),
 }
 
@@ -72,7 +74,9 @@ struct Block {
 /// See the [module documentation](self).
 #[derive(Debug, Default)]
 pub struct FrameReader {
-    /// Payload bytes to discard.
+    /// Content of the present DATA that has not arrived, in bytes.
+    content_bytes: u32,
+    /// Payload bytes to discard after the content.
     skip_bytes: u32,
     /// Bytes of the present fragment of a field block that have not arrived.
     fragment_bytes: u32,
@@ -104,7 +108,7 @@ impl FrameReader {
 
     /// Part of a frame or of a field block has arrived.
     pub fn is_within_frame(&self) -> bool {
-        self.is_in_block || self.fragment_bytes > 0 || self.skip_bytes > 0
+        self.is_in_block || self.fragment_bytes + self.content_bytes + self.skip_bytes > 0
     }
 
     /// Memory of unfinished frames, in bytes.
@@ -119,6 +123,14 @@ impl FrameReader {
     pub fn step(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
         if self.fragment_bytes > 0 || self.is_in_block && self.ends_block {
             return Ok(self.take_fragment(bytes));
+        }
+        if self.content_bytes > 0 {
+            let taken = bytes.len().min(self.content_bytes as usize);
+            self.content_bytes -= taken as u32;
+            return Ok(match taken {
+                0 => Step::Partial,
+                _ => Step::Content(taken),
+            });
         }
         if self.skip_bytes > 0 {
             let skipped = bytes.len().min(self.skip_bytes as usize);
@@ -183,14 +195,14 @@ impl FrameReader {
             .payload_bytes
             .checked_sub(field_bytes + padding_bytes);
         let data_bytes = data_bytes.ok_or(PADDING_TOO_LONG)?;
-        self.skip_bytes = header.payload_bytes;
+        (self.content_bytes, self.skip_bytes) = (data_bytes, padding_bytes);
         let data = Incoming::Data {
             stream: header.stream,
             payload_bytes: header.payload_bytes,
             data_bytes,
             ends_stream: header.has(flag::END_STREAM),
         };
-        Ok(Step::Frame(HEADER_BYTES, data))
+        Ok(Step::Frame(HEADER_BYTES + field_bytes as usize, data))
     }
 
     fn headers(&mut self, header: Header, payload: &[u8]) -> Result<Step, Fault> {

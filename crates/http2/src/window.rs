@@ -86,6 +86,60 @@ impl ReceiveWindow {
     }
 }
 
+/// This side's window of bytes that wait for a consumer: the peer may send as much as is consumed.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldWindow {
+    size: u32,
+    bytes: u32,
+    /// Bytes that the peer may send again, and does not know of.
+    consumed: u32,
+}
+
+impl HeldWindow {
+    /// The window of [`INITIAL_BYTES`].
+    pub const INITIAL: HeldWindow = HeldWindow {
+        size: INITIAL_BYTES,
+        bytes: INITIAL_BYTES,
+        consumed: 0,
+    };
+
+    /// A window of at least [`INITIAL_BYTES`], whose peer knows of no more than these yet.
+    pub fn new(size: u32) -> Self {
+        HeldWindow {
+            size,
+            bytes: INITIAL_BYTES,
+            consumed: size.saturating_sub(INITIAL_BYTES),
+        }
+    }
+
+    /// Bytes have arrived.
+    ///
+    /// # Errors
+    /// There are more than the window has.
+    pub fn take(&mut self, bytes: u32) -> Result<(), Exceeded> {
+        self.bytes = self.bytes.checked_sub(bytes).ok_or(Exceeded)?;
+        Ok(())
+    }
+
+    /// Bytes are consumed, or discarded; no more than have arrived.
+    pub fn consume(&mut self, bytes: u32) {
+        self.consumed += bytes;
+        debug_assert!(
+            self.bytes + self.consumed <= self.size,
+            "more than have come"
+        );
+    }
+
+    /// The increment of a WINDOW_UPDATE that is due: half of the window is consumed.
+    pub fn refill(&mut self) -> Option<u32> {
+        if self.consumed < self.size / 2 {
+            return None;
+        }
+        self.bytes += self.consumed;
+        Some(std::mem::take(&mut self.consumed))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +160,21 @@ mod tests {
         assert_eq!(window.change(BYTES_MAX - 1), Ok(()));
         assert_eq!(window.change(1), Err(Overflow));
         assert_eq!(window.available(), BYTES_MAX as u64);
+    }
+
+    /// Covers: RFC 9113 §6.9
+    #[test]
+    fn bytes_that_wait_keep_the_window_closed() {
+        let mut window = HeldWindow::new(200_000);
+        assert_eq!(window.refill(), Some(200_000 - INITIAL_BYTES));
+        assert_eq!(window.take(200_000), Ok(()));
+        assert_eq!((window.refill(), window.take(1)), (None, Err(Exceeded)));
+        window.consume(99_999);
+        assert_eq!((window.refill(), window.take(1)), (None, Err(Exceeded)));
+        window.consume(1);
+        assert_eq!(window.refill(), Some(100_000));
+        assert_eq!(window.take(100_000), Ok(()));
+        assert_eq!(window.take(1), Err(Exceeded));
     }
 
     /// Covers: RFC 9113 §6.9

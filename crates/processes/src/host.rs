@@ -70,6 +70,8 @@ pub struct HostSettings {
     pub http3_ports: Vec<u16>,
     /// TCP ports of the proxy.
     pub proxy_ports: Vec<u16>,
+    /// Those of them with TLS.
+    pub proxy_tls_ports: Vec<u16>,
     /// Settings of TLS.
     pub tls: TlsSettings,
     /// Settings of QUIC.
@@ -132,7 +134,7 @@ pub fn run() -> Result<(), Failure> {
     // A reload may name the first origin.
     let (fetch_client, slot) = FetchClient::new()?;
     supervisor.expect_fetchers(slot);
-    let with_tls = !settings.tls_ports.is_empty();
+    let with_tls = !settings.tls_ports.is_empty() || !settings.proxy_tls_ports.is_empty();
     let Some(start) = supervisor.configuration(with_tls, signals.as_fd())? else {
         return Ok(());
     };
@@ -209,7 +211,7 @@ fn key_log(
     Ok(logger.transpose()?.map(|logger| Arc::new(logger) as _))
 }
 
-/// Has the server accept connections of TLS over TCP.
+/// Has the server and the proxy accept connections of TLS over TCP.
 fn serve_tls(
     stack: &mut Stack,
     settings: &HostSettings,
@@ -219,6 +221,9 @@ fn serve_tls(
     let config = tls_config(&settings.tls, Arc::clone(certificates), key_log)?;
     for port in &settings.tls_ports {
         stack.serve_tls(*port, Arc::clone(&config));
+    }
+    for port in &settings.proxy_tls_ports {
+        stack.terminate_tls(*port, Arc::clone(&config));
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use host::app::{Io, StreamId};
 use http_message::chunked::{self, Decoder};
 
 use crate::buffer::{Buffer, COPY_BYTES};
+use crate::forward;
 
 /// Where a body ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,9 +207,16 @@ impl Relay {
 
     fn finish(&mut self, out: &mut Buffer) {
         self.is_done = true;
-        if self.encode == Encode::Chunked {
-            out.tail().extend_from_slice(chunked::LAST);
+        if self.encode != Encode::Chunked {
+            return;
         }
+        let trailers = match &mut self.decode {
+            Decode::Chunked(decoder) => decoder.take_trailers(),
+            Decode::Length(_) | Decode::UntilEnd => Vec::new(),
+        };
+        out.tail().extend_from_slice(chunked::LAST_CHUNK);
+        forward::pass_on_trailers(out.tail(), &trailers);
+        out.tail().extend_from_slice(chunked::TRAILERS_END);
     }
 }
 

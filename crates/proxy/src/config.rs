@@ -24,6 +24,8 @@ pub struct Config {
     pub request_line_bytes_max: usize,
     /// Longest time for a connection to a backend to be established. Default: 5 s.
     pub connect_timeout: Duration,
+    /// Most concurrent streams of an HTTP/2 connection; a further one is refused. Default: 100.
+    pub http2_streams_max: u32,
     /// From a connection's start, or a request's first byte, to the end of the head; beyond: 408.
     /// In TCP mode, to the end of the ClientHello. Default: 15 s.
     pub head_timeout: Duration,
@@ -59,6 +61,7 @@ impl Default for Config {
             pools: Vec::new(),
             head_bytes_max: 16 << 10,
             request_line_bytes_max: 8 << 10,
+            http2_streams_max: 100,
             connect_timeout: seconds(5),
             head_timeout: seconds(15),
             keepalive_timeout: seconds(75),
@@ -86,6 +89,8 @@ pub struct Listener {
     pub rules: Vec<Rule>,
     /// Pool for connections and requests that match no rule; `None`: 404 or, in TCP mode, a reset.
     pub pool: Option<usize>,
+    /// In HTTP mode, without TLS: a client may begin with HTTP/2 (RFC 9113 §3.3).
+    pub http2_prior_knowledge: bool,
     /// Addresses whose connections begin with a header of the PROXY protocol; connections from
     /// others do not.
     pub proxy_from: Vec<Prefix>,
@@ -94,7 +99,7 @@ pub struct Listener {
 /// Protocol on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// HTTP/1.1: each request is assigned to a pool.
+    /// HTTP/1.1, and HTTP/2 as clients negotiate it: each request is assigned to a pool.
     Http,
     /// Any protocol: each connection is assigned to a pool, by the server name of a TLS ClientHello
     /// if there are rules.
@@ -336,13 +341,24 @@ impl Default for Ejection {
 pub enum Forwarded {
     /// No field is added.
     Off,
-    /// `X-Forwarded-For`: the client's address is appended.
+    /// `X-Forwarded-For`: the client's address is appended. Over TLS, `X-Forwarded-Proto` is
+    /// `https`.
     #[default]
     XForwardedFor,
     /// `Forwarded` (RFC 7239): an element with `for` and `proto` is appended.
     Forwarded,
     /// Both.
     Both,
+}
+
+impl Forwarded {
+    pub(crate) fn has_x_forwarded_for(self) -> bool {
+        matches!(self, Forwarded::XForwardedFor | Forwarded::Both)
+    }
+
+    pub(crate) fn has_forwarded(self) -> bool {
+        matches!(self, Forwarded::Forwarded | Forwarded::Both)
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,15 @@ counters::counters! {
         connections_closed: Counter,
         /// Requests whose head was read, valid or not.
         requests: Counter,
+        /// Requests over HTTP/2.
+        http2_requests: Counter,
+        /// HTTP/2 streams reset because of a client error.
+        http2_stream_errors: Counter,
+        /// HTTP/2 connections closed because of a client error.
+        http2_connection_errors: Counter,
+        /// HTTP/2 connections closed because the client caused too much work that leads to no
+        /// response.
+        http2_excessive_loads: Counter,
         /// Backend responses forwarded to clients, without 1xx heads.
         responses: Counter,
         /// 4xx responses of the proxy's own.

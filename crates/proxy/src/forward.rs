@@ -7,14 +7,16 @@ use std::net::SocketAddr;
 
 use http::StatusCode;
 use http_message::authority;
+use http_message::chunked::Decoder;
 use http_message::framing::{Body, Framing, list};
 use http_message::request::{self, Limits, Parsed};
 use http_message::response::{self, ResponseError};
+use http2::field::is_token;
 use httparse::Header;
 
 use crate::balance::{Balance, HashOn, maglev};
 use crate::body::{Decode, Encode};
-use crate::config::{Config, Forwarded, Listener};
+use crate::config::{Config, Listener};
 use crate::route;
 
 /// A request, and its form for the backend.
@@ -24,6 +26,8 @@ pub(crate) struct Request {
     pub(crate) head_bytes: usize,
     pub(crate) is_head: bool,
     pub(crate) is_http_1_0: bool,
+    /// The client gets trailers.
+    pub(crate) takes_trailers: bool,
     /// The request may be sent twice (RFC 9110 §9.2.2).
     pub(crate) is_idempotent: bool,
     /// The client's connection may carry another request.
@@ -62,6 +66,10 @@ pub(crate) struct Context<'a> {
     pub(crate) listener: &'a Listener,
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
+    /// The client's connection speaks TLS.
+    pub(crate) is_tls: bool,
+    /// The client speaks HTTP/2.
+    pub(crate) is_http2: bool,
 }
 
 /// Parses a request from the bytes received so far.
@@ -130,12 +138,20 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
     line(&mut out, &[head.method, " ", target, " HTTP/1.1"]);
     field(&mut out, "Host", host.as_bytes());
     let own_fields = ["host", "forwarded", "x-forwarded-for", "via"];
+    let names_proto = context.is_tls && context.config.forwarded.has_x_forwarded_for();
     let skip = |header: &Header<'_>| {
-        (is(header, "expect") && !expects) || own_fields.iter().any(|name| is(header, name))
+        (is(header, "expect") && !expects)
+            || own_fields.iter().any(|name| is(header, name))
+            || names_proto && is(header, "x-forwarded-proto")
     };
     pass_on(&mut out, head.headers, upgrades, skip);
     add_origin(&mut out, head.headers, context);
-    add_via(&mut out, head.headers, context.config, head.is_http_1_0);
+    let version = match (context.is_http2, head.is_http_1_0) {
+        (true, _) => "2.0",
+        (false, true) => "1.0",
+        (false, false) => "1.1",
+    };
+    add_via(&mut out, head.headers, context.config, version);
     match body {
         Body::Chunked => field(&mut out, "Transfer-Encoding", b"chunked"),
         // A method that has no meaning for content goes without a length.
@@ -147,6 +163,7 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
         head_bytes: head.head_bytes,
         is_head: head.method == "HEAD",
         is_http_1_0: head.is_http_1_0,
+        takes_trailers: context.is_http2,
         is_idempotent: IDEMPOTENT.contains(&head.method),
         persists: framing.persists(head.is_http_1_0),
         upgrades,
@@ -270,6 +287,43 @@ fn pass_on(
     }
 }
 
+/// Fields that a trailer section cannot have: of framing, routing, authentication, and content
+/// (RFC 9110 §6.5.1).
+const NOT_IN_TRAILERS: [&str; 14] = [
+    "authorization",
+    "cache-control",
+    "content-encoding",
+    "content-range",
+    "content-type",
+    "expect",
+    "host",
+    "max-forwards",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "range",
+    "set-cookie",
+    "via",
+    "www-authenticate",
+];
+
+/// Appends the forwarded fields of a trailer section, as [`Decoder::take_trailers`] returns it.
+pub(crate) fn pass_on_trailers(out: &mut Vec<u8>, section: &[u8]) {
+    for line in section.split(|&byte| byte == b'\n') {
+        let Some(colon) = line.iter().position(|&byte| byte == b':') else {
+            continue;
+        };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let Ok(name) = str::from_utf8(name) else {
+            continue;
+        };
+        let forbidden = HOP_BY_HOP.iter().chain(&NOT_IN_TRAILERS);
+        let mut forbidden = forbidden.filter(|it| name.eq_ignore_ascii_case(it));
+        if !name.is_empty() && name.bytes().all(is_token) && forbidden.next().is_none() {
+            field(out, name, value);
+        }
+    }
+}
+
 /// Appends all values of a field as one list, followed by `last`.
 fn append(out: &mut Vec<u8>, headers: &[Header<'_>], name: &'static str, last: Option<&str>) {
     let values = headers.iter().filter(|it| is(it, name)).map(|it| it.value);
@@ -300,17 +354,14 @@ fn closes_its_quotes(value: &[u8]) -> bool {
 /// Appends the fields that identify the client.
 fn add_origin(out: &mut Vec<u8>, headers: &[Header<'_>], context: &Context<'_>) {
     let ip = context.peer.ip().to_canonical();
-    let (for_field, forwarded) = match context.config.forwarded {
-        Forwarded::Off => (false, false),
-        Forwarded::XForwardedFor => (true, false),
-        Forwarded::Forwarded => (false, true),
-        Forwarded::Both => (true, true),
-    };
+    let fields = context.config.forwarded;
+    let (for_field, forwarded) = (fields.has_x_forwarded_for(), fields.has_forwarded());
     let node = match ip {
         std::net::IpAddr::V4(ip) => ip.to_string(),
         std::net::IpAddr::V6(ip) => format!("\"[{ip}]\""),
     };
-    let element = format!("for={node};proto=http");
+    let proto = if context.is_tls { "https" } else { "http" };
+    let element = format!("for={node};proto={proto}");
     let address = ip.to_string();
     append(
         out,
@@ -318,11 +369,14 @@ fn add_origin(out: &mut Vec<u8>, headers: &[Header<'_>], context: &Context<'_>) 
         "X-Forwarded-For",
         for_field.then_some(&address),
     );
+    // Without TLS, the client's own value stays, as those of the other fields do.
+    if for_field && context.is_tls {
+        field(out, "X-Forwarded-Proto", b"https");
+    }
     append(out, headers, "Forwarded", forwarded.then_some(&element));
 }
 
-fn add_via(out: &mut Vec<u8>, headers: &[Header<'_>], config: &Config, is_http_1_0: bool) {
-    let version = if is_http_1_0 { "1.0" } else { "1.1" };
+fn add_via(out: &mut Vec<u8>, headers: &[Header<'_>], config: &Config, version: &str) {
     let own = config.via.as_ref().map(|name| format!("{version} {name}"));
     append(out, headers, "Via", own.as_deref());
 }
@@ -393,6 +447,9 @@ fn judge_response(
         _ if !has_body => Decode::Length(0),
         _ if !is_sound => return Err(ResponseError::Malformed),
         Ok(Some(Body::Bytes(count))) => Decode::Length(count),
+        Ok(Some(Body::Chunked)) if request.takes_trailers => {
+            Decode::Chunked(Decoder::with_trailers())
+        }
         Ok(Some(Body::Chunked)) => Decode::Chunked(Default::default()),
         Ok(None) | Err(_) => Decode::UntilEnd,
     };
@@ -412,7 +469,8 @@ fn judge_response(
         pass_on(&mut out, head.headers, kind == Kind::Switching, |header| {
             is(header, "via")
         });
-        add_via(&mut out, head.headers, config, head.is_http_1_0);
+        let version = if head.is_http_1_0 { "1.0" } else { "1.1" };
+        add_via(&mut out, head.headers, config, version);
         // For HEAD and 304, the length that the body would have (RFC 9110 §8.6).
         let length = match kind {
             Kind::Final if head.status != 204 && is_sound => framing.content_length,
@@ -445,7 +503,7 @@ fn judge_response(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Mode, Pool};
+    use crate::config::{Forwarded, Mode, Pool};
 
     fn config() -> Config {
         let mut pool = Pool::new("web");
@@ -456,6 +514,7 @@ mod tests {
                 mode: Mode::Http,
                 rules: Vec::new(),
                 pool: Some(0),
+                http2_prior_knowledge: false,
                 proxy_from: Vec::new(),
             }],
             pools: vec![pool],
@@ -471,6 +530,8 @@ mod tests {
                 listener: &config.listeners[0],
                 peer: "192.0.2.1:5".parse().unwrap(),
                 local: "10.0.0.1:80".parse().unwrap(),
+                is_tls: false,
+                is_http2: false,
             },
         )
     }

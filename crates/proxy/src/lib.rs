@@ -22,6 +22,13 @@
 //! | `shares` | holders of and waiters for the connections of a pool, by source |
 //! | `pace` | whether a client sends or takes a body fast enough |
 //! | `body`, `buffer` | a message's body on its way; buffered bytes |
+//! | **`http2/`** (RFC 9113) | |
+//! | `table`, `client_io` | connections of clients; streams as sessions see them |
+//! | `connection/` | the life of one connection; `frames`: the effects of received frames |
+//! | `stream` | bytes of one request and of its response |
+//! | `request`, `reply` | from a field block to HTTP/1.1, and from HTTP/1.1 to frames |
+//! | `writer` | frames on their way |
+//! | **others** | |
 //! | `forward` | the forwarded parts of a message, and their form |
 //! | `answer` | responses that the proxy itself makes |
 //! | `route` | the choice of a pool for a request |
@@ -48,6 +55,7 @@ mod config;
 mod counters;
 mod forward;
 mod health;
+mod http2;
 mod joint;
 mod note;
 mod pace;

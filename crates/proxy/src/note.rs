@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use http_message::access::{AccessRecord, RequestText};
+use http_message::access::{AccessRecord, AccessTls, RequestText};
 
 use crate::shared::Shared;
 
@@ -18,6 +18,7 @@ pub(crate) struct Note {
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome<'a> {
     pub(crate) peer: SocketAddr,
+    pub(crate) tls: Option<AccessTls<'static>>,
     pub(crate) connection: u64,
     pub(crate) request: u32,
     pub(crate) status: u16,
@@ -80,7 +81,7 @@ impl Note {
             offloaded_bytes: 0,
             retransmissions: outcome.retransmissions,
             is_cut_short: outcome.is_cut_short,
-            tls: None,
+            tls: outcome.tls,
             coding: None,
             cache: None,
             backend: outcome.backend,

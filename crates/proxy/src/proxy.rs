@@ -6,19 +6,26 @@ use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use host::app::{AppEvent, Application, BindingId, Io, Owner, StreamId, StreamMemory};
-use http_message::access::{AccessLog, AccessSink};
+use host::app::{AppEvent, Application, BindingId, Io, Owner, StreamId, StreamMemory, TlsAgreed};
+use http_message::access::{AccessLog, AccessSink, AccessTls};
 
+use crate::buffer::Buffer;
 use crate::checks::Checks;
 use crate::config::Config;
 use crate::counters::{BackendCounters, Counters};
+use crate::http2::client_io::ClientIo;
+use crate::http2::table::{Connections, Notice, is_of_http2};
 use crate::pools::BackendId;
-use crate::session::Session;
+use crate::session::{Arrival, Session};
 use crate::shared::{Shared, Use};
 
 /// A load balancer: one per shard. Without listeners it does nothing.
 pub struct Proxy {
     sessions: HashMap<u64, Box<Session>>,
+    /// Connections of HTTP/2 clients. They are elsewhere while sessions have their streams.
+    http2: Connections,
+    /// Sessions whose clients have begun with HTTP/2.
+    prefaced: Vec<u64>,
     shared: Shared,
     checks: Checks,
     /// Number of the listener of each bound address.
@@ -70,6 +77,8 @@ impl Proxy {
     pub fn new(config: Config) -> Self {
         let mut proxy = Proxy {
             sessions: HashMap::new(),
+            http2: Connections::default(),
+            prefaced: Vec::new(),
             shared: Shared::new(),
             checks: Checks::default(),
             listeners: HashMap::new(),
@@ -124,9 +133,9 @@ impl Proxy {
         };
     }
 
-    /// Number of client connections.
+    /// Number of client connections, and of streams of those with HTTP/2.
     pub fn sessions(&self) -> usize {
-        self.sessions.len()
+        self.sessions.len() + self.http2.len()
     }
 
     /// Logs each response in an access log that `sink` keeps, while the log is on.
@@ -184,19 +193,123 @@ impl Proxy {
         !self.shared.config.pools.is_empty()
     }
 
-    fn accept(&mut self, io: &mut dyn Io, stream: StreamId, peer: std::net::SocketAddr) {
+    fn accept(
+        &mut self,
+        io: &mut ClientIo<'_>,
+        stream: StreamId,
+        peer: SocketAddr,
+        tls: Option<&TlsAgreed>,
+    ) {
         let binding = io.listener(stream);
         let listener = binding.and_then(|binding| self.listeners.get(&binding));
         let Some(&listener) = listener else {
             io.abort(stream);
             return;
         };
+        self.shared.counters.connections_accepted += 1;
+        let arrival = Arrival {
+            listener,
+            connection: stream,
+            requests_before: 0,
+            peer,
+            local: io.addresses(stream).map_or(peer, |(local, _)| local),
+            tls: tls.map(access_tls),
+        };
+        let shared = &mut self.shared;
+        match tls.and_then(|tls| tls.alpn.as_deref()) {
+            Some(b"h2") => {
+                io.connections
+                    .open(io.io, shared, stream, arrival, Buffer::default());
+            }
+            _ => self.begin_session(io, stream, arrival),
+        }
+    }
+
+    fn begin_session(&mut self, io: &mut dyn Io, client: StreamId, arrival: Arrival) {
         self.last += 1;
         let key = self.last;
-        self.shared.counters.connections_accepted += 1;
-        self.shared.streams.insert(stream, Use::Client(key));
-        let session = Session::new(io, &self.shared, key, stream, (listener, peer));
+        self.shared.streams.insert(client, Use::Client(key));
+        let session = Session::new(io, &self.shared, key, client, arrival);
         self.sessions.insert(key, Box::new(session));
+    }
+
+    /// Runs `act` with streams of HTTP/2 beside those of the host, and then hands sessions the news
+    /// of these streams.
+    fn with_http2<T>(
+        &mut self,
+        io: &mut dyn Io,
+        act: impl FnOnce(&mut Self, &mut ClientIo<'_>) -> T,
+    ) -> T {
+        let mut connections = std::mem::take(&mut self.http2);
+        let mut io = ClientIo {
+            io,
+            connections: &mut connections,
+        };
+        let result = act(self, &mut io);
+        loop {
+            if let Some(key) = self.prefaced.pop() {
+                self.speak_http2(&mut io, key);
+            } else if let Some(notice) = io.connections.next_notice(io.io, &mut self.shared) {
+                self.on_notice(&mut io, notice);
+                self.wake(&mut io);
+            } else {
+                break;
+            }
+        }
+        self.http2 = connections;
+        result
+    }
+
+    /// A client has begun with HTTP/2.
+    fn speak_http2(&mut self, io: &mut ClientIo<'_>, key: u64) {
+        if let Some(session) = self.sessions.remove(&key) {
+            let stream = session.client();
+            let (arrival, input) = session.into_arrival();
+            let shared = &mut self.shared;
+            io.connections.open(io.io, shared, stream, arrival, input);
+        }
+    }
+
+    fn on_notice(&mut self, io: &mut ClientIo<'_>, notice: Notice) {
+        match notice {
+            Notice::Opened {
+                name,
+                connection,
+                id,
+            } => {
+                if let Some(arrival) = io.connections.arrival(connection) {
+                    let arrival = Arrival {
+                        requests_before: id / 2,
+                        ..arrival
+                    };
+                    self.begin_session(io, name, arrival);
+                }
+            }
+            Notice::Event(name, event) => self.dispatch(io, name, &event),
+        }
+    }
+
+    /// Passes an event to the user of a stream.
+    fn dispatch(&mut self, io: &mut ClientIo<'_>, stream: StreamId, event: &AppEvent) {
+        let used = self.shared.streams.get(&stream).copied();
+        if matches!(event, AppEvent::Closed { .. }) {
+            self.shared.streams.remove(&stream);
+        }
+        match used {
+            Some(Use::Client(key)) => {
+                self.with(key, |session, shared| session.on_client(io, shared, event));
+            }
+            Some(Use::Http2) => {
+                io.connections
+                    .on_event(io.io, &mut self.shared, stream, event);
+            }
+            Some(Use::Backend(key)) => self.with(key, |session, shared| {
+                session.on_backend(io, shared, stream, event);
+            }),
+            Some(Use::Idle(backend)) => self.on_idle(io, stream, backend, event),
+            Some(Use::Check) => self.checks.on_event(io, &mut self.shared, stream, event),
+            None => {}
+        }
     }
 
     /// Handles an event of an idle connection to a backend.
@@ -220,9 +333,13 @@ impl Proxy {
             return;
         };
         act(session, &mut self.shared);
+        if session.has_preface() {
+            self.prefaced.push(key);
+        }
         if session.is_over() {
-            self.shared.streams.remove(&session.client());
-            self.shared.counters.connections_closed += 1;
+            let client = session.client();
+            self.shared.streams.remove(&client);
+            self.shared.counters.connections_closed += u64::from(!is_of_http2(client));
             self.sessions.remove(&key);
         }
     }
@@ -295,7 +412,7 @@ impl Proxy {
         }
     }
 
-    fn begin_drain(&mut self, io: &mut dyn Io) {
+    fn begin_drain(&mut self, io: &mut ClientIo<'_>) {
         self.checks.abort(io, &mut self.shared);
         let idle = self.shared.pools.take_idle();
         self.shared.unwanted.extend(idle);
@@ -304,80 +421,87 @@ impl Proxy {
         for key in keys {
             self.with(key, |session, shared| session.advance(io, shared));
         }
-    }
-}
-
-impl Application for Proxy {
-    fn on_event(&mut self, io: &mut dyn Io, stream: StreamId, event: AppEvent) {
-        if let AppEvent::Accepted { peer, .. } = event {
-            self.accept(io, stream, peer);
-        }
-        let used = self.shared.streams.get(&stream).copied();
-        if matches!(event, AppEvent::Closed { .. }) {
-            self.shared.streams.remove(&stream);
-        }
-        match used {
-            Some(Use::Client(key)) => {
-                self.with(key, |session, shared| session.on_client(io, shared, &event));
-            }
-            Some(Use::Backend(key)) => self.with(key, |session, shared| {
-                session.on_backend(io, shared, stream, &event);
-            }),
-            Some(Use::Idle(backend)) => self.on_idle(io, stream, backend, &event),
-            Some(Use::Check) => self.checks.on_event(io, &mut self.shared, stream, &event),
-            None => {}
-        }
-        self.wake(io);
+        io.connections.drain(io.io, &mut self.shared);
     }
 
-    fn memory(&self, _owner: Owner, stream: StreamId) -> StreamMemory {
-        match self.shared.streams.get(&stream) {
-            Some(Use::Client(key) | Use::Backend(key)) => {
-                let session = self.sessions.get(key);
-                session.map_or_else(StreamMemory::default, |session| session.memory(stream))
-            }
-            Some(Use::Idle(_) | Use::Check) | None => StreamMemory::default(),
-        }
-    }
-
-    fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) -> bool {
-        if let Some(log) = &mut self.shared.access_log {
-            log.on_turn(now_us);
-        }
-        self.close_unwanted(io);
-        let mut has_begun = false;
-        if !self.shared.is_draining {
-            let due_us = self.shared.pools.next_check_us(&self.shared.config);
-            if due_us.is_some_and(|due_us| due_us <= now_us) {
-                has_begun = self.checks.begin_due(io, &mut self.shared);
-            }
-        }
-        self.relieve(io);
-        self.wake(io);
+    /// Handles the beginning and the end of the shutdown; true if it has begun now.
+    fn advance_drain(&mut self, io: &mut ClientIo<'_>, now_us: u64) -> bool {
         let Drain::Yes {
             on_empty,
             begins,
             told_us,
         } = &mut self.drain
         else {
-            return has_begun;
+            return false;
         };
-        if self.sessions.is_empty() && now_us.saturating_sub(*told_us) >= EMPTY_EVERY_US {
+        let is_empty = self.sessions.is_empty() && io.connections.len() == 0;
+        if is_empty && now_us.saturating_sub(*told_us) >= EMPTY_EVERY_US {
             *told_us = now_us;
             on_empty();
         }
-        if std::mem::take(begins) {
+        let begins = std::mem::take(begins);
+        if begins {
             self.begin_drain(io);
-            return true;
         }
-        has_begun
+        begins
+    }
+}
+
+impl Application for Proxy {
+    fn on_event(&mut self, io: &mut dyn Io, stream: StreamId, event: AppEvent) {
+        self.with_http2(io, |proxy, io| {
+            if let AppEvent::Accepted { peer, tls } = &event {
+                proxy.accept(io, stream, *peer, tls.as_deref());
+            }
+            proxy.dispatch(io, stream, &event);
+            proxy.wake(io);
+        });
+    }
+
+    fn memory(&self, _owner: Owner, stream: StreamId) -> StreamMemory {
+        let of_session = |stream: StreamId| match self.shared.streams.get(&stream) {
+            Some(Use::Client(key) | Use::Backend(key)) => {
+                let session = self.sessions.get(key);
+                session.map_or_else(StreamMemory::default, |session| session.memory(stream))
+            }
+            _ => StreamMemory::default(),
+        };
+        let mut memory = of_session(stream);
+        if self.shared.streams.get(&stream) == Some(&Use::Http2) {
+            let (bytes, names) = self.http2.memory(stream);
+            memory.bytes = bytes
+                + names
+                    .into_iter()
+                    .map(|it| of_session(it).bytes)
+                    .sum::<usize>();
+            memory.client = self.http2.arrival(stream).map(|arrival| arrival.peer.ip());
+        }
+        memory.serves = memory.serves.map(|client| self.http2.carrier(client));
+        memory
+    }
+
+    fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) -> bool {
+        if let Some(log) = &mut self.shared.access_log {
+            log.on_turn(now_us);
+        }
+        self.with_http2(io, |proxy, io| {
+            proxy.close_unwanted(io);
+            let mut has_begun = false;
+            if !proxy.shared.is_draining {
+                let due_us = proxy.shared.pools.next_check_us(&proxy.shared.config);
+                if due_us.is_some_and(|due_us| due_us <= now_us) {
+                    has_begun = proxy.checks.begin_due(io, &mut proxy.shared);
+                }
+            }
+            proxy.relieve(io);
+            proxy.wake(io);
+            proxy.advance_drain(io, now_us) || has_begun
+        })
     }
 
     fn next_timeout_us(&self) -> Option<u64> {
         let empty_us = match self.drain {
-            Drain::Yes { told_us, .. } if self.sessions.is_empty() => {
-                Some(told_us + EMPTY_EVERY_US)
-            }
+            Drain::Yes { told_us, .. } if self.sessions() == 0 => Some(told_us + EMPTY_EVERY_US),
             _ => None,
         };
         let check_us = match self.shared.is_draining {
@@ -391,6 +515,15 @@ impl Application for Proxy {
         let wake_us = self.shared.has_work().then_some(0);
         let times = empty_us.into_iter().chain(check_us).chain(relief_us);
         times.chain(log_us).chain(wake_us).min()
+    }
+}
+
+/// TLS parameters for the access log.
+fn access_tls(agreed: &TlsAgreed) -> AccessTls<'static> {
+    AccessTls {
+        version: agreed.suite.version.name(),
+        cipher: agreed.suite.cipher.name(),
+        is_resumed: agreed.is_resumed,
     }
 }
 

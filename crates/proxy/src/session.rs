@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use host::Source;
 use host::app::{AppEvent, CloseReason, Io, StreamId, StreamMemory};
+use http_message::access::AccessTls;
 
 use self::http::Exchange;
 use self::tunnel::{Opened, Tunnel};
@@ -26,6 +27,7 @@ use crate::answer::Refusal;
 use crate::attempt::refusal_of;
 use crate::buffer::Buffer;
 use crate::config::{Listener, Mode};
+use crate::http2::table::is_of_http2;
 use crate::note::Outcome;
 use crate::pace;
 use crate::proxy_protocol;
@@ -45,6 +47,7 @@ pub(crate) struct Session {
     client: StreamId,
     /// The stream whose timer is the session's: the client's, while there is one.
     timer: StreamId,
+    arrival: Arrival,
     /// Number of the client's listener.
     listener: usize,
     /// The client's address, and the local one of its connection, as far as they are known.
@@ -65,6 +68,21 @@ pub(crate) struct Session {
     acknowledged: u64,
 }
 
+/// How a client has connected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// Number of the listener.
+    pub(crate) listener: usize,
+    /// The TCP stream, which HTTP/2 shares among clients of sessions.
+    pub(crate) connection: StreamId,
+    /// Requests on the connection before the session's first one.
+    pub(crate) requests_before: u32,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    /// Negotiated parameters, if the connection speaks TLS.
+    pub(crate) tls: Option<AccessTls<'static>>,
+}
+
 #[derive(Debug)]
 enum Phase {
     /// Waits for a header of the PROXY protocol.
@@ -73,6 +91,8 @@ enum Phase {
     Head {
         has_begun: bool,
     },
+    /// The client has begun with HTTP/2: a connection takes its place.
+    Preface,
     Exchange(Box<Exchange>),
     /// Waits for a ClientHello.
     Hello,
@@ -104,15 +124,22 @@ impl Session {
         shared: &Shared,
         key: u64,
         client: StreamId,
-        (listener, peer): (usize, SocketAddr),
+        arrival: Arrival,
     ) -> Self {
-        let local = io.addresses(client).map_or(peer, |(local, _)| local);
+        let Arrival {
+            listener,
+            peer,
+            local,
+            ..
+        } = arrival;
         let settings = &shared.config.listeners[listener];
-        let is_trusted = settings.proxy_from.iter().any(|it| it.contains(peer.ip()));
+        let is_http2 = is_of_http2(client);
+        let is_trusted = !is_http2 && settings.proxy_from.iter().any(|it| it.contains(peer.ip()));
         let mut session = Session {
             key,
             client,
             timer: client,
+            arrival,
             listener,
             peer,
             local,
@@ -149,6 +176,22 @@ impl Session {
             session: self.key,
             source: Source::from(self.peer.ip()),
         }
+    }
+
+    /// True if the client speaks HTTP/2, and a connection has to take its place.
+    pub(crate) fn has_preface(&self) -> bool {
+        matches!(self.phase, Phase::Preface)
+    }
+
+    /// How the client has arrived, by a header of the PROXY protocol if there was one, and the
+    /// bytes received.
+    pub(crate) fn into_arrival(self) -> (Arrival, Buffer) {
+        let arrival = Arrival {
+            peer: self.peer,
+            local: self.local,
+            ..self.arrival
+        };
+        (arrival, self.input)
     }
 
     /// True if the session is over, and can be removed.
@@ -302,6 +345,7 @@ impl Session {
                 Phase::ProxyHeader => self.read_proxy_header(io, shared),
                 Phase::Head { has_begun } => self.read_head(io, shared, has_begun),
                 Phase::Exchange(exchange) => self.exchange(io, shared, exchange),
+                Phase::Preface => (Phase::Preface, false),
                 Phase::Hello => self.read_hello(io, shared),
                 Phase::Opening(opened) => self.open(io, shared, opened),
                 Phase::Tunnel(tunnel) => self.tunnel(io, shared, tunnel),
@@ -317,8 +361,9 @@ impl Session {
     fn outcome(&self, io: &dyn Io, status: u16) -> Outcome<'static> {
         Outcome {
             peer: self.peer,
-            connection: self.client.0,
-            request: self.requests,
+            tls: self.arrival.tls,
+            connection: self.arrival.connection.0,
+            request: self.arrival.requests_before.saturating_add(self.requests),
             status,
             body_bytes: 0,
             retransmissions: io.retransmissions(self.client),
@@ -434,7 +479,7 @@ impl Session {
                 io.close(self.client);
                 (Phase::Over, false)
             }
-            Phase::Answer { .. } | Phase::Linger { .. } | Phase::Over => {
+            Phase::Preface | Phase::Answer { .. } | Phase::Linger { .. } | Phase::Over => {
                 io.abort(self.client);
                 RESET
             }

@@ -19,6 +19,8 @@ use crate::shares::Holder;
 pub(crate) enum Use {
     /// The client of the session with this number.
     Client(u64),
+    /// The connection of a client of HTTP/2.
+    Http2,
     /// The backend of the session with this number.
     Backend(u64),
     /// An idle connection to a backend, kept for reuse.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 
-use host::app::{TlsAgreed, TlsCipher, TlsVersion};
+use host::app::TlsAgreed;
 use http_message::access::{AccessLog, AccessRecord, AccessTls, RequestText};
 
 use crate::semantics::encoding::Coding;
@@ -65,8 +65,8 @@ impl Accesses {
             peer,
             connection,
             tls: tls.map(|agreed| AccessTls {
-                version: version_name(agreed.suite.version),
-                cipher: cipher_name(agreed.suite.cipher),
+                version: agreed.suite.version.name(),
+                cipher: agreed.suite.cipher.name(),
                 is_resumed: agreed.is_resumed,
             }),
             request: 0,
@@ -193,21 +193,5 @@ impl Accesses {
             user_agent: text.field(3),
         });
         response.text.release(log);
-    }
-}
-
-/// Names of versions and ciphers as operators know them.
-fn version_name(version: TlsVersion) -> &'static str {
-    match version {
-        TlsVersion::Tls12 => "TLSv1.2",
-        TlsVersion::Tls13 => "TLSv1.3",
-    }
-}
-
-fn cipher_name(cipher: TlsCipher) -> &'static str {
-    match cipher {
-        TlsCipher::Aes128Gcm => "AES-128-GCM",
-        TlsCipher::Aes256Gcm => "AES-256-GCM",
-        TlsCipher::ChaCha20Poly1305 => "CHACHA20-POLY1305",
     }
 }

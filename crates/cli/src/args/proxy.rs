@@ -59,8 +59,9 @@ impl ProxyArgs {
     }
 }
 
-pub(crate) const PROXY_HELP: &str = "The proxy forwards HTTP/1.1 requests and TCP connections to \
-backends. It listens on addresses of its own, as `serve` does. `splitway check FILE` checks the \
+pub(crate) const PROXY_HELP: &str =
+    "The proxy forwards HTTP requests and TCP connections to \
+backends, and terminates TLS. It listens on addresses of its own, as `serve` does. `splitway check FILE` checks the \
 file, `splitway ctl reload` reloads it, `splitway ctl drain` ends the proxy without losing a \
 response.
 

@@ -172,11 +172,16 @@ pub(crate) fn announce(started: &Started<'_>) {
 /// Prints the URLs of the proxy.
 fn announce_proxy(started: &Started<'_>, line: &mut impl FnMut(std::fmt::Arguments<'_>)) {
     let addresses = &started.attachment.addresses;
-    for (port, is_http) in started.config.proxy_listens() {
+    for listen in &started.config.proxy.listen {
+        let port = listen.port.get();
         for cidr in addresses {
             let address = cidr.address;
-            if is_http {
-                line(format_args!("{}", url::of(Scheme::Http, address, port)));
+            if listen.is_http() {
+                let scheme = match listen.tls {
+                    true => Scheme::Https,
+                    false => Scheme::Http,
+                };
+                line(format_args!("{}", url::of(scheme, address, port)));
             } else {
                 let place = std::net::SocketAddr::new(address, port);
                 line(format_args!("tcp://{place}"));

@@ -21,7 +21,7 @@ impl KeyLogFile {
     /// no secrets to log, or if others than the file's owner could read them.
     pub(crate) fn open(path: &Path, config: &Config) -> Result<Self, Failure> {
         let what = format!("--key-log {}", path.display());
-        if config.ports(true).next().is_none() {
+        if !config.has_tls() {
             let why = "no listener of this server speaks TLS, so that there are no secrets to log";
             return Err(Failure::input(what, why)
                 .remedy("Add --tls-listen PORT (tls = true of a [[listen]]), or leave it out."));

@@ -187,6 +187,7 @@ impl Startup<'_> {
             ports: config.ports(false).collect(),
             tls_ports: config.ports(true).collect(),
             proxy_ports: config.proxy_ports().collect(),
+            proxy_tls_ports: config.proxy_tls_ports().collect(),
             http3_ports: config.http3_ports().map(NonZeroU16::get).collect(),
             tls: config.tls.settings(),
             quic: config.quic.without_files(),

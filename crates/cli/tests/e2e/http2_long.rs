@@ -3,12 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use testbed::backend::{Backend, Speech};
 use testbed::namespace::isolated_long;
 use testbed::site::Site;
 use testbed::splitway::STACK_V4;
 
 use crate::config::{configuration, serve_configured};
 use crate::https::{Certificate, serve_tls};
+use crate::proxy::{pool, started, written};
+use crate::proxy_http2::listen_tls;
 
 /// The suite's program, which `make test-long` builds.
 fn program() -> PathBuf {
@@ -21,8 +24,12 @@ fn program() -> PathBuf {
 
 /// Runs the suite's 146 cases in strict mode; returns its report.
 fn report(options: &str) -> String {
+    report_on("/file", options)
+}
+
+fn report_on(path: &str, options: &str) -> String {
     let mut command = Command::new(program());
-    command.args(["--strict", "--timeout", "5", "--path", "/file"]);
+    command.args(["--strict", "--timeout", "5", "--path", path]);
     command.args(["--host", &STACK_V4.to_string()]);
     command.args(options.split(' '));
     let output = command.output().unwrap();
@@ -41,6 +48,20 @@ fn h2spec_finds_no_fault_over_tls() {
         let certificate = Certificate::new(site.outside(), "server", "ec", &["localhost"]);
         let _splitway = serve_tls(&site, &[&certificate], &[]);
         let report = report("--tls --insecure --port 443");
+        let all = "146 tests, 146 passed, 0 skipped, 0 failed";
+        assert!(report.contains(all), "{report}");
+    });
+}
+
+#[test]
+#[ignore = "needs h2spec, which takes Go"]
+fn h2spec_finds_no_fault_in_the_proxy() {
+    isolated_long(|site| {
+        let _backend = Backend::new(9001, Speech::Http);
+        let certificate = Certificate::new(site.outside(), "server", "ec", &["localhost"]);
+        let text = listen_tls(&certificate) + &pool("web", "", &[9001]);
+        let _proxy = started(&written(&site, &text));
+        let report = report_on("/10000", "--tls --insecure --port 443");
         let all = "146 tests, 146 passed, 0 skipped, 0 failed";
         assert!(report.contains(all), "{report}");
     });

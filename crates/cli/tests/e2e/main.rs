@@ -54,6 +54,7 @@ mod players_long;
 mod programs;
 mod proxy;
 mod proxy_ends;
+mod proxy_http2;
 mod proxy_shares;
 mod qlog;
 mod redbot_long;

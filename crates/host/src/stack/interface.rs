@@ -63,6 +63,11 @@ impl Stack {
         self.tcp.serve_tls(&mut self.ground, port, config);
     }
 
+    /// Makes connections to this port speak TLS from now on, whichever application listens there.
+    pub fn terminate_tls(&mut self, port: u16, config: Arc<tls::Config>) {
+        self.tcp.terminate_tls(&self.ground, port, config);
+    }
+
     /// Sets the congestion control for connections accepted on `port` from now on; other ports use
     /// the one in [`StackConfig::tcp`](crate::StackConfig::tcp).
     pub fn set_listener_congestion(&mut self, port: u16, algorithm: CongestionAlgorithm) {

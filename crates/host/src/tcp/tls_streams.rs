@@ -15,8 +15,13 @@ impl TcpLayer {
     /// Makes connections to this port speak TLS from now on. Ports that are not in
     /// [`StackConfig::listen_ports`](crate::StackConfig::listen_ports) are accepted as well.
     pub(crate) fn serve_tls(&mut self, ground: &mut Ground, port: u16, config: Arc<tls::Config>) {
-        config.set_unix_time(ground.unix_time);
         self.serve_port(ground, port);
+        self.terminate_tls(ground, port, config);
+    }
+
+    /// Makes connections to this port speak TLS from now on, whichever application listens there.
+    pub(crate) fn terminate_tls(&mut self, ground: &Ground, port: u16, config: Arc<tls::Config>) {
+        config.set_unix_time(ground.unix_time);
         self.tls_listeners.retain(|&(other, _)| other != port);
         self.tls_listeners.push((port, config));
     }

@@ -1,5 +1,7 @@
 //! Requests and their responses, one after the other.
 
+use std::borrow::Cow;
+
 use host::app::{CloseReason, Io, StreamId};
 use http_message::access::NO_RESPONSE;
 use http_message::request::{Parsed, without_empty_lines};
@@ -12,6 +14,8 @@ use crate::attempt::{Attempt, Link, Opening, Reuse, refusal_of};
 use crate::body::{End, Relay, Stop};
 use crate::buffer::Buffer;
 use crate::forward::{self, Context, Kind, Request, Response};
+use crate::http2::PREFACE;
+use crate::http2::table::is_of_http2;
 use crate::joint::Joint;
 use crate::note::{Note, Outcome};
 use crate::pace::{self, Look, Pace, Since};
@@ -117,12 +121,19 @@ impl Session {
             return (Phase::Head { has_begun }, false);
         }
         io.set_idle(self.client, false);
+        match self.preface(shared) {
+            Preface::Other => {}
+            Preface::Whole => return (Phase::Preface, false),
+            Preface::Partial => return (Phase::Head { has_begun }, false),
+        }
         let config = shared.config.clone();
         let context = Context {
             config: &config,
             listener: &config.listeners[self.listener],
             peer: self.peer,
             local: self.local,
+            is_tls: self.arrival.tls.is_some(),
+            is_http2: is_of_http2(self.client),
         };
         let request = match forward::parse_request(self.input.bytes(), &context) {
             Parsed::Complete(request) => request,
@@ -144,9 +155,33 @@ impl Session {
         shared.counters.requests += 1;
         let pool_name = request.pool.map(|pool| &*config.pools[pool].name);
         let head = &self.input.bytes()[..request.head_bytes];
-        let note = Note::new(shared, io.now_us(), head, pool_name);
+        let note = Note::new(shared, io.now_us(), &self.logged(head), pool_name);
         self.input.consume(request.head_bytes);
         self.begin_exchange(io, shared, request, note)
+    }
+
+    /// Whether the client has begun with HTTP/2, where that is permitted.
+    fn preface(&self, shared: &Shared) -> Preface {
+        let listener = &shared.config.listeners[self.listener];
+        let is_first = self.requests == 0 && !is_of_http2(self.client);
+        let bytes = self.input.bytes();
+        let count = bytes.len().min(PREFACE.len());
+        match listener.http2_prior_knowledge && is_first && bytes[..count] == PREFACE[..count] {
+            false => Preface::Other,
+            true if count == PREFACE.len() => Preface::Whole,
+            true => Preface::Partial,
+        }
+    }
+
+    /// The head of a request as the access log has it: the line names the client's version.
+    fn logged<'a>(&self, head: &'a [u8]) -> Cow<'a, [u8]> {
+        let line = head.split(|&byte| byte == b'\r').next().unwrap_or(head);
+        match line.strip_suffix(b"1.1") {
+            Some(start) if is_of_http2(self.client) => {
+                Cow::Owned([start, b"2.0", &head[line.len()..]].concat())
+            }
+            _ => Cow::Borrowed(head),
+        }
     }
 
     fn begin_exchange(
@@ -676,7 +711,7 @@ impl Session {
         shared.counters.requests += 1;
         let bytes = without_empty_lines(self.input.bytes());
         let is_head = bytes.starts_with(b"HEAD ");
-        let note = Note::new(shared, io.now_us(), bytes, None);
+        let note = Note::new(shared, io.now_us(), &self.logged(bytes), None);
         let outcome = self.outcome(io, why.status().as_u16());
         note.end(shared, io.now_us(), &outcome);
         self.begin_answer(io, shared, why, (is_head, true))
@@ -694,6 +729,14 @@ impl Session {
         self.arm_idle(io, shared.config.idle_timeout, None);
         (Phase::Answer { closes }, true)
     }
+}
+
+/// The beginning of a client's first bytes.
+enum Preface {
+    Other,
+    Partial,
+    /// That of HTTP/2.
+    Whole,
 }
 
 const BAD_REQUEST: Refusal = Refusal::Request(http::StatusCode::BAD_REQUEST);

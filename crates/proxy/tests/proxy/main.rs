@@ -6,6 +6,7 @@ mod balancing;
 mod health;
 mod hostile;
 mod http;
+mod http2;
 mod lifetime;
 mod memory;
 mod ports;

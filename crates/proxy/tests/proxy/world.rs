@@ -211,6 +211,7 @@ pub(crate) fn listener(mode: Mode) -> Listener {
         mode,
         rules: Vec::new(),
         pool: Some(0),
+        http2_prior_knowledge: false,
         proxy_from: Vec::new(),
     }
 }
@@ -471,6 +472,12 @@ impl World {
 
     pub(crate) fn heard(&self, stream: StreamId) -> &Heard {
         &self.apps.others.heard[&stream]
+    }
+
+    /// What has arrived since the last call, which need not be text.
+    pub(crate) fn take_bytes(&mut self, stream: StreamId) -> Vec<u8> {
+        let heard = self.apps.others.heard.entry(stream).or_default();
+        std::mem::take(&mut heard.received)
     }
 
     /// What has arrived since the last call.

@@ -10,7 +10,7 @@ use http_message::authority;
 use http_message::framing::list;
 use http_message::number;
 use http_message::request::HEADER_COUNT_MAX;
-use http2::field::FIELD_BYTES;
+use http2::field::{self, FIELD_BYTES};
 
 use crate::config::Config;
 use crate::exchange::request::{Expectation, Method, Request, method_refusal};
@@ -58,6 +58,12 @@ pub(crate) enum Problem {
     Malformed,
     /// The request is answered with this status.
     Refused(StatusCode),
+}
+
+impl From<field::Invalid> for Problem {
+    fn from(_: field::Invalid) -> Self {
+        Problem::Malformed
+    }
 }
 
 /// Largest field section, as SETTINGS_MAX_HEADER_LIST_SIZE (RFC 9113 §6.5.2) and
@@ -135,7 +141,7 @@ impl<'a> Reader<'a> {
         if self.target.is_none() {
             self.begin(config)?;
         }
-        check_field(name, value)?;
+        field::check(name, value)?;
         let value = value.trim_ascii();
         self.fields += 1;
         let line_bytes = name.len() + value.len() + LINE_BYTES;
@@ -206,7 +212,7 @@ impl<'a> Reader<'a> {
     fn begin(&mut self, config: &Config) -> Result<(), Problem> {
         let method = self.method.clone().ok_or(Problem::Malformed)?;
         let method = &self.pseudo[method];
-        if method.is_empty() || !method.iter().all(|&byte| is_token(byte)) {
+        if method.is_empty() || !method.iter().all(|&byte| field::is_token(byte)) {
             return Err(Problem::Malformed);
         }
         let target = if method == b"CONNECT" {
@@ -249,7 +255,7 @@ impl<'a> Reader<'a> {
             }
             let authority = std::mem::take(self.pseudo);
             let value = &authority[self.authority.clone().unwrap_or_default()];
-            check_value(value)?;
+            field::check_value(value)?;
             self.host(value);
             *self.pseudo = authority;
         }
@@ -326,27 +332,4 @@ impl<'a> Reader<'a> {
         let status = self.refusal;
         Problem::Refused(status.unwrap_or(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE))
     }
-}
-
-/// RFC 9113 §8.2.1, RFC 9114 §4.2, §10.3: characters that no field may have.
-pub(crate) fn check_field(name: &[u8], value: &[u8]) -> Result<(), Problem> {
-    let is_name_byte = |&byte: &u8| is_token(byte) && !byte.is_ascii_uppercase();
-    if name.is_empty() || !name.iter().all(is_name_byte) {
-        return Err(Problem::Malformed);
-    }
-    check_value(value)
-}
-
-fn check_value(value: &[u8]) -> Result<(), Problem> {
-    let is_value_byte = |&byte: &u8| byte == b'\t' || byte >= b' ' && byte != 0x7f;
-    if value.iter().all(is_value_byte) {
-        Ok(())
-    } else {
-        Err(Problem::Malformed)
-    }
-}
-
-/// `tchar` of RFC 9110 §5.6.2.
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

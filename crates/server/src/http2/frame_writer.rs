@@ -6,7 +6,7 @@ use std::ops::Range;
 use host::app::{FileHandle, Io, StreamId};
 
 use crate::http2::head::Head;
-use http2::frame::{HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, flag, kind};
+use http2::frame::{self, HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, flag, kind};
 use http2::hpack::encode::Encoder;
 use http2::settings::Settings;
 use http2::window::SendWindow;
@@ -177,47 +177,8 @@ impl FrameWriter {
         for (name, value) in head.fields() {
             self.encoder.field(&mut self.bytes, name, value);
         }
-        let end_stream = if head.body_bytes == 0 {
-            flag::END_STREAM
-        } else {
-            0
-        };
-        self.split_block(start, stream, end_stream);
+        frame::finish_block(&mut self.bytes, start, stream, head.body_bytes == 0);
         self.note(stream, head.bytes as u64);
-    }
-
-    /// Puts headers before the fragments of the field block behind `start`, which has room for the
-    /// first one.
-    fn split_block(&mut self, start: usize, stream: u32, end_stream: u8) {
-        let block_bytes = self.bytes.len() - start - HEADER_BYTES;
-        let is_one = block_bytes <= PAYLOAD_BYTES_MAX;
-        let mut header = Header {
-            payload_bytes: block_bytes.min(PAYLOAD_BYTES_MAX) as u32,
-            kind: kind::HEADERS,
-            flags: end_stream | if is_one { flag::END_HEADERS } else { 0 },
-            stream,
-        };
-        let mut written = Vec::with_capacity(HEADER_BYTES);
-        header.write(&mut written);
-        self.bytes[start..start + HEADER_BYTES].copy_from_slice(&written);
-        if is_one {
-            return;
-        }
-        let rest = self
-            .bytes
-            .split_off(start + HEADER_BYTES + PAYLOAD_BYTES_MAX);
-        let mut fragments = rest.chunks(PAYLOAD_BYTES_MAX).peekable();
-        while let Some(fragment) = fragments.next() {
-            let is_last = fragments.peek().is_none();
-            header = Header {
-                payload_bytes: fragment.len() as u32,
-                kind: kind::CONTINUATION,
-                flags: if is_last { flag::END_HEADERS } else { 0 },
-                stream,
-            };
-            header.write(&mut self.bytes);
-            self.bytes.extend_from_slice(fragment);
-        }
     }
 
     /// Writes DATA of real bytes.

@@ -1,10 +1,10 @@
 //! Turns a field block into a request or a refusal (RFC 9113 §8).
 
 use crate::config::Config;
-use crate::exchange::field_section::{Problem, Read, Scratch, check_field, section_bytes_max};
+use crate::exchange::field_section::{Problem, Read, Scratch, section_bytes_max};
 use crate::exchange::version::Version;
 use crate::http2::head::Http2;
-use http2::field::FIELD_BYTES;
+use http2::field::{self, FIELD_BYTES};
 use http2::hpack::decode::{Decoder, Undecodable};
 
 /// Reads the field block of a request.
@@ -29,7 +29,8 @@ pub(crate) fn read(
         }
         problem = match section_bytes > bytes_max {
             true => Some(reader.too_large(config)),
-            false => check_ends(value)
+            false => field::check_ends(value)
+                .map_err(Problem::from)
                 .and_then(|()| reader.take(name, value, config))
                 .err(),
         };
@@ -52,21 +53,12 @@ pub(crate) fn check_trailers(
 ) -> Result<(), Problem> {
     let mut problem = None;
     let decoded = decoder.decode(block, &mut scratch.strings, |name, value| {
-        let checked = check_field(name, value).and_then(|()| check_ends(value));
+        let checked = field::check(name, value).and_then(|()| field::check_ends(value));
         problem = problem.or(checked.err());
     });
     match (decoded, problem) {
         (Err(Undecodable), _) => Err(Problem::Undecodable),
-        (Ok(()), Some(problem)) => Err(problem),
+        (Ok(()), Some(field::Invalid)) => Err(Problem::Malformed),
         (Ok(()), None) => Ok(()),
-    }
-}
-
-/// RFC 9113 §8.2.1: a value neither starts nor ends with whitespace.
-fn check_ends(value: &[u8]) -> Result<(), Problem> {
-    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    match is_space(value.first()) || is_space(value.last()) {
-        true => Err(Problem::Malformed),
-        false => Ok(()),
     }
 }

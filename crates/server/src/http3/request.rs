@@ -1,10 +1,11 @@
 //! Turns a field section of QPACK into a request or a refusal (RFC 9114 §4).
 
 use crate::config::Config;
-use crate::exchange::field_section::{Problem, Read, Scratch, check_field, section_bytes_max};
+use crate::exchange::field_section::{Problem, Read, Scratch, section_bytes_max};
 use crate::exchange::version::Version;
 use crate::http3::head::Http3;
 use crate::http3::qpack::decode::{Failure, decode};
+use http2::field;
 
 /// Reads the field section of a request, or its beginning if `is_cut`; `scratch` then has the
 /// partial head.
@@ -41,7 +42,12 @@ pub(crate) fn check_trailers(
     scratch: &mut Scratch,
 ) -> Result<(), Problem> {
     let strings = &mut scratch.strings;
-    let result = decode(section, section_bytes_max(config), strings, check_field);
+    let result = decode(
+        section,
+        section_bytes_max(config),
+        strings,
+        |name, value| Ok(field::check(name, value)?),
+    );
     match result {
         // Trailers are skipped either way.
         Ok(()) | Err(Failure::TooLarge) => Ok(()),

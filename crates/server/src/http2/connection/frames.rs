@@ -73,7 +73,7 @@ impl Connection {
         }
         let (bytes, incoming) = match self.reader.step(self.input.bytes())? {
             Step::Partial => return Ok(false),
-            Step::Consumed(bytes) => (bytes, None),
+            Step::Consumed(bytes) | Step::Content(bytes) => (bytes, None),
             Step::Frame(bytes, incoming) => (bytes, Some(incoming)),
         };
         self.input.consume(bytes);

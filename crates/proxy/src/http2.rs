@@ -1,0 +1,24 @@
+//! HTTP/2 from clients (RFC 9113). Each stream is a client of its own to a session.
+//!
+//! A session knows no frames: through [`ClientIo`](client_io::ClientIo), reading from a stream gives
+//! the request as HTTP/1.1, and what it writes, a response in HTTP/1.1, becomes frames. So pools,
+//! retries, timeouts and shares are the same for both versions.
+//!
+//! ```text
+//!  frames ─▶ connection ─▶ stream.request ─▶ ClientIo::read ─▶ session ─▶ backend
+//!  frames ◀─ writer ◀──── stream.reply ◀─── ClientIo::write ◀─ session ◀─ backend
+//! ```
+//!
+//! A stream holds at most a window of its request and 64 KiB of its response: the windows of HTTP/2
+//! and TCP carry a receiver's slowness to the sender.
+
+pub(crate) mod client_io;
+pub(crate) mod connection;
+mod reply;
+mod request;
+mod stream;
+pub(crate) mod table;
+mod writer;
+
+/// The first bytes of a client (RFC 9113 §3.4).
+pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

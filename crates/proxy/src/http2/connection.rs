@@ -1,0 +1,639 @@
+//! The life of one connection that carries HTTP/2: its streams, and how it ends.
+//!
+//! ```text
+//!            drain                    a second later
+//!  Serving ────────▶ Announced (GOAWAY) ─────────▶ Leaving (GOAWAY with the last ID)
+//!     │ idle, fault (GOAWAY)                          │ no stream is left
+//!     └──────────────────────▶ Closing (FIN) ◀────────┘
+//!                                 └──▶ Closed
+//! ```
+//!
+//! The TCP stream has one timer: the earliest of the connection's deadlines and its streams'.
+
+mod frames;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use host::app::{AppEvent, CloseReason, Io, StreamId};
+use http2::budget::{Budget, STREAM_TOKENS};
+use http2::code::{Code, Fault};
+use http2::frame::{self, STREAM_ID_MAX};
+use http2::frame_reader::FrameReader;
+use http2::hpack::decode::Decoder;
+use http2::priority::EarlyPriorities;
+use http2::scheduler::Scheduler;
+use http2::settings;
+use http2::window::HeldWindow;
+
+use super::request::section_bytes_max;
+use super::stream::{Stream, Turn};
+use super::table::{Names, Notice};
+use super::writer::Writer;
+use crate::buffer::Buffer;
+use crate::session::Arrival;
+use crate::shared::Shared;
+
+/// Time for which the proxy still accepts requests after the first GOAWAY: they may be in flight
+/// (RFC 9113 §6.8).
+const ANNOUNCED_FOR: Duration = Duration::from_secs(1);
+
+/// Time that a client has after GOAWAY to close.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Bytes in the TCP stream, written and not sent, from which on no stream writes. A response that
+/// becomes urgent waits for these.
+const UNSENT_BYTES_MAX: u64 = 64 << 10;
+
+/// Unsent bytes at which streams write again.
+const UNSENT_BYTES_LOW: u64 = 32 << 10;
+
+/// Frames that the TCP stream has not taken, in bytes, from which on nothing is read.
+const PENDING_BYTES_MAX: usize = 16 << 10;
+
+/// Bytes of all requests that sessions have not read, at most: 16 streams of which a backend takes
+/// nothing delay the connection's further bodies.
+const WINDOW_BYTES: u32 = 1 << 20;
+
+/// WINDOW_UPDATE frames that cost nothing, for each DATA frame sent.
+const WINDOW_UPDATES_PER_DATA: u32 = 2;
+
+/// Most such frames that a connection saves up.
+const WINDOW_UPDATES_MAX: u32 = 1000;
+
+/// Most stream IDs kept of streams that this side has reset: frames of theirs may be in flight.
+const RESET_IDS_MAX: usize = 128;
+
+/// DATA whose content has yet to arrive.
+#[derive(Clone, Copy, Debug)]
+struct Incoming {
+    stream: u32,
+    left_bytes: u32,
+    ends_stream: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Serving,
+    /// The client has GOAWAY without a limit; requests in flight are still accepted.
+    Announced,
+    /// Streams beyond this ID are refused.
+    Leaving(u32),
+    /// No stream is left; FIN follows the last frame. Received bytes are discarded.
+    Closing {
+        has_fin: bool,
+    },
+    /// The connection is reset; `Closed` follows.
+    Aborted,
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: StreamId,
+    arrival: Arrival,
+    stage: Stage,
+    /// Received bytes that are no whole frame.
+    input: Buffer,
+    /// The TCP stream may hold unread bytes.
+    unread: bool,
+    /// The client has sent FIN.
+    peer_finished: bool,
+    has_preface: bool,
+    /// The client's first SETTINGS have arrived.
+    has_settings: bool,
+    /// The client has sent GOAWAY.
+    peer_leaves: bool,
+    reader: FrameReader,
+    decoder: Decoder,
+    incoming: Option<Incoming>,
+    writer: Writer,
+    receive: HeldWindow,
+    streams: BTreeMap<u32, Box<Stream>>,
+    scheduler: Scheduler,
+    /// Streams that wait for the window of the connection.
+    blocked: Vec<u32>,
+    /// IDs of streams that this side has reset.
+    reset: VecDeque<u32>,
+    priorities: EarlyPriorities,
+    /// Greatest ID of a stream of the client.
+    last_id: u32,
+    budget: Budget,
+    /// WINDOW_UPDATE frames that cost nothing.
+    window_updates: u32,
+    /// Time of the next look at a connection without streams, in microseconds, ...
+    idle_us: Option<u64>,
+    /// ... and what the client had acknowledged at the last one.
+    acknowledged: u64,
+    /// When the client must have acknowledged SETTINGS.
+    settings_us: Option<u64>,
+    /// When the stage ends by itself.
+    stage_us: Option<u64>,
+    /// When the timer of the TCP stream expires.
+    armed_us: Option<u64>,
+}
+
+/// What a connection acts on beside itself.
+pub(super) struct World<'a> {
+    pub(super) io: &'a mut dyn Io,
+    pub(super) shared: &'a mut Shared,
+    pub(super) names: &'a mut Names,
+}
+
+impl Connection {
+    /// Begins a connection, of which `input` has been read already: sends SETTINGS.
+    pub(super) fn open(
+        world: &mut World<'_>,
+        stream: StreamId,
+        arrival: Arrival,
+        input: Buffer,
+    ) -> Self {
+        let mut connection = Connection {
+            stream,
+            arrival,
+            stage: Stage::Serving,
+            input,
+            unread: true,
+            peer_finished: false,
+            has_preface: false,
+            has_settings: false,
+            peer_leaves: false,
+            reader: FrameReader::default(),
+            decoder: Decoder::default(),
+            incoming: None,
+            writer: Writer::new(stream),
+            receive: HeldWindow::new(WINDOW_BYTES),
+            streams: BTreeMap::new(),
+            scheduler: Scheduler::default(),
+            blocked: Vec::new(),
+            reset: VecDeque::new(),
+            priorities: EarlyPriorities::default(),
+            last_id: 0,
+            budget: Budget::new(world.io.now_us()),
+            window_updates: 0,
+            idle_us: None,
+            acknowledged: 0,
+            settings_us: None,
+            stage_us: None,
+            armed_us: None,
+        };
+        connection.begin(world);
+        connection.read(world);
+        connection.advance(world);
+        connection
+    }
+
+    /// Sends SETTINGS, and the window of the connection.
+    fn begin(&mut self, world: &World<'_>) {
+        let config = &world.shared.config;
+        let section_bytes_max = section_bytes_max(config.head_bytes_max);
+        let control = self.writer.control();
+        settings::write(control, config.http2_streams_max, section_bytes_max);
+        if let Some(increment) = self.receive.refill() {
+            frame::window_update(control, 0, increment);
+        }
+        self.settings_us = Some(after(world.io, config.head_timeout));
+        if world.shared.is_draining {
+            self.announce(world.io);
+        }
+    }
+
+    pub(super) fn arrival(&self) -> Arrival {
+        self.arrival
+    }
+
+    /// Handles an event of the TCP stream, and advances as far as possible.
+    pub(super) fn on_event(&mut self, world: &mut World<'_>, event: &AppEvent) {
+        match *event {
+            AppEvent::Readable => self.unread = true,
+            AppEvent::PeerFinished => {
+                (self.unread, self.peer_finished) = (true, true);
+                // The client can acknowledge SETTINGS no longer.
+                self.settings_us = None;
+            }
+            AppEvent::Timer => self.expired(world),
+            _ => {}
+        }
+        self.read(world);
+        self.advance(world);
+    }
+
+    /// Begins a graceful shutdown: announces it, and closes once open streams are answered.
+    pub(super) fn drain(&mut self, world: &mut World<'_>) {
+        if self.stage == Stage::Serving {
+            self.announce(world.io);
+        }
+        self.advance(world);
+    }
+
+    fn announce(&mut self, io: &dyn Io) {
+        self.stage = Stage::Announced;
+        self.stage_us = Some(after(io, ANNOUNCED_FOR));
+        frame::goaway(self.writer.control(), STREAM_ID_MAX, Code::NO_ERROR, "");
+    }
+
+    /// The TCP stream is over: so are all streams.
+    pub(super) fn closed(mut self, names: &mut Names, reason: CloseReason) {
+        self.close_streams(names, reason);
+    }
+
+    /// Memory of frames and of streams, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let streams = self.streams.values().map(|stream| stream.memory_bytes());
+        let frames = self.reader.memory_bytes() + self.decoder.memory_bytes();
+        streams.sum::<usize>() + self.input.memory_bytes() + frames + self.writer.memory_bytes()
+    }
+
+    /// Names of the streams.
+    pub(super) fn names(&self) -> impl Iterator<Item = StreamId> {
+        self.streams.values().map(|stream| stream.name)
+    }
+
+    pub(super) fn stream(&self, id: u32) -> Option<&Stream> {
+        self.streams.get(&id).map(|stream| &**stream)
+    }
+
+    /// A session reads from a stream.
+    pub(super) fn read_request(&mut self, id: u32, buffer: &mut [u8]) -> usize {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return 0;
+        };
+        let (count, consumed) = stream.read(buffer);
+        stream.receive.consume(consumed);
+        if !stream.request_ended
+            && let Some(increment) = stream.receive.refill()
+        {
+            frame::window_update(self.writer.control(), id, increment);
+        }
+        self.consumed(consumed);
+        count
+    }
+
+    /// Content is consumed, or discarded.
+    fn consumed(&mut self, bytes: u32) {
+        self.receive.consume(bytes);
+        if let Some(increment) = self.receive.refill() {
+            frame::window_update(self.writer.control(), 0, increment);
+        }
+    }
+
+    /// A session writes to a stream.
+    pub(super) fn write_reply(&mut self, id: u32, bytes: &[u8]) -> usize {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return 0;
+        };
+        let count = stream.write(bytes);
+        self.make_ready(id);
+        count
+    }
+
+    /// The session writes nothing more to a stream. The rest of a request without an end is
+    /// unwanted (RFC 9113 §8.1): END_STREAM, then RST_STREAM follow the response.
+    pub(super) fn end_reply(&mut self, names: &mut Names, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        names
+            .notices
+            .push_back(Notice::Event(stream.name, AppEvent::PeerFinished));
+        self.make_ready(id);
+    }
+
+    /// The session has gone, and leaves the rest of its response.
+    pub(super) fn leave(&mut self, names: &mut Names, id: u32, deadline_us: u64) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.is_left = true;
+            stream.deadline_us = Some(deadline_us);
+            self.make_ready(id);
+            self.remove_if_over(names, id);
+        }
+    }
+
+    /// The session resets a stream.
+    pub(super) fn abort_stream(&mut self, names: &mut Names, id: u32) {
+        if self.streams.contains_key(&id) {
+            self.reset_stream(names, id, Code::INTERNAL_ERROR);
+        }
+    }
+
+    /// Sets the time at which a session's timer expires, in microseconds.
+    pub(super) fn set_deadline(&mut self, id: u32, deadline_us: Option<u64>) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.deadline_us = deadline_us;
+        }
+    }
+
+    /// A stream may have something to write.
+    fn make_ready(&mut self, id: u32) {
+        if let Some(stream) = self.streams.get_mut(&id)
+            && stream.place.is_none()
+            && !stream.reply.is_ended()
+        {
+            stream.place = Some(self.scheduler.add(id, stream.rank()));
+        }
+    }
+
+    /// Settles acknowledgments, writes, and sets the timer.
+    pub(super) fn advance(&mut self, world: &mut World<'_>) {
+        if self.stage == Stage::Aborted {
+            return;
+        }
+        while let Some((id, bytes)) = self.writer.acknowledge(world.io) {
+            if let Some(stream) = self.streams.get_mut(&id)
+                && stream.acknowledge(bytes)
+            {
+                let drained = Notice::Event(stream.name, AppEvent::Drained);
+                world.names.notices.push_back(drained);
+            }
+        }
+        self.write(world);
+        self.end_if_done(world);
+        self.look_at_idleness(world);
+        self.arm(world.io);
+    }
+
+    /// Streams write in turns, as far as the TCP stream is about to send.
+    fn write(&mut self, world: &mut World<'_>) {
+        loop {
+            let is_flushed = self.writer.flush(world.io);
+            if !is_flushed || self.scheduler.is_empty() {
+                return;
+            }
+            if world.io.unsent(self.stream) >= UNSENT_BYTES_MAX {
+                world.io.set_notsent_lowat(self.stream, UNSENT_BYTES_LOW);
+                return;
+            }
+            let Some(id) = self.scheduler.pop() else {
+                return;
+            };
+            self.take_turn(world, id);
+        }
+    }
+
+    fn take_turn(&mut self, world: &mut World<'_>, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        stream.place = None;
+        let turn = stream.take_turn(&mut self.writer);
+        if stream.takes_writable() {
+            let writable = Notice::Event(stream.name, AppEvent::Writable);
+            world.names.notices.push_back(writable);
+        }
+        match turn {
+            Turn::Wrote => {
+                if stream.is_left {
+                    let timeout = world.shared.config.idle_timeout;
+                    stream.deadline_us = Some(after(world.io, timeout));
+                }
+                let updates = self.window_updates + WINDOW_UPDATES_PER_DATA;
+                self.window_updates = updates.min(WINDOW_UPDATES_MAX);
+                self.make_ready(id);
+            }
+            // A session that leaves its response before the end has a fault.
+            Turn::Idle if stream.is_left => {
+                self.reset_stream(world.names, id, Code::INTERNAL_ERROR);
+            }
+            Turn::Idle => {}
+            Turn::Blocked => {
+                let has_window = stream.window.available() > 0;
+                if has_window && !self.blocked.contains(&id) {
+                    self.blocked.push(id);
+                }
+            }
+            Turn::Ended => self.reply_ended(world, id),
+        }
+    }
+
+    /// END_STREAM is written.
+    fn reply_ended(&mut self, world: &mut World<'_>, id: u32) {
+        self.budget.earn();
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        if !stream.request_ended {
+            let name = stream.name;
+            let discarded = stream.drop_request();
+            self.consumed(discarded);
+            frame::rst_stream(self.writer.control(), id, Code::NO_ERROR);
+            self.note_reset(id);
+            let finished = Notice::Event(name, AppEvent::PeerFinished);
+            world.names.notices.push_back(finished);
+        }
+        self.remove_if_over(world.names, id);
+    }
+
+    fn remove_if_over(&mut self, names: &mut Names, id: u32) {
+        if self.streams.get(&id).is_some_and(|stream| stream.is_over()) {
+            self.remove(names, id);
+        }
+    }
+
+    /// As many streams are open as may be.
+    fn is_full(&self, streams_max: u32) -> bool {
+        self.streams.len() >= streams_max as usize
+    }
+
+    fn note_reset(&mut self, id: u32) {
+        if self.reset.len() == RESET_IDS_MAX {
+            self.reset.pop_front();
+        }
+        self.reset.push_back(id);
+    }
+
+    /// Resets a stream, and forgets it.
+    fn reset_stream(&mut self, names: &mut Names, id: u32, code: Code) {
+        let is_over = self
+            .streams
+            .get(&id)
+            .is_some_and(|stream| stream.request_ended && stream.reply.is_ended());
+        if !is_over {
+            frame::rst_stream(self.writer.control(), id, code);
+            self.note_reset(id);
+        }
+        self.remove(names, id);
+    }
+
+    /// Forgets a stream; a session that still uses it learns that it is over.
+    fn remove(&mut self, names: &mut Names, id: u32) {
+        let Some(mut stream) = self.streams.remove(&id) else {
+            return;
+        };
+        if let Some(place) = stream.place {
+            self.scheduler.remove(place);
+        }
+        self.blocked.retain(|&blocked| blocked != id);
+        let discarded = stream.drop_request();
+        self.consumed(discarded);
+        names.remove(&stream, CloseReason::Reset);
+    }
+
+    fn close_streams(&mut self, names: &mut Names, reason: CloseReason) {
+        while let Some((_, stream)) = self.streams.pop_first() {
+            names.remove(&stream, reason);
+        }
+        self.scheduler = Scheduler::default();
+        self.blocked.clear();
+    }
+
+    /// Ends the stream or the connection of a fault.
+    fn judge(&mut self, world: &mut World<'_>, fault: Fault) {
+        match fault {
+            Fault::Stream(id, code) => {
+                world.shared.counters.http2_stream_errors += 1;
+                self.reset_stream(world.names, id, code);
+                // The request may have taken a connection to a backend.
+                if let Err(exhausted) = self.budget.spend(world.io.now_us(), STREAM_TOKENS) {
+                    self.judge(world, exhausted.into());
+                }
+            }
+            Fault::Connection(code, why) => {
+                let stream = self.stream.0;
+                tracing::debug!(stream, code = code.0, why, "connection error");
+                let counters = &mut world.shared.counters;
+                counters.http2_connection_errors += 1;
+                counters.http2_excessive_loads += u64::from(code == Code::ENHANCE_YOUR_CALM);
+                self.close(world, code, why);
+            }
+        }
+    }
+
+    /// Sends GOAWAY, and closes once it is written.
+    fn close(&mut self, world: &mut World<'_>, code: Code, why: &str) {
+        if matches!(self.stage, Stage::Closing { .. } | Stage::Aborted) {
+            return;
+        }
+        // RFC 9113 §6.8: it never increases.
+        let last_id = match self.stage {
+            Stage::Leaving(last_id) => last_id,
+            _ => self.last_id,
+        };
+        frame::goaway(self.writer.control(), last_id, code, why);
+        self.finish(world);
+    }
+
+    /// FIN follows the written frames.
+    fn finish(&mut self, world: &mut World<'_>) {
+        self.close_streams(world.names, CloseReason::Reset);
+        self.reader = FrameReader::default();
+        (self.incoming, self.settings_us, self.idle_us) = (None, None, None);
+        self.stage = Stage::Closing { has_fin: false };
+        self.stage_us = Some(after(world.io, LINGER));
+    }
+
+    /// Closes a connection that has no stream left and gets no further one.
+    fn end_if_done(&mut self, world: &mut World<'_>) {
+        let is_idle = self.streams.is_empty();
+        let has_peer_closed = self.peer_finished && !self.unread;
+        match self.stage {
+            Stage::Leaving(_) if is_idle => self.finish(world),
+            // GOAWAY would reach a client that has closed its socket: its kernel answers with RST.
+            Stage::Serving | Stage::Announced if is_idle && has_peer_closed => self.finish(world),
+            Stage::Serving | Stage::Announced if is_idle && self.peer_leaves => {
+                self.close(world, Code::NO_ERROR, "");
+            }
+            _ => {}
+        }
+        if let Stage::Closing { has_fin } = &mut self.stage
+            && !*has_fin
+            && self.writer.flush(world.io)
+        {
+            *has_fin = true;
+            world.io.shutdown(self.stream);
+        }
+    }
+
+    /// Without streams, a connection has the keep-alive timeout, and before SETTINGS that of heads.
+    fn look_at_idleness(&mut self, world: &mut World<'_>) {
+        let is_idle = self.streams.is_empty() && !matches!(self.stage, Stage::Closing { .. });
+        let is_armed = self.idle_us.is_some();
+        if is_idle != is_armed {
+            let config = &world.shared.config;
+            let timeout = match self.has_settings {
+                true => config.keepalive_timeout,
+                false => config.head_timeout,
+            };
+            self.acknowledged = world.io.acknowledged(self.stream);
+            self.idle_us = is_idle.then(|| after(world.io, timeout));
+            world.io.set_idle(self.stream, is_idle);
+        }
+    }
+
+    /// Sets the timer of the TCP stream to the earliest deadline.
+    fn arm(&mut self, io: &mut dyn Io) {
+        let streams = self.streams.values().map(|stream| stream.deadline_us);
+        let own = [self.idle_us, self.settings_us, self.stage_us];
+        let earliest_us = own.into_iter().chain(streams).flatten().min();
+        if earliest_us != self.armed_us {
+            self.armed_us = earliest_us;
+            let now_us = io.now_us();
+            let after = earliest_us.map(|at_us| at_us.saturating_sub(now_us));
+            io.set_timer(self.stream, after.map(Duration::from_micros));
+        }
+    }
+
+    /// The timer has expired: handles each deadline that is over.
+    fn expired(&mut self, world: &mut World<'_>) {
+        self.armed_us = None;
+        let now_us = world.io.now_us();
+        let is_over =
+            |deadline_us: &mut Option<u64>| deadline_us.take_if(|at_us| *at_us <= now_us).is_some();
+        if is_over(&mut self.settings_us) {
+            let why = "SETTINGS that are not acknowledged";
+            self.judge(world, Fault::Connection(Code::SETTINGS_TIMEOUT, why));
+        }
+        if is_over(&mut self.stage_us) {
+            self.stage_expired(world);
+        }
+        if is_over(&mut self.idle_us) {
+            self.idle_expired(world);
+        }
+        let streams = self.streams.values_mut();
+        let due: Vec<u32> = streams
+            .filter_map(|stream| is_over(&mut stream.deadline_us).then_some(stream.id))
+            .collect();
+        for id in due {
+            let Some(stream) = self.streams.get(&id) else {
+                continue;
+            };
+            match stream.is_left {
+                true => self.reset_stream(world.names, id, Code::CANCEL),
+                false => {
+                    let timer = Notice::Event(stream.name, AppEvent::Timer);
+                    world.names.notices.push_back(timer);
+                }
+            }
+        }
+    }
+
+    fn stage_expired(&mut self, world: &mut World<'_>) {
+        match self.stage {
+            Stage::Announced => {
+                self.stage = Stage::Leaving(self.last_id);
+                frame::goaway(self.writer.control(), self.last_id, Code::NO_ERROR, "");
+            }
+            Stage::Closing { .. } => {
+                world.io.abort(self.stream);
+                self.stage = Stage::Aborted;
+            }
+            _ => {}
+        }
+    }
+
+    fn idle_expired(&mut self, world: &mut World<'_>) {
+        let acknowledged = world.io.acknowledged(self.stream);
+        let has_moved = std::mem::replace(&mut self.acknowledged, acknowledged) != acknowledged;
+        if has_moved && world.io.unacknowledged(self.stream) > 0 {
+            let timeout = world.shared.config.keepalive_timeout;
+            self.idle_us = Some(after(world.io, timeout));
+            return;
+        }
+        self.close(world, Code::NO_ERROR, "");
+    }
+}
+
+/// The time after this one, in microseconds.
+fn after(io: &dyn Io, time: Duration) -> u64 {
+    let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    io.now_us().saturating_add(time_us)
+}

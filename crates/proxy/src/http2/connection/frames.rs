@@ -1,0 +1,495 @@
+//! Received frames, and their effects on the connection and its streams (RFC 9113 §6).
+
+use host::app::AppEvent;
+use http2::budget::{FRAME_TOKENS, STREAM_TOKENS};
+use http2::code::{Code, Fault};
+use http2::frame::{self, Header, flag, kind};
+use http2::frame_reader::{Incoming as Frame, PRIORITY_BYTES, Step};
+use http2::priority::Priority;
+use http2::window::{Exceeded, Overflow, SendWindow};
+
+use super::{Connection, Incoming, PENDING_BYTES_MAX, Stage, World};
+use crate::buffer::COPY_BYTES;
+use crate::http2::PREFACE;
+use crate::http2::request::{self, Unreadable};
+use crate::http2::stream::Stream;
+use crate::http2::table::Notice;
+
+impl Connection {
+    /// Reads available frames.
+    pub(super) fn read(&mut self, world: &mut World<'_>) {
+        loop {
+            match self.stage {
+                Stage::Aborted => return,
+                Stage::Closing { .. } => return self.discard(world),
+                _ => {}
+            }
+            if self.writer.pending_bytes() > PENDING_BYTES_MAX {
+                self.writer.flush(world.io);
+                if self.writer.pending_bytes() > PENDING_BYTES_MAX {
+                    return;
+                }
+            }
+            match self.step(world) {
+                Ok(true) => {}
+                Ok(false) if self.unread => {
+                    let scratch = &mut world.shared.scratch;
+                    let count = self.input.fill(world.io, self.stream, scratch, COPY_BYTES);
+                    self.unread = count > 0;
+                }
+                Ok(false) => return,
+                Err(fault) => self.judge(world, fault),
+            }
+        }
+    }
+
+    /// Discards what arrives after GOAWAY, since closing with unread bytes would send RST. The
+    /// linger time bounds it.
+    fn discard(&mut self, world: &mut World<'_>) {
+        self.input.clear();
+        while self.unread {
+            self.unread = world.io.read(self.stream, &mut world.shared.scratch) > 0;
+        }
+        if self.peer_finished
+            && let Stage::Closing { has_fin: true } = self.stage
+        {
+            self.stage_us = None;
+        }
+    }
+
+    /// Takes a frame, or a part of one; false if more bytes must arrive first.
+    fn step(&mut self, world: &mut World<'_>) -> Result<bool, Fault> {
+        if !self.has_preface {
+            return self.take_preface();
+        }
+        match self.reader.step(self.input.bytes())? {
+            Step::Partial => return Ok(false),
+            Step::Consumed(bytes) => self.input.consume(bytes),
+            Step::Content(bytes) => {
+                let taken = self.take_content(world, bytes);
+                self.input.consume(bytes);
+                taken?;
+            }
+            Step::Frame(bytes, frame) => {
+                self.input.consume(bytes);
+                self.take(world, frame)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_preface(&mut self) -> Result<bool, Fault> {
+        let bytes = self.input.bytes();
+        let count = bytes.len().min(PREFACE.len());
+        if bytes[..count] != PREFACE[..count] {
+            let why = "a connection that begins with another preface";
+            return Err(Fault::protocol(why));
+        }
+        if count < PREFACE.len() {
+            return Ok(false);
+        }
+        self.input.consume(count);
+        self.has_preface = true;
+        Ok(true)
+    }
+
+    fn take(&mut self, world: &mut World<'_>, frame: Frame) -> Result<(), Fault> {
+        let is_settings = matches!(&frame, Frame::Whole(header)
+            if header.kind == kind::SETTINGS && !header.has(flag::ACK));
+        if !self.has_settings && !is_settings {
+            return Err(Fault::protocol("another frame before SETTINGS"));
+        }
+        match frame {
+            Frame::Data {
+                stream,
+                payload_bytes,
+                data_bytes,
+                ends_stream,
+            } => {
+                let data = Incoming {
+                    stream,
+                    left_bytes: data_bytes,
+                    ends_stream,
+                };
+                self.take_data(world, payload_bytes, data)
+            }
+            Frame::Block {
+                stream,
+                ends_stream,
+                depends_on_itself,
+            } => {
+                let result = self.take_block(world, stream, ends_stream);
+                self.reader.release_block();
+                match depends_on_itself {
+                    true => result.and(Err(Fault::Stream(stream, Code::PROTOCOL_ERROR))),
+                    false => result,
+                }
+            }
+            Frame::Whole(header) => self.take_whole(world, header),
+            Frame::Unknown(header) => {
+                let payload_bytes = header.payload_bytes.into();
+                Ok(self.budget.spend_frame(world.io.now_us(), payload_bytes)?)
+            }
+        }
+    }
+
+    /// True if the client may not have sent a frame on this stream yet.
+    fn is_unopened(&self, id: u32) -> bool {
+        id > self.last_id || id.is_multiple_of(2)
+    }
+
+    /// DATA begins; its content follows.
+    fn take_data(
+        &mut self,
+        world: &mut World<'_>,
+        payload_bytes: u32,
+        data: Incoming,
+    ) -> Result<(), Fault> {
+        let exceeds = "DATA beyond the window of the connection";
+        let exceeds = Fault::Connection(Code::FLOW_CONTROL_ERROR, exceeds);
+        let taken = self.receive.take(payload_bytes);
+        taken.map_err(|Exceeded| exceeds)?;
+        let (id, data_bytes) = (data.stream, data.left_bytes);
+        let is_useful = data_bytes > 0 || data.ends_stream;
+        if !is_useful {
+            self.budget.spend_frame(world.io.now_us(), 0)?;
+        }
+        if self.is_unopened(id) {
+            return Err(Fault::protocol("DATA on a stream that is not open"));
+        }
+        let begun = self.begin_data(payload_bytes, data);
+        match begun {
+            // Content of streams that are gone was in flight.
+            Ok(false) | Err(_) => self.consumed(payload_bytes),
+            Ok(true) => {
+                self.incoming = Some(data);
+                self.consumed(payload_bytes - data_bytes);
+                if data_bytes == 0 {
+                    self.take_content(world, 0)?;
+                }
+            }
+        }
+        begun.map(|_| ())
+    }
+
+    /// False if the content is to be discarded.
+    fn begin_data(&mut self, payload_bytes: u32, data: Incoming) -> Result<bool, Fault> {
+        let id = data.stream;
+        self.incoming = None;
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return self.is_in_flight(id).map(|()| false);
+        };
+        if stream.request_ended {
+            return match self.reset.contains(&id) {
+                true => Ok(false),
+                false => Err(Fault::Stream(id, Code::STREAM_CLOSED)),
+            };
+        }
+        let taken = stream.receive.take(payload_bytes);
+        taken.map_err(|Exceeded| Fault::Stream(id, Code::FLOW_CONTROL_ERROR))?;
+        stream.receive.consume(payload_bytes - data.left_bytes);
+        match stream.expect(data.left_bytes) {
+            true => Ok(true),
+            false => Err(Fault::Stream(id, Code::PROTOCOL_ERROR)),
+        }
+    }
+
+    /// Takes bytes at the beginning of the input, which are content.
+    fn take_content(&mut self, world: &mut World<'_>, bytes: usize) -> Result<(), Fault> {
+        let Some(data) = &mut self.incoming else {
+            return Ok(());
+        };
+        data.left_bytes -= bytes as u32;
+        let (id, is_last, ends_stream) = (data.stream, data.left_bytes == 0, data.ends_stream);
+        let Some(stream) = self.streams.get_mut(&id).filter(|it| !it.request_ended) else {
+            // This side has reset the stream amid the frame.
+            self.consumed(bytes as u32);
+            return Ok(());
+        };
+        if bytes > 0 {
+            stream.take(&self.input.bytes()[..bytes]);
+            if !std::mem::replace(&mut stream.is_readable, true) {
+                let readable = Notice::Event(stream.name, AppEvent::Readable);
+                world.names.notices.push_back(readable);
+            }
+        }
+        if is_last {
+            self.incoming = None;
+        }
+        match is_last && ends_stream {
+            true => self.request_ended(world, id),
+            false => Ok(()),
+        }
+    }
+
+    /// END_STREAM has arrived, and everything before it.
+    fn request_ended(&mut self, world: &mut World<'_>, id: u32) -> Result<(), Fault> {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Ok(());
+        };
+        if !stream.end_request() {
+            return Err(Fault::Stream(id, Code::PROTOCOL_ERROR));
+        }
+        let finished = Notice::Event(stream.name, AppEvent::PeerFinished);
+        world.names.notices.push_back(finished);
+        self.remove_if_over(world.names, id);
+        Ok(())
+    }
+
+    /// Whether a frame of a stream that is gone may have been in flight when this side reset it.
+    fn is_in_flight(&self, id: u32) -> Result<(), Fault> {
+        match self.reset.contains(&id) {
+            true => Ok(()),
+            false => Err(CLOSED),
+        }
+    }
+
+    fn take_block(
+        &mut self,
+        world: &mut World<'_>,
+        id: u32,
+        ends_stream: bool,
+    ) -> Result<(), Fault> {
+        if id.is_multiple_of(2) {
+            return Err(Fault::protocol("a stream of a client with an even ID"));
+        }
+        if id > self.last_id {
+            return self.take_request(world, id, ends_stream);
+        }
+        // Trailers. The dynamic table takes them in any case.
+        let checked = request::check_trailers(&mut self.decoder, self.reader.block());
+        let checked = checked.map_err(|why| fault_of(why, id));
+        self.budget.spend_frame(world.io.now_us(), 0)?;
+        if !self.streams.contains_key(&id) {
+            self.is_in_flight(id)?;
+        }
+        if let Err(fault @ Fault::Connection(..)) = checked {
+            return Err(fault);
+        }
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Ok(());
+        };
+        if stream.request_ended {
+            return match self.reset.contains(&id) {
+                true => Ok(()),
+                false => Err(Fault::Stream(id, Code::STREAM_CLOSED)),
+            };
+        }
+        checked?;
+        match ends_stream {
+            true => self.request_ended(world, id),
+            false => Err(Fault::Stream(id, Code::PROTOCOL_ERROR)),
+        }
+    }
+
+    /// Opens a stream with its request.
+    fn take_request(
+        &mut self,
+        world: &mut World<'_>,
+        id: u32,
+        ends_stream: bool,
+    ) -> Result<(), Fault> {
+        self.last_id = id;
+        let config = &world.shared.config;
+        let (head_bytes_max, streams_max) = (config.head_bytes_max, config.http2_streams_max);
+        let block = self.reader.block();
+        let head = request::read(&mut self.decoder, block, ends_stream, head_bytes_max);
+        let head = head.map_err(|why| fault_of(why, id))?;
+        let is_late = matches!(self.stage, Stage::Leaving(last) if id > last);
+        if is_late || self.is_full(streams_max) {
+            frame::rst_stream(self.writer.control(), id, Code::REFUSED_STREAM);
+            self.note_reset(id);
+            return Ok(self.budget.spend(world.io.now_us(), STREAM_TOKENS)?);
+        }
+        world.shared.counters.http2_requests += 1;
+        let window = SendWindow::new(self.writer.settings().initial_window_bytes);
+        let name = world.names.add(self.stream, id);
+        let mut stream = Stream::new(id, name, head, window);
+        if let Some(priority) = self.priorities.take(id.into()) {
+            stream.prioritize(priority);
+        }
+        self.streams.insert(id, Box::new(stream));
+        let notices = &mut world.names.notices;
+        notices.push_back(Notice::Opened {
+            name,
+            connection: self.stream,
+            id,
+        });
+        match ends_stream {
+            true => self.request_ended(world, id),
+            false => {
+                notices.push_back(Notice::Event(name, AppEvent::Readable));
+                Ok(())
+            }
+        }
+    }
+
+    fn take_whole(&mut self, world: &mut World<'_>, header: Header) -> Result<(), Fault> {
+        match header.kind {
+            kind::WINDOW_UPDATE => return self.take_window_update(world, header.stream),
+            kind::RST_STREAM => return self.take_reset(world, header.stream),
+            _ => {}
+        }
+        self.budget.spend(world.io.now_us(), FRAME_TOKENS)?;
+        match header.kind {
+            kind::SETTINGS if header.has(flag::ACK) => {
+                self.settings_us = None;
+                Ok(())
+            }
+            kind::SETTINGS => self.take_settings(),
+            kind::PING if header.has(flag::ACK) => Ok(()),
+            kind::PING => {
+                if let Some(payload) = self.reader.payload().first_chunk() {
+                    frame::ping_ack(self.writer.control(), payload);
+                }
+                Ok(())
+            }
+            kind::GOAWAY => {
+                self.peer_leaves = true;
+                Ok(())
+            }
+            kind::PRIORITY_UPDATE => {
+                self.take_priority_update(world.shared.config.http2_streams_max)
+            }
+            _ => self.take_priority(header),
+        }
+    }
+
+    /// RFC 9113 §5.3.2: the priority itself is ignored.
+    fn take_priority(&self, header: Header) -> Result<(), Fault> {
+        let id = header.stream;
+        let dependency = frame::read_31_bits(self.reader.payload());
+        let code = match header.payload_bytes {
+            PRIORITY_BYTES if dependency == Some(id) => Code::PROTOCOL_ERROR,
+            PRIORITY_BYTES => return Ok(()),
+            _ => Code::FRAME_SIZE_ERROR,
+        };
+        // RFC 9113 §6.4: no RST_STREAM for an idle stream.
+        Err(match self.is_unopened(id) {
+            true => Fault::Connection(code, "a priority of another length, or of its own stream"),
+            false => Fault::Stream(id, code),
+        })
+    }
+
+    fn take_settings(&mut self) -> Result<(), Fault> {
+        let before = self.writer.settings();
+        let mut settings = before;
+        settings.apply(self.reader.payload())?;
+        self.writer.set_settings(settings);
+        if !std::mem::replace(&mut self.has_settings, true) {
+            // The timeout of heads is over: that between requests begins.
+            self.idle_us = None;
+        }
+        let change =
+            i64::from(settings.initial_window_bytes) - i64::from(before.initial_window_bytes);
+        for stream in self.streams.values_mut() {
+            let changed = stream.window.change(change);
+            changed.map_err(|Overflow| TOO_LARGE)?;
+        }
+        frame::settings_ack(self.writer.control());
+        if change > 0 {
+            let ids: Vec<u32> = self.streams.keys().copied().collect();
+            ids.into_iter().for_each(|id| self.make_ready(id));
+        }
+        Ok(())
+    }
+
+    fn take_window_update(&mut self, world: &mut World<'_>, id: u32) -> Result<(), Fault> {
+        match self.window_updates.checked_sub(1) {
+            Some(left) => self.window_updates = left,
+            None => self.budget.spend(world.io.now_us(), FRAME_TOKENS)?,
+        }
+        let increment = frame::read_31_bits(self.reader.payload()).unwrap_or(0);
+        if id == 0 {
+            if increment == 0 {
+                return Err(Fault::protocol("WINDOW_UPDATE of 0"));
+            }
+            let changed = self.writer.window.change(increment.into());
+            changed.map_err(|Overflow| TOO_LARGE)?;
+            for id in std::mem::take(&mut self.blocked) {
+                self.make_ready(id);
+            }
+            return Ok(());
+        }
+        if self.is_unopened(id) {
+            return Err(Fault::protocol(
+                "WINDOW_UPDATE on a stream that is not open",
+            ));
+        }
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Ok(());
+        };
+        if increment == 0 {
+            return Err(Fault::Stream(id, Code::PROTOCOL_ERROR));
+        }
+        let changed = stream.window.change(increment.into());
+        changed.map_err(|Overflow| Fault::Stream(id, Code::FLOW_CONTROL_ERROR))?;
+        self.make_ready(id);
+        Ok(())
+    }
+
+    fn take_reset(&mut self, world: &mut World<'_>, id: u32) -> Result<(), Fault> {
+        if self.is_unopened(id) {
+            return Err(Fault::protocol("RST_STREAM on a stream that is not open"));
+        }
+        let now_us = world.io.now_us();
+        let Some(stream) = self.streams.get(&id) else {
+            return Ok(self.budget.spend(now_us, FRAME_TOKENS)?);
+        };
+        let is_cancelled = !stream.reply.is_ended();
+        self.remove(world.names, id);
+        if is_cancelled {
+            self.budget.spend(now_us, STREAM_TOKENS)?;
+        }
+        Ok(())
+    }
+
+    /// RFC 9218 §7.1.
+    fn take_priority_update(&mut self, streams_max: u32) -> Result<(), Fault> {
+        let Some((&id, value)) = self.reader.payload().split_first_chunk() else {
+            return Ok(());
+        };
+        let id = u32::from_be_bytes(id) & frame::STREAM_ID_MAX;
+        let priority = Priority::parse(value);
+        if id.is_multiple_of(2) {
+            return Err(Fault::protocol(
+                "PRIORITY_UPDATE of another stream than a client's",
+            ));
+        }
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.prioritize(priority);
+            if let Some(place) = stream.place.take() {
+                self.scheduler.remove(place);
+                self.make_ready(id);
+            }
+            return Ok(());
+        }
+        if !self.is_unopened(id) {
+            return Ok(());
+        }
+        if id / 2 > (self.last_id / 2).saturating_add(streams_max) {
+            return Err(Fault::protocol(
+                "PRIORITY_UPDATE beyond the concurrent streams",
+            ));
+        }
+        self.priorities.keep(id.into(), priority);
+        Ok(())
+    }
+}
+
+const CLOSED: Fault = Fault::Connection(Code::STREAM_CLOSED, "a frame on a stream that is closed");
+
+const TOO_LARGE: Fault = Fault::Connection(
+    Code::FLOW_CONTROL_ERROR,
+    "a window larger than 2^31-1 bytes",
+);
+
+fn fault_of(why: Unreadable, id: u32) -> Fault {
+    match why {
+        Unreadable::Block => {
+            let why = "a field block that is not well-formed";
+            Fault::Connection(Code::COMPRESSION_ERROR, why)
+        }
+        Unreadable::Message => Fault::Stream(id, Code::PROTOCOL_ERROR),
+    }
+}

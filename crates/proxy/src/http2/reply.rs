@@ -1,0 +1,244 @@
+//! A session's response in HTTP/1.1, as the parts that become frames.
+//!
+//! The text is the proxy's own, so what is wrong with it is a fault of the proxy.
+
+use http_message::chunked::Decoder;
+use http_message::framing::{Body, Framing};
+use http_message::response::{self, Head};
+
+use crate::buffer::Buffer;
+
+/// Where the response stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// A head follows: of 1xx, or of the response.
+    Head,
+    Length(u64),
+    Chunked(Decoder),
+    /// The trailer section is here, and not written.
+    Trailers(Vec<u8>),
+    Ended,
+}
+
+/// The next part of a response.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// A field block: status 0 for trailers.
+    Block {
+        status: u16,
+        /// Names in lower case.
+        fields: Vec<(String, Vec<u8>)>,
+        ends_stream: bool,
+    },
+    /// Content, which begins the buffer and leaves it with [`Reply::content_written`].
+    Content { bytes: usize, ends_stream: bool },
+}
+
+/// Why there is no next part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nothing {
+    /// The session has written no more yet.
+    Yet,
+    /// There is content, and no room for it.
+    Room,
+    /// The response is written, or unreadable.
+    Ended,
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(super) struct Reply {
+    state: State,
+    /// The request's method is HEAD.
+    is_head: bool,
+    bytes: Buffer,
+}
+
+impl Reply {
+    pub(super) fn new(is_head: bool) -> Self {
+        Reply {
+            state: State::Head,
+            is_head,
+            bytes: Buffer::default(),
+        }
+    }
+
+    /// Where the session's bytes are appended.
+    pub(super) fn tail(&mut self) -> &mut Vec<u8> {
+        self.bytes.tail()
+    }
+
+    /// Bytes that are not written.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes.memory_bytes()
+    }
+
+    /// The next bytes belong to a head.
+    pub(super) fn is_in_head(&self) -> bool {
+        self.state == State::Head
+    }
+
+    /// Its last part is written.
+    pub(super) fn is_ended(&self) -> bool {
+        self.state == State::Ended
+    }
+
+    /// Takes the next part, with at most `room` bytes of content.
+    pub(super) fn next(&mut self, room: usize) -> Result<Part, Nothing> {
+        loop {
+            match &mut self.state {
+                State::Head => return self.take_head(),
+                State::Ended => return Err(Nothing::Ended),
+                State::Trailers(section) => {
+                    let section = std::mem::take(section);
+                    self.state = State::Ended;
+                    return Ok(trailers(&section));
+                }
+                State::Length(left) => {
+                    let here = usize::try_from(*left).unwrap_or(usize::MAX);
+                    let here = here.min(self.bytes.len());
+                    let bytes = here.min(room);
+                    if bytes == 0 {
+                        return Err(if here == 0 {
+                            Nothing::Yet
+                        } else {
+                            Nothing::Room
+                        });
+                    }
+                    *left -= bytes as u64;
+                    let ends_stream = *left == 0;
+                    if ends_stream {
+                        self.state = State::Ended;
+                    }
+                    return Ok(Part::Content { bytes, ends_stream });
+                }
+                State::Chunked(decoder) => {
+                    if decoder.is_done() {
+                        self.state = State::Trailers(decoder.take_trailers());
+                        continue;
+                    }
+                    if self.bytes.is_empty() {
+                        return Err(Nothing::Yet);
+                    }
+                    let mut stepped = decoder.clone();
+                    let Ok(mut step) = stepped.step(self.bytes.bytes()) else {
+                        debug_assert!(false, "the session's own framing");
+                        self.state = State::Ended;
+                        return Err(Nothing::Ended);
+                    };
+                    if step.content.len() > room {
+                        if room == 0 {
+                            return Err(Nothing::Room);
+                        }
+                        let end = step.content.start + room;
+                        stepped = decoder.clone();
+                        match stepped.step(&self.bytes.bytes()[..end]) {
+                            Ok(shorter) => step = shorter,
+                            Err(_) => return Err(Nothing::Ended),
+                        }
+                    }
+                    *decoder = stepped;
+                    self.bytes.consume(step.content.start);
+                    if !step.content.is_empty() {
+                        return Ok(Part::Content {
+                            bytes: step.content.len(),
+                            ends_stream: false,
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    /// The content of the last part, of this length, which leaves the buffer.
+    pub(super) fn content(&self, bytes: usize) -> &[u8] {
+        &self.bytes.bytes()[..bytes]
+    }
+
+    /// The content of the last part is written.
+    pub(super) fn content_written(&mut self, bytes: usize) {
+        self.bytes.consume(bytes);
+    }
+
+    fn take_head(&mut self) -> Result<Part, Nothing> {
+        let is_head = self.is_head;
+        let parsed = response::parse(self.bytes.bytes(), usize::MAX, |head| {
+            let (state, ends_stream) = after(head, is_head);
+            let fields = head.headers.iter().filter(|it| !is_of_connection(it.name));
+            let fields = fields.map(|it| (it.name.to_ascii_lowercase(), it.value.to_vec()));
+            let block = Part::Block {
+                status: head.status,
+                fields: fields.collect(),
+                ends_stream,
+            };
+            Ok((head.head_bytes, state, block))
+        });
+        match parsed {
+            Ok(None) => Err(Nothing::Yet),
+            Ok(Some((head_bytes, state, block))) => {
+                self.bytes.consume(head_bytes);
+                self.state = state;
+                Ok(block)
+            }
+            Err(_) => {
+                debug_assert!(false, "the session's own head");
+                self.state = State::Ended;
+                Err(Nothing::Ended)
+            }
+        }
+    }
+}
+
+/// What follows a head, and whether the stream ends with it.
+fn after(head: &Head<'_>, is_head: bool) -> (State, bool) {
+    if head.status < 200 {
+        return (State::Head, false);
+    }
+    if is_head || [204, 304].contains(&head.status) {
+        return (State::Ended, true);
+    }
+    let mut framing = Framing::default();
+    for header in head.headers {
+        let noted = framing.note(header);
+        debug_assert!(noted.is_ok(), "the session's own framing");
+    }
+    match framing.body(head.is_http_1_0) {
+        Ok(Some(Body::Chunked)) => (State::Chunked(Decoder::with_trailers()), false),
+        Ok(Some(Body::Bytes(bytes))) if bytes > 0 => (State::Length(bytes), false),
+        _ => (State::Ended, true),
+    }
+}
+
+/// Fields of HTTP/1.1's connection, which HTTP/2 must not have (RFC 9113 §8.2.2).
+fn is_of_connection(name: &str) -> bool {
+    ["connection", "transfer-encoding"]
+        .iter()
+        .any(|it| name.eq_ignore_ascii_case(it))
+}
+
+/// The field block of a trailer section, or an end without one.
+fn trailers(section: &[u8]) -> Part {
+    let lines = section.split(|&byte| byte == b'\n');
+    let fields = lines.filter_map(|line| {
+        let colon = line.iter().position(|&byte| byte == b':')?;
+        let (name, value) = line.split_at(colon);
+        let name = str::from_utf8(name).ok()?.to_ascii_lowercase();
+        Some((name, value[1..].trim_ascii().to_vec()))
+    });
+    let fields: Vec<_> = fields.collect();
+    match fields.is_empty() {
+        true => Part::Content {
+            bytes: 0,
+            ends_stream: true,
+        },
+        false => Part::Block {
+            status: 0,
+            fields,
+            ends_stream: true,
+        },
+    }
+}

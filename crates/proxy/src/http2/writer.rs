@@ -1,0 +1,143 @@
+//! Frames on their way into a client's TCP stream, and the bytes of streams that the client has
+//! acknowledged.
+
+use std::collections::VecDeque;
+
+use host::app::{Io, StreamId};
+use http2::field;
+use http2::frame::{self, HEADER_BYTES, PAYLOAD_BYTES_MAX};
+use http2::hpack::encode::Encoder;
+use http2::settings::Settings;
+use http2::window::SendWindow;
+
+use crate::buffer::Buffer;
+
+/// Longest content of DATA, in bytes: with its header it fills a TLS record.
+pub(super) const CONTENT_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - HEADER_BYTES;
+
+/// Bytes of a stream in the TCP stream that are not acknowledged.
+#[derive(Debug)]
+struct InFlight {
+    /// Their end in the TCP stream.
+    end: u64,
+    stream: u32,
+    /// Bytes as the session counts them.
+    bytes: u64,
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(super) struct Writer {
+    stream: StreamId,
+    /// Frames that the TCP stream has yet to take.
+    out: Buffer,
+    /// Bytes that the TCP stream has taken.
+    written: u64,
+    acknowledged: u64,
+    in_flight: VecDeque<InFlight>,
+    encoder: Encoder,
+    /// The peer's window of the connection.
+    pub(super) window: SendWindow,
+    /// The peer's settings.
+    settings: Settings,
+}
+
+impl Writer {
+    pub(super) fn new(stream: StreamId) -> Self {
+        let settings = Settings::default();
+        Writer {
+            stream,
+            out: Buffer::default(),
+            written: 0,
+            acknowledged: 0,
+            in_flight: VecDeque::new(),
+            encoder: Encoder::default(),
+            window: SendWindow::new(settings.initial_window_bytes),
+            settings,
+        }
+    }
+
+    /// Where frames of the connection are appended.
+    pub(super) fn control(&mut self) -> &mut Vec<u8> {
+        self.out.tail()
+    }
+
+    /// Length of the frames that the TCP stream has yet to take, in bytes.
+    pub(super) fn pending_bytes(&self) -> usize {
+        self.out.len()
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        let in_flight = self.in_flight.capacity() * size_of::<InFlight>();
+        self.out.memory_bytes() + in_flight + self.encoder.memory_bytes()
+    }
+
+    /// The peer's settings.
+    pub(super) fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// Uses these settings of the peer from now on.
+    pub(super) fn set_settings(&mut self, settings: Settings) {
+        self.settings = settings;
+        self.encoder.limit(settings.header_table_bytes_max as usize);
+    }
+
+    /// Hands the TCP stream as much as it takes; true if that is everything.
+    pub(super) fn flush(&mut self, io: &mut dyn Io) -> bool {
+        let before = self.out.len();
+        let is_all = self.out.flush(io, self.stream);
+        self.written += (before - self.out.len()) as u64;
+        is_all
+    }
+
+    /// Writes HEADERS: of a response with this status, or of trailers if it is 0.
+    pub(super) fn block(
+        &mut self,
+        stream: u32,
+        status: u16,
+        fields: &[(String, Vec<u8>)],
+        ends_stream: bool,
+    ) {
+        let out = self.out.tail();
+        let start = out.len();
+        out.extend_from_slice(&[0; HEADER_BYTES]);
+        self.encoder.begin(out);
+        if status > 0 {
+            self.encoder
+                .field(out, ":status", status.to_string().as_bytes());
+        }
+        for (name, value) in fields {
+            // HTTP/1.1 permits some characters that HTTP/2 does not.
+            if field::check(name.as_bytes(), value).is_ok() {
+                self.encoder.field(out, name, value);
+            }
+        }
+        frame::finish_block(out, start, stream, ends_stream);
+    }
+
+    /// Writes DATA, which its windows permit.
+    pub(super) fn content(&mut self, stream: u32, content: &[u8], ends_stream: bool) {
+        self.window.take(content.len() as u64);
+        frame::data(self.out.tail(), stream, content, ends_stream);
+    }
+
+    /// Notes that this many bytes of a stream end where the frames do.
+    pub(super) fn note(&mut self, stream: u32, bytes: u64) {
+        let end = self.written + self.out.len() as u64;
+        self.in_flight.push_back(InFlight { end, stream, bytes });
+    }
+
+    /// Returns a stream, and how many more of its bytes the peer has acknowledged.
+    pub(super) fn acknowledge(&mut self, io: &dyn Io) -> Option<(u32, u64)> {
+        self.acknowledged = io.acknowledged(self.stream).max(self.acknowledged);
+        let acknowledged = self.acknowledged;
+        let first = self
+            .in_flight
+            .pop_front_if(|first| first.end <= acknowledged)?;
+        if self.in_flight.is_empty() {
+            self.in_flight = VecDeque::new();
+        }
+        Some((first.stream, first.bytes))
+    }
+}

@@ -1,0 +1,6 @@
+//! Clients of HTTP/2, with prior knowledge.
+
+mod bounds;
+mod client;
+mod messages;
+mod random;
