@@ -186,6 +186,18 @@ impl FrameWriter {
         self.note(stream, head.bytes as u64);
     }
 
+    /// Writes trailers, which end the stream (RFC 9113 §8.1).
+    pub(crate) fn trailers(&mut self, stream: u32, trailers: Head<'_>) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; HEADER_BYTES]);
+        self.encoder.begin(&mut self.bytes);
+        for (name, value) in trailers.fields() {
+            self.encoder.field(&mut self.bytes, name, value);
+        }
+        self.split_block(start, stream, flag::END_STREAM);
+        self.note(stream, trailers.bytes as u64);
+    }
+
     /// Puts headers before the fragments of the field block behind `start`, which has room for the
     /// first one.
     fn split_block(&mut self, start: usize, stream: u32, end_stream: u8) {
