@@ -51,8 +51,8 @@ pub struct Rule {
     /// Paths to match, with at most one star, which matches anything: `"/about"`, `"/video/*"`,
     /// `"*.m3u8"`.
     pub path: Text<Pattern>,
-    /// Scheme to match, `"http"` or `"https"`: that of the connection, whatever the client or a
-    /// proxy in front writes. Default: both.
+    /// Scheme to match, `"http"` or `"https"`: that of the connection, even if the client or a proxy
+    /// in front writes another. Default: both.
     #[serde(default)]
     pub scheme: Option<Text<Scheme>>,
     /// Versions of HTTP to match, of `"1.1"`, which includes HTTP/1.0, `"2"` and `"3"`. Default: all.

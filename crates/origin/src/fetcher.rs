@@ -29,7 +29,7 @@ use crate::broken::Broken;
 use crate::counters::{CacheCounters, Counted, OriginCounters, Totals};
 use crate::disk::Disk;
 use crate::failure::{Failure, is_denial};
-use crate::fields::FieldLimits;
+use crate::fields::{FieldLimits, Fields};
 use crate::freshness::Use;
 use crate::log_limit::LogLimit;
 use crate::message::{
@@ -435,6 +435,7 @@ impl Fetcher {
         self.are_counters_new = true;
         match event {
             Event::Head { id, head } => self.on_head(id, head),
+            Event::EarlyHints { id, links } => self.on_early_hints(id, &links),
             Event::Room { id, bytes, reply } => self.on_room(id, bytes, reply),
             Event::Unwritten { id, bytes } => {
                 if !self.store.is_promised_whole(id) {
@@ -451,7 +452,12 @@ impl Fetcher {
             Event::Recorded { id, result } => self.on_recorded(id, result),
             Event::Full(full) => self.on_full(full),
             Event::RoomMade { has_helped } => self.on_room_made(has_helped),
-            Event::Ended { id, number, result } => self.on_ended(id, number, result),
+            Event::Ended {
+                id,
+                number,
+                result,
+                trailers,
+            } => self.on_ended(id, number, result.map(|bytes| (bytes, trailers))),
             Event::Again(id) => {
                 if let Some(live) = self.live.get_mut(&id) {
                     live.is_pausing = false;
@@ -665,6 +671,7 @@ impl Fetcher {
             segment_bytes: self.store.segment_bytes,
             field_limits: self.field_limits,
             what,
+            trailers: Fields::default(),
             limit: receiver,
         };
         tokio::spawn(transfer::run(order, self.events.clone()));
@@ -673,6 +680,17 @@ impl Fetcher {
             segments,
             limit,
         }
+    }
+
+    /// Passes links on to all clients that wait for the response.
+    fn on_early_hints(&mut self, id: VersionId, links: &[String]) {
+        let asking = self.asking.get(&id);
+        let waiting = asking.into_iter().flat_map(|asking| &asking.waiting);
+        self.answers
+            .extend(waiting.map(|&ticket| Answer::EarlyHints {
+                ticket,
+                links: links.to_vec(),
+            }));
     }
 
     fn on_head(&mut self, id: VersionId, head: Result<Head, Failure>) {
@@ -1207,6 +1225,7 @@ impl Fetcher {
             tag: tag(&version.key, meta, id),
             last_modified_s: modified.and_then(crate::freshness::parse_date),
             fields: meta.fields.clone(),
+            trailers: meta.trailers.clone(),
             age_s: meta.freshness.age_s(unix_time_s()),
             present: version.runs(RUNS_MAX),
         };
@@ -1542,7 +1561,7 @@ impl Fetcher {
         );
     }
 
-    fn on_ended(&mut self, id: VersionId, number: u64, result: Result<u64, Failure>) {
+    fn on_ended(&mut self, id: VersionId, number: u64, result: Result<(u64, Fields), Failure>) {
         if self.store.get(id).is_none() {
             // The version was removed meanwhile, and a write may have created its directory again.
             return self.store.remove(id);
@@ -1558,9 +1577,10 @@ impl Fetcher {
             return;
         };
         match result {
-            Ok(bytes) => {
+            Ok((bytes, trailers)) => {
                 if version.meta.size_bytes.is_none() {
                     version.meta.size_bytes = Some(bytes);
+                    version.meta.trailers = trailers;
                     // The version is complete.
                     version.is_settled = true;
                     self.write_down(id);

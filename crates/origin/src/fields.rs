@@ -57,6 +57,39 @@ const OF_BODY: [&str; 4] = [
     "content-type",
 ];
 
+/// Fields that must not be trailers beside those of the connection (RFC 9110 §6.5.1): about routing,
+/// conditions, authentication, caching, the form of the content, or policies that a browser applies
+/// before it reads the content.
+const NOT_TRAILERS: [&str; 27] = [
+    "allow",
+    "authorization",
+    "cache-control",
+    "clear-site-data",
+    "content-encoding",
+    "content-security-policy",
+    "content-type",
+    "cookie",
+    "date",
+    "expect",
+    "expires",
+    "host",
+    "location",
+    "max-forwards",
+    "pragma",
+    "range",
+    "refresh",
+    "retry-after",
+    "set-cookie",
+    "strict-transport-security",
+    "surrogate-control",
+    "vary",
+    "via",
+    "warning",
+    "www-authenticate",
+    "x-content-type-options",
+    "x-frame-options",
+];
+
 /// Limits of a response's header fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldLimits {
@@ -127,6 +160,24 @@ impl Fields {
             None => push(&mut lines, DATE.as_str(), date_text(answered_s).as_bytes()),
         }
         Fields(lines.into())
+    }
+
+    /// The kept trailers of a response (RFC 9110 §6.5).
+    pub(crate) fn of_trailers(all: &HeaderMap) -> Fields {
+        let mut lines = String::new();
+        let may_be = |name: &str| {
+            let is_conditional = name.starts_with("if-") || name.starts_with("access-control-");
+            is_kept(name) && !is_conditional && !NOT_TRAILERS.contains(&name)
+        };
+        for (name, value) in all.iter().filter(|(name, _)| may_be(name.as_str())) {
+            push(&mut lines, name.as_str(), value.as_bytes());
+        }
+        Fields(lines.into())
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Names and values.

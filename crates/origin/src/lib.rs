@@ -19,6 +19,7 @@
 //! | `store` | stored versions and segments, and their eviction |
 //! | `disk` | the files of a version: written, removed, checked |
 //! | `boot` | whether the machine was rebooted since the cache was written |
+//! | `early_hints` | links that clients get before a response (RFC 8297) |
 //! | `fields` | which header fields of a response are kept and passed on |
 //! | `freshness` | how long a response may be used (RFC 9111) |
 //! | `validator` | whether two responses are parts of the same version |
@@ -46,6 +47,7 @@ mod circuit;
 mod content_range;
 mod counters;
 mod disk;
+mod early_hints;
 mod endpoint;
 mod failure;
 mod fetcher;

@@ -88,6 +88,13 @@ pub enum Answer {
         /// The part of the cache in the answer.
         how: CacheStatus,
     },
+    /// Links of an early hint before the response (RFC 8297).
+    EarlyHints {
+        /// The ticket answered.
+        ticket: u64,
+        /// Values of `Link`.
+        links: Vec<String>,
+    },
     /// The object is unavailable. The ticket ends.
     Refused {
         /// The ticket answered.
@@ -130,6 +137,9 @@ pub struct Object {
     pub last_modified_s: Option<u64>,
     /// The origin's header fields for clients.
     pub fields: Fields,
+    /// Its trailers for clients.
+    #[serde(default, skip_serializing_if = "Fields::is_empty")]
+    pub trailers: Fields,
     /// Age by RFC 9111 §4.2.3, in seconds.
     pub age_s: u64,
     /// Runs of present segments: the first one, and the end, exclusive. More may be present.

@@ -95,6 +95,9 @@ pub(crate) struct Meta {
     pub(crate) freshness: Freshness,
     /// The origin's header fields for clients.
     pub(crate) fields: Fields,
+    /// The same of its trailers, once the whole content has come.
+    #[serde(default, skip_serializing_if = "Fields::is_empty")]
+    pub(crate) trailers: Fields,
 }
 
 impl Meta {
@@ -881,6 +884,7 @@ mod tests {
             takes_ranges: true,
             freshness: Freshness::of(StatusCode::OK, &fields, 0, 0),
             fields: Fields::default(),
+            trailers: Fields::default(),
         }
     }
 

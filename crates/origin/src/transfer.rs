@@ -7,8 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf, Bytes};
 use http::header::{
-    ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_LOCATION, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
-    IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE, USER_AGENT, VARY, VIA,
+    ACCEPT_ENCODING, ACCEPT_RANGES, CONNECTION, CONTENT_LOCATION, HeaderName, HeaderValue,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE, TE, USER_AGENT,
+    VARY, VIA,
 };
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -18,6 +19,7 @@ use tokio::time::timeout;
 
 use crate::content_range::{ContentRange, is_multipart};
 use crate::disk::Disk;
+use crate::early_hints::Hints;
 use crate::failure::Failure;
 use crate::fields::{FieldLimits, Fields};
 use crate::freshness::Freshness;
@@ -47,6 +49,8 @@ pub(crate) struct Order {
     pub(crate) segment_bytes: u64,
     pub(crate) field_limits: FieldLimits,
     pub(crate) what: What,
+    /// The trailers of [`What::Whole`]'s response, once it has ended.
+    pub(crate) trailers: Fields,
     /// Segments from this one on are not fetched for now. The transfer ends when the sender is
     /// dropped.
     pub(crate) limit: watch::Receiver<u64>,
@@ -72,6 +76,8 @@ pub(crate) enum Event {
         id: VersionId,
         head: Result<Head, Failure>,
     },
+    /// Links of an interim response to [`What::Whole`].
+    EarlyHints { id: VersionId, links: Vec<String> },
     /// Requests room to write `bytes` of a version. The write follows the reply, and is abandoned
     /// if the sender is dropped.
     Room {
@@ -104,6 +110,7 @@ pub(crate) enum Event {
         id: VersionId,
         number: u64,
         result: Result<u64, Failure>,
+        trailers: Fields,
     },
     /// The pause after a failure is over.
     Again(VersionId),
@@ -178,7 +185,13 @@ pub(crate) async fn run(mut order: Order, events: mpsc::Sender<Event>) {
     let (id, number) = (order.id, order.number);
     if let Some(result) = order.carry_out(&events).await {
         // The receiver is gone when the fetcher is about to end.
-        let _ = events.send(Event::Ended { id, number, result }).await;
+        let ended = Event::Ended {
+            id,
+            number,
+            result,
+            trailers: order.trailers,
+        };
+        let _ = events.send(ended).await;
     }
 }
 
@@ -203,7 +216,7 @@ impl Order {
             What::Whole(known) => {
                 let answered = wanted(&self.limit, async {
                     let slot = self.upstream.slot().await?;
-                    let (head, body) = whole(self, known).await?;
+                    let (head, body) = whole(self, known, events).await?;
                     Ok((head, body.map(|body| (body, slot))))
                 });
                 let (head, body) = match answered.await {
@@ -296,12 +309,16 @@ fn request_fields(variant: &Variant) -> HeaderMap {
         HeaderValue::from_static(concat!("splitway/", env!("CARGO_PKG_VERSION"))),
     );
     fields.insert(VIA, HeaderValue::from_static("1.1 splitway"));
+    // RFC 9110 §10.1.4: the connection option goes with it.
+    fields.insert(TE, HeaderValue::from_static("trailers"));
+    fields.insert(CONNECTION, HeaderValue::from_static("TE"));
     fields
 }
 
 async fn whole(
     order: &Order,
     known: Option<Validators>,
+    events: &mpsc::Sender<Event>,
 ) -> Result<(Head, Option<Incoming>), Failure> {
     let mut fields = request_fields(&order.variant);
     let known = known.unwrap_or_default();
@@ -316,7 +333,9 @@ async fn whole(
     let is_conditional =
         fields.contains_key(IF_NONE_MATCH) || fields.contains_key(IF_MODIFIED_SINCE);
     let asked_s = unix_time_s();
-    let answer = order.upstream.get(&order.target, &fields).await?;
+    let hints = Hints::new(order.id, events);
+    let upstream = &order.upstream;
+    let answer = upstream.get(&order.target, &fields, Some(&hints)).await?;
     let url = order.upstream.url();
     let times = (asked_s, unix_time_s());
     let head = judge(&answer, url, is_conditional, times, &order.field_limits)?;
@@ -363,6 +382,7 @@ fn judge(
             takes_ranges: takes_ranges(all),
             freshness,
             fields,
+            trailers: Fields::default(),
         })),
         304 if is_conditional => Ok(Head::Same(Renewal {
             all: all.clone(),
@@ -470,7 +490,7 @@ async fn part(order: &Order, bytes: Range<u64>, version: &Known) -> Result<Sourc
     let mut fields = request_fields(&order.variant);
     fields.insert(RANGE, value(&format!("bytes={start}-{last}"))?);
     fields.insert(IF_RANGE, value(strong)?);
-    let answer = order.upstream.get(&order.target, &fields).await?;
+    let answer = order.upstream.get(&order.target, &fields, None).await?;
     let range = ContentRange::of(answer.headers());
     match answer.status().as_u16() {
         // The origin ignored the range (RFC 9110 §14.2), or has another version.
@@ -528,7 +548,7 @@ async fn part(order: &Order, bytes: Range<u64>, version: &Known) -> Result<Sourc
 /// Requests a whole version again, to use some of its bytes.
 async fn whole_again(order: &Order, bytes: Range<u64>, version: &Known) -> Result<Source, Failure> {
     let fields = request_fields(&order.variant);
-    let answer = order.upstream.get(&order.target, &fields).await?;
+    let answer = order.upstream.get(&order.target, &fields, None).await?;
     match answer.status().as_u16() {
         200 => rest(answer, bytes, version),
         206 if has_all(&answer) => rest(answer, bytes, version),
@@ -617,8 +637,12 @@ impl Order {
                 }
                 Ok(Some(Ok(frame))) => frame,
             };
-            let Ok(mut data) = frame.into_data() else {
-                continue;
+            let mut data = match frame.into_data() {
+                Ok(data) => data,
+                Err(frame) => {
+                    self.take_trailers(&frame.into_trailers().unwrap_or_default());
+                    continue;
+                }
             };
             let before = total;
             total += data.len() as u64;
@@ -639,6 +663,19 @@ impl Order {
             return Err(Failure::Cut(why));
         }
         Ok(taken)
+    }
+
+    /// Keeps trailers for clients, as far as the limits of fields allow.
+    fn take_trailers(&mut self, all: &HeaderMap) {
+        let trailers = Fields::of_trailers(all);
+        match self.field_limits.excess(&trailers) {
+            None => self.trailers = trailers,
+            Some(why) => tracing::debug!(
+                origin = %self.upstream.url(),
+                target = self.target,
+                "trailers are not passed on: {why}"
+            ),
+        }
     }
 
     /// Cuts data into segments, and writes the full ones.

@@ -22,6 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::circuit::Circuit;
+use crate::early_hints::Hints;
 use crate::failure::Failure;
 use crate::fields::FieldLimits;
 use crate::pinned::PinnedVerifier;
@@ -365,11 +366,13 @@ impl Upstream {
         self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests a target, with retries, and returns the first response that is no failure.
+    /// Requests a target, with retries, and returns the first response that is no failure. Early
+    /// hints before it go to `hints`.
     pub(crate) async fn get(
         &self,
         target: &str,
         fields: &HeaderMap,
+        hints: Option<&Hints>,
     ) -> Result<Response<Incoming>, Failure> {
         let uri = self.url.of(target)?;
         let mut wait = RETRY_AFTER;
@@ -377,7 +380,7 @@ impl Upstream {
             if !self.circuit().may_ask(Instant::now()) {
                 return Err(Failure::LeftAlone);
             }
-            let answer = self.get_once(&uri, fields).await;
+            let answer = self.get_once(&uri, fields, hints).await;
             match answer {
                 Ok(answer) => {
                     self.note_answer();
@@ -416,10 +419,18 @@ impl Upstream {
         }
     }
 
-    async fn get_once(&self, uri: &Uri, fields: &HeaderMap) -> Result<Response<Incoming>, Failure> {
+    async fn get_once(
+        &self,
+        uri: &Uri,
+        fields: &HeaderMap,
+        hints: Option<&Hints>,
+    ) -> Result<Response<Incoming>, Failure> {
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = uri.clone();
         *request.headers_mut() = fields.clone();
+        if let Some(hints) = hints {
+            hints.of(&mut request);
+        }
         let patience = self.timeouts.connect + self.timeouts.head;
         let answer = match timeout(patience, self.client.request(request)).await {
             Err(_) => {

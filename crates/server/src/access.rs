@@ -20,6 +20,8 @@ pub(crate) struct Accesses {
     request: u32,
     /// Content coding of the file for the response in hand.
     coding: Option<Coding>,
+    /// Length of the trailers of the response in hand.
+    tail_bytes: usize,
     /// Role of the cache in an origin's answer to the request in hand.
     how: Option<CacheStatus>,
     /// When the head of the request in hand was complete, in microseconds.
@@ -40,6 +42,8 @@ struct Response {
     /// Offsets of the response and of its body in the stream.
     start: u64,
     body_start: u64,
+    /// Length of the trailers behind the body.
+    tail_bytes: u64,
     /// Offset of its end in the stream, once the response is queued.
     end: Option<u64>,
     file_bytes: u64,
@@ -71,6 +75,7 @@ impl Accesses {
             }),
             request: 0,
             coding: None,
+            tail_bytes: 0,
             how: None,
             begun_us: 0,
             responses: VecDeque::new(),
@@ -94,6 +99,11 @@ impl Accesses {
         self.coding = coding;
     }
 
+    /// Notes the length of the trailers of the response.
+    pub(crate) fn on_trailers(&mut self, bytes: usize) {
+        self.tail_bytes = bytes;
+    }
+
     /// Notes the beginning of a response.
     pub(crate) fn on_response(&mut self, log: &mut AccessLog, begun: &Begun<'_>) {
         let Some(text) = RequestText::new(log, begun.request, begun.site) else {
@@ -108,6 +118,7 @@ impl Accesses {
             cache: self.how.map(CacheStatus::name),
             start: begun.start,
             body_start: begun.start + begun.head_bytes as u64,
+            tail_bytes: std::mem::take(&mut self.tail_bytes) as u64,
             end: None,
             file_bytes: begun.file_bytes,
             text,
@@ -164,7 +175,9 @@ impl Accesses {
     ) {
         let is_cut_short = response.end.is_none_or(|end| end > acknowledged);
         let end = response.end.unwrap_or(u64::MAX).min(acknowledged);
-        let body_bytes = end.saturating_sub(response.body_start);
+        // Only a complete response has all of its trailers.
+        let tail_bytes = if is_cut_short { 0 } else { response.tail_bytes };
+        let body_bytes = end.saturating_sub(response.body_start + tail_bytes);
         let text = &response.text;
         log.note(&AccessRecord {
             peer: self.peer,

@@ -57,7 +57,7 @@
 //! | `site` | virtual hosts: content and rules of host names |
 //! | `target`, `relative_path` | from a request target to a path; paths that an operator writes |
 //! | `rule`, `pattern` | rules for some requests; patterns of paths |
-//! | `scheme`, `versions` | the scheme of a connection; versions of HTTP, and sets of them |
+//! | `scheme`, `versions` | the scheme of a connection; versions of HTTP, and their sets |
 //! | `redirect`, `signed`, `rate`, `cors` | redirections; signed URLs; rates; cross-origin access |
 //! | `early_hints` | links that browsers follow before the response arrives |
 //! | `hsts` | HTTP Strict Transport Security |

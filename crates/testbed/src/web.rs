@@ -13,6 +13,10 @@ pub struct Reply {
     pub status: u16,
     /// Further fields, each with its line end.
     pub fields: String,
+    /// Interim responses before it, as bytes.
+    pub interim: String,
+    /// Trailers of a body in chunks, each with its line end.
+    pub trailers: String,
     /// Body to send, unless the connection ends before.
     pub body: Vec<u8>,
     /// Announced length, instead of the body's.
@@ -194,8 +198,8 @@ impl Shared {
             }
         };
         let head = format!(
-            "HTTP/1.1 {} X\r\n{length}{}\r\n",
-            reply.status, reply.fields
+            "{}HTTP/1.1 {} X\r\n{length}{}\r\n",
+            reply.interim, reply.status, reply.fields
         );
         stream.write_all(head.as_bytes()).ok()?;
         let end = reply.cut_at.unwrap_or(usize::MAX).min(reply.body.len());
@@ -223,7 +227,7 @@ impl Shared {
             return None;
         }
         if reply.is_chunked {
-            stream.write_all(b"0\r\n\r\n").ok()?;
+            write!(stream, "0\r\n{}\r\n", reply.trailers).ok()?;
         }
         Some(())
     }

@@ -277,6 +277,37 @@ fn tshark_decrypts_a_capture_and_shows_the_response() {
     });
 }
 
+#[test]
+#[ignore = "needs tshark"]
+fn tshark_decrypts_a_capture_of_http2() {
+    isolated_long(|site| {
+        let file = site.file("film.mp4", 300_000).unwrap();
+        let certificate = certificate(&site);
+        let (_splitway, keys) = serve_logging(&site, &certificate);
+        let path = site.outside().join("server.pcapng");
+        let capture = Capture::begin(&["--snaplen", "300000"], &path);
+        let mut curl = tool("curl -q --silent --fail --max-time 60 --http2 --tls-max 1.3");
+        curl.arg("--cacert").arg(&certificate.certificate);
+        curl.arg("--output").arg(site.outside().join("copy"));
+        run(curl.arg(format!("https://{}/{}", HTTPS[0], file.name()))).unwrap();
+        capture.end();
+        let sent = "tcp.srcport == 443 && http2.streamid == 1";
+        let headers = format!("{sent} && http2.type == 1");
+        let statuses = dissected(&path, &keys, &headers, "http2.headers.status");
+        assert_eq!(statuses, ["200"]);
+        let lengths = dissected(&path, &keys, &headers, "http2.headers.content_length");
+        assert_eq!(lengths, ["300000"]);
+        let data = dissected(
+            &path,
+            &keys,
+            &format!("{sent} && http2.type == 0"),
+            "http2.data.data",
+        );
+        let content = bytes(&data.join(","));
+        assert_eq!(content, file.bytes(0, file.size() as usize));
+    });
+}
+
 /// What hexadecimal digits stand for, whatever is between them.
 fn bytes(text: &str) -> Vec<u8> {
     let digits: Vec<u32> = text.chars().filter_map(|it| it.to_digit(16)).collect();

@@ -17,6 +17,7 @@ mod dashboard_long;
 mod deaths;
 mod decrypted;
 mod division;
+mod documented;
 mod dpu;
 mod drain;
 mod emulated;

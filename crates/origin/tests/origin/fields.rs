@@ -90,6 +90,82 @@ fn all_fields_but_those_of_the_connection_are_kept_also_after_a_restart() {
     }
 }
 
+/// RFC 9110 §6.5.1, RFC 9110 §10.1.4
+#[test]
+fn trailers_are_kept_with_an_object_but_for_those_that_may_be_none() {
+    let web = Web::new(|request| {
+        assert_eq!(request.field("te"), Some("trailers"));
+        assert_eq!(request.field("connection"), Some("TE"));
+        let trailers = match &request.target[..] {
+            "/large" => format!("X-Sum: {}\r\n", "x".repeat(12_000)),
+            _ => "X-Sum: 1\r\nSet-Cookie: a=b\r\nContent-Length: 3\r\nX-Sum: 2\r\n\
+                  Cache-Control: no-store\r\nDigest: c\r\n"
+                .to_owned(),
+        };
+        Reply {
+            is_chunked: true,
+            trailers,
+            ..Reply::ok("Cache-Control: max-age=1000", &content(2500, 1))
+        }
+    });
+    let expected = expected(&[("digest", "c"), ("x-sum", "1"), ("x-sum", "2")]);
+    let root = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        let mut config = config(root.path(), &web.url);
+        config.field_limits.bytes_max = 4000;
+        let mut host = Host::with(config);
+        for (target, expected) in [("/x", &expected[..]), ("/large", &[])] {
+            let ticket = host.ask(target);
+            let object = host.object(ticket).unwrap();
+            assert_eq!(object.size_bytes, 2500);
+            assert_eq!(sorted(&object.trailers), expected, "{target}");
+            host.segment(ticket, &object, 0).unwrap();
+            host.done(ticket);
+        }
+        host.end();
+    }
+    assert_eq!(
+        web.requests().len(),
+        2,
+        "the second fetcher has them in its cache"
+    );
+}
+
+/// RFC 8297 §2
+#[test]
+fn early_hints_reach_all_clients_that_wait() {
+    let web = Web::new(|request| {
+        let hint = |link: &str| format!("HTTP/1.1 103 X\r\nLink: {link}\r\nX-Other: 1\r\n\r\n");
+        let mut reply = Reply::ok("Cache-Control: max-age=1000", &content(10, 1));
+        reply.interim = match &request.target[..] {
+            "/many" => hint("</a>").repeat(20),
+            "/others" => "HTTP/1.1 102 X\r\nLink: </a>\r\n\r\nHTTP/1.1 103 X\r\n\r\n".to_owned(),
+            _ => hint("</a>; rel=preload") + &hint("</b>\r\nLink: </c>"),
+        };
+        reply
+    });
+    let root = tempfile::tempdir().unwrap();
+    let mut host = Host::new(root.path(), &web.url);
+    for (target, expected) in [
+        ("/x", vec![vec!["</a>; rel=preload"], vec!["</b>", "</c>"]]),
+        ("/x", Vec::new()),
+        ("/many", vec![vec!["</a>"]; 4]),
+        ("/others", Vec::new()),
+    ] {
+        let ticket = host.ask(target);
+        let mut found = Vec::new();
+        loop {
+            match host.hear(ticket) {
+                Answer::EarlyHints { links, .. } => found.push(links),
+                Answer::Object { .. } => break,
+                answer => panic!("{answer:?}"),
+            }
+        }
+        assert_eq!(found, expected, "{target}");
+        host.done(ticket);
+    }
+}
+
 /// RFC 9111 §3.2
 #[test]
 fn a_304_updates_fields_but_not_those_about_the_stored_bytes() {

@@ -238,7 +238,7 @@ impl Host {
             Answer::Object { object, .. } => Ok(object),
             Answer::Refused { refusal, .. } => Err(Outcome::Refused(refusal.status)),
             Answer::Lost { .. } => Err(Outcome::Lost),
-            answer @ Answer::Segment { .. } => panic!("{answer:?}"),
+            answer @ (Answer::EarlyHints { .. } | Answer::Segment { .. }) => panic!("{answer:?}"),
         }
     }
 
@@ -306,6 +306,7 @@ impl Host {
 fn ticket_of(answer: &Answer) -> u64 {
     match *answer {
         Answer::Object { ticket, .. }
+        | Answer::EarlyHints { ticket, .. }
         | Answer::Refused { ticket, .. }
         | Answer::Segment { ticket, .. }
         | Answer::Lost { ticket, .. } => ticket,

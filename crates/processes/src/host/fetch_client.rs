@@ -231,6 +231,7 @@ impl FetchClient {
                 object,
                 how,
             } => self.on_object(ticket, object, how),
+            Answer::EarlyHints { ticket, links } => self.on_early_hints(ticket, &links),
             Answer::Segment { ticket, segment } => {
                 if let Some(open) = self.open.get_mut(&ticket)
                     && open.wants.as_ref().is_some_and(|it| it.start == segment)
@@ -253,6 +254,20 @@ impl FetchClient {
                 self.end(ticket, OriginEvent::Lost { status });
             }
         }
+    }
+
+    /// Passes links on for a request whose response has not begun.
+    fn on_early_hints(&mut self, ticket: u64, links: &[String]) {
+        let open = self.open.get(&ticket);
+        if open.is_none_or(|open| open.directory.is_some()) {
+            return;
+        }
+        let links = links.iter().take(server::EARLY_HINTS_MAX);
+        let links: Vec<_> = links
+            .filter_map(|link| HeaderValue::from_str(link).ok())
+            .collect();
+        self.news
+            .push_back((Ticket(ticket), OriginEvent::EarlyHints(links)));
     }
 
     fn end(&mut self, ticket: u64, news: OriginEvent) {
@@ -329,6 +344,7 @@ impl FetchClient {
                 fields: object.fields.to_headers()?,
                 age_s: Some(object.age_s),
             },
+            trailers: object.trailers.to_headers()?,
             present: object.present,
             how: meant(how),
         })
@@ -500,6 +516,7 @@ mod tests {
             tag: 0,
             last_modified_s: None,
             fields: fields("content-type:text/x\nlink:\u{e4}\n"),
+            trailers: fields("digest:a\n"),
             age_s: 0,
             present: Vec::new(),
         }
@@ -626,6 +643,35 @@ mod tests {
             let lost = Some((Ticket(ticket), LOST));
             assert_eq!(fetch_client.hear(), lost, "{lines:?}");
         }
+    }
+
+    #[test]
+    fn early_hints_come_before_an_object_and_are_bounded() {
+        let (mut fetch_client, slot) = fetch_client();
+        let (own, fetcher) = seqpacket::pair().unwrap();
+        slot.put(own);
+        let hints = |ticket, links: &[&str]| Answer::EarlyHints {
+            ticket,
+            links: links.iter().map(|&link| link.to_owned()).collect(),
+        };
+        fetch_client.ask(Ticket(1), &ORIGIN.into(), "/x", &[]);
+        say(&fetcher, &hints(2, &["</other>"]));
+        say(&fetcher, &hints(1, &["</a>", "</b>\r\nA: b", "</c>"]));
+        say(&fetcher, &hints(1, &["</d>"; 20]));
+        let links = ["</a>", "</c>"].map(HeaderValue::from_static);
+        let first = OriginEvent::EarlyHints(links.into());
+        assert_eq!(fetch_client.hear(), Some((Ticket(1), first)));
+        let links = vec![HeaderValue::from_static("</d>"); server::EARLY_HINTS_MAX];
+        let second = OriginEvent::EarlyHints(links);
+        assert_eq!(fetch_client.hear(), Some((Ticket(1), second)));
+        say(&fetcher, &told(1, object("objects/ab/cd")));
+        let heard = fetch_client.hear();
+        assert!(
+            matches!(heard, Some((Ticket(1), OriginEvent::Object(_)))),
+            "{heard:?}"
+        );
+        say(&fetcher, &hints(1, &["</late>"]));
+        assert_eq!(fetch_client.hear(), None);
     }
 
     #[test]

@@ -256,9 +256,11 @@ impl<V: Version> Exchange<V> {
     /// returns the version of its request, which decides how the connection continues.
     pub(crate) fn queue(&mut self, io: &mut dyn Io, shared: &mut Shared) -> Option<V> {
         let Stage::Sending { version } = self.stage else {
-            // Interim responses precede it.
-            let counters = &mut shared.counters;
-            self.output.flush(io, self.stream, counters, None);
+            // Interim responses come while it is awaited.
+            if self.is_busy() {
+                let counters = &mut shared.counters;
+                self.output.flush(io, self.stream, counters, None);
+            }
             return None;
         };
         let ticket = self.output.ticket();

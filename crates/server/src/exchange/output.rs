@@ -32,10 +32,18 @@ pub(crate) struct Body {
     content: Content,
     /// Range of the content that follows the real bytes.
     range: Range<u64>,
-    /// Parts after `range`.
-    parts: Option<Box<Multipart>>,
+    /// What follows `range`.
+    rest: Option<Box<Rest>>,
     /// Bytes of the range before the pause; `u64::MAX`: no pause.
     at_once_bytes: u64,
+}
+
+/// The rest of a body behind a range of its content.
+#[derive(Debug)]
+enum Rest {
+    /// Further parts of a multipart body.
+    Parts(Multipart),
+    Trailers(Vec<u8>),
 }
 
 impl Body {
@@ -44,7 +52,7 @@ impl Body {
         Body {
             content,
             range,
-            parts: None,
+            rest: None,
             at_once_bytes: u64::MAX,
         }
     }
@@ -54,7 +62,7 @@ impl Body {
         Body {
             content,
             range: 0..0,
-            parts: Some(Box::new(parts)),
+            rest: Some(Box::new(Rest::Parts(parts))),
             at_once_bytes: u64::MAX,
         }
     }
@@ -62,11 +70,25 @@ impl Body {
     /// Pauses the body after `bytes` until they are acknowledged; false, without a pause, for
     /// several ranges or 0 bytes.
     pub(crate) fn pause_after(&mut self, bytes: u64) -> bool {
-        let is_one = self.parts.is_none() && bytes > 0;
+        let is_one = self.parts().is_none() && bytes > 0;
         if is_one {
             self.at_once_bytes = bytes;
         }
         is_one
+    }
+
+    /// Adds trailers, if there are any, to a body of one range.
+    pub(crate) fn end_with(&mut self, trailers: Vec<u8>) {
+        if !trailers.is_empty() {
+            self.rest = Some(Box::new(Rest::Trailers(trailers)));
+        }
+    }
+
+    fn parts(&self) -> Option<&Multipart> {
+        match self.rest.as_deref()? {
+            Rest::Parts(parts) => Some(parts),
+            Rest::Trailers(_) => None,
+        }
     }
 
     /// The content.
@@ -76,14 +98,21 @@ impl Body {
 
     /// Bytes of the content in the body.
     pub(crate) fn file_bytes(&self) -> u64 {
-        let later = self.parts.as_ref().map_or(0, |parts| parts.file_bytes());
+        let later = self.parts().map_or(0, Multipart::file_bytes);
         self.range.end - self.range.start + later
     }
 
     /// Begins the next part by writing its head. After the last part, writes the end of a multipart
-    /// body and returns false.
+    /// body, or trailers, and returns false.
     fn begin_part(&mut self, out: &mut Vec<u8>) -> bool {
-        let next = self.parts.as_mut().and_then(|parts| parts.begin_part(out));
+        let next = match self.rest.as_deref_mut() {
+            None => None,
+            Some(Rest::Parts(parts)) => parts.begin_part(out),
+            Some(Rest::Trailers(trailers)) => {
+                out.append(trailers);
+                None
+            }
+        };
         let is_there = next.is_some();
         self.range = next.unwrap_or_default();
         is_there
@@ -109,8 +138,13 @@ impl Output {
 
     /// Memory for bytes that the stream has not taken, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let parts = self.body.as_ref().and_then(|body| body.parts.as_ref());
-        self.bytes.capacity() + parts.map_or(0, |parts| parts.memory_bytes())
+        let rest = self.body.as_ref().and_then(|body| body.rest.as_deref());
+        let rest_bytes = match rest {
+            None => 0,
+            Some(Rest::Parts(parts)) => parts.memory_bytes(),
+            Some(Rest::Trailers(trailers)) => trailers.capacity(),
+        };
+        self.bytes.capacity() + rest_bytes
     }
 
     /// True if the stream has taken the whole response.
@@ -264,7 +298,7 @@ impl Output {
                     continue;
                 }
             }
-            if body.parts.is_some() {
+            if body.rest.is_some() {
                 self.bytes.clear();
                 self.taken_bytes = 0;
             }

@@ -4,7 +4,7 @@ use std::fmt::{Debug, Display};
 use std::io::Write;
 
 use host::app::StreamId;
-use http::StatusCode;
+use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::semantics::rate::Multiplexed;
 use crate::semantics::versions::HttpVersion;
@@ -47,6 +47,14 @@ pub(crate) trait Version: Copy + Debug {
     fn end_interim(self, out: &mut Vec<u8>) {
         self.end(out, 0);
     }
+
+    /// Writes trailers into `out`, which is empty. False if the version has none.
+    fn trailers(self, _out: &mut Vec<u8>, _fields: &[(HeaderName, HeaderValue)]) -> bool {
+        false
+    }
+
+    /// Prepares the head of a response, which has a body, for trailers of this length behind that.
+    fn expect_trailers(_response: &mut [u8], _trailers_bytes: u64) {}
 
     /// True if the response's head is a field section longer than the limit (RFC 9114 §4.2.2).
     fn has_longer_section(_response: &[u8], _bytes_max: u32) -> bool {

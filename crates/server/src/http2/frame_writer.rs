@@ -181,6 +181,18 @@ impl FrameWriter {
         self.note(stream, head.bytes as u64);
     }
 
+    /// Writes trailers, which end the stream (RFC 9113 §8.1).
+    pub(crate) fn trailers(&mut self, stream: u32, trailers: Head<'_>) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; HEADER_BYTES]);
+        self.encoder.begin(&mut self.bytes);
+        for (name, value) in trailers.fields() {
+            self.encoder.field(&mut self.bytes, name, value);
+        }
+        frame::finish_block(&mut self.bytes, start, stream, true);
+        self.note(stream, trailers.bytes as u64);
+    }
+
     /// Writes DATA of real bytes.
     pub(crate) fn data(&mut self, stream: u32, payload: &[u8], ends_stream: bool) {
         self.data_header(stream, payload.len() as u64, ends_stream);

@@ -6,7 +6,7 @@
 //! with the lengths of its name and value.
 
 use host::app::StreamId;
-use http::StatusCode;
+use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::exchange::version::Version;
 use crate::semantics::rate::Multiplexed;
@@ -19,6 +19,9 @@ pub(crate) struct Http2;
 
 /// Length of the head, of the body, and the status.
 const FIXED_BYTES: usize = 4 + 8 + 2;
+
+/// Bit beside the status: trailers end the body.
+const HAS_TRAILERS: u16 = 1 << 15;
 
 /// Lengths of a field's name and value.
 const LENGTHS_BYTES: usize = 1 + 4;
@@ -71,6 +74,23 @@ impl Version for Http2 {
         self.end(out, 1);
     }
 
+    fn trailers(self, out: &mut Vec<u8>, fields: &[(HeaderName, HeaderValue)]) -> bool {
+        out.extend_from_slice(&[0; FIXED_BYTES]);
+        for (name, value) in fields {
+            self.field(out, name.as_str(), value.as_bytes());
+        }
+        self.end(out, 0);
+        true
+    }
+
+    fn expect_trailers(response: &mut [u8], trailers_bytes: u64) {
+        if let Some(head) = Head::read(response) {
+            let body_bytes = head.body_bytes + trailers_bytes;
+            response[4..12].copy_from_slice(&body_bytes.to_le_bytes());
+            response[FIXED_BYTES - 1] |= (HAS_TRAILERS >> 8) as u8;
+        }
+    }
+
     fn has_longer_section(response: &[u8], bytes_max: u32) -> bool {
         let bytes_max = u64::from(bytes_max);
         Head::read(response).is_some_and(|head| head.section_bytes() > bytes_max)
@@ -88,14 +108,17 @@ pub(crate) struct Head<'a> {
     pub(crate) bytes: usize,
     /// Length of the body that follows.
     pub(crate) body_bytes: u64,
+    /// 0: of trailers.
     pub(crate) status: u16,
+    /// The body ends with trailers, in the form of this module.
+    pub(crate) has_trailers: bool,
     fields: &'a [u8],
 }
 
 impl<'a> Head<'a> {
     /// Another response follows on the stream.
     pub(crate) fn is_interim(self) -> bool {
-        self.status < 200
+        (100..200).contains(&self.status)
     }
 
     /// The head that begins these bytes.
@@ -106,7 +129,8 @@ impl<'a> Head<'a> {
         Some(Head {
             bytes,
             body_bytes: u64::from_le_bytes(body_bytes),
-            status: u16::from_le_bytes([low, high]),
+            status: u16::from_le_bytes([low, high]) & !HAS_TRAILERS,
+            has_trailers: u16::from_le_bytes([low, high]) & HAS_TRAILERS != 0,
             fields: response.get(FIXED_BYTES..bytes)?,
         })
     }
@@ -162,6 +186,17 @@ mod tests {
         ];
         assert_eq!(head.fields().collect::<Vec<_>>(), expected);
         assert_eq!(Http2::body_start(&out), head_bytes);
+        let mut trailers = Vec::new();
+        let field = (HeaderName::from_static("a"), HeaderValue::from_static("b"));
+        assert!(!head.has_trailers && Http2.trailers(&mut trailers, &[field]));
+        Http2::expect_trailers(&mut out, trailers.len() as u64);
+        let head = Head::read(&out).unwrap();
+        let body_bytes = (1 << 40) + trailers.len() as u64;
+        assert_eq!((head.body_bytes, head.status), (body_bytes, 206));
+        assert!(head.has_trailers);
+        let trailers = Head::read(&trailers).unwrap();
+        assert_eq!(trailers.fields().collect::<Vec<_>>(), [("a", &b"b"[..])]);
+        assert!(!trailers.is_interim());
         let section_bytes = (7 + 3 + 12 + 10 + 6 + 70_000 + 7 + 4 * 32) as u32;
         assert!(Http2::has_longer_section(&out, section_bytes - 1));
         assert!(!Http2::has_longer_section(&out, section_bytes));

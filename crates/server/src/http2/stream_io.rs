@@ -40,6 +40,8 @@ pub(crate) struct Output {
     pub(crate) window: SendWindow,
     /// Bytes of the response's body that are not written; `None` before the head is.
     body_bytes: Option<u64>,
+    /// Trailers end the body.
+    has_trailers: bool,
     /// Bytes as the exchange counts them: taken, ...
     queued: u64,
     /// ... and acknowledged.
@@ -61,6 +63,7 @@ impl Output {
             name,
             window,
             body_bytes: None,
+            has_trailers: false,
             queued: 0,
             acknowledged: 0,
             files: Vec::new(),
@@ -177,6 +180,18 @@ impl StreamIo<'_> {
         file
     }
 
+    /// Writes the trailers, which end the response and are all of its real bytes behind the head;
+    /// returns their length.
+    fn end_with(&mut self, trailers: &[u8]) -> usize {
+        if let Some(head) = Head::read(trailers) {
+            self.writer.trailers(self.output.id, head);
+            self.output.body_bytes = Some(0);
+            self.output.queued += trailers.len() as u64;
+        }
+        self.writer.flush(self.io);
+        trailers.len()
+    }
+
     /// Writes the response's head, which begins these bytes; returns its length.
     fn begin(&mut self, bytes: &[u8]) -> usize {
         let Some(head) = Head::read(bytes) else {
@@ -186,6 +201,7 @@ impl StreamIo<'_> {
         self.writer.headers(self.output.id, head);
         if !head.is_interim() {
             self.output.body_bytes = Some(head.body_bytes);
+            self.output.has_trailers = head.has_trailers;
         }
         self.output.queued += head.bytes as u64;
         head.bytes
@@ -210,6 +226,9 @@ impl Io for StreamIo<'_> {
             }
         }
         let rest = &bytes[head_bytes..];
+        if self.output.has_trailers {
+            return head_bytes + self.end_with(rest);
+        }
         let count = self.data_bytes(rest.len() as u64);
         if count > 0 {
             let ends_stream = self.take(count);

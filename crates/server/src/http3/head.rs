@@ -4,7 +4,7 @@
 //! after the head is queued as with HTTP/1.1.
 
 use host::app::QuicConnection;
-use http::StatusCode;
+use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::exchange::version::Version;
 use crate::http3::frame::{Header, kind};
@@ -71,6 +71,16 @@ impl Version for Http3 {
             };
             data.write(out);
         }
+    }
+
+    fn trailers(self, out: &mut Vec<u8>, fields: &[(HeaderName, HeaderValue)]) -> bool {
+        out.extend_from_slice(&[kind::HEADERS as u8, 0, 0]);
+        encode::begin(out);
+        for (name, value) in fields {
+            self.field(out, name.as_str(), value.as_bytes());
+        }
+        self.end(out, 0);
+        true
     }
 
     fn has_longer_section(response: &[u8], bytes_max: u32) -> bool {

@@ -197,7 +197,7 @@ impl Segments {
                 }
                 true
             }
-            OriginEvent::Object(_) => true,
+            OriginEvent::Object(_) | OriginEvent::EarlyHints(_) => true,
             OriginEvent::Refused { .. } | OriginEvent::Lost { .. } => false,
         }
     }
@@ -281,6 +281,7 @@ mod tests {
             tag: 0,
             last_modified_s: None,
             passed: Passed::default(),
+            trailers: Vec::new(),
             present: vec![(0, 1), (2, 3)],
             how: CacheStatus::Hit,
         };

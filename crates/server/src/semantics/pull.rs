@@ -41,7 +41,8 @@ pub trait Origins: Send {
     fn selecting(&self) -> &'static [&'static str];
     /// Asks an origin for an object: its path and query, escaped, with a slash at the start.
     /// `fields` are those of the request that may select a variant. [`OriginEvent::Object`],
-    /// [`OriginEvent::Refused`] or [`OriginEvent::Lost`] follows.
+    /// [`OriginEvent::Refused`] or [`OriginEvent::Lost`] follows, perhaps after
+    /// [`OriginEvent::EarlyHints`].
     fn ask(
         &mut self,
         ticket: Ticket,
@@ -68,6 +69,8 @@ pub trait Origins: Send {
 pub enum OriginEvent {
     /// The object is known.
     Object(Box<Object>),
+    /// Links of an early hint of the origin, before its answer (RFC 8297).
+    EarlyHints(Vec<HeaderValue>),
     /// There is no such object, or it is unavailable. The last event.
     Refused {
         /// Status of the response to the client.
@@ -88,6 +91,17 @@ pub enum OriginEvent {
     },
 }
 
+impl OriginEvent {
+    /// Role of the cache, if the event answers a request.
+    pub(crate) fn how(&self) -> Option<CacheStatus> {
+        match self {
+            OriginEvent::Object(object) => Some(object.how),
+            OriginEvent::Refused { how, .. } => Some(*how),
+            OriginEvent::EarlyHints(_) | OriginEvent::Segment(_) | OriginEvent::Lost { .. } => None,
+        }
+    }
+}
+
 /// A version of an object, stored in consecutive segment files that never change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
@@ -104,6 +118,8 @@ pub struct Object {
     pub last_modified_s: Option<u64>,
     /// Fields of the origin's response.
     pub passed: Passed,
+    /// Trailers of the origin's response, for a response with the whole object.
+    pub trailers: Vec<(HeaderName, HeaderValue)>,
     /// Segments known to be present, as half-open ranges.
     pub present: Vec<(u64, u64)>,
     /// Role of the cache.

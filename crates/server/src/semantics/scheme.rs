@@ -1,4 +1,4 @@
-//! The scheme of a request: a connection with TLS has `https`, whatever the client writes.
+//! The scheme of a request: a connection with TLS has `https`, even if the client writes `http`.
 //!
 //! A client may write any scheme (RFC 9113 §8.3.1), so its own word decides nothing.
 

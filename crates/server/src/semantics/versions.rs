@@ -1,4 +1,4 @@
-//! Versions of HTTP, and sets of them.
+//! Versions of HTTP, and sets of versions.
 
 use std::fmt;
 use std::str::FromStr;

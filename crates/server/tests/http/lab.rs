@@ -28,7 +28,7 @@ pub(crate) struct Lab {
     server: Server,
     net: Net,
     keeper: Keeper,
-    /// What handshakes agree upon for which hosts a connection is.
+    /// The hosts that connections are for.
     identity: TlsIdentity,
     /// What is asked of the server is asked of these, too.
     twins: Vec<Twin>,

@@ -14,8 +14,9 @@ use server::{
     RulePull, SigningKeys, Site, Ticket,
 };
 
+use crate::http2::client::{Client, request, window_update};
 use crate::http3::client;
-use crate::lab::{Lab, START, get, get_with, head};
+use crate::lab::{Lab, Response, START, get, get_with, head};
 
 const SEGMENT_BYTES: usize = 1000;
 
@@ -143,6 +144,7 @@ fn object(size_bytes: usize) -> Box<Object> {
             ]),
             age_s: Some(4),
         },
+        trailers: Vec::new(),
         present: Vec::new(),
         how: CacheStatus::Hit,
     })
@@ -373,6 +375,188 @@ fn a_response_has_those_fields_of_the_origin_that_fit_it() {
         assert!(bench.lab.has_twins(), "HTTP/2 and HTTP/3 have the same");
         bench.all_done();
     }
+}
+
+/// A client over this version, which has asked for a path that comes from the origin.
+enum Asking {
+    Http1(StreamId),
+    Http2(Box<Client>, u32),
+    Http3(StreamId),
+}
+
+impl Asking {
+    fn all(lab: &mut Lab, path: &str) -> [Asking; 3] {
+        let first = lab.connect();
+        lab.send(first, get(path));
+        let mut browser = Client::open(lab);
+        let id = browser.send_get(lab, path);
+        let connection = lab.http3();
+        let stream = lab.send_all(connection, &client::get(path));
+        [
+            Asking::Http1(first),
+            Asking::Http2(Box::new(browser), id),
+            Asking::Http3(stream),
+        ]
+    }
+
+    fn response(self, lab: &mut Lab) -> Response {
+        match self {
+            Asking::Http1(stream) => lab.response(stream),
+            Asking::Http2(mut browser, id) => browser.response(lab, id),
+            Asking::Http3(stream) => lab.response3(stream),
+        }
+    }
+}
+
+/// Covers: RFC 8297 §2
+#[test]
+fn hints_of_an_origin_precede_its_response() {
+    let mut bench = Bench::new(config());
+    bench.lab.without_twin();
+    bench.put_all(1500);
+    let asking = Asking::all(&mut bench.lab, "/x");
+    let tickets: Vec<Ticket> = bench
+        .said()
+        .asks
+        .iter()
+        .map(|(ticket, ..)| *ticket)
+        .collect();
+    for &ticket in &tickets {
+        for link in ["</a>; rel=preload", "</b>; rel=preload"] {
+            let links = vec![HeaderValue::from_static(link)];
+            bench.tell(ticket, OriginEvent::EarlyHints(links));
+        }
+        bench.tell(ticket, OriginEvent::Object(object(1500)));
+        // Too late.
+        let links = vec![HeaderValue::from_static("</c>; rel=preload")];
+        bench.tell(ticket, OriginEvent::EarlyHints(links));
+    }
+    bench.serve_all();
+    for (asking, count) in asking.into_iter().zip([0, 2, 2]) {
+        let response = asking.response(&mut bench.lab);
+        assert_eq!(response.status, 200);
+        assert!(response.body == content(1500));
+        let links = response.interim.iter().map(|fields| &fields[1].1[..]);
+        let expected = ["</a>; rel=preload", "</b>; rel=preload"];
+        assert_eq!(links.collect::<Vec<_>>(), expected[..count]);
+    }
+    bench.all_done();
+}
+
+/// An object with these trailers.
+fn object_with_trailers(size_bytes: usize) -> Box<Object> {
+    Box::new(Object {
+        trailers: fields(&[("x-sum", "1"), ("x-sum", "2"), ("server-timing", "a")]),
+        ..*object(size_bytes)
+    })
+}
+
+/// Covers: RFC 9110 §6.5, RFC 9113 §8.1, RFC 9114 §4.1
+#[test]
+fn trailers_of_an_origin_end_a_response_with_all_of_its_object() {
+    for (size_bytes, path) in [(0, "/x"), (1, "/x"), (1000, "/x"), (100_000, "/x")] {
+        let mut bench = Bench::new(config());
+        bench.lab.without_twin();
+        bench.lab.log_accesses();
+        bench.put_all(size_bytes);
+        let asking = Asking::all(&mut bench.lab, path);
+        let tickets: Vec<Ticket> = bench
+            .said()
+            .asks
+            .iter()
+            .map(|(ticket, ..)| *ticket)
+            .collect();
+        for ticket in tickets {
+            bench.tell(
+                ticket,
+                OriginEvent::Object(object_with_trailers(size_bytes)),
+            );
+        }
+        bench.serve_all();
+        for (asking, has_trailers) in asking.into_iter().zip([false, true, true]) {
+            let response = asking.response(&mut bench.lab);
+            assert_eq!(response.status, 200);
+            assert!(response.body == content(size_bytes));
+            let length = size_bytes.to_string();
+            assert_eq!(response.header("content-length"), Some(&length[..]));
+            let trailers = response.trailers.iter();
+            let trailers: Vec<_> = trailers
+                .map(|(name, value)| (&name[..], &value[..]))
+                .collect();
+            let expected = [("x-sum", "1"), ("x-sum", "2"), ("server-timing", "a")];
+            assert_eq!(trailers, expected[..if has_trailers { 3 } else { 0 }]);
+        }
+        let mut noted = Vec::new();
+        bench
+            .lab
+            .own_records(|record| noted.push((record.body_bytes, record.is_cut_short)));
+        assert_eq!(noted, [(size_bytes as u64, false); 3]);
+        bench.all_done();
+    }
+}
+
+#[test]
+fn other_responses_have_no_trailers() {
+    let tag = "\"0000000000000123\"";
+    for (method, more, status) in [
+        ("HEAD", &[][..], 200),
+        ("GET", &[("range", "bytes=1-2")], 206),
+        ("GET", &[("range", "bytes=0-0,9-9")], 206),
+        ("GET", &[("if-none-match", tag)], 304),
+        ("GET", &[("if-match", "\"x\"")], 412),
+        ("GET", &[("range", "bytes=99-")], 416),
+    ] {
+        let mut bench = Bench::new(config());
+        bench.lab.without_twin();
+        bench.put_all(10);
+        let mut browser = Client::open(&mut bench.lab);
+        let id = browser.send_request(&mut bench.lab, &request(method, "/x", more), true);
+        let connection = bench.lab.http3();
+        let head = client::request(method, "/x", more);
+        let stream = bench.lab.send_all(connection, &head);
+        let tickets: Vec<Ticket> = bench
+            .said()
+            .asks
+            .iter()
+            .map(|(ticket, ..)| *ticket)
+            .collect();
+        for ticket in tickets {
+            bench.tell(ticket, OriginEvent::Object(object_with_trailers(10)));
+        }
+        bench.serve_all();
+        let responses = [
+            browser.response(&mut bench.lab, id),
+            bench.lab.response3(stream),
+        ];
+        for response in responses {
+            assert_eq!(response.status, status, "{method} {more:?}");
+            assert!(response.trailers.is_empty(), "{method} {more:?}");
+        }
+        bench.all_done();
+    }
+}
+
+/// The body has ended where the client's window closes: trailers need none.
+///
+/// Covers: RFC 9113 §6.9
+#[test]
+fn trailers_wait_for_the_body_and_for_no_window() {
+    let mut bench = Bench::new(config());
+    bench.lab.without_twin();
+    bench.put_all(1500);
+    let mut browser = Client::connect(&mut bench.lab, &[(4, 1000)]);
+    let id = browser.send_get(&mut bench.lab, "/x");
+    let ticket = bench.asked().0;
+    bench.tell(ticket, OriginEvent::Object(object_with_trailers(1500)));
+    bench.serve_all();
+    let received = browser.received(&bench.lab, id);
+    assert_eq!((received.body.len(), received.has_ended), (1000, false));
+    assert!(received.trailers.is_empty());
+    browser.send(&mut bench.lab, window_update(id, 500));
+    let response = browser.response(&mut bench.lab, id);
+    assert!(response.body == content(1500));
+    assert_eq!(response.trailers.len(), 3);
+    bench.all_done();
 }
 
 /// Covers: RFC 6797 §7.2

@@ -165,7 +165,9 @@ impl<V: Version> Exchange<V> {
             self.hold_passed(passed.map(Box::new));
             return self.refuse(io, shared, request, StatusCode::PRECONDITION_FAILED);
         };
-        let body = match ranges {
+        let tail = self.take_trailers(shared, &request, status, &mut content);
+        let tail_bytes = tail.len();
+        let mut body = match ranges {
             Ranges::None => {
                 self.let_go(io, shared, &content);
                 None
@@ -173,10 +175,40 @@ impl<V: Version> Exchange<V> {
             Ranges::One(range) => Some(Body::one(content, range)),
             Ranges::Several(parts) => Some(Body::several(content, parts)),
         };
+        match &mut body {
+            Some(body) => body.end_with(tail),
+            None => shared.out.extend_from_slice(&tail),
+        }
         if let Some(accesses) = &mut self.accesses {
             accesses.on_coding(coding);
+            accesses.on_trailers(tail_bytes);
         }
         self.send_content(io, shared, request, status, body);
+    }
+
+    /// Takes the trailers of an object, for a response with the whole object, if its version and its
+    /// client accept them; the head in `shared.out` then announces them.
+    fn take_trailers(
+        &self,
+        shared: &mut Shared,
+        request: &Request<V>,
+        status: StatusCode,
+        content: &mut Content,
+    ) -> Vec<u8> {
+        let mut tail = Vec::new();
+        let Some(segments) = content.segments() else {
+            return tail;
+        };
+        let fields = mem::take(&mut segments.object.trailers);
+        let is_whole = status == StatusCode::OK && !request.head_only();
+        if !is_whole || fields.is_empty() || !request.version.trailers(&mut tail, &fields) {
+            return tail;
+        }
+        if V::has_longer_section(&tail, self.section_bytes_max) {
+            return Vec::new();
+        }
+        V::expect_trailers(&mut shared.out, tail.len() as u64);
+        tail
     }
 
     /// Returns a multipart boundary that differs between the responses of a connection, and between
@@ -276,12 +308,7 @@ impl<V: Version> Exchange<V> {
             }
         };
         self.watch.clear();
-        let how = match &news {
-            OriginEvent::Object(object) => Some(object.how),
-            OriginEvent::Refused { how, .. } => Some(*how),
-            OriginEvent::Segment(_) | OriginEvent::Lost { .. } => None,
-        };
-        if let (Some(accesses), Some(how)) = (&mut self.accesses, how) {
+        if let (Some(accesses), Some(how)) = (&mut self.accesses, news.how()) {
             accesses.on_how(how);
         }
         match news {
@@ -291,6 +318,16 @@ impl<V: Version> Exchange<V> {
                 self.object = Some(String::from_utf8_lossy(shown).into());
                 let found = self.found(shared, ticket, &request, object);
                 self.answer_if_there(io, shared, request, found);
+            }
+            OriginEvent::EarlyHints(links) => {
+                if awaited.is_none() {
+                    self.hint(shared, &request, links.iter());
+                }
+                self.stage = Stage::Asking {
+                    ticket,
+                    request,
+                    awaited,
+                };
             }
             OriginEvent::Refused {
                 status,

@@ -183,7 +183,7 @@ func http3On(connection *quic.Conn) *http3.ClientConn {
 func (c *client) askBy(
 	ctx context.Context, connection *http3.ClientConn, method string, name string,
 ) (io.ReadCloser, error) {
-	url := fmt.Sprintf("https://%s/%s", c.address, name)
+	url := fmt.Sprintf("https://localhost/%s", name)
 	request, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return nil, err

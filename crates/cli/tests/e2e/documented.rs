@@ -1,0 +1,83 @@
+//! The examples of a page of the documentation, run as the page has them.
+
+use std::fs;
+use std::path::Path;
+
+use testbed::namespace::isolated;
+use testbed::process::{run, tool};
+use testbed::splitway::{HTTP_V4, STACK_V4};
+
+use crate::config::{configuration, serve_configured};
+use crate::https::Certificate;
+
+/// The page's blocks of code between these lines, in order: their language and text.
+fn examples(page: &str) -> Vec<(String, String)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let text = fs::read_to_string(path.join(page)).unwrap();
+    let (_, rest) = text.split_once("<!-- examples -->").expect("a beginning");
+    let (examples, _) = rest.split_once("<!-- end of examples -->").expect("an end");
+    let mut fences = examples.split("```").skip(1);
+    let mut found = Vec::new();
+    while let Some(block) = fences.next() {
+        let (language, code) = block.split_once('\n').expect("a language");
+        found.push((language.to_owned(), code.to_owned()));
+        fences.next();
+    }
+    found
+}
+
+/// Every line of `expected` is one of the output, in the same order.
+fn assert_has(output: &str, expected: &str, command: &str) {
+    let mut lines = output.lines().map(str::trim_end);
+    for wanted in expected.lines() {
+        let is_there = lines.any(|line| line == wanted);
+        assert!(
+            is_there,
+            "{wanted:?} is not in the output of {command}{output}"
+        );
+    }
+}
+
+#[test]
+fn examples_of_http2_print_what_the_page_shows() {
+    isolated(|site| {
+        let challenges = site.root().join(".well-known/acme-challenge");
+        fs::create_dir_all(&challenges).unwrap();
+        fs::write(challenges.join("token"), "proof\n").unwrap();
+        fs::write(site.root().join("page.html"), "<title>Page</title>").unwrap();
+        fs::write(site.root().join("style.css"), "a {}").unwrap();
+        site.file("film.mp4", 20_000_000).unwrap();
+        let certificate = Certificate::new(site.outside(), "server", "ec", &["example.org"]);
+        let options = certificate.options();
+        let examples = examples("http2.md");
+        let blocks = |wanted: &str| {
+            let of_language = examples.iter().filter(|(language, _)| language == wanted);
+            of_language
+                .map(|(_, code)| code.clone())
+                .collect::<Vec<_>>()
+        };
+        // The film takes longer than a request.
+        let text = format!(
+            "[http]\nrate_per_connection = \"200mbit\"\n\
+             [[tls.certificate]]\nchain = \"{}\"\nkey = \"{}\"\n{}",
+            options[1],
+            options[3],
+            blocks("toml").concat()
+        );
+        let _splitway = serve_configured(&configuration(&site, &text));
+        assert_eq!(HTTP_V4.port(), 80);
+        let curl = format!(
+            "curl -q --max-time 60 --cacert {} --resolve example.org:443:{STACK_V4} \
+             --resolve example.org:80:{STACK_V4} ",
+            certificate.certificate.display()
+        );
+        let (commands, outputs) = (blocks("sh"), blocks("text"));
+        assert!(commands.len() > 3 && commands.len() == outputs.len());
+        for (command, expected) in commands.iter().zip(&outputs) {
+            let line = command.replacen("curl ", &curl, 1);
+            let mut shell = tool("sh -c");
+            let output = run(shell.arg(&line).current_dir(site.outside())).unwrap();
+            assert_has(&output, expected, command);
+        }
+    });
+}
