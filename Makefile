@@ -64,7 +64,7 @@ bench: setup-bench library ## Measures Splitway against nginx and lighttpd, and 
 	@$(AS_ROOT) $(RELEASE)/splitway bench $(BENCH)
 
 bench-instructions: setup-test ## Counts instructions per ACK, per SEND and per request; fails if they have grown by 5 %
-	$(CARGO) bench --locked -p splitway-host -p splitway-nic -p splitway-server --bench ack_send --bench plain_send --bench request
+	$(CARGO) bench --locked -p splitway-host -p splitway-nic -p splitway-server --bench ack_send --bench plain_send --bench request --bench request_http2
 
 bench-ceiling: setup-test ## How much one host core controls, with BENCH="--quick" in a minute or two
 	$(CARGO) build --release --locked -p splitway-bench

@@ -66,6 +66,8 @@ enum Benchmark {
     Workers(suites::workers::Settings),
     /// Files over TLS, and handshakes, against nginx and lighttpd.
     Tls(suites::tls::Settings),
+    /// Files over HTTP/2, against nginx and Splitway's HTTP/1.1 over TLS.
+    Http2(suites::http2::Settings),
     /// nginx and lighttpd on one core, over file sizes (IO-TCP, figure 2).
     Figure2(paper::figures::Settings),
     /// Where CPU time goes, by function (IO-TCP, table 1). Needs root and `perf`.
@@ -165,6 +167,9 @@ enum Benchmark {
     /// Generates the load of `load-mix`.
     #[command(hide = true)]
     LoadMixClient(suites::load_mix::client::Settings),
+    /// Runs h2load on a server.
+    #[command(hide = true)]
+    Http2Load(suites::http2::load::Settings),
     /// Does TLS handshakes.
     #[command(hide = true)]
     Handshakes(suites::tls::handshakes::Settings),
@@ -202,6 +207,7 @@ fn main() -> ExitCode {
         Benchmark::QuicFetch(settings) => suites::quic::fetch::fetch(&settings),
         Benchmark::IdleConnections(settings) => suites::quic::idle::hold(&settings),
         Benchmark::Handshakes(settings) => suites::tls::handshakes::generate(&settings),
+        Benchmark::Http2Load(settings) => suites::http2::load::generate(&settings),
         Benchmark::Fetch(settings) => suites::goodput::fetch::fetch(&settings),
         Benchmark::Ceiling(settings) => suites::ceiling::measure(&settings),
         Benchmark::Figure3(settings) => {
@@ -237,6 +243,7 @@ fn measure(benchmark: Benchmark) -> testbed::Result<()> {
         Benchmark::Disk(settings) => suites::disk::measure(&settings),
         Benchmark::Workers(settings) => suites::workers::measure(&settings),
         Benchmark::Tls(settings) => suites::tls::measure(&settings),
+        Benchmark::Http2(settings) => suites::http2::measure(&settings),
         Benchmark::Figure10(settings) => paper::figure10::measure(&settings),
         Benchmark::Figure2(settings) => {
             paper::figures::measure(paper::figures::Name::Figure2, &settings)
@@ -285,6 +292,7 @@ fn measure(benchmark: Benchmark) -> testbed::Result<()> {
         | Benchmark::QuicFetch(_)
         | Benchmark::IdleConnections(_)
         | Benchmark::Handshakes(_)
+        | Benchmark::Http2Load(_)
         | Benchmark::Fetch(_)
         | Benchmark::Ceiling(_)
         | Benchmark::Figure3(_)
@@ -308,6 +316,7 @@ fn plan(benchmark: &Benchmark) -> Plan {
         Benchmark::Disk(settings) => suites::disk::plan(settings),
         Benchmark::Workers(settings) => suites::workers::plan(settings),
         Benchmark::Tls(settings) => suites::tls::plan(settings),
+        Benchmark::Http2(settings) => suites::http2::plan(settings),
         Benchmark::Figure10(settings) => paper::figure10::plan(settings),
         Benchmark::Figure2(settings) => paper::figures::plan(Name::Figure2, settings),
         Benchmark::Figure7(settings) => paper::figures::plan(Name::Figure7, settings),
@@ -352,6 +361,7 @@ fn plan(benchmark: &Benchmark) -> Plan {
         | Benchmark::QuicFetch(_)
         | Benchmark::IdleConnections(_)
         | Benchmark::Handshakes(_)
+        | Benchmark::Http2Load(_)
         | Benchmark::Fetch(_)
         | Benchmark::CeilingHost(_)
         | Benchmark::CeilingLockstep(_) => Plan::default(),

@@ -3,6 +3,7 @@
 //! | Module | Measurement |
 //! |---|---|
 //! | `plain`, `disk`, `tls` | files in memory; files that are not; files over TLS, and handshakes |
+//! | `http2` | files over HTTP/2, against nginx and HTTP/1.1 |
 //! | `workers` | one NIC worker against several |
 //! | `targets` | the targets of the project, all in one run |
 //! | `ceiling` | how much one host core controls |
@@ -23,6 +24,7 @@ pub(crate) mod all;
 pub(crate) mod ceiling;
 pub(crate) mod disk;
 pub(crate) mod goodput;
+pub(crate) mod http2;
 pub(crate) mod latency;
 pub(crate) mod load_mix;
 pub(crate) mod model;

@@ -5,17 +5,18 @@
 //! A browser's request on a connection that goes on. The streams and files around the server are a
 //! few numbers.
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::ops::Range;
-use std::process::ExitCode;
-use std::time::Duration;
+#[path = "request/net.rs"]
+mod net;
 
-use host::app::{AppEvent, Application, FileHandle, FileMeta, Io, ListPlace, StreamId};
-use host::{Growth, PassedId};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+
+use host::app::{AppEvent, Application, FileHandle, FileMeta};
 use server::{Config, Server};
 use testbed::instructions::{Count, check};
 
-const STREAM: StreamId = StreamId(1);
+use crate::net::{Net, STREAM};
+
 const FILE_BYTES: u64 = 500_000;
 const REQUESTS: u64 = 10_000;
 /// Requests before anything is counted.
@@ -81,96 +82,4 @@ fn workload() {
 #[inline(never)]
 fn counted_event(server: &mut Server, net: &mut Net, event: AppEvent) {
     server.on_event(net, STREAM, event);
-}
-
-/// One stream, and files that are all the same.
-#[derive(Default)]
-struct Net {
-    inbox: &'static [u8],
-    opens: u64,
-    written: u64,
-    file_bytes: u64,
-    acknowledged: u64,
-}
-
-impl Io for Net {
-    fn read(&mut self, _: StreamId, buffer: &mut [u8]) -> usize {
-        let count = buffer.len().min(self.inbox.len());
-        let (now, later) = self.inbox.split_at(count);
-        buffer[..count].copy_from_slice(now);
-        self.inbox = later;
-        count
-    }
-
-    fn write(&mut self, _: StreamId, bytes: &[u8]) -> usize {
-        self.written += std::hint::black_box(bytes).len() as u64;
-        bytes.len()
-    }
-
-    fn write_file(&mut self, _: StreamId, _: FileHandle, range: Range<u64>) -> u64 {
-        let bytes = range.end - range.start;
-        self.written += bytes;
-        self.file_bytes += bytes;
-        bytes
-    }
-
-    fn open(&mut self, _: StreamId, path: &[u8], _: Growth) -> FileHandle {
-        std::hint::black_box(path);
-        self.opens += 1;
-        FileHandle(self.opens)
-    }
-
-    fn open_passed(&mut self, _: StreamId, _: PassedId) -> FileHandle {
-        unreachable!("the server opens files by path")
-    }
-
-    fn list(&mut self, _: StreamId, _: &[u8], _: Option<ListPlace>) -> FileHandle {
-        unreachable!("no request is for a directory")
-    }
-
-    fn close_file(&mut self, _: FileHandle) {}
-
-    fn shutdown(&mut self, _: StreamId) {
-        panic!("the connection goes on");
-    }
-
-    fn abort(&mut self, _: StreamId) {
-        panic!("nothing is wrong");
-    }
-
-    fn set_timer(&mut self, _: StreamId, _: Option<Duration>) {}
-
-    fn set_idle(&mut self, _: StreamId, _: bool) {}
-
-    fn set_max_pacing_rate(&mut self, _: StreamId, _: Option<u64>) {}
-
-    fn set_notsent_lowat(&mut self, _: StreamId, _: u64) {}
-
-    fn acknowledged(&self, _: StreamId) -> u64 {
-        self.acknowledged
-    }
-
-    fn unacknowledged(&self, _: StreamId) -> u64 {
-        self.written - self.acknowledged
-    }
-
-    fn unsent(&self, _: StreamId) -> u64 {
-        0
-    }
-
-    fn waits_for_peer(&self, _: StreamId) -> bool {
-        self.written > self.acknowledged
-    }
-
-    fn retransmissions(&self, _: StreamId) -> u32 {
-        0
-    }
-
-    fn now_us(&self) -> u64 {
-        self.opens
-    }
-
-    fn unix_time(&self) -> Duration {
-        Duration::from_secs(784_111_777)
-    }
 }

@@ -17,10 +17,12 @@ use crate::servers::link::Device;
 use crate::servers::peer_network::{PeerNetwork, SERVER};
 use crate::suites::tls::identity::Identity;
 
-/// Ports with `sendfile`, with reads past the page cache in threads, and with TLS.
+/// Ports with `sendfile`, with reads past the page cache in threads, with TLS, and with HTTP/2 over
+/// TLS.
 const SENDFILE_PORT: u16 = 80;
 const DIRECT_PORT: u16 = 81;
 const TLS_PORT: u16 = 443;
+const HTTP2_PORT: u16 = 444;
 
 /// Connection limit, above the need of any comparison.
 const CONNECTIONS_MAX: usize = 16384;
@@ -67,6 +69,11 @@ impl Nginx {
     /// Returns the TLS address, if nginx speaks TLS.
     pub(crate) fn tls_address(&self) -> SocketAddr {
         (SERVER, TLS_PORT).into()
+    }
+
+    /// Returns the address with HTTP/2 over TLS, if nginx speaks TLS.
+    pub(crate) fn http2_address(&self) -> SocketAddr {
+        (SERVER, HTTP2_PORT).into()
     }
 
     /// Returns a process in its network, so that others can serve from there, at the same address.
@@ -178,13 +185,15 @@ http {{
     )
 }
 
-/// Returns a TLS 1.3 server; all else is nginx's default: session tickets, records of 16 KiB.
+/// Returns a TLS 1.3 server, with HTTP/1.1 and with HTTP/2; all else is nginx's default: session
+/// tickets, records of 16 KiB.
 fn tls_server(address: Ipv4Addr, root: &Path, identity: &Identity) -> String {
     let Identity { certificate, key } = identity;
     let (root, certificate, key) = (root.display(), certificate.display(), key.display());
     format!(
         "    server {{
         listen {address}:{TLS_PORT} ssl;
+        listen {address}:{HTTP2_PORT} ssl http2;
         root {root};
         ssl_certificate {certificate};
         ssl_certificate_key {key};

@@ -221,6 +221,18 @@ impl ServerSet {
         self.servers_at(addresses, self.identity.as_ref())
     }
 
+    /// Returns Splitway and nginx with HTTP/2 over TLS.
+    pub(crate) fn http2_servers(&self) -> Result<[Server; 2]> {
+        let splitway = SocketAddr::new(STACK_V4, TLS_PORT);
+        let addresses = [
+            splitway,
+            self.nginx.http2_address(),
+            self.lighttpd.tls_address(),
+        ];
+        let [splitway, nginx, _] = self.servers_at(addresses, self.identity.as_ref())?;
+        Ok([splitway, nginx])
+    }
+
     fn servers_at(
         &self,
         addresses: [SocketAddr; 3],

@@ -13,13 +13,14 @@ use crate::{Arguments, plan};
 
 /// The default benchmarks, in order: the model uses the results of `ceiling`. Links and `soak` take
 /// an hour, so they are left out, as are `load-mix` and `programs`.
-const ALL: [&str; 28] = [
+const ALL: [&str; 29] = [
     "ceiling",
     "targets",
     "plain",
     "disk",
     "workers",
     "tls",
+    "http2",
     "figure2",
     "table1",
     "table2",

@@ -201,7 +201,7 @@ pub(crate) fn plan(settings: &Settings) -> Plan {
         plan.splitways(beds);
         plan.runs(beds, connections, settings.file_bytes(), rounds.seconds());
         plan.also(beds, bytes_before(connections));
-        let beds = idle::Kind::ALL.len() * rounds.count();
+        let beds = idle::Kind::QUIC.len() * rounds.count();
         plan.splitways(beds);
         plan.also(beds * idle::CONNECTIONS, HANDSHAKE_SECONDS);
     }
@@ -253,7 +253,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     server_set.end(&mut results)?;
     if !rounds.is_quick() {
         receive::measure(settings, &workspace, &identity, &mut results)?;
-        rounds.take_turns(&idle::Kind::ALL, |&kind| {
+        rounds.take_turns(&idle::Kind::QUIC, |&kind| {
             let measures = idle::measure(&workspace, &identity, kind, &mut results)?;
             results.add(IDLE, kind.name(), &[], measures);
             Ok(())

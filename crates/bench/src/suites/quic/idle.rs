@@ -1,12 +1,14 @@
-//! Idle connections: the host process's memory for each, with QUIC and with TLS over TCP.
+//! Idle connections: the host process's memory for each, with QUIC, with TLS over TCP, and with
+//! HTTP/2 over that.
 
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quinn_proto::Event;
-use rustls::ClientConnection;
+use rustls::{ClientConfig, ClientConnection};
 use testbed::procfs::memory;
 use testbed::splitway::STACK_V4;
 use testbed::{Context, Failure, Result};
@@ -23,25 +25,29 @@ use crate::suites::tls::identity::{self, Identity};
 use crate::suites::tls::session;
 
 /// Number of connections.
-pub(super) const CONNECTIONS: usize = 1000;
+pub(in crate::suites) const CONNECTIONS: usize = 1000;
 
 /// The measure.
-pub(super) const MEASURE: &str = "memory_kb_per_connection.host";
+pub(in crate::suites) const MEASURE: &str = "memory_kb_per_connection.host";
 
 /// The protocol of the connections.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Quic,
     Tls,
+    Http2,
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 2] = [Kind::Quic, Kind::Tls];
+    /// Those of the suite `quic`, and of `http2`.
+    pub(super) const QUIC: [Kind; 2] = [Kind::Quic, Kind::Tls];
+    pub(in crate::suites) const HTTP2: [Kind; 2] = [Kind::Http2, Kind::Tls];
 
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::suites) fn name(self) -> &'static str {
         match self {
             Kind::Quic => "QUIC",
             Kind::Tls => "TLS over TCP",
+            Kind::Http2 => "HTTP/2",
         }
     }
 
@@ -49,6 +55,7 @@ impl Kind {
         match self {
             Kind::Quic => "quic",
             Kind::Tls => "tls",
+            Kind::Http2 => "http2",
         }
     }
 }
@@ -81,6 +88,10 @@ pub(crate) fn hold(settings: &Settings) -> Result<()> {
         }
         Kind::Tls => {
             let _held = tls(settings)?;
+            hold_them()
+        }
+        Kind::Http2 => {
+            let _held = http2(settings)?;
             hold_them()
         }
     }
@@ -122,11 +133,42 @@ fn quic(settings: &Settings) -> Result<Driver> {
     Ok(driver)
 }
 
-fn tls(settings: &Settings) -> Result<Vec<(TcpStream, ClientConnection)>> {
-    let config = session::config(&settings.certificate)?;
+type Held = Vec<(TcpStream, ClientConnection)>;
+
+fn tls(settings: &Settings) -> Result<Held> {
+    tls_with(settings, session::config(&settings.certificate)?)
+}
+
+/// The frames that a client sends first: the preface, SETTINGS with large windows, a window of the
+/// connection, and the acknowledgment of SETTINGS.
+const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\
+    \0\0\x06\x04\0\0\0\0\0\0\x04\0\x10\0\0\0\0\x04\x08\0\0\0\0\0\x01\0\0\0\0\0\0\x04\x01\0\0\0\0";
+
+/// Connections whose SETTINGS are acknowledged.
+fn http2(settings: &Settings) -> Result<Held> {
+    let mut config = (*session::config(&settings.certificate)?).clone();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let mut held = tls_with(settings, Arc::new(config))?;
+    for (stream, tls) in &mut held {
+        let mut both = rustls::Stream::new(tls, stream);
+        let greeted = both.write_all(GREETING).and_then(|()| both.flush());
+        greeted.context(|| "greeting a server of HTTP/2".into())?;
+        // SETTINGS of the server, and its acknowledgment of the client's: a frame of no length.
+        let mut received = Vec::new();
+        while !received.ends_with(&[0, 0, 0, 4, 1, 0, 0, 0, 0]) {
+            let mut byte = [0];
+            let read = both.read_exact(&mut byte);
+            read.context(|| "reading SETTINGS of a server".into())?;
+            received.push(byte[0]);
+        }
+    }
+    Ok(held)
+}
+
+fn tls_with(settings: &Settings, config: Arc<ClientConfig>) -> Result<Held> {
     let server = settings.server;
     let connecting = || format!("connecting to {server}");
-    let mut held = Vec::new();
+    let mut held = Held::new();
     for _ in 0..settings.connections {
         let connected = TcpStream::connect_timeout(&server, RECEIVE_WAIT_MAX);
         let mut stream = connected.context(connecting)?;
@@ -143,7 +185,7 @@ fn tls(settings: &Settings) -> Result<Vec<(TcpStream, ClientConnection)>> {
 }
 
 /// Memory per connection of one protocol in the host process of a fresh Splitway.
-pub(super) fn measure(
+pub(in crate::suites) fn measure(
     workspace: &Workspace,
     identity: &Identity,
     kind: Kind,

@@ -49,7 +49,7 @@ pub(super) fn report(results: &mut Results, connections: &[usize]) {
         check(results, connections as f64);
     }
     if results.has(IDLE) {
-        let [quic, tls] = Kind::ALL.map(Kind::name);
+        let [quic, tls] = Kind::QUIC.map(Kind::name);
         let ratio = results.ratio(IDLE, (quic, idle::MEASURE), (tls, idle::MEASURE));
         let what = "host memory of an idle connection, against TLS over TCP";
         results.check(what, ratio, Bound::AtMost(MEMORY_RATIO_MAX));
