@@ -19,7 +19,7 @@ impl Stack {
         self.terminate_tls(port, config);
     }
 
-    /// Makes connections to this port speak TLS from now on, whichever application listens there.
+    /// Makes connections to this port speak TLS from now on, for any application.
     pub fn terminate_tls(&mut self, port: u16, config: Arc<tls::Config>) {
         config.set_unix_time(self.unix_time);
         self.tls_listeners.retain(|&(other, _)| other != port);
