@@ -498,6 +498,10 @@ mod tests {
                 "listen[1].tls: there is no certificate",
             ),
             (
+                "proxy.listen = [{port = 80}, {port = 443, tls = true}]",
+                "proxy.listen[1].tls: there is no certificate",
+            ),
+            (
                 "tls.self_signed = true",
                 "tls.self_signed: there are certificates, but no port",
             ),

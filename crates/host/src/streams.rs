@@ -405,16 +405,27 @@ impl Io for Streams<'_> {
     }
 
     fn unread(&self, stream: StreamId) -> usize {
-        self.entry(stream)
-            .map_or(0, |entry| entry.tcp.unread_bytes())
+        self.entry(stream).map_or(0, unread_bytes)
     }
 
     fn take_unread(&mut self, stream: StreamId) -> Vec<u8> {
         let Some(entry) = self.stack.tcp.connections.by_stream_mut(stream) else {
             return Vec::new();
         };
-        let mut bytes = vec![0; entry.tcp.unread_bytes()];
-        let count = entry.tcp.read(&mut bytes);
+        // Of TLS, records are longer than their plaintext.
+        let mut bytes = vec![0; unread_bytes(entry)];
+        let mut count = 0;
+        loop {
+            let rest = &mut bytes[count..];
+            let read = match &mut entry.tls {
+                None => entry.tcp.read(rest),
+                Some(tls) => tls.read(&mut entry.tcp, self.now_us, rest),
+            };
+            if read == 0 {
+                break;
+            }
+            count += read;
+        }
         bytes.truncate(count);
         bytes
     }
@@ -469,6 +480,13 @@ impl Io for Streams<'_> {
     fn unix_time(&self) -> Duration {
         self.stack.ground.unix_time
     }
+}
+
+/// Bytes received and not read; of TLS, records that are not opened count with their length.
+fn unread_bytes(entry: &Entry) -> usize {
+    let opened = entry.tls.as_ref();
+    let opened = opened.map_or(0, |tls| tls.connection.readable_bytes());
+    entry.tcp.unread_bytes() + opened
 }
 
 impl From<contract::FileMeta> for FileMeta {

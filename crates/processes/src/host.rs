@@ -70,7 +70,7 @@ pub struct HostSettings {
     pub http3_ports: Vec<u16>,
     /// TCP ports of the proxy.
     pub proxy_ports: Vec<u16>,
-    /// Those of them with TLS.
+    /// TCP ports of the proxy with TLS.
     pub proxy_tls_ports: Vec<u16>,
     /// Settings of TLS.
     pub tls: TlsSettings,

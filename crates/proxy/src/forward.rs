@@ -522,18 +522,55 @@ mod tests {
         }
     }
 
+    fn context(config: &Config) -> Context<'_> {
+        Context {
+            config,
+            listener: &config.listeners[0],
+            peer: "192.0.2.1:5".parse().unwrap(),
+            local: "10.0.0.1:80".parse().unwrap(),
+            is_tls: false,
+            is_http2: false,
+        }
+    }
+
     fn parse(config: &Config, text: &str) -> Parsed<Request> {
-        parse_request(
-            text.as_bytes(),
-            &Context {
-                config,
-                listener: &config.listeners[0],
-                peer: "192.0.2.1:5".parse().unwrap(),
-                local: "10.0.0.1:80".parse().unwrap(),
-                is_tls: false,
-                is_http2: false,
-            },
-        )
+        parse_request(text.as_bytes(), &context(config))
+    }
+
+    #[test]
+    fn over_tls_backends_get_the_scheme_in_place_of_the_clients() {
+        let text = "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-Proto: ftp\r\n\r\n";
+        let head = |forwarded, is_tls| {
+            let config = Config {
+                forwarded,
+                ..config()
+            };
+            let context = Context {
+                is_tls,
+                ..context(&config)
+            };
+            match parse_request(text.as_bytes(), &context) {
+                Parsed::Complete(request) => String::from_utf8(request.head).unwrap(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let is_in = |head: &str, line: &str| head.contains(&format!("\r\n{line}\r\n"));
+        let both = head(Forwarded::Both, true);
+        assert!(is_in(&both, "X-Forwarded-Proto: https"), "{both}");
+        assert!(is_in(&both, "Forwarded: for=192.0.2.1;proto=https"));
+        assert!(!both.contains("ftp"));
+        for (forwarded, is_tls) in [(Forwarded::Both, false), (Forwarded::Forwarded, true)] {
+            let head = head(forwarded, is_tls);
+            assert!(is_in(&head, "X-Forwarded-Proto: ftp"), "{head}");
+        }
+    }
+
+    #[test]
+    fn trailers_have_no_fields_of_framing_routing_or_content() {
+        let mut out = Vec::new();
+        let section = b"Sum: 1\r\nContent-Length: 5\r\nhost: h\r\nTE: x\r\na b: c\r\nx:y\r\n";
+        pass_on_trailers(&mut out, section);
+        assert_eq!(out, b"Sum: 1\r\nx: y\r\n");
     }
 
     fn request(config: &Config, text: &str) -> Request {

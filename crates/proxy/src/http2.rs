@@ -1,8 +1,8 @@
 //! HTTP/2 from clients (RFC 9113). Each stream is a client of its own to a session.
 //!
-//! A session knows no frames: through [`ClientIo`](client_io::ClientIo), reading from a stream gives
-//! the request as HTTP/1.1, and what it writes, a response in HTTP/1.1, becomes frames. So pools,
-//! retries, timeouts and shares are the same for both versions.
+//! A session knows no frames: through [`ClientIo`](client_io::ClientIo) it reads a stream's request
+//! as HTTP/1.1, and the response in HTTP/1.1 that it writes becomes frames. So pools, retries,
+//! timeouts and shares are the same for both versions.
 //!
 //! ```text
 //!  frames ─▶ connection ─▶ stream.request ─▶ ClientIo::read ─▶ session ─▶ backend

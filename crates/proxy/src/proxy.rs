@@ -133,7 +133,7 @@ impl Proxy {
         };
     }
 
-    /// Number of client connections, and of streams of those with HTTP/2.
+    /// Number of client connections, and of streams of HTTP/2.
     pub fn sessions(&self) -> usize {
         self.sessions.len() + self.http2.len()
     }
@@ -233,8 +233,8 @@ impl Proxy {
         self.sessions.insert(key, Box::new(session));
     }
 
-    /// Runs `act` with streams of HTTP/2 beside those of the host, and then hands sessions the news
-    /// of these streams.
+    /// Runs `act` with streams of HTTP/2 beside the host's, and then hands sessions the news of these
+    /// streams.
     fn with_http2<T>(
         &mut self,
         io: &mut dyn Io,

@@ -59,11 +59,10 @@ impl ProxyArgs {
     }
 }
 
-pub(crate) const PROXY_HELP: &str =
-    "The proxy forwards HTTP requests and TCP connections to \
-backends, and terminates TLS. It listens on addresses of its own, as `serve` does. `splitway check FILE` checks the \
-file, `splitway ctl reload` reloads it, `splitway ctl drain` ends the proxy without losing a \
-response.
+pub(crate) const PROXY_HELP: &str = "The proxy forwards HTTP requests and TCP connections to \
+backends, and can terminate TLS. It listens on addresses of its own, as `serve` does. \
+`splitway check FILE` checks the file, `splitway ctl reload` reloads it, `splitway ctl drain` ends \
+the proxy without losing a response.
 
 Examples:
   sudo splitway proxy --config /etc/splitway/proxy.toml

@@ -13,7 +13,7 @@ use testbed::web::content;
 use testbed::{Context, Failure, Result, wait};
 
 use crate::deaths::{counted, host_counter, lose_packets};
-use crate::https::{Certificate, HTTPS};
+use crate::https::{Certificate, Choice, Client, HTTPS, finish};
 use crate::proxy::{listen, pool, started, written};
 use crate::stat::json;
 use crate::support::{SOON, ctl, on_threads};
@@ -53,7 +53,8 @@ fn download(
     let mut command = curl(certificate, options);
     command.args(["--write-out", "%{http_version} %{http_code}\n"]);
     let targets = lengths.iter().enumerate().map(|(at, length)| {
-        let path = if at % 2 == 0 { "" } else { "chunked/" };
+        let in_chunks = at % 2 == 1 && *length > 100;
+        let path = if in_chunks { "chunked/" } else { "" };
         (
             folder.join(format!("body{at}")),
             format!("{server}/{path}{length}"),
@@ -197,6 +198,36 @@ fn streams_outlive_a_backend_that_dies_and_comes_back() {
         assert!(steady.requests() > 100);
         proxy.end_with(Signal::TERM).unwrap();
         assert_eq!(host_counter(&mut proxy, "proxy_refused_5xx"), 0);
+    });
+}
+
+#[test]
+fn an_upgrade_over_tls_carries_another_protocol_and_its_end() {
+    isolated(|site| {
+        let _backend = Backend::new(9001, Speech::Http);
+        let certificate = certificate(&site, "server");
+        let text = listen_tls(&certificate) + &pool("web", "", &[9001]);
+        let _proxy = started(&written(&site, &text));
+        on_threads(5, |client| {
+            let trusting = Client::new(&[&certificate], Choice::Any);
+            let mut connection = trusting.open(HTTPS[client % 2])?;
+            connection.send(
+                b"GET / HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n",
+            )?;
+            let head = connection.read_head()?;
+            assert_eq!((head.status, head.field("upgrade")), (101, Some("echo")));
+            for round in 0..20 {
+                let sent = content(20_000 + client, round);
+                connection.send(&sent)?;
+                let mut received = Vec::new();
+                connection.read_body(sent.len() as u64, |_, piece| {
+                    received.extend_from_slice(piece);
+                    Ok(())
+                })?;
+                assert!(received == sent, "round {round}");
+            }
+            finish(connection)
+        });
     });
 }
 

@@ -63,7 +63,7 @@ impl Stack {
         self.tcp.serve_tls(&mut self.ground, port, config);
     }
 
-    /// Makes connections to this port speak TLS from now on, whichever application listens there.
+    /// Makes connections to this port speak TLS from now on, for any application.
     pub fn terminate_tls(&mut self, port: u16, config: Arc<tls::Config>) {
         self.tcp.terminate_tls(&self.ground, port, config);
     }

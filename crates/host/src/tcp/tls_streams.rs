@@ -19,7 +19,7 @@ impl TcpLayer {
         self.terminate_tls(ground, port, config);
     }
 
-    /// Makes connections to this port speak TLS from now on, whichever application listens there.
+    /// Makes connections to this port speak TLS from now on, for any application.
     pub(crate) fn terminate_tls(&mut self, ground: &Ground, port: u16, config: Arc<tls::Config>) {
         config.set_unix_time(ground.unix_time);
         self.tls_listeners.retain(|&(other, _)| other != port);

@@ -123,7 +123,7 @@ pub(crate) struct Connection {
     window_updates: u32,
     /// Time of the next look at a connection without streams, in microseconds, ...
     idle_us: Option<u64>,
-    /// ... and what the client had acknowledged at the last one.
+    /// ... and bytes that the client had acknowledged at the last one.
     acknowledged: u64,
     /// When the client must have acknowledged SETTINGS.
     settings_us: Option<u64>,
@@ -133,7 +133,7 @@ pub(crate) struct Connection {
     armed_us: Option<u64>,
 }
 
-/// What a connection acts on beside itself.
+/// The surroundings of a connection.
 pub(super) struct World<'a> {
     pub(super) io: &'a mut dyn Io,
     pub(super) shared: &'a mut Shared,
@@ -215,7 +215,17 @@ impl Connection {
             _ => {}
         }
         self.read(world);
+        if *event == AppEvent::PeerFinished {
+            self.cut_requests(world.names);
+        }
         self.advance(world);
+    }
+
+    /// The client sends no more: requests without an end are cut short.
+    fn cut_requests(&self, names: &mut Names) {
+        let streams = self.streams.values().filter(|stream| !stream.request_ended);
+        let finished = streams.map(|it| Notice::Event(it.name, AppEvent::PeerFinished));
+        names.notices.extend(finished);
     }
 
     /// Begins a graceful shutdown: announces it, and closes once open streams are answered.
@@ -260,13 +270,19 @@ impl Connection {
         };
         let (count, consumed) = stream.read(buffer);
         stream.receive.consume(consumed);
-        if !stream.request_ended
+        self.refill(id);
+        self.consumed(consumed);
+        count
+    }
+
+    /// Opens a stream's window if half of it is consumed.
+    fn refill(&mut self, id: u32) {
+        if let Some(stream) = self.streams.get_mut(&id)
+            && !stream.request_ended
             && let Some(increment) = stream.receive.refill()
         {
             frame::window_update(self.writer.control(), id, increment);
         }
-        self.consumed(consumed);
-        count
     }
 
     /// Content is consumed, or discarded.

@@ -1,6 +1,6 @@
 //! A session's response in HTTP/1.1, as the parts that become frames.
 //!
-//! The text is the proxy's own, so what is wrong with it is a fault of the proxy.
+//! The text is the proxy's own: an error in it is a fault of the proxy.
 
 use http_message::chunked::Decoder;
 use http_message::framing::{Body, Framing};
@@ -240,5 +240,109 @@ fn trailers(section: &[u8]) -> Part {
             fields,
             ends_stream: true,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All parts of a response that comes in pieces of this length, with this much room: statuses
+    /// and fields of blocks, the content, and whether the stream has ended.
+    fn parts(text: &str, is_head: bool, piece: usize, room: usize) -> (Vec<String>, String, bool) {
+        let mut reply = Reply::new(is_head);
+        let (mut blocks, mut content, mut has_ended) = (Vec::new(), Vec::new(), false);
+        for piece in text.as_bytes().chunks(piece) {
+            reply.tail().extend_from_slice(piece);
+            loop {
+                assert!(!has_ended || reply.is_ended());
+                match reply.next(room) {
+                    Ok(Part::Block {
+                        status,
+                        fields,
+                        ends_stream,
+                    }) => {
+                        let fields = fields.iter().map(|(name, value)| {
+                            format!(" {name}={}", String::from_utf8_lossy(value))
+                        });
+                        blocks.push(format!("{status}{}", fields.collect::<String>()));
+                        has_ended |= ends_stream;
+                    }
+                    Ok(Part::Content { bytes, ends_stream }) => {
+                        assert!(bytes <= room);
+                        content.extend_from_slice(reply.content(bytes));
+                        reply.content_written(bytes);
+                        has_ended |= ends_stream;
+                    }
+                    Err(_) => break,
+                }
+            }
+        }
+        (blocks, String::from_utf8(content).unwrap(), has_ended)
+    }
+
+    #[test]
+    fn responses_become_parts_however_they_are_cut() {
+        let interim = "HTTP/1.1 103 Hints\r\nLink: a\r\n\r\n";
+        let plain = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nA: B\r\n\r\n\
+                       3\r\nhel\r\n2\r\nlo\r\n0\r\n";
+        let (with, without) = (format!("{chunked}Sum: 7\r\n\r\n"), format!("{chunked}\r\n"));
+        for (piece, room) in [(1, 1), (1, 9), (7, 2), (1000, 1), (1000, 1000)] {
+            let of = |text: &str| parts(text, false, piece, room);
+            let (blocks, content, has_ended) = of(&format!("{interim}{plain}"));
+            assert_eq!(blocks, ["103 link=a", "200 content-length=5"]);
+            assert_eq!((&*content, has_ended), ("hello", true));
+            let (blocks, content, has_ended) = of(&with);
+            assert_eq!(blocks, ["200 a=B", "0 sum=7"]);
+            assert_eq!((&*content, has_ended), ("hello", true));
+            let (blocks, content, has_ended) = of(&without);
+            assert_eq!((blocks.len(), &*content, has_ended), (1, "hello", true));
+            let cut = &plain[..plain.len() - 1];
+            let (_, content, has_ended) = of(cut);
+            assert_eq!((&*content, has_ended), ("hell", false));
+        }
+    }
+
+    #[test]
+    fn responses_without_a_body_end_with_their_head() {
+        for (text, is_head) in [
+            ("HTTP/1.1 204 No\r\n\r\n", false),
+            ("HTTP/1.1 304 No\r\nContent-Length: 5\r\n\r\n", false),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", false),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", true),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+                true,
+            ),
+        ] {
+            let (blocks, content, has_ended) = parts(text, is_head, 1000, 1000);
+            assert_eq!(
+                (blocks.len(), &*content, has_ended),
+                (1, "", true),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn content_without_room_waits_and_ends_need_none() {
+        let mut reply = Reply::new(false);
+        let text = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n";
+        reply.tail().extend_from_slice(text);
+        assert!(matches!(reply.next(0), Ok(Part::Block { .. })));
+        assert_eq!(reply.next(0), Err(Nothing::Room));
+        let content = Part::Content {
+            bytes: 1,
+            ends_stream: false,
+        };
+        assert_eq!(reply.next(1), Ok(content));
+        reply.content_written(1);
+        let end = Part::Content {
+            bytes: 0,
+            ends_stream: true,
+        };
+        assert_eq!(reply.next(0), Ok(end));
+        assert_eq!(reply.next(0), Err(Nothing::Ended));
     }
 }

@@ -132,7 +132,7 @@ impl Reader {
             b"priority" => self.priority = Some(Priority::parse(value)),
             _ => {}
         }
-        // A longer head is refused, whatever else it has.
+        // The session refuses a longer head at its limit.
         if self.lines.len() + self.cookie.len() > head_bytes_max {
             return Ok(());
         }

@@ -20,9 +20,13 @@ pub(super) struct Stream {
     pub(super) id: u32,
     /// Its name for the session.
     pub(super) name: StreamId,
-    /// The request in HTTP/1.1, as far as the session has not read it.
+    /// The request in HTTP/1.1, as far as the session has not read it, ...
     request: Buffer,
+    /// ... and the content that follows. It is framed when the session reads, in large chunks.
+    content: Buffer,
     is_chunked: bool,
+    /// The last chunk follows the content.
+    needs_last_chunk: bool,
     /// Content that has to arrive, by `Content-Length`.
     left_bytes: Option<u64>,
     /// Content among the unread bytes of the request, in bytes.
@@ -39,7 +43,7 @@ pub(super) struct Stream {
     priority: Priority,
     /// The place among streams that may write.
     pub(super) place: Option<Place>,
-    /// Bytes taken from the session, and those of them that the client has acknowledged.
+    /// Bytes taken from the session, and how many the client has acknowledged.
     queued: u64,
     acknowledged: u64,
     /// The session waits for `Writable`.
@@ -70,7 +74,9 @@ impl Stream {
             id,
             name,
             request,
+            content: Buffer::default(),
             is_chunked: head.is_chunked,
+            needs_last_chunk: false,
             left_bytes: head.content_bytes,
             held_bytes: 0,
             request_ended: false,
@@ -113,46 +119,60 @@ impl Stream {
 
     /// Takes content.
     pub(super) fn take(&mut self, content: &[u8]) {
-        let tail = self.request.tail();
-        if self.is_chunked {
-            chunked::begin(tail, content.len());
-        }
-        tail.extend_from_slice(content);
-        if self.is_chunked {
-            tail.extend_from_slice(chunked::CHUNK_END);
-        }
+        self.content.tail().extend_from_slice(content);
         self.held_bytes += content.len() as u32;
     }
 
     /// The request is complete; false if its body is shorter than its `Content-Length`.
     pub(super) fn end_request(&mut self) -> bool {
         self.request_ended = true;
-        if self.is_chunked {
-            self.request.tail().extend_from_slice(chunked::LAST);
-        }
+        self.needs_last_chunk = self.is_chunked;
         self.left_bytes.is_none_or(|left| left == 0)
     }
 
     /// The rest of the request is unwanted; returns the discarded bytes of content.
     pub(super) fn drop_request(&mut self) -> u32 {
-        self.request_ended = true;
+        (self.request_ended, self.needs_last_chunk) = (true, false);
         self.request.clear();
+        self.content.clear();
         std::mem::take(&mut self.held_bytes)
     }
 
     /// Bytes of the request that the session has not read.
     pub(super) fn unread(&self) -> usize {
-        self.request.len()
+        self.request.len() + self.content.len() + usize::from(self.needs_last_chunk)
+    }
+
+    /// Frames the content.
+    fn frame(&mut self) {
+        let tail = self.request.tail();
+        if !self.content.is_empty() {
+            if self.is_chunked {
+                chunked::begin(tail, self.content.len());
+            }
+            tail.extend_from_slice(self.content.bytes());
+            if self.is_chunked {
+                tail.extend_from_slice(chunked::CHUNK_END);
+            }
+            self.content.clear();
+        }
+        if std::mem::take(&mut self.needs_last_chunk) {
+            tail.extend_from_slice(chunked::LAST);
+        }
     }
 
     /// Reads the request; returns the number of bytes, and how many bytes of content are consumed.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> (usize, u32) {
+        if self.request.is_empty() {
+            self.frame();
+        }
         let count = buffer.len().min(self.request.len());
         buffer[..count].copy_from_slice(&self.request.bytes()[..count]);
         self.request.consume(count);
-        self.is_readable &= !self.request.is_empty();
+        let is_all = self.unread() == 0;
+        self.is_readable &= !is_all;
         // Framing among the bytes counts for content: it is little, and all content counts once.
-        let consumed = match self.request.is_empty() {
+        let consumed = match is_all {
             true => self.held_bytes,
             false => self.held_bytes.min(count as u32),
         };
@@ -205,7 +225,8 @@ impl Stream {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.request.memory_bytes() + self.reply.memory_bytes()
+        let request = self.request.memory_bytes() + self.content.memory_bytes();
+        request + self.reply.memory_bytes()
     }
 
     /// Writes the next frame of the response.

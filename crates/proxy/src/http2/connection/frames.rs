@@ -164,6 +164,7 @@ impl Connection {
             Ok(true) => {
                 self.incoming = Some(data);
                 self.consumed(payload_bytes - data_bytes);
+                self.refill(id);
                 if data_bytes == 0 {
                     self.take_content(world, 0)?;
                 }

@@ -129,6 +129,26 @@ fn an_upload_goes_through_whole() {
 }
 
 #[test]
+fn tiny_frames_become_large_chunks() {
+    let mut config = with_http2(&[8080]);
+    config.pools[0].request_buffer_bytes = 0;
+    let mut world = World::new(config, &[8080]);
+    let mut client = Client::new(&mut world, &[]);
+    client.request(&mut world, 1, &POST, false);
+    let mut many = Vec::new();
+    for byte in b"tiny frames".iter().cycle().take(1000) {
+        http2::frame::data(&mut many, 1, &[*byte], false);
+    }
+    world.send(client.stream, many);
+    client.data(&mut world, 1, b"", true);
+    let backend = world.backend(8080);
+    let text = world.take(backend);
+    let body = text.split_once("\r\n\r\n").unwrap().1;
+    assert!(body.len() < 1200, "{} bytes of 1000", body.len());
+    assert!(body.ends_with("0\r\n\r\n"), "{body}");
+}
+
+#[test]
 fn further_streams_than_permitted_are_refused() {
     let mut config = with_http2(&[8080]);
     config.http2_streams_max = 2;

@@ -30,7 +30,8 @@ fn act() -> impl Strategy<Value = Act> {
         4 => (any::<u8>(), 0_u16..5000, any::<bool>())
             .prop_map(|(at, bytes, ends)| Act::Data { at, bytes, ends }),
         2 => any::<u8>().prop_map(|at| Act::Reset { at }),
-        2 => (any::<u8>(), 0_u32..100_000).prop_map(|(at, increment)| Act::Update { at, increment }),
+        2 => (any::<u8>(), 0_u32..100_000)
+            .prop_map(|(at, increment)| Act::Update { at, increment }),
         1 => (0_u16..5000).prop_map(|bytes| Act::Window { bytes }),
         1 => (0_u8..18, any::<u8>(), payload)
             .prop_map(|(kind, at, payload)| Act::Frame { kind, at, payload }),
