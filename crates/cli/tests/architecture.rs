@@ -351,6 +351,53 @@ fn no_floor_of_a_crate_imports_from_above() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+/// The files of the host stack that may implement `Stack`: its beginning, and its
+/// operations. What concerns one layer, or the ground, is a method there.
+const IMPLEMENT_STACK: &[&str] = &[
+    "stack.rs",
+    "stack/inspect.rs",
+    "stack/interface.rs",
+    "stack/nics.rs",
+];
+
+/// The names of a struct's fields.
+fn fields<'a>(text: &'a str, of: &str) -> Vec<&'a str> {
+    let (_, body) = text.split_once(&format!("struct {of} {{\n")).unwrap();
+    let (body, _) = body.split_once("\n}").unwrap();
+    let lines = body.lines().map(str::trim_start);
+    let fields = lines.filter(|line| !line.starts_with('/'));
+    let names = fields.filter_map(|line| line.split_once(':'));
+    names
+        .map(|(name, _)| name.rsplit(' ').next().unwrap())
+        .collect()
+}
+
+#[test]
+fn the_host_stack_is_a_ground_with_two_layers() {
+    let src = workspace().join("crates/host/src");
+    let mut implement = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for file in files(&src, "rs") {
+        let text = fs::read_to_string(&file).unwrap();
+        let name = file.strip_prefix(&src).unwrap().to_str().unwrap();
+        if text.lines().any(|line| line.starts_with("impl Stack ")) {
+            implement.insert(name.to_owned());
+        }
+        let forbidden: &[&str] = match name.split(['/', '.']).next().unwrap() {
+            "tcp" => &["crate::quic", "QuicLayer"],
+            "quic" => &["crate::tcp", "TcpLayer"],
+            _ => &["Option<QuicLayer", "Option<Box<QuicLayer"],
+        };
+        let found = forbidden.iter().filter(|it| text.contains(**it));
+        wrong.extend(found.map(|it| format!("{name} names {it}")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let expected = IMPLEMENT_STACK.iter().map(|name| (*name).to_owned());
+    assert_eq!(implement, expected.collect::<BTreeSet<_>>());
+    let stack = fs::read_to_string(src.join("stack.rs")).unwrap();
+    assert_eq!(fields(&stack, "Stack"), ["ground", "tcp", "quic"]);
+}
+
 /// The lines that say `unsafe` outside of comments and attributes.
 fn unsafe_lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| {

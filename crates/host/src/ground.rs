@@ -4,8 +4,14 @@
 //!
 //! | File | Contents |
 //! |---|---|
+//! | `layers` | the transports, as the ground sees them |
 //! | `workers` | the channels, and messages that did not fit |
-//! | `files` | which NIC stack has a file |
+//! | `nics` | NIC stacks that come, go, or start again |
+//! | `reports` | events of the NIC workers |
+//! | `nic_flow` | a connection's flow at its NIC worker |
+//! | `moving` | connections that move from one worker to another |
+//! | `files` | the search for a NIC stack that has a file |
+//! | `reopening` | files that a new worker opens again |
 //! | `listing` | listings of directories |
 //! | `look_up` | metadata of files, for no connection |
 //! | `division` | how many workers are in use, and which connections go to which, as load changes |
@@ -18,10 +24,16 @@ pub(crate) mod division;
 pub(crate) mod echo;
 pub(crate) mod files;
 mod layers;
+
 pub(crate) mod link;
 pub(crate) mod listing;
 pub(crate) mod look_up;
 pub(crate) mod memory;
+mod moving;
+pub(crate) mod nic_flow;
+mod nics;
+mod reopening;
+mod reports;
 pub(crate) mod shortage;
 pub(crate) mod steering;
 pub(crate) mod workers;
@@ -113,8 +125,8 @@ impl Ground {
         self.balance.choose(workers, || 0)
     }
 
-    /// Chooses a worker for a new connection, of those that are there, if any; `hash` is of its
-    /// addresses, under a secret key.
+    /// Chooses a worker for a new connection, one that is there if possible. `hash` hashes its
+    /// addresses under a secret key.
     pub(crate) fn enter_worker(&mut self, hash: impl Fn() -> u64) -> usize {
         let there = self.nic_stacks.workers_to_choose(NicSet::default());
         let worker = self.balance.choose(there, &hash);
@@ -122,11 +134,5 @@ impl Ground {
         let worker = worker.unwrap_or(0);
         self.balance.add(worker);
         worker
-    }
-
-    /// A connection goes from one worker to another.
-    pub(crate) fn change_workers(&mut self, before: usize, after: usize) {
-        self.balance.remove(before);
-        self.balance.add(after);
     }
 }

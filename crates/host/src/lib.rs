@@ -8,7 +8,10 @@
 //! |---|---|
 //! | [`app`] | the interface for servers: events and operations |
 //! | [`splicing`] | the same of streams that a NIC stack joins |
-//! | `stack` | frames and events in; SENDs and packets out |
+//! | `stack` | frames and events in, to a layer; SENDs and packets out |
+//! | `tcp`, `quic` | the layers: each transport's connections |
+//! | `ground` | what both stand on: the link, NIC workers, files, events, counters |
+//! | `streams` | operations of an application, to the layer of the stream |
 //! | `applications` | two applications of one shard |
 //! | `config`, `counters` | configuration of a shard; its counters |
 //! | `tables/` | `connections`, `files`, `syn_queue`, `spent_cookies`, `sources`, `time_wait` |

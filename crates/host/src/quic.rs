@@ -205,9 +205,7 @@ impl QuicLayer {
             listeners = self.listeners.iter_mut().enumerate();
         }
     }
-}
 
-impl QuicLayer {
     /// Accepts QUIC connections to a UDP port of all addresses from now on.
     ///
     /// # Errors
@@ -345,8 +343,8 @@ impl QuicLayer {
         if connection.is_gone {
             return self.forget(ground, place);
         }
-        let is_to_move = connection.is_to_move;
-        if connection.leaves_to.is_some() {
+        let is_to_move = connection.nic.is_to_move;
+        if connection.nic.moves_to.is_some() {
             self.go_on_leaving(ground, place);
         }
         if self.send_commands(ground, now_us, place) {

@@ -9,35 +9,13 @@
 //! port. Anything with file bytes becomes a SEND, and so does everything after it in the stream
 //! until its departure is reported: else the later bytes would overtake the earlier ones.
 //!
+//! A [`Ground`] has what both transports use, and [`TcpLayer`] and [`QuicLayer`] stand on it: a
+//! frame, an event or an operation goes to one of them.
+//!
 //! | File | Contents |
 //! |---|---|
-//! | `arrival` | frames, and segments of no connection |
-//! | `admission` | half-open connections, SYN cookies, limits on new connections |
-//! | `reports` | events of the NIC workers |
-//! | `restart` | a NIC worker that starts again |
-//! | `route` | which NIC stack has a file, and where a connection goes whose NIC stack is gone |
-//! | `transmit` | SENDs, own packets, ACKD |
-//! | `workers` | the channels, and messages that did not fit |
-//! | `division` | how many workers are in use, and which connections go to which, as load changes |
-//! | `migration` | a connection that goes from one worker to another |
-//! | `memory`, `shortage` | measures when connection memory, or files and descriptors, run short |
-//! | `streams` | operations of an application, on a stack |
-//! | `setup` | listeners whose SYNs NIC workers answer |
-//! | `fast_open` | text in SYNs |
-//! | `teardown` | connections whose end a NIC stack runs |
-//! | `splice` | connections that a NIC stack joins |
-//! | `steering` | frames of such connections, which a packet filter gives to NIC workers |
-//! | `quic` | connections of QUIC |
-//! | `tls_streams` | connections that speak TLS |
-//! | `records` | their records, for the NIC workers, and what becomes of the tags |
-//! | `change` | limits and times that change while connections go on |
-//! | `connect` | connections that this side opens |
-//! | `loopback` | connections with both ends here |
-//! | `congestion` | congestion control by listener and by stream |
-//! | `listing` | listings of directories |
-//! | `listening` | addresses that applications bind, and listeners |
-//! | `look_up` | metadata of files, for no connection |
-//! | `link` | the link, and how much fits into a SEND |
+//! | `nics` | NIC stacks: their events, and those that come, go or start again |
+//! | `interface` | operations of the process that runs the stack |
 //! | `inspect` | the stack's contents, for monitoring |
 
 mod inspect;
@@ -58,15 +36,14 @@ use crate::config::StackConfig;
 use crate::counters::Counters;
 use crate::ground::Ground;
 use crate::ground::Layers;
-use crate::ground::link::Link;
+use crate::ground::link::{Link, send_frame};
 use crate::link::icmp;
 use crate::quic::events::Report;
 use crate::quic::{HandshakeShare, QuicLayer, names};
 use crate::streams::Streams;
 use crate::tables::connections::ConnectionHandle;
+use crate::tcp::TcpLayer;
 use crate::tcp::listening::{defers_accept, unreserve};
-use crate::tcp::turns::{arm_timer, count_sends, count_stats, queue_dirty};
-use crate::tcp::{TcpLayer, transmit};
 
 pub use self::inspect::{
     ConnectionInfo, ConnectionView, DivisionView, FileInfo, Usage, WorkerView,
@@ -194,9 +171,9 @@ impl Stack {
         self.tcp.due = due;
         self.tcp.time_waits.expire(Instant::from_us(now_us));
         self.tcp.on_half_open_timeouts(&mut self.ground, now_us);
-        self.give_up_nics(now_us);
-        self.ground
-            .look_at_load(&mut Layers::of(&mut self.tcp, &mut self.quic), now_us);
+        let (ground, mut layers) = self.split();
+        ground.give_up_nics(&mut layers, now_us);
+        ground.look_at_load(&mut layers, now_us);
         if self.tcp.has_setup(&self.ground) {
             self.tcp.look_at_setup(&mut self.ground, now_us);
         }
@@ -253,8 +230,8 @@ impl Stack {
         let mut handshakes = 0;
         let mut busy = self.serve_waiting(now_us, &mut handshakes, port, app);
         busy |= app.on_turn(&mut self.streams(now_us), now_us);
-        self.ground
-            .look_at_memory(&mut Layers::of(&mut self.tcp, &mut self.quic), now_us, app);
+        let (ground, mut layers) = self.split();
+        ground.look_at_memory(&mut layers, now_us, app);
         busy |= self.serve_waiting(now_us, &mut handshakes, port, app);
         if !self.quic.is_unused() {
             busy |= self.serve_quic_connections(now_us, port, app);
@@ -273,7 +250,7 @@ impl Stack {
                 payload: &[],
                 offload: Offload::None,
             };
-            transmit::send_frame(&mut self.ground.counters, port, &packet);
+            send_frame(&mut self.ground.counters, port, &packet);
             busy = true;
         }
         for nic in &mut self.ground.workers {
@@ -288,16 +265,24 @@ impl Stack {
         app.on_wake(&mut self.streams(now_us), now_us);
     }
 
+    /// The ground, and the layers on it.
+    pub(crate) fn split(&mut self) -> (&mut Ground, Layers<'_>) {
+        let Stack { ground, tcp, quic } = self;
+        (ground, Layers { tcp, quic })
+    }
+
     pub(crate) fn streams(&mut self, now_us: u64) -> Streams<'_> {
+        let (ground, layers) = self.split();
         Streams {
-            stack: self,
+            ground,
+            layers,
             now_us,
         }
     }
 
     /// Serves every dirty connection, but only a few in a TLS handshake: `handshakes` counts those
     /// served in this turn.
-    pub(crate) fn serve_waiting<P: Port, A: Application>(
+    fn serve_waiting<P: Port, A: Application>(
         &mut self,
         now_us: u64,
         handshakes: &mut usize,
@@ -332,7 +317,7 @@ impl Stack {
 
     /// Passes on an event that is no connection's own, unless its stream is over; or the answer to
     /// a look-up, which has none.
-    pub(crate) fn tell<A: Application>(
+    fn tell<A: Application>(
         &mut self,
         now_us: u64,
         app: &mut A,
@@ -379,7 +364,7 @@ impl Stack {
     /// Reports events of QUIC connections to the application, and issues their packets, until
     /// nothing is left to do. Its share of handshakes is separate from TLS over TCP's.
     #[inline(never)]
-    pub(crate) fn serve_quic_connections<P: Port, A: Application>(
+    fn serve_quic_connections<P: Port, A: Application>(
         &mut self,
         now_us: u64,
         port: &mut P,
@@ -436,7 +421,7 @@ impl Stack {
         }
     }
 
-    pub(crate) fn serve_connection<P: Port, A: Application>(
+    fn serve_connection<P: Port, A: Application>(
         &mut self,
         now_us: u64,
         handle: ConnectionHandle,
@@ -449,60 +434,8 @@ impl Stack {
         {
             return self.forget_parted(now_us, handle, app);
         }
-        let Some(entry) = self.tcp.connections.get_mut(handle) else {
-            return;
-        };
-        entry.dirty = false;
-        let is_share_stale = std::mem::take(&mut entry.is_share_stale);
-        count_stats(&mut self.ground.counters, entry);
-        // If everything departs at issue, only reports count.
-        if !self.ground.config.departs_at_issue {
-            count_sends(&mut self.ground.sends_outstanding, entry);
-        }
-        let may_send =
-            entry.tls.is_none() || self.tcp.define_records(&mut self.ground, now_us, handle);
-        let is_reachable = self
-            .tcp
-            .transmit(&mut self.ground, now_us, handle, port, may_send);
-        let Some(entry) = self.tcp.connections.get_mut(handle) else {
-            return;
-        };
-        transmit::acknowledge_below(&mut self.ground.counters, &mut self.ground.workers, entry);
-        // Not before the peer's FIN is acknowledged: the table does not know that this is still to
-        // be done.
-        if let Some(time_wait) = entry.tcp.time_wait().filter(|_| is_reachable) {
-            let tuple = entry.tuple;
-            self.tcp.forget(&mut self.ground, handle);
-            self.tcp.time_waits.insert(&tuple, time_wait);
-        } else if entry.tcp.is_closed() {
-            // If it ended just now, for want of a route, the application first gets its `Closed`.
-            if entry.told {
-                queue_dirty(&mut self.tcp.dirty, entry);
-            } else {
-                self.tcp.forget(&mut self.ground, handle);
-            }
-        } else {
-            arm_timer(&mut self.tcp.wheel, entry);
-            if entry
-                .notsent_lowat
-                .is_some_and(|bytes| entry.notsent_bytes() <= bytes)
-            {
-                entry.notsent_lowat = None;
-                self.ground
-                    .app_events
-                    .push_back((entry.stream, AppEvent::Writable));
-            }
-            let becomes_orphan = entry.orphan_since.is_none() && entry.tcp.has_sent_fin();
-            if entry.is_to_move {
-                self.tcp.move_on(&mut self.ground, handle);
-            }
-            if becomes_orphan {
-                self.tcp.bound_orphans(&mut self.ground, handle);
-            }
-            if is_share_stale || self.ground.memory.is_near() {
-                self.tcp.charge(&mut self.ground, handle, app);
-            }
-        }
+        self.tcp
+            .end_turn(&mut self.ground, now_us, handle, port, app);
     }
 
     /// A NIC stack runs the end of a connection: its application learns that it is closed.
@@ -540,7 +473,7 @@ impl Stack {
     }
 
     /// Reports the connection's events to the application.
-    pub(crate) fn pass_on_events<A: Application>(
+    fn pass_on_events<A: Application>(
         &mut self,
         now_us: u64,
         handle: ConnectionHandle,
@@ -625,11 +558,7 @@ impl Stack {
     /// Rings may have room again; call it after every sleep. Connections retry in the order in
     /// which they began to wait; those of full rings keep waiting.
     pub fn retry_waiting_room(&mut self) {
-        for nic in &mut self.ground.workers {
-            if !nic.waiting.is_empty() && nic.has_room() {
-                nic.retries = nic.waiting.len();
-            }
-        }
+        self.ground.retry_waiting_room();
     }
 
     /// Sends RST on every connection and accepts no more: the shard is about to end. Returns the
@@ -704,7 +633,7 @@ impl Stack {
     }
 
     /// Passes the events of a connection that speaks TLS to the application.
-    pub(crate) fn pass_on_tls_events<A: Application>(
+    fn pass_on_tls_events<A: Application>(
         &mut self,
         now_us: u64,
         handle: ConnectionHandle,
@@ -724,14 +653,7 @@ impl Stack {
                 .get(handle)
                 .is_some_and(|entry| entry.told);
             if told || matches!(event, AppEvent::Closed { .. }) {
-                app.on_event(
-                    &mut Streams {
-                        stack: self,
-                        now_us,
-                    },
-                    stream,
-                    event,
-                );
+                app.on_event(&mut self.streams(now_us), stream, event);
             }
         }
     }

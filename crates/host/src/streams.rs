@@ -1,4 +1,4 @@
-//! The application's interface to its streams: [`Io`] on a [`Stack`].
+//! The application's interface to its streams: [`Io`] on a stack.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -15,7 +15,6 @@ use crate::app::{
 use crate::ground::{Ground, Layers, look_up};
 use crate::quic::names::is_stream as is_quic;
 use crate::splicing::{SpliceError, SpliceLimits};
-use crate::stack::Stack;
 use crate::tables::connections::{ConnectionHandle, Entry};
 use crate::tables::files::{Lookup, Name};
 
@@ -53,6 +52,24 @@ pub(crate) trait Transport {
     fn unacknowledged(&self, stream: StreamId) -> u64;
     fn unsent(&self, stream: StreamId) -> u64;
     fn waits_for_peer(&self, stream: StreamId) -> bool;
+    /// OPEN has succeeded for a stream. The application learns of it once the connection is with
+    /// the NIC stack that has the file.
+    fn on_file_opened(&mut self, ground: &mut Ground, stream: StreamId);
+    /// The connection of a stream waits for an answer to a repeated OPEN.
+    fn hold_sends(&mut self, stream: StreamId);
+    /// A repeated OPEN for a file of a stream is answered by this NIC stack.
+    fn on_reopened(
+        &mut self,
+        ground: &mut Ground,
+        nic: usize,
+        file: (StreamId, FileId),
+        has_changed: bool,
+    );
+    /// The worker that the connection of a stream moves to.
+    fn moves_to(&self, stream: StreamId) -> Option<usize>;
+    /// That worker has answered an OPEN. `is_other`: it has another version than the one being
+    /// sent.
+    fn on_twin_opened(&mut self, ground: &mut Ground, stream: StreamId, is_other: bool);
 }
 
 /// Calls the transport of a stream.
@@ -79,33 +96,31 @@ macro_rules! transport {
 
 /// A stack during a call into the application.
 pub(crate) struct Streams<'a> {
-    pub(crate) stack: &'a mut Stack,
+    pub(crate) ground: &'a mut Ground,
+    pub(crate) layers: Layers<'a>,
     pub(crate) now_us: u64,
 }
 
 impl Streams<'_> {
     /// The connection of a stream that the application may still use.
     fn handle(&self, stream: StreamId) -> Option<ConnectionHandle> {
-        self.stack.tcp.handle_in_use(stream)
+        self.layers.tcp.handle_in_use(stream)
     }
 
     fn entry(&self, stream: StreamId) -> Option<&Entry> {
-        self.stack.tcp.entry_in_use(stream)
+        self.layers.tcp.entry_in_use(stream)
     }
 
     /// Opens a file for a stream.
     fn open_by(&mut self, stream: StreamId, name: Name, path: &[u8]) -> FileHandle {
         let command = Lookup::Open(name).command(FileId(0), path);
-        let now_us = self.now_us;
-        self.ask(stream, &command, |stack, worker| {
-            stack.ground.open_file(
-                &mut Layers::of(&mut stack.tcp, &mut stack.quic),
+        self.ask(stream, &command, |streams, worker| {
+            let Streams {
+                ground,
+                layers,
                 now_us,
-                stream,
-                worker,
-                name,
-                path,
-            )
+            } = streams;
+            ground.open_file(layers, *now_us, stream, worker, name, path)
         })
     }
 
@@ -114,84 +129,85 @@ impl Streams<'_> {
         &mut self,
         stream: StreamId,
         command: &Command<'_>,
-        ask: impl FnOnce(&mut Stack, usize) -> Option<(FileId, FileHandle)>,
+        ask: impl FnOnce(&mut Self, usize) -> Option<(FileId, FileHandle)>,
     ) -> FileHandle {
         const NOWHERE: FileHandle = FileHandle(u64::MAX);
-        let worker = transport!(self.stack, stream, layer => layer.worker_of(stream));
+        let worker = transport!(self.layers, stream, layer => layer.worker_of(stream));
         let Some(worker) = worker else {
             return NOWHERE;
         };
         let sane = command.check().is_ok();
-        transport!(self.stack, stream, mut layer => layer.forget_closed(&self.stack.ground, stream));
-        let opened = sane.then(|| ask(self.stack, worker)).flatten();
+        let ground = &*self.ground;
+        transport!(self.layers, stream, mut layer => layer.forget_closed(ground, stream));
+        let opened = sane.then(|| ask(self, worker)).flatten();
         let Some((file, handle)) = opened else {
             let errno = if sane { Errno::MFILE } else { Errno::INVAL };
             let event = AppEvent::OpenFailed {
                 file: NOWHERE,
                 errno: errno.raw_os_error() as u16,
             };
-            self.stack.ground.app_events.push_back((stream, event));
+            self.ground.app_events.push_back((stream, event));
             return NOWHERE;
         };
-        transport!(self.stack, stream, mut layer => layer.add_file(stream, file));
+        transport!(self.layers, stream, mut layer => layer.add_file(stream, file));
         handle
     }
 }
 
 impl Io for Streams<'_> {
     fn bind(&mut self, bind: &Bind) -> Result<BindingId, BindError> {
-        self.stack.bind(bind)
+        self.layers.tcp.bind(self.ground, bind)
     }
 
     fn listen(&mut self, binding: BindingId, options: StreamOptions) -> Result<(), BindError> {
-        self.stack.listen(binding, options)
+        self.layers.tcp.bindings.listen(binding, options)
     }
 
     fn reuse_address(&mut self, binding: BindingId, reuses: bool) {
-        self.stack.tcp.bindings.reuse_address(binding, reuses);
+        self.layers.tcp.bindings.reuse_address(binding, reuses);
     }
 
     fn join_group(&mut self, binding: BindingId, group: u32) {
-        self.stack.tcp.bindings.join_group(binding, group);
+        self.layers.tcp.bindings.join_group(binding, group);
     }
 
     fn set_listener_room(&mut self, binding: BindingId, room: usize) {
-        self.stack.tcp.bindings.set_room(binding, room);
+        self.layers.tcp.bindings.set_room(binding, room);
     }
 
     fn set_source_room(&mut self, owner: Owner, source: IpAddr, has_room: bool) {
-        self.stack
+        self.layers
             .tcp
             .bindings
             .set_source_room(owner, source, has_room);
     }
 
     fn release(&mut self, binding: BindingId) {
-        self.stack.release(binding);
+        self.layers.tcp.bindings.release(binding);
     }
 
     fn bindings(&self, owner: Owner) -> usize {
-        self.stack.tcp.bindings.of_owner(owner)
+        self.layers.tcp.bindings.of_owner(owner)
     }
 
     fn unlisten(&mut self, binding: BindingId) {
-        self.stack.tcp.bindings.unlisten(binding);
+        self.layers.tcp.bindings.unlisten(binding);
     }
 
     fn bound_address(&self, binding: BindingId) -> Option<SocketAddr> {
-        self.stack.bound_address(binding)
+        self.layers.tcp.bindings.address(binding)
     }
 
     fn owner(&self, stream: StreamId) -> Option<Owner> {
-        transport!(self.stack, stream, layer => layer.owner(stream))
+        transport!(self.layers, stream, layer => layer.owner(stream))
     }
 
     fn listener(&self, stream: StreamId) -> Option<BindingId> {
-        self.stack.tcp.connections.by_stream(stream)?.listener
+        self.layers.tcp.connections.by_stream(stream)?.listener
     }
 
     fn addresses(&self, stream: StreamId) -> Option<(SocketAddr, SocketAddr)> {
-        transport!(self.stack, stream, layer => layer.addresses(stream))
+        transport!(self.layers, stream, layer => layer.addresses(stream))
     }
 
     fn connect(
@@ -200,37 +216,35 @@ impl Io for Streams<'_> {
         local: Option<SocketAddr>,
         remote: SocketAddr,
     ) -> Result<StreamId, ConnectError> {
-        self.stack.connect(self.now_us, owner, local, remote)
+        (self.layers.tcp).connect(self.ground, self.now_us, owner, local, remote)
     }
 
     fn read(&mut self, stream: StreamId, buffer: &mut [u8]) -> usize {
-        let (stack, now_us) = (&mut *self.stack, self.now_us);
-        transport!(stack, stream, mut layer => {
-            layer.read(&mut stack.ground, now_us, stream, buffer)
+        let now_us = self.now_us;
+        transport!(self.layers, stream, mut layer => {
+            layer.read(self.ground, now_us, stream, buffer)
         })
     }
 
     fn write(&mut self, stream: StreamId, bytes: &[u8]) -> usize {
-        let stack = &mut *self.stack;
-        transport!(stack, stream, mut layer => layer.write(&mut stack.ground, stream, bytes))
+        transport!(self.layers, stream, mut layer => layer.write(self.ground, stream, bytes))
     }
 
     fn write_file(&mut self, stream: StreamId, file: FileHandle, range: Range<u64>) -> u64 {
-        let Some((_, found)) = self.stack.ground.files.by_handle(file) else {
+        let Some((_, found)) = self.ground.files.by_handle(file) else {
             return 0;
         };
         let size = found.meta.map_or(0, |meta| meta.size);
         if found.stream != stream || range.start >= range.end || range.end > size {
             return 0;
         }
-        let stack = &mut *self.stack;
-        transport!(stack, stream, mut layer => {
-            layer.write_file(&mut stack.ground, stream, file, range)
+        transport!(self.layers, stream, mut layer => {
+            layer.write_file(self.ground, stream, file, range)
         })
     }
 
     fn is_looped(&self, stream: StreamId) -> bool {
-        let entry = self.stack.tcp.connections.by_stream(stream);
+        let entry = self.layers.tcp.connections.by_stream(stream);
         entry.is_some_and(|entry| entry.route.is_looped())
     }
 
@@ -243,59 +257,47 @@ impl Io for Streams<'_> {
     }
 
     fn look_up(&mut self, path: &[u8]) -> Option<FileHandle> {
-        self.stack.ground.look_up(
-            &mut Layers::of(&mut self.stack.tcp, &mut self.stack.quic),
-            self.now_us,
-            path,
-        )
+        self.ground.look_up(&mut self.layers, self.now_us, path)
     }
 
     fn look_up_passed(&mut self, passed: PassedId) -> Option<FileHandle> {
-        self.stack.ground.look_up_passed(
-            &mut Layers::of(&mut self.stack.tcp, &mut self.stack.quic),
-            self.now_us,
-            passed,
-        )
+        self.ground
+            .look_up_passed(&mut self.layers, self.now_us, passed)
     }
 
     fn uses_passed(&self, passed: PassedId) -> bool {
-        self.stack.ground.files.uses_passed(passed)
+        self.ground.files.uses_passed(passed)
     }
 
     fn take_released_passed(&mut self) -> Vec<PassedId> {
-        self.stack.ground.files.take_released_passed()
+        self.ground.files.take_released_passed()
     }
 
     fn list(&mut self, stream: StreamId, path: &[u8], from: Option<ListPlace>) -> FileHandle {
         let command = Lookup::List(0).command(FileId(0), path);
-        let now_us = self.now_us;
-        self.ask(stream, &command, |stack, worker| {
-            stack.ground.list_directory(
-                &mut Layers::of(&mut stack.tcp, &mut stack.quic),
+        self.ask(stream, &command, |streams, worker| {
+            let Streams {
+                ground,
+                layers,
                 now_us,
-                stream,
-                worker,
-                path,
-                from,
-            )
+            } = streams;
+            ground.list_directory(layers, *now_us, stream, worker, path, from)
         })
     }
 
     fn close_file(&mut self, file: FileHandle) {
-        let stack = &mut *self.stack;
-        let Some((id, found)) = stack.ground.files.by_handle(file) else {
+        let Some((id, found)) = self.ground.files.by_handle(file) else {
             return;
         };
         let stream = found.stream;
-        if let Some(close) = stack.ground.files.let_go(id) {
-            stack.ground.send_close(close);
+        if let Some(close) = self.ground.files.let_go(id) {
+            self.ground.send_close(close);
         }
-        transport!(stack, stream, mut layer => layer.on_file_closed(&mut stack.ground, stream));
+        transport!(self.layers, stream, mut layer => layer.on_file_closed(self.ground, stream));
     }
 
     fn shutdown(&mut self, stream: StreamId) {
-        let stack = &mut *self.stack;
-        transport!(stack, stream, mut layer => layer.shutdown(&mut stack.ground, stream));
+        transport!(self.layers, stream, mut layer => layer.shutdown(self.ground, stream));
     }
 
     fn splice(
@@ -304,65 +306,59 @@ impl Io for Streams<'_> {
         second: StreamId,
         limits: SpliceLimits,
     ) -> Result<(), SpliceError> {
-        self.stack
+        self.layers
             .tcp
-            .splice(&mut self.stack.ground, self.now_us, [first, second], limits)
+            .splice(self.ground, self.now_us, [first, second], limits)
     }
 
     fn unsplice(&mut self, stream: StreamId) {
-        self.stack
-            .tcp
-            .unsplice(&mut self.stack.ground, self.now_us, stream);
+        self.layers.tcp.unsplice(self.ground, self.now_us, stream);
     }
 
     fn abort(&mut self, stream: StreamId) {
-        let (stack, now_us) = (&mut *self.stack, self.now_us);
-        transport!(stack, stream, mut layer => layer.abort(&mut stack.ground, now_us, stream));
+        let now_us = self.now_us;
+        transport!(self.layers, stream, mut layer => layer.abort(self.ground, now_us, stream));
     }
 
     fn close(&mut self, stream: StreamId) {
-        let (stack, now_us) = (&mut *self.stack, self.now_us);
-        transport!(stack, stream, mut layer => layer.close(&mut stack.ground, now_us, stream));
+        let now_us = self.now_us;
+        transport!(self.layers, stream, mut layer => layer.close(self.ground, now_us, stream));
     }
 
     fn quic_stream(&self, stream: StreamId) -> Option<QuicStream> {
-        self.stack.quic.quic_stream(stream)
+        self.layers.quic.quic_stream(stream)
     }
 
     fn open_unidirectional(&mut self, connection: QuicConnection) -> Option<StreamId> {
-        self.stack.quic.open_unidirectional(connection)
+        self.layers.quic.open_unidirectional(connection)
     }
 
     fn peer_streams_max(&mut self, connection: QuicConnection) -> u64 {
-        self.stack.quic.peer_streams_max(connection)
+        self.layers.quic.peer_streams_max(connection)
     }
 
     fn reset_stream(&mut self, stream: StreamId, code: u64) {
-        self.stack
-            .quic
-            .reset_stream(&mut self.stack.ground, stream, code);
+        self.layers.quic.reset_stream(self.ground, stream, code);
     }
 
     fn stop_sending(&mut self, stream: StreamId, code: u64) {
-        self.stack
-            .quic
-            .stop_sending(&mut self.stack.ground, stream, code);
+        self.layers.quic.stop_sending(self.ground, stream, code);
     }
 
     fn prioritize(&mut self, stream: StreamId, priority: i32) {
-        self.stack.quic.prioritize(stream, priority);
+        self.layers.quic.prioritize(stream, priority);
     }
 
     fn close_quic(&mut self, connection: QuicConnection, code: u64, reason: &[u8]) {
-        self.stack
+        self.layers
             .quic
             .close_connection(self.now_us, connection, code, reason);
     }
 
     fn offloads(&self) -> Offloads {
         Offloads {
-            setup: self.stack.ground.config.setup_offload,
-            teardown: self.stack.ground.config.teardown_offload,
+            setup: self.ground.config.setup_offload,
+            teardown: self.ground.config.teardown_offload,
         }
     }
 
@@ -370,10 +366,10 @@ impl Io for Streams<'_> {
         if let (StreamOption::TeardownOffload(is_wanted), Some(handle)) =
             (option, self.handle(stream))
         {
-            self.stack.tcp.set_teardown(handle, is_wanted);
+            self.layers.tcp.set_teardown(handle, is_wanted);
         }
         let now = Instant::from_us(self.now_us);
-        self.stack.tcp.act(stream, |entry| match option {
+        self.layers.tcp.act(stream, |entry| match option {
             StreamOption::NoDelay(nodelay) => entry.tcp.set_nodelay(nodelay),
             StreamOption::Cork(is_in) => entry.tcp.set_cork(is_in),
             StreamOption::QuickAck(quickack) => entry.tcp.set_quickack(quickack),
@@ -401,7 +397,7 @@ impl Io for Streams<'_> {
     }
 
     fn congestion_window(&self, stream: StreamId) -> u64 {
-        transport!(self.stack, stream, layer => layer.congestion_window(stream))
+        transport!(self.layers, stream, layer => layer.congestion_window(stream))
     }
 
     fn unread(&self, stream: StreamId) -> usize {
@@ -409,7 +405,7 @@ impl Io for Streams<'_> {
     }
 
     fn take_unread(&mut self, stream: StreamId) -> Vec<u8> {
-        let Some(entry) = self.stack.tcp.connections.by_stream_mut(stream) else {
+        let Some(entry) = self.layers.tcp.connections.by_stream_mut(stream) else {
             return Vec::new();
         };
         // Of TLS, records are longer than their plaintext.
@@ -432,40 +428,40 @@ impl Io for Streams<'_> {
 
     fn set_timer(&mut self, stream: StreamId, after: Option<Duration>) {
         let now_us = self.now_us;
-        transport!(self.stack, stream, mut layer => layer.set_timer(now_us, stream, after));
+        transport!(self.layers, stream, mut layer => layer.set_timer(now_us, stream, after));
     }
 
     fn set_idle(&mut self, stream: StreamId, is_idle: bool) {
         let since_us = is_idle.then_some(self.now_us);
         if let Some(handle) = self.handle(stream)
-            && let Some(entry) = self.stack.tcp.connections.get_mut(handle)
+            && let Some(entry) = self.layers.tcp.connections.get_mut(handle)
         {
             entry.idle_since_us = since_us;
         }
     }
 
     fn set_max_pacing_rate(&mut self, stream: StreamId, bytes_per_second: Option<u64>) {
-        transport!(self.stack, stream, mut layer => layer.bound_rate(stream, bytes_per_second));
+        transport!(self.layers, stream, mut layer => layer.bound_rate(stream, bytes_per_second));
     }
 
     fn set_notsent_lowat(&mut self, stream: StreamId, bytes: u64) {
-        transport!(self.stack, stream, mut layer => layer.set_notsent_lowat(stream, bytes));
+        transport!(self.layers, stream, mut layer => layer.set_notsent_lowat(stream, bytes));
     }
 
     fn acknowledged(&self, stream: StreamId) -> u64 {
-        transport!(self.stack, stream, layer => layer.acknowledged(stream))
+        transport!(self.layers, stream, layer => layer.acknowledged(stream))
     }
 
     fn unacknowledged(&self, stream: StreamId) -> u64 {
-        transport!(self.stack, stream, layer => layer.unacknowledged(stream))
+        transport!(self.layers, stream, layer => layer.unacknowledged(stream))
     }
 
     fn unsent(&self, stream: StreamId) -> u64 {
-        transport!(self.stack, stream, layer => layer.unsent(stream))
+        transport!(self.layers, stream, layer => layer.unsent(stream))
     }
 
     fn waits_for_peer(&self, stream: StreamId) -> bool {
-        transport!(self.stack, stream, layer => layer.waits_for_peer(stream))
+        transport!(self.layers, stream, layer => layer.waits_for_peer(stream))
     }
 
     fn retransmissions(&self, stream: StreamId) -> u32 {
@@ -478,7 +474,7 @@ impl Io for Streams<'_> {
     }
 
     fn unix_time(&self) -> Duration {
-        self.stack.ground.unix_time
+        self.ground.unix_time
     }
 }
 

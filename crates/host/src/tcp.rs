@@ -1,8 +1,28 @@
-//! TCP connections.
+//! TCP: its connections, and the listeners that accept them.
+//!
+//! | File | Contents |
+//! |---|---|
+//! | `arrival` | segments, and those of no connection |
+//! | `admission` | half-open connections, SYN cookies, limits on new connections |
+//! | `turns` | connections to serve, and their timers |
+//! | `transmit` | SENDs, own packets, ACKD |
+//! | `endings` | how connections end |
+//! | `streams` | the application's operations |
+//! | `connect` | connections that this side opens |
+//! | `listening` | addresses that applications bind, and listeners |
+//! | `fast_open` | text in SYNs |
+//! | `loopback` | connections with both ends here |
+//! | `tls_streams` | connections that speak TLS |
+//! | `records` | their records, for the NIC workers, and what becomes of the tags |
+//! | `route` | where a connection goes whose NIC stack is gone, or lacks its file |
+//! | `migration` | a connection that goes from one worker to another |
+//! | `setup` | listeners whose SYNs NIC workers answer |
+//! | `teardown` | connections whose end a NIC stack runs |
+//! | `splice` | connections that a NIC stack joins |
+//! | `memory` | their shares in the account of memory |
 
 pub(crate) mod admission;
 pub(crate) mod arrival;
-pub(crate) mod congestion;
 pub(crate) mod connect;
 pub(crate) mod endings;
 pub(crate) mod fast_open;
@@ -41,7 +61,7 @@ use crate::tables::time_wait::TimeWaits;
 use crate::tables::waiting::Waiting;
 use crate::timer::TimerWheel;
 
-/// TCP: its connections, and the listeners that accept them.
+/// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct TcpLayer {
     pub(crate) config_v4: tcp::Config,

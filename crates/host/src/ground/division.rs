@@ -13,8 +13,8 @@
 //! - If fewer workers are in use, a round moves connections away from the others; it repeats while
 //!   any is left there.
 //!
-//! Connections move one by one ([`crate::tcp::migration`]). A worker that is not in use sleeps like any
-//! without commands. With a fixed number of workers none of this happens.
+//! Connections move one by one ([`crate::tcp::migration`]). A worker that is not in use sleeps like
+//! any without commands. With a fixed number of workers none of this happens.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -153,9 +153,7 @@ impl Ground {
             self.division.next_look_us = Some(now_us + self.config.load_interval_us);
         }
     }
-}
 
-impl Ground {
     /// Looks at the load, or at some connections, when it is time.
     #[inline]
     pub(crate) fn look_at_load(&mut self, layers: &mut Layers<'_>, now_us: u64) {
@@ -226,9 +224,7 @@ impl Ground {
         is_loaded |= self.division.round.is_some() || !layers.tcp.migrations.is_empty();
         self.division.next_look_us = is_loaded.then_some(now_us + self.config.load_interval_us);
     }
-}
 
-impl Ground {
     /// Sets the number of workers in use of a NIC stack.
     fn use_workers(&mut self, nic: usize, number: usize, busy_permille: u64) {
         let before = self.nic_stacks.workers_in_use(nic).len();
@@ -248,9 +244,7 @@ impl Ground {
             if more > 0 { "more" } else { "fewer" }
         );
     }
-}
 
-impl Ground {
     /// Rebalances connections among the workers in use.
     fn share_out(&mut self, layers: &mut Layers<'_>, now_us: u64) {
         self.division.rebalanced_us = now_us;
@@ -306,13 +300,11 @@ impl Ground {
 impl Ground {
     /// True if the number of workers in use can change in the connection's NIC stack.
     fn is_divided(&self, entry: &Entry) -> bool {
-        let nic = self.nic_stacks.of(entry.worker);
+        let nic = self.nic_stacks.of(entry.nic.worker);
         let bounds = self.worker_bounds(nic);
         self.nic_stacks.is_there(nic) && bounds.is_some_and(|(least, most)| least < most)
     }
-}
 
-impl Ground {
     /// Measures the bytes that a connection has sent since an earlier round. Idle connections go to
     /// the worker with the fewest connections.
     fn measure(
@@ -324,14 +316,14 @@ impl Ground {
         let Some(entry) = layers.tcp.connections.get(handle) else {
             return;
         };
-        let (stream, worker) = (entry.stream, entry.worker);
+        let (stream, worker) = (entry.stream, entry.nic.worker);
         if !self.is_divided(entry) || !self.nic_stacks.is_in_use(worker) {
             return;
         }
         let bytes = entry.tcp.acknowledged_bytes();
         let bytes = bytes.saturating_sub(entry.marked_bytes);
         // A flow that the NIC stack does not know costs it nothing.
-        if bytes > 0 && entry.flow_open {
+        if bytes > 0 && entry.nic.is_open {
             if measured.bytes.len() <= worker {
                 measured.bytes.resize(worker + 1, 0);
             }
@@ -377,7 +369,7 @@ impl Ground {
         let Some(entry) = layers.tcp.connections.get(handle) else {
             return false;
         };
-        let (stream, worker) = (entry.stream, entry.worker);
+        let (stream, worker) = (entry.stream, entry.nic.worker);
         if self.nic_stacks.is_in_use(worker) || entry.tcp.is_closed() {
             return false;
         }
@@ -392,6 +384,6 @@ impl Ground {
             layers.tcp.migrate(self, handle, to);
         }
         let entry = layers.tcp.connections.get(handle);
-        entry.is_some_and(|entry| !self.nic_stacks.is_in_use(entry.worker))
+        entry.is_some_and(|entry| !self.nic_stacks.is_in_use(entry.nic.worker))
     }
 }

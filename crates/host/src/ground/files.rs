@@ -1,4 +1,4 @@
-//! Files at NIC stacks: which of them has a file, and what is reported of it.
+//! Files at NIC stacks: the search for a NIC stack that has a file, and its outcome.
 
 use contract::{FileId, FileMeta};
 use rustix::io::Errno;
@@ -8,7 +8,7 @@ use crate::app::{AppEvent, FileHandle, StreamId};
 use crate::ground::Ground;
 use crate::ground::Layers;
 use crate::nics::nic_stacks::NicSet;
-use crate::tables::files::{Lookup, MayClose, Name, State};
+use crate::tables::files::{Lookup, Name, State};
 
 /// The error for a file that no NIC stack has answered for.
 const NO_FILE: u16 = Errno::NOENT.raw_os_error() as u16;
@@ -53,11 +53,7 @@ impl Ground {
                 true
             }
             Some(Ok(stream)) => {
-                if let Some(handle) = layers.tcp.connections.handle_of(stream) {
-                    layers.tcp.tell_opened(self, handle);
-                } else {
-                    layers.quic.on_file_opened(self, stream);
-                }
+                layers.of_stream(stream).on_file_opened(self, stream);
                 true
             }
             Some(Err(close)) => {
@@ -121,12 +117,9 @@ impl Ground {
         found.worker = worker;
         found.state = State::Opening;
         found.asked.insert(self.nic_stacks.of(worker));
-        let (path, lookup) = (found.path.clone(), found.lookup());
-        self.send_open(worker, file, &path, lookup);
+        self.ask_worker(worker, file);
     }
-}
 
-impl Ground {
     /// A worker that is there, of a NIC stack that was not asked: the connection's own, if
     /// possible.
     fn worker_to_ask(&self, home: Option<usize>, asked: NicSet) -> Option<usize> {
@@ -139,9 +132,7 @@ impl Ground {
             self.least_busy(there)
         })
     }
-}
 
-impl Ground {
     /// Handles a file that no reachable NIC stack has.
     fn wait_for_nic(
         &mut self,
@@ -192,19 +183,6 @@ impl Ground {
         self.app_events.push_back((stream, event));
         if let Some(handle) = layers.tcp.connections.handle_of(stream) {
             layers.tcp.tell_next(self, handle);
-        }
-    }
-}
-
-impl Ground {
-    /// Marks a file known to the stream as open nowhere, and to be opened by this worker.
-    pub(crate) fn wait_at(&mut self, file: FileId, worker: usize) {
-        let Some(found) = self.files.by_id_mut(file) else {
-            return;
-        };
-        let before = std::mem::replace(&mut found.worker, worker);
-        if std::mem::replace(&mut found.state, State::Gone) == State::Open {
-            self.send_close(MayClose::at(before, file));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::app::StreamId;
 use crate::quic::QuicLayer;
+use crate::quic::names::is_stream as is_quic;
 use crate::streams::Transport;
 use crate::tcp::TcpLayer;
 
@@ -11,15 +12,19 @@ pub(crate) struct Layers<'a> {
     pub(crate) quic: &'a mut QuicLayer,
 }
 
-impl<'a> Layers<'a> {
-    pub(crate) fn of(tcp: &'a mut TcpLayer, quic: &'a mut QuicLayer) -> Layers<'a> {
-        Layers { tcp, quic }
+impl Layers<'_> {
+    /// The transport of a stream.
+    pub(crate) fn of_stream(&mut self, stream: StreamId) -> &mut dyn Transport {
+        match is_quic(stream) {
+            true => self.quic,
+            false => self.tcp,
+        }
     }
 
     /// The worker that sends for a stream.
     pub(crate) fn home(&self, stream: StreamId) -> Option<usize> {
         let entry = self.tcp.connections.by_stream(stream);
-        let worker = entry.map(|entry| entry.worker);
+        let worker = entry.map(|entry| entry.nic.worker);
         worker.or_else(|| self.quic.worker_of(stream))
     }
 }

@@ -1,6 +1,8 @@
 //! The link that packets leave through, and the size of a SEND on it.
 
-use netdev::Port;
+use netdev::{Port, SendError, Superpacket};
+
+use crate::counters::Counters;
 
 /// Approximate maximum of bytes in a SEND. More would save commands, departures and rounds, but one
 /// flow would delay decisions about itself: an issued SEND cannot be changed.
@@ -57,6 +59,18 @@ impl Link {
             // The host's own packets may carry real bytes too.
             real_bytes_max: contract::limits::INLINE_BYTES_MAX.min(superpacket),
             direct_bytes_max: superpacket,
+        }
+    }
+}
+
+/// Sends a frame, or counts it as dropped, as links do.
+pub(crate) fn send_frame<P: Port>(counters: &mut Counters, port: &mut P, packet: &Superpacket<'_>) {
+    match port.send(packet) {
+        Ok(()) => counters.packets_sent += 1,
+        Err(SendError::WouldBlock | SendError::Dropped) => counters.packets_dropped += 1,
+        Err(SendError::Failed(error)) => {
+            counters.packets_dropped += 1;
+            tracing::debug!(%error, "a frame could not be sent");
         }
     }
 }

@@ -105,9 +105,7 @@ impl Ground {
         }
         true
     }
-}
 
-impl Ground {
     /// Where a listing continues after these NIC stacks have sent all.
     fn list_elsewhere(&self, told: NicSet) -> Option<ListPlace> {
         let nic = if self.config.roots_are_replicas {
@@ -122,9 +120,7 @@ impl Ground {
             told,
         })
     }
-}
 
-impl Ground {
     /// Lets a listing that NIC stack `nic` has begun wait for it to continue, or fail.
     pub(crate) fn wait_to_go_on(
         &mut self,
@@ -140,9 +136,7 @@ impl Ground {
             _ => self.tell_open_failed(layers, file, BEGIN_AGAIN),
         }
     }
-}
 
-impl Ground {
     /// True if the listing would be incomplete without this NIC stack: no other one can have its
     /// entries.
     pub(crate) fn fails_listing(&self, file: &File) -> bool {

@@ -49,9 +49,7 @@ impl Ground {
         self.ask(layers, file);
         Some(handle)
     }
-}
 
-impl Ground {
     /// The file is open. Only its metadata was requested.
     pub(crate) fn tell_looked_up(&mut self, file: FileId) {
         if let Some((handle, meta)) = self.files.tell(file) {

@@ -142,9 +142,7 @@ impl Ground {
             self.evict_memory_holders(layers, now_us, app);
         }
     }
-}
 
-impl Ground {
     #[inline(never)]
     fn go_on_with_round<A: Application>(&mut self, layers: &mut Layers<'_>, now_us: u64, app: &A) {
         let of_tcp = layers.tcp.connections.places();
@@ -171,9 +169,7 @@ impl Ground {
         }
         self.judge_memory(now_us);
     }
-}
 
-impl Ground {
     /// Decides by the sum whether memory is short.
     fn judge_memory(&mut self, now_us: u64) {
         let bytes_max = self.config.connection_memory_bytes_max;
@@ -192,9 +188,7 @@ impl Ground {
             );
         }
     }
-}
 
-impl Ground {
     /// Updates all shares; returns them, as those of connections that may be reset.
     fn memory_holders<A: Application>(
         &mut self,

@@ -100,9 +100,7 @@ impl Ground {
         self.shortage.repeated.push_back(file);
         true
     }
-}
 
-impl Ground {
     /// Repeats OPENs, behind the CLOSs of the connections reset for them.
     pub(crate) fn repeat_opens(&mut self) {
         while let Some(file) = self.shortage.repeated.pop_front() {
@@ -117,13 +115,11 @@ impl Ground {
                 continue;
             }
             found.state = State::Opening;
-            let (worker, path, lookup) = (found.worker, found.path.clone(), found.lookup());
-            self.send_open(worker, file, &path, lookup);
+            let worker = found.worker;
+            self.ask_worker(worker, file);
         }
     }
-}
 
-impl Ground {
     /// Resets a connection of the source with most files, unless the stream's own source has as
     /// many. False if there is none.
     pub(crate) fn evict_file_holder(

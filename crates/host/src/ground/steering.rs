@@ -33,9 +33,7 @@ impl Ground {
             map.set_flow_target(worker, ready.and_then(|ready| ready.target));
         }
     }
-}
 
-impl Ground {
     /// A worker has taken flows. Always true: they may have ended here meanwhile, and the worker
     /// may be gone.
     #[cold]
@@ -65,9 +63,7 @@ impl Ground {
         }
         true
     }
-}
 
-impl Ground {
     fn list_flow(&mut self, worker: usize, tuple: &Tuple) {
         self.list_flow_of(Protocol::Tcp, worker, tuple);
     }

@@ -286,6 +286,15 @@ impl WorkerLink {
 }
 
 impl Ground {
+    /// Rings may have room again: as many waiting connections retry as were waiting then.
+    pub(crate) fn retry_waiting_room(&mut self) {
+        for nic in &mut self.workers {
+            if !nic.waiting.is_empty() && nic.has_room() {
+                nic.retries = nic.waiting.len();
+            }
+        }
+    }
+
     /// Why NIC stack `nic` cannot be used with this many workers.
     pub(crate) fn nic_refusal(&self, nic: usize, workers: usize) -> Option<NicRefusal> {
         let wanted = self.nic_stacks.workers(nic).len();
@@ -306,6 +315,14 @@ impl Ground {
         for worker in [close.worker].into_iter().chain(close.twin) {
             self.counters.closes += 1;
             self.workers[worker].send_or_defer(Deferred::Close { file: close.file });
+        }
+    }
+
+    /// Asks a worker for a file again, as before.
+    pub(crate) fn ask_worker(&mut self, worker: usize, file: FileId) {
+        if let Some(found) = self.files.by_id(file) {
+            let (path, lookup) = (found.path.clone(), found.lookup());
+            self.send_open(worker, file, &path, lookup);
         }
     }
 

@@ -55,8 +55,8 @@ impl QuicLayer {
                 return false;
             };
             // The answer of an OPEN, a departure or a new NIC stack resumes it.
-            let is_held = connection.holds > 0 || connection.is_leaving;
-            if is_held || !ground.workers[connection.worker].is_there() {
+            let is_held = connection.nic.holds > 0;
+            if is_held || !ground.workers[connection.nic.worker].is_there() {
                 return false;
             }
             let Some(command) = connection.commands.pop_front() else {
@@ -91,7 +91,7 @@ impl QuicLayer {
         place: usize,
     ) -> Option<(&'a mut Connection, &'a mut WorkerLink)> {
         let connection = self.table.connections.get_mut(place)?;
-        let nic = &mut ground.workers[connection.worker];
+        let nic = &mut ground.workers[connection.nic.worker];
         Some((connection, nic))
     }
 
@@ -113,19 +113,19 @@ impl QuicLayer {
         let flow = names::flow(connection.id);
         let sent = match &command {
             Pending::Key { key, floor } => {
-                connection.flow_open = true;
+                connection.nic.is_open = true;
                 connection.keys.push(Arc::clone(key));
                 nic.channel
                     .send(&Command::QuicKey(key.command(flow, *floor)))
             }
-            Pending::KeyGone { generation } if connection.flow_open => {
+            Pending::KeyGone { generation } if connection.nic.is_open => {
                 let generation = *generation;
                 connection.keys.retain(|key| key.generation != generation);
                 nic.channel.send(&Command::QuicKeyGone { flow, generation })
             }
             Pending::Release(range) => {
                 let FileRange { file, offset, len } = *range;
-                let is_known = connection.flow_open
+                let is_known = connection.nic.is_open
                     && connection.files.contains_key(&file)
                     && !connection.bad_files.contains(&file);
                 let sent = if is_known && len > 0 {
@@ -212,7 +212,7 @@ impl QuicLayer {
             header,
         });
         let (count, mut done) = (commands.len(), done);
-        let nic = &mut ground.workers[connection.worker];
+        let nic = &mut ground.workers[connection.nic.worker];
         for mut command in commands.into_iter().skip(done) {
             if !nic.has_room() {
                 connection.commands.push_front(Pending::Send { send, done });
@@ -234,6 +234,7 @@ impl QuicLayer {
             });
             connection.next_command = connection.next_command.wrapping_add(1);
             ground.counters.quic_sends += 1;
+            connection.nic.sends_outstanding += 1;
             ground.sends_outstanding += 1;
         }
         connection.sent_bytes += send.datagram_bytes();
@@ -309,7 +310,7 @@ impl QuicLayer {
         if std::mem::replace(&mut connection.waits, true) {
             return;
         }
-        let worker = connection.worker;
+        let worker = connection.nic.worker;
         if self.waiting_room.len() <= worker {
             self.waiting_room.resize_with(worker + 1, Default::default);
         }
@@ -362,10 +363,10 @@ impl QuicLayer {
         let Some((connection, nic)) = self.connection_and_nic(ground, place) else {
             return;
         };
-        let outstanding = connection.issued.len() as u64;
+        let outstanding = std::mem::take(&mut connection.nic.sends_outstanding);
         connection.issued.clear();
         connection.keys.clear();
-        if std::mem::replace(&mut connection.flow_open, false) && nic.is_there() {
+        if std::mem::replace(&mut connection.nic.is_open, false) && nic.is_there() {
             nic.send_or_defer(Deferred::Acked {
                 flow: names::flow(connection.id),
                 stream_offset: 0,
@@ -384,7 +385,7 @@ impl QuicLayer {
         };
         // It no longer waits for room in this worker's ring.
         connection.waits = false;
-        if connection.flow_open || !connection.issued.is_empty() {
+        if connection.nic.is_open || !connection.issued.is_empty() {
             self.end_flow(ground, place);
             self.forget_flow(ground, place);
         }
@@ -396,7 +397,7 @@ impl QuicLayer {
             return;
         };
         connection.waits = false;
-        if std::mem::replace(&mut connection.flow_open, false) || !connection.issued.is_empty() {
+        if std::mem::replace(&mut connection.nic.is_open, false) || !connection.issued.is_empty() {
             self.end_flow(ground, place);
             self.forget_flow(ground, place);
         }

@@ -175,7 +175,7 @@ impl QuicLayer {
             if found.is_reopening()
                 && let Some(connection) = self.connection(removed.connection)
             {
-                connection.holds = connection.holds.saturating_sub(1);
+                connection.nic.holds = connection.nic.holds.saturating_sub(1);
             }
             if let Some(close) = ground.files.let_go(file) {
                 ground.send_close(close);
@@ -202,7 +202,7 @@ impl QuicLayer {
         };
         self.real_bytes -= connection.real_bytes;
         ground.memory.release(connection.charged_bytes);
-        ground.balance.remove(connection.worker);
+        ground.balance.remove(connection.nic.worker);
         if let Some(source) = connection.source {
             ground.sources.remove(source);
         }

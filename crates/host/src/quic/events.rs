@@ -53,9 +53,7 @@ impl QuicLayer {
             .insert((listener, handle), (local, remote), route, worker);
         Some(place)
     }
-}
 
-impl QuicLayer {
     /// Handles an event of an endpoint: reports may be due then.
     pub(crate) fn on_event(
         &mut self,

@@ -8,13 +8,13 @@
 
 use contract::FileId;
 
-use super::names;
-use super::table::{Pending, Queued, Readiness as RangeReadiness};
+use super::table::{Pending, Queued, Readiness};
 use crate::app::StreamId;
 use crate::ground::Ground;
 use crate::ground::workers::Life;
 use crate::quic::QuicLayer;
-use crate::tables::files::{Readiness, State};
+use crate::streams::Transport;
+use crate::tables::files::State;
 
 /// Most connections moving at a time: each issues OPENs to a worker that others send through.
 const UNDER_WAY_MAX: usize = 64;
@@ -26,7 +26,7 @@ impl QuicLayer {
         let Some(connection) = self.connection(place) else {
             return;
         };
-        let before = connection.worker;
+        let before = connection.nic.worker;
         if before == worker {
             return;
         }
@@ -35,17 +35,12 @@ impl QuicLayer {
         self.forget_prepares(ground, place);
         self.end_flow(ground, place);
         if let Some(connection) = self.connection(place) {
-            connection.worker = worker;
+            connection.nic.worker = worker;
             for key in keys.into_iter().rev() {
                 connection.commands.push_front(Pending::Key { key, floor });
             }
         }
         ground.change_workers(before, worker);
-        if ground.nic_stacks.of(before) == ground.nic_stacks.of(worker) {
-            ground.counters.connections_rebalanced += 1;
-        } else {
-            ground.counters.connections_moved += 1;
-        }
         if let Some(connection) = self.table.connections.get(place) {
             let endpoint = &mut self.listeners[connection.listener].endpoint;
             endpoint.set_worker(connection.handle, worker);
@@ -65,7 +60,7 @@ impl QuicLayer {
             };
             for queued in &mut found.queue {
                 if let Queued::File { readiness, .. } = queued {
-                    *readiness = RangeReadiness::Unasked;
+                    *readiness = Readiness::Unasked;
                 }
             }
         }
@@ -82,8 +77,8 @@ impl QuicLayer {
         let Some(connection) = self.connection(place) else {
             return;
         };
-        connection.is_to_move = false;
-        let home = connection.worker;
+        connection.nic.is_to_move = false;
+        let home = connection.nic.worker;
         let streams: Vec<StreamId> = connection.streams.values().copied().collect();
         let found = self
             .own_files(ground, place)
@@ -124,7 +119,7 @@ impl QuicLayer {
             connection.issued.is_empty()
                 && connection.commands.is_empty()
                 && connection.files.is_empty()
-                && connection.holds == 0
+                && !connection.nic.awaits_files()
         });
         let in_use = |(_, file): (StreamId, FileId)| {
             let file = ground.files.by_id(file);
@@ -138,14 +133,14 @@ impl QuicLayer {
     /// Starts moving connections off workers that are not in use. True if some still have to move.
     pub(crate) fn leave_workers(&mut self, ground: &mut Ground) -> bool {
         let connections = self.table.connections.iter();
-        let under_way = connections.filter(|(_, it)| it.leaves_to.is_some());
+        let under_way = connections.filter(|(_, it)| it.nic.moves_to.is_some());
         let mut room = UNDER_WAY_MAX.saturating_sub(under_way.count());
         let mut is_left = false;
         for place in self.table.places() {
             let Some(connection) = self.connection(place) else {
                 continue;
             };
-            let (worker, is_under_way) = (connection.worker, connection.leaves_to.is_some());
+            let (worker, is_under_way) = (connection.nic.worker, connection.nic.moves_to.is_some());
             if ground.nic_stacks.is_in_use(worker) {
                 continue;
             }
@@ -159,7 +154,7 @@ impl QuicLayer {
             }
             room -= 1;
             if let Some(connection) = self.connection(place) {
-                connection.leaves_to = to;
+                connection.nic.moves_to = to;
             }
             self.mark(place);
         }
@@ -171,7 +166,7 @@ impl QuicLayer {
         let Some(connection) = self.connection(place) else {
             return;
         };
-        let (worker, to) = (connection.worker, connection.leaves_to);
+        let (worker, to) = (connection.nic.worker, connection.nic.moves_to);
         let Some(to) = to.filter(|to| *to != worker && !connection.is_gone) else {
             return;
         };
@@ -179,95 +174,47 @@ impl QuicLayer {
         if !serves(worker) || !serves(to) {
             return self.stop_leaving(ground, place);
         }
-        let is_ready = self.has_files_at(ground, place, to);
+        let files = self.own_files(ground, place);
+        let files = files.into_iter().map(|(_, file)| file);
+        let is_needed = |file: &FileId| ground.files.by_id(*file).is_some_and(|it| it.is_needed());
+        let needed = files.clone().filter(is_needed).collect();
+        let is_ready = ground.has_files_at(needed, to);
         let Some(connection) = self.connection(place) else {
             return;
         };
-        connection.is_leaving = is_ready;
-        if !is_ready || connection.holds > 0 || !connection.issued.is_empty() {
+        connection.nic.hold_to_move(is_ready);
+        if !is_ready || connection.nic.awaits_files() || !connection.issued.is_empty() {
             return;
         }
-        let files = self.own_files(ground, place);
-        let mut closed = Vec::new();
-        for (_, file) in files {
-            closed.extend(ground.files.take_over(file));
-        }
+        connection.nic.hold_to_move(false);
+        connection.nic.moves_to = None;
         self.change_worker(ground, place, to);
-        for close in closed {
-            ground.send_close(close);
-        }
-    }
-
-    /// Has worker `to` open a connection's files. True if it has all of them, and no other is being
-    /// opened.
-    fn has_files_at(&mut self, ground: &mut Ground, place: usize, to: usize) -> bool {
-        let mut is_ready = true;
-        for (_, file) in self.own_files(ground, place) {
-            let Some(found) = ground.files.by_id(file) else {
-                continue;
-            };
-            match ground.files.readiness(file, to) {
-                _ if !found.is_needed() => {}
-                Readiness::Ready => {}
-                Readiness::Awaited => is_ready = false,
-                Readiness::Unasked => {
-                    is_ready = false;
-                    let (path, lookup) = (found.path.clone(), found.lookup());
-                    ground.files.open_twin(file, to);
-                    ground.send_open(to, file, &path, lookup);
-                }
-            }
-        }
-        is_ready
+        ground.take_over(files.collect());
     }
 
     /// Cancels the move of a connection; other rules may still move it.
-    fn stop_leaving(&mut self, ground: &mut Ground, place: usize) {
+    pub(super) fn stop_leaving(&mut self, ground: &mut Ground, place: usize) {
         let Some(connection) = self.connection(place) else {
             return;
         };
-        connection.is_leaving = false;
-        if connection.leaves_to.take().is_none() {
+        connection.nic.hold_to_move(false);
+        if connection.nic.moves_to.take().is_none() {
             return;
         }
-        for (_, file) in self.own_files(ground, place) {
-            if let Some(close) = ground.files.drop_twin(file) {
-                ground.send_close(close);
-            }
-        }
+        let files = self.own_files(ground, place);
+        ground.drop_twins(files.into_iter().map(|(_, file)| file).collect());
         self.mark(place);
     }
 
     /// A worker restarts without state: cancels moves to and from it.
-    pub(crate) fn stop_leaving_of(&mut self, ground: &mut Ground, worker: usize) {
+    pub(crate) fn stop_moves_of(&mut self, ground: &mut Ground, worker: usize) {
         for place in self.table.places() {
             let Some(connection) = self.connection(place) else {
                 continue;
             };
-            if connection.worker == worker || connection.leaves_to == Some(worker) {
+            if connection.nic.worker == worker || connection.nic.moves_to == Some(worker) {
                 self.stop_leaving(ground, place);
             }
         }
-    }
-
-    /// True if the connection of a stream is moving to this worker.
-    pub(crate) fn leaves_to(&self, stream: StreamId, worker: usize) -> bool {
-        let pair = self.table.pair(stream);
-        pair.is_some_and(|(_, connection)| connection.leaves_to == Some(worker))
-    }
-
-    /// The new worker of a connection has answered an OPEN for this stream. `is_other`: it has
-    /// another version than the one being sent.
-    pub(crate) fn on_twin_opened(&mut self, ground: &mut Ground, stream: StreamId, is_other: bool) {
-        let pair = self.table.pair(stream);
-        let Some(place) = pair.map(|(found, _)| found.connection) else {
-            return;
-        };
-        debug_assert!(names::is_stream(stream));
-        if is_other {
-            ground.counters.migrations_failed += 1;
-            self.stop_leaving(ground, place);
-        }
-        self.mark(place);
     }
 }

@@ -14,11 +14,12 @@ use contract::FileId;
 
 use super::endings::NO_ERROR;
 use super::table::Connection;
-use crate::app::{AppEvent, StreamId};
+use crate::app::StreamId;
 use crate::ground::Ground;
 use crate::nics::nic_stacks::NicSet;
 use crate::quic::QuicLayer;
-use crate::tables::files::{File, FileTable, Reopened, State};
+use crate::streams::Transport;
+use crate::tables::files::{File, FileTable};
 
 /// The files of a connection's streams that its application knows.
 fn known_files<'a>(
@@ -38,7 +39,7 @@ impl QuicLayer {
     /// The places of the connections for which one of these workers sends.
     fn of_workers(&self, workers: &Range<usize>) -> Vec<usize> {
         let mut places = self.table.places();
-        places.retain(|place| workers.contains(&self.table.connections[*place].worker));
+        places.retain(|place| workers.contains(&self.table.connections[*place].nic.worker));
         places
     }
 
@@ -52,7 +53,7 @@ impl QuicLayer {
     /// The worker of a connection is gone.
     fn leave_dead_worker(&mut self, ground: &mut Ground, place: usize) {
         if let Some(connection) = self.connection(place) {
-            connection.holds = 0;
+            connection.nic.holds = 0;
         }
         self.lose_flow(ground, place);
         self.mark(place);
@@ -62,42 +63,14 @@ impl QuicLayer {
         self.table.connections.get_mut(place).map(Box::as_mut)
     }
 
-    /// The connection of a stream waits for an answer to a repeated OPEN.
-    pub(crate) fn hold_sends(&mut self, stream: StreamId) {
-        if let Some((_, connection)) = self.table.pair_mut(stream) {
-            connection.holds += 1;
-        }
-    }
-
-    /// A repeated OPEN for a stream is answered. False if the stream is not QUIC's.
-    pub(crate) fn on_reopened(
+    /// The version of a file that a stream sends is gone.
+    pub(super) fn lose_file(
         &mut self,
         ground: &mut Ground,
+        place: usize,
         stream: StreamId,
         file: FileId,
-        outcome: Reopened,
-    ) -> bool {
-        if !super::names::is_stream(stream) {
-            return false;
-        }
-        let Some((found, connection)) = self.table.pair_mut(stream) else {
-            // Packets built before the stream ended may still name the file.
-            if let Reopened::Changed(_) = outcome {
-                self.table.bar(file);
-            }
-            return true;
-        };
-        connection.holds = connection.holds.saturating_sub(1);
-        let place = found.connection;
-        self.mark(place);
-        if let Reopened::Changed(_) = outcome {
-            self.lose_file(ground, place, stream, file);
-        }
-        true
-    }
-
-    /// The version of a file that a stream sends is gone.
-    fn lose_file(&mut self, ground: &mut Ground, place: usize, stream: StreamId, file: FileId) {
+    ) {
         if let Some(connection) = self.connection(place) {
             connection.bar(file);
         }
@@ -116,7 +89,7 @@ impl QuicLayer {
     /// A NIC stack has arrived: connections whose own is gone may continue there.
     pub(crate) fn on_nic_come(&mut self, ground: &mut Ground) {
         for place in self.table.places() {
-            let worker = self.connection(place).map(|it| it.worker);
+            let worker = self.connection(place).map(|it| it.nic.worker);
             if worker.is_some_and(|worker| !ground.workers[worker].is_there()) {
                 self.reroute(ground, place);
             }
@@ -136,13 +109,8 @@ impl QuicLayer {
         };
         self.change_worker(ground, place, worker);
         for (stream, file, _) in files {
-            if let Some(found) = ground.files.by_id_mut(file) {
-                found.worker = worker;
-                found.state = State::Reopening;
-                let (path, lookup) = (found.path.clone(), found.lookup());
-                self.hold_sends(stream);
-                ground.send_open(worker, file, &path, lookup);
-            }
+            ground.reopen_at(file, worker);
+            self.hold_sends(stream);
         }
     }
 
@@ -164,33 +132,6 @@ impl QuicLayer {
         known
             .map(|(id, file)| (file.stream, id, file.is_needed()))
             .collect()
-    }
-
-    /// OPEN has succeeded for a QUIC stream: the application learns of it once the connection is
-    /// with the NIC stack that has the file.
-    pub(crate) fn on_file_opened(&mut self, ground: &mut Ground, stream: StreamId) {
-        let Some((found, connection)) = self.table.pair(stream) else {
-            return;
-        };
-        let (place, home) = (found.connection, connection.worker);
-        for file in found.files.clone() {
-            let Some(known) = ground.files.by_id(file) else {
-                continue;
-            };
-            if known.stream != stream || known.state != State::Found {
-                continue;
-            }
-            if known.worker != home {
-                if let Some(connection) = self.connection(place) {
-                    connection.is_to_move = true;
-                }
-                self.mark(place);
-            } else if let Some((file, meta)) = ground.files.tell(file) {
-                let meta = meta.into();
-                let event = AppEvent::Opened { file, meta };
-                ground.app_events.push_back((stream, event));
-            }
-        }
     }
 
     /// Closes all QUIC connections, and accepts no more: the stack is about to end.

@@ -9,8 +9,8 @@ use wire::ip;
 use super::QuicLayer;
 use super::table::Pending;
 use crate::ground::Ground;
+use crate::ground::link::send_frame;
 use crate::link::neighbor::Resolution;
-use crate::tcp::transmit;
 
 /// Entries of datagrams that wait for a neighbour's address or their turn; beyond, the oldest are
 /// dropped, as links do.
@@ -185,7 +185,7 @@ impl QuicLayer {
                 offload: Offload::None,
             };
             ground.counters.quic_datagrams_sent += 1;
-            transmit::send_frame(&mut ground.counters, port, &packet);
+            send_frame(&mut ground.counters, port, &packet);
         }
     }
 

@@ -200,9 +200,7 @@ impl QuicLayer {
             connection.writing = writing;
         }
     }
-}
 
-impl QuicLayer {
     /// Writes queued data of a connection's streams, as far as it is ready and the connection takes
     /// it, and has the NIC stack prepare the next ranges.
     pub(super) fn write_streams(&mut self, ground: &mut Ground, now_us: u64, place: usize) {
@@ -313,9 +311,9 @@ impl QuicLayer {
             let Some((found, connection)) = self.table.pair_mut(stream) else {
                 return;
             };
-            let nic = &mut ground.workers[connection.worker];
+            let nic = &mut ground.workers[connection.nic.worker];
             // PREPARE needs a flow with a key.
-            if !connection.flow_open {
+            if !connection.nic.is_open {
                 let endpoint = &mut self.listeners[connection.listener].endpoint;
                 return endpoint.give_key(connection.handle);
             }

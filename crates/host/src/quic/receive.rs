@@ -125,7 +125,7 @@ impl QuicLayer {
             return Outcome::Done;
         };
         let endpoint = &self.listeners[connection.listener].endpoint;
-        let nic = &mut ground.workers[connection.worker];
+        let nic = &mut ground.workers[connection.nic.worker];
         let round_trip = endpoint.path(connection.handle);
         let hold_us = round_trip.map_or(0, |(round_trip, _)| {
             let hold = round_trip / ROUND_TRIPS_PER_HOLD;
@@ -216,7 +216,7 @@ impl QuicLayer {
         let Some(connection) = self.connection(place) else {
             return;
         };
-        let (worker, tuple) = (connection.worker, connection.tuple());
+        let (worker, tuple) = (connection.nic.worker, connection.tuple());
         if ground.list_flow_of(Protocol::Udp, worker, &tuple)
             && let Some(connection) = self.connection(place)
         {
@@ -297,7 +297,7 @@ impl QuicLayer {
         let Some(connection) = connection else {
             return false;
         };
-        let nic = &mut ground.workers[connection.worker];
+        let nic = &mut ground.workers[connection.nic.worker];
         let bytes = frame.bytes;
         if !nic.has_room() || nic.channel.send(&Command::Frame { bytes }).is_err() {
             return false;

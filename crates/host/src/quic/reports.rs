@@ -20,7 +20,7 @@ impl QuicLayer {
         // The connection may have ended, or moved to another worker, while the event was in the
         // ring.
         let place = self.table.place_of(QuicConnection(flow.0)).ok_or(true)?;
-        if self.table.connections[place].worker == worker {
+        if self.table.connections[place].nic.worker == worker {
             Ok(place)
         } else {
             Err(true)
@@ -91,6 +91,7 @@ impl QuicLayer {
             }
             connection.on_departed(issued.number);
             connection.issued.pop_front();
+            connection.nic.sends_outstanding -= 1;
             ground.sends_outstanding -= 1;
         }
         self.mark(place);
@@ -197,7 +198,7 @@ impl QuicLayer {
         let Some(connection) = self.table.connections.get_mut(place) else {
             return Some(true);
         };
-        if connection.worker != worker {
+        if connection.nic.worker != worker {
             return Some(true);
         }
         // A rejection of a QKEY names its flow.

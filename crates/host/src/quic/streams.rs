@@ -14,6 +14,7 @@ use crate::app::{AppEvent, CloseReason, FileHandle, Owner, QuicConnection, QuicS
 use crate::ground::Ground;
 use crate::quic::QuicLayer;
 use crate::streams::Transport;
+use crate::tables::files::State;
 
 /// Most real bytes that a connection may have queued, or written and not acknowledged ...
 const REAL_BYTES_MAX: u64 = 256 << 10;
@@ -137,7 +138,7 @@ impl QuicLayer {
 impl Transport for QuicLayer {
     fn worker_of(&self, stream: StreamId) -> Option<usize> {
         let (_, connection) = self.table.pair(stream)?;
-        Some(connection.worker)
+        Some(connection.nic.worker)
     }
 
     // Only the server uses QUIC.
@@ -395,6 +396,75 @@ impl Transport for QuicLayer {
         found.written > found.acknowledged
             && connection.issued.is_empty()
             && connection.commands.is_empty()
-            && connection.holds == 0
+            && !connection.nic.awaits_files()
+    }
+
+    fn on_file_opened(&mut self, ground: &mut Ground, stream: StreamId) {
+        let Some((found, connection)) = self.table.pair(stream) else {
+            return;
+        };
+        let (place, home) = (found.connection, connection.nic.worker);
+        for file in found.files.clone() {
+            let Some(known) = ground.files.by_id(file) else {
+                continue;
+            };
+            if known.stream != stream || known.state != State::Found {
+                continue;
+            }
+            if known.worker != home {
+                if let Some(connection) = self.connection(place) {
+                    connection.nic.is_to_move = true;
+                }
+                self.mark(place);
+            } else if let Some((file, meta)) = ground.files.tell(file) {
+                let meta = meta.into();
+                let event = AppEvent::Opened { file, meta };
+                ground.app_events.push_back((stream, event));
+            }
+        }
+    }
+
+    fn hold_sends(&mut self, stream: StreamId) {
+        if let Some((_, connection)) = self.table.pair_mut(stream) {
+            connection.nic.holds += 1;
+        }
+    }
+
+    fn on_reopened(
+        &mut self,
+        ground: &mut Ground,
+        _nic: usize,
+        (stream, file): (StreamId, FileId),
+        has_changed: bool,
+    ) {
+        let Some((found, connection)) = self.table.pair_mut(stream) else {
+            // Packets built before the stream ended may still name the file.
+            if has_changed {
+                self.table.bar(file);
+            }
+            return;
+        };
+        connection.nic.release();
+        let place = found.connection;
+        self.mark(place);
+        if has_changed {
+            self.lose_file(ground, place, stream, file);
+        }
+    }
+
+    fn moves_to(&self, stream: StreamId) -> Option<usize> {
+        let (_, connection) = self.table.pair(stream)?;
+        connection.nic.moves_to
+    }
+
+    fn on_twin_opened(&mut self, ground: &mut Ground, stream: StreamId, is_other: bool) {
+        let Some((found, _)) = self.table.pair(stream) else {
+            return;
+        };
+        let place = found.connection;
+        if is_other {
+            self.stop_leaving(ground, place);
+        }
+        self.mark(place);
     }
 }

@@ -11,6 +11,7 @@ use slab::Slab;
 
 use super::names;
 use crate::app::{AppEvent, CloseReason, QuicConnection, StreamId, TlsAgreed};
+use crate::ground::nic_flow::NicFlow;
 use crate::link::neighbor::Route;
 use crate::tables::sparsity::Sparsity;
 use crate::tables::tuple::Tuple;
@@ -102,15 +103,12 @@ pub(super) struct Connection {
     /// Where packets to `route_to` go on this link.
     pub(super) route: Route,
     pub(super) route_to: IpAddr,
-    /// The NIC worker that sends for it.
-    pub(super) worker: usize,
+    pub(super) nic: NicFlow,
     /// Commands not yet issued to the worker.
     pub(super) commands: VecDeque<Pending>,
     pub(super) issued: VecDeque<Issued>,
     /// The number of the next QSEND or PREPARE.
     pub(super) next_command: u32,
-    /// The worker has a key for it.
-    pub(super) flow_open: bool,
     /// The keys that the worker has.
     pub(super) keys: Vec<Arc<SealKey>>,
     /// [`QuicReceive`](crate::QuicReceive) places the opening of packets at the worker.
@@ -125,18 +123,10 @@ pub(super) struct Connection {
     pub(super) reception: Reception,
     /// All lower packet numbers were given to a worker, or skipped.
     pub(super) next_number: u64,
-    /// Files that a worker has to reopen; nothing is sent until it has.
-    pub(super) holds: u32,
     /// In the list of connections that may advance.
     pub(super) is_ready: bool,
     /// In a list of connections that wait for room in a ring, or for a neighbour.
     pub(super) waits: bool,
-    /// Another NIC stack has a file; the connection moves there once nothing holds it back.
-    pub(super) is_to_move: bool,
-    /// The connection moves to this worker of its NIC stack once its files are open there.
-    pub(super) leaves_to: Option<usize>,
-    /// They are open: nothing is sent until all QSENDs have departed.
-    pub(super) is_leaving: bool,
     /// Negotiated parameters, once the handshake is complete or early data has arrived: the
     /// application then knows the connection.
     pub(super) agreed: Option<TlsAgreed>,
@@ -334,11 +324,10 @@ impl Table {
             remote,
             route,
             route_to: remote.ip(),
-            worker,
+            nic: NicFlow::at(worker),
             commands: VecDeque::new(),
             issued: VecDeque::new(),
             next_command: 0,
-            flow_open: false,
             keys: Vec::new(),
             wants_nic_receive: false,
             nic_key: None,
@@ -346,12 +335,8 @@ impl Table {
             is_flow_taken: false,
             reception: Reception::Host,
             next_number: 0,
-            holds: 0,
             is_ready: false,
             waits: false,
-            is_to_move: false,
-            leaves_to: None,
-            is_leaving: false,
             agreed: None,
             is_handshake_complete: false,
             source: None,

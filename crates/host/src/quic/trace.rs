@@ -162,11 +162,11 @@ impl Trace {
         if !self.traced.contains_key(&key) {
             return;
         }
-        let nic = nics.of(connection.worker);
+        let nic = nics.of(connection.nic.worker);
         let event = QuicTraceEvent::SendIssued {
             send: send.id.0,
             nic,
-            worker: connection.worker - nics.workers(nic).start,
+            worker: connection.nic.worker - nics.workers(nic).start,
             packets: (first.number, last.number),
             datagrams: send.packets.len(),
         };
@@ -269,9 +269,7 @@ impl QuicLayer {
             trace.tracer.end(Instant::from_us(now_us), connection);
         }
     }
-}
 
-impl QuicLayer {
     /// Traces existing and new QUIC connections until `tracer` reports its end, unless the trace is
     /// refused at once.
     pub(crate) fn begin_trace(

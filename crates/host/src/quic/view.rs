@@ -78,7 +78,7 @@ impl QuicLayer {
         let endpoint = &self.listeners[connection.listener].endpoint;
         let path = endpoint.path(connection.handle);
         let (round_trip, packets_lost) = path.unwrap_or_default();
-        let nic = ground.nic_stacks.of(connection.worker);
+        let nic = ground.nic_stacks.of(connection.nic.worker);
         QuicInfo {
             connection: connection.id,
             local: connection.local,
@@ -90,18 +90,17 @@ impl QuicLayer {
             round_trip,
             congestion_window: endpoint.congestion_window(connection.handle),
             packets_lost,
-            is_offloaded: connection.flow_open,
+            is_offloaded: connection.nic.is_open,
             is_opened_by_nic: connection.nic_key.is_some()
                 && connection.reception != Reception::Host
                 && !connection.is_over,
             packets_opened_by_nic: connection.packets_opened,
             nic,
-            worker: connection.worker - ground.nic_stacks.workers(nic).start,
-            sends_outstanding: connection.issued.len() as u64,
+            worker: connection.nic.worker - ground.nic_stacks.workers(nic).start,
+            sends_outstanding: connection.nic.sends_outstanding,
             waits: connection.waits
-                || connection.holds > 0
-                || connection.is_leaving
-                || !ground.workers[connection.worker].is_there(),
+                || connection.nic.holds > 0
+                || !ground.workers[connection.nic.worker].is_there(),
         }
     }
 

@@ -169,7 +169,7 @@ impl Stack {
                 size: file.meta.map_or(0, |meta| meta.size),
             })
         });
-        let nic = self.ground.nic_stacks.of(entry.worker);
+        let nic = self.ground.nic_stacks.of(entry.nic.worker);
         ConnectionInfo {
             stream: entry.stream,
             local: entry.tuple.local,
@@ -178,8 +178,8 @@ impl Stack {
             tls: tls.and_then(|tls| tls.connection.agreed()),
             in_tls_handshake: entry.in_tls_handshake(),
             nic,
-            worker: entry.worker - self.ground.nic_stacks.workers(nic).start,
-            sends_outstanding: entry.sends_outstanding,
+            worker: entry.nic.worker - self.ground.nic_stacks.workers(nic).start,
+            sends_outstanding: entry.nic.sends_outstanding,
             waits: self.waits(entry),
             file,
         }
@@ -238,7 +238,7 @@ impl Stack {
             stream: entry.stream,
             remote: entry.tuple.remote,
             tcp: &entry.tcp,
-            sends_outstanding: entry.sends_outstanding,
+            sends_outstanding: entry.nic.sends_outstanding,
             waits: self.waits(entry),
         })
     }
@@ -246,9 +246,11 @@ impl Stack {
     fn waits(&self, entry: &Entry) -> bool {
         let handle = entry.handle();
         entry.dirty
-            || entry.holds > 0
-            || !self.ground.workers[entry.worker].is_there()
+            || entry.nic.holds > 0
+            || !self.ground.workers[entry.nic.worker].is_there()
             || self.tcp.waiting_neighbor.contains(handle)
-            || self.ground.workers[entry.worker].waiting.contains(handle)
+            || self.ground.workers[entry.nic.worker]
+                .waiting
+                .contains(handle)
     }
 }

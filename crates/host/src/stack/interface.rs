@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use netdev::LinkChange;
 use netdev::steering::SteeringMap;
-use tcp::{Config, CongestionAlgorithm};
+use tcp::{Config, CongestionAlgorithm, Instant};
 
 use super::Stack;
 use crate::app::{Bind, BindError, BindingId, ConnectError, Owner, StreamId, StreamOptions};
@@ -13,6 +13,7 @@ use crate::config::Changeable;
 use crate::ground::link::Link;
 use crate::link::mac::format_mac;
 use crate::quic::{QuicInfo, QuicListenError, QuicListener, QuicTraceWanted, QuicTracer};
+use crate::tcp::turns::queue_dirty;
 
 impl Stack {
     /// Binds an address of the stack, or all of a family, and a port; 0 lets the stack choose.
@@ -71,7 +72,9 @@ impl Stack {
     /// Sets the congestion control for connections accepted on `port` from now on; other ports use
     /// the one in [`StackConfig::tcp`](crate::StackConfig::tcp).
     pub fn set_listener_congestion(&mut self, port: u16, algorithm: CongestionAlgorithm) {
-        self.tcp.set_listener_congestion(port, algorithm);
+        let algorithms = &mut self.tcp.port_congestion;
+        algorithms.retain(|&(other, _)| other != port);
+        algorithms.push((port, algorithm));
     }
 
     /// The congestion control for connections accepted on `port`.
@@ -87,18 +90,26 @@ impl Stack {
         stream: StreamId,
         algorithm: CongestionAlgorithm,
     ) -> bool {
-        self.tcp.set_congestion(now_us, stream, algorithm)
+        let now = Instant::from_us(now_us);
+        let entry = self.tcp.connections.by_stream_mut(stream);
+        let changed = entry.map(|entry| entry.tcp.set_congestion(now, algorithm));
+        changed.is_some()
     }
 
     /// Bounds the rate at which a stream sends, in bytes per second; `None` removes the bound.
     /// False if there is no such stream.
     pub fn set_max_pacing_rate(&mut self, stream: StreamId, rate_max: Option<u64>) -> bool {
-        self.tcp.set_max_pacing_rate(stream, rate_max)
+        let Some(entry) = self.tcp.connections.by_stream_mut(stream) else {
+            return false;
+        };
+        entry.tcp.set_max_pacing_rate(rate_max);
+        queue_dirty(&mut self.tcp.dirty, entry);
+        true
     }
 
     /// The congestion control of a stream.
     pub fn congestion(&self, stream: StreamId) -> Option<CongestionAlgorithm> {
-        self.tcp.congestion(stream)
+        Some(self.tcp.connections.by_stream(stream)?.tcp.congestion())
     }
 
     /// Steers by this map: the host's port receives only frames that no other port gets.

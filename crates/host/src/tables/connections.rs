@@ -7,6 +7,7 @@ use slab::Slab;
 use wire::frame::TcpPrefix;
 
 use crate::app::{BindingId, Owner, StreamId};
+use crate::ground::nic_flow::NicFlow;
 use crate::link::neighbor::Route;
 use crate::nics::nic_stacks::NicSet;
 use crate::tables::by_source;
@@ -28,9 +29,7 @@ pub(crate) struct Entry {
     pub(crate) route: Route,
     /// Template of its packets' headers, valid for one link address of the next hop.
     pub(crate) prefix: Option<TcpPrefix>,
-    /// The NIC worker that sends for it. It changes if the connection must go to another NIC stack,
-    /// or if another worker has less load.
-    pub(crate) worker: usize,
+    pub(crate) nic: NicFlow,
     /// Files opened for it that may still be open.
     pub(crate) files: Vec<FileId>,
     /// In the queue of connections to serve.
@@ -59,19 +58,8 @@ pub(crate) struct Entry {
     pub(crate) cookie: Option<u32>,
     /// Set once it waits for its peer alone.
     pub(crate) orphan_since: Option<Since>,
-    /// A SEND was issued, so that the NIC stack keeps state for it.
-    pub(crate) flow_open: bool,
-    /// SENDs issued and not departed.
-    pub(crate) sends_outstanding: u64,
-    /// Files that a restarted or new NIC worker must open again, plus one while the connection
-    /// waits for its SENDs to depart before it moves to another worker. Nothing is sent until this
-    /// is zero.
-    pub(crate) holds: u32,
     /// NIC stacks that lack the version of a file that it sends.
     pub(crate) refused_by: NicSet,
-    /// It moves to another NIC worker as soon as nothing holds it back: a file is open there, its
-    /// own NIC stack is gone, or the load is rebalanced.
-    pub(crate) is_to_move: bool,
     /// Stream offset of the last acknowledgment that the NIC stack knows.
     pub(crate) ackd_offset: u64,
     /// Bytes that the peer had acknowledged at the last look at the load.
@@ -254,7 +242,7 @@ impl Connections {
             tuple,
             route,
             prefix: None,
-            worker,
+            nic: NicFlow::at(worker),
             files: Vec::new(),
             dirty: false,
             told: false,
@@ -269,11 +257,7 @@ impl Connections {
             is_reserved: false,
             cookie: None,
             orphan_since: None,
-            flow_open: false,
-            sends_outstanding: 0,
-            holds: 0,
             refused_by: NicSet::default(),
-            is_to_move: false,
             ackd_offset: 0,
             marked_bytes: 0,
             last_transmission: 0,

@@ -1,4 +1,6 @@
-//! How connections end, and what the stack then forgets.
+//! How connections end, and how the stack forgets them.
+
+use contract::FlowId;
 
 use super::TcpLayer;
 use super::listening::unreserve;
@@ -8,6 +10,20 @@ use crate::ground::workers::Deferred;
 use crate::tables::connections::ConnectionHandle;
 
 impl TcpLayer {
+    /// Reading failed for a SEND: its connection fails. False if the report is invalid.
+    pub(crate) fn on_read_failed(
+        &mut self,
+        ground: &mut Ground,
+        worker: usize,
+        flow: FlowId,
+    ) -> bool {
+        match self.connections.handle_of(StreamId(flow.0)) {
+            Some(handle) => self.fail(ground, worker, handle),
+            // The connection may have ended while the event was in transit.
+            None => true,
+        }
+    }
+
     /// TCP has ended: returns the event for the application, if the application has the connection.
     pub(crate) fn on_closed(
         &mut self,
@@ -70,14 +86,15 @@ impl TcpLayer {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
-        let (worker, flow) = (entry.worker, entry.flow());
+        let (worker, flow) = (entry.nic.worker, entry.flow());
         let stream_offset = entry.tcp.acknowledged_bytes();
         // Undeparted SENDs never depart, and are not reported.
-        ground.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
+        ground.sends_outstanding -= std::mem::take(&mut entry.nic.sends_outstanding);
         let files = std::mem::take(&mut entry.files);
+        entry.nic.moves_to = None;
         entry.tls = None;
         self.migrations.forget(StreamId(flow.0));
-        if std::mem::replace(&mut entry.flow_open, false) {
+        if std::mem::replace(&mut entry.nic.is_open, false) {
             ground.counters.ackds += 1;
             ground.workers[worker].send_or_defer(Deferred::Acked {
                 flow,
@@ -102,7 +119,7 @@ impl TcpLayer {
         self.forget_candidate(handle);
         self.wheel.cancel(handle.place());
         if let Some(mut entry) = self.connections.remove(handle) {
-            ground.balance.remove(entry.worker);
+            ground.balance.remove(entry.nic.worker);
             ground.memory.release(entry.charged_bytes);
             unreserve(&mut self.bindings, &mut entry);
             if entry.is_active {
@@ -153,7 +170,7 @@ impl TcpLayer {
         let Some(entry) = self.connections.get_mut(handle) else {
             return false;
         };
-        if entry.worker != worker {
+        if entry.nic.worker != worker {
             return may_have_moved;
         }
         entry.data_plane_failed = true;

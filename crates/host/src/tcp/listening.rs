@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use tcp::CongestionAlgorithm;
+
 use super::TcpLayer;
 use crate::app::{AppEvent, Bind, BindError, BindingId, Owner, StreamId, StreamOptions};
 use crate::ground::Ground;
@@ -10,6 +12,14 @@ use crate::tables::connections::{ConnectionHandle, Entry};
 use crate::tables::tuple::Tuple;
 
 impl TcpLayer {
+    /// The congestion control for connections accepted on `port`.
+    pub(crate) fn listener_congestion(&self, ground: &Ground, port: u16) -> CongestionAlgorithm {
+        self.port_congestion
+            .iter()
+            .find(|&&(other, _)| other == port)
+            .map_or(ground.config.tcp.congestion, |&(_, algorithm)| algorithm)
+    }
+
     /// Binds an address of the stack, or all of a family, and a port; 0 lets the stack choose.
     pub(crate) fn bind(
         &mut self,
@@ -62,9 +72,7 @@ impl TcpLayer {
         let to = self.bindings.unless_exhausted(to, tuple.remote.ip());
         self.without_server(ground, tuple, to)
     }
-}
 
-impl TcpLayer {
     /// The event with which an application accepts a deferred connection; `None` if it was not
     /// deferred.
     #[cold]

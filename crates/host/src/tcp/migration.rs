@@ -13,17 +13,16 @@
 //! connection without files and SENDs moves at once. One that cannot move, because the new worker
 //! does not get one of its files, or not its version, stays until the next attempt.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
-use contract::{FileId, FileMeta};
+use contract::FileId;
 
 use crate::app::StreamId;
 use crate::ground::Ground;
-use crate::ground::Layers;
 use crate::ground::workers::Life;
-use crate::tables::connections::ConnectionHandle;
-use crate::tables::files::{Readiness, TwinOpened};
+use crate::tables::connections::{ConnectionHandle, Entry};
 use crate::tcp::TcpLayer;
+use crate::tcp::turns::queue_dirty;
 use crate::tls_layer::TlsLayer;
 
 /// Most migrations in progress: each has OPENs at a worker through which others send.
@@ -35,15 +34,8 @@ const WAITING_MAX: usize = 1 << 13;
 /// See the [module documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Migrations {
-    under_way: BTreeMap<StreamId, Migration>,
+    under_way: BTreeSet<StreamId>,
     waiting: VecDeque<(StreamId, usize)>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Migration {
-    to: usize,
-    /// True while no SENDs are issued.
-    holds: bool,
 }
 
 impl Migrations {
@@ -54,7 +46,7 @@ impl Migrations {
 
     /// True if this connection is migrating.
     pub(crate) fn is_under_way(&self, stream: StreamId) -> bool {
-        self.under_way.contains_key(&stream)
+        self.under_way.contains(&stream)
     }
 
     /// True if one more migration may begin.
@@ -100,7 +92,7 @@ impl TcpLayer {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
-        let (stream, from) = (entry.stream, entry.worker);
+        let (stream, from) = (entry.stream, entry.nic.worker);
         let serves = |worker: usize| ground.workers[worker].life == Life::Serving;
         let is_over = entry.tcp.is_closed() || entry.data_plane_failed;
         let is_within = ground.nic_stacks.of(from) == ground.nic_stacks.of(to);
@@ -113,9 +105,8 @@ impl TcpLayer {
         {
             return;
         }
-        entry.is_to_move = true;
-        let migration = Migration { to, holds: false };
-        self.migrations.under_way.insert(stream, migration);
+        entry.nic.moves_to = Some(to);
+        self.migrations.under_way.insert(stream);
         self.go_on_migrating(ground, handle);
     }
 
@@ -124,49 +115,28 @@ impl TcpLayer {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
-        let stream = entry.stream;
-        let Some(&Migration { to, .. }) = self.migrations.under_way.get(&stream) else {
+        let Some(to) = entry.nic.moves_to else {
             return;
         };
-        entry.is_to_move = true;
-        if !self.has_files_at(ground, handle, to) {
-            return self.hold_sends(handle, false);
+        entry.nic.is_to_move = true;
+        let files = self.own_files(ground, handle);
+        let is_ready = ground.has_files_at(files, to);
+        self.hold_to_move(handle, is_ready);
+        if !is_ready {
+            return;
         }
-        self.hold_sends(handle, true);
         self.release_acknowledged(ground, handle);
         // If everything departs at issue, only reports count.
         let counts_reports = ground.config.departs_at_issue;
         let is_still = self.connections.get(handle).is_some_and(|entry| {
             let tls = entry.tls.as_deref();
-            let awaits_report = counts_reports && entry.sends_outstanding > 0;
+            let awaits_report = counts_reports && entry.nic.sends_outstanding > 0;
             let awaits_tags = tls.is_some_and(TlsLayer::is_unproven);
             !(entry.tcp.awaits_departure() || awaits_report || awaits_tags)
         });
         if is_still {
             self.arrive(ground, handle, to);
         }
-    }
-
-    /// Has worker `to` open the connection's files. True if it has all of them, and is opening no
-    /// other.
-    fn has_files_at(&mut self, ground: &mut Ground, handle: ConnectionHandle, to: usize) -> bool {
-        let mut is_ready = true;
-        for file in self.own_files(ground, handle) {
-            match ground.files.readiness(file, to) {
-                Readiness::Ready => {}
-                Readiness::Awaited => is_ready = false,
-                Readiness::Unasked => {
-                    is_ready = false;
-                    let Some(found) = ground.files.by_id(file) else {
-                        continue;
-                    };
-                    let (path, lookup) = (found.path.clone(), found.lookup());
-                    ground.files.open_twin(file, to);
-                    ground.send_open(to, file, &path, lookup);
-                }
-            }
-        }
-        is_ready
     }
 
     /// The connection's files, without ids that belong to another connection by now.
@@ -182,121 +152,51 @@ impl TcpLayer {
     }
 
     /// Stops issuing SENDs for the connection, or resumes.
-    fn hold_sends(&mut self, handle: ConnectionHandle, holds: bool) {
-        let Some(entry) = self.connections.get_mut(handle) else {
-            return;
-        };
-        let Some(migration) = self.migrations.under_way.get_mut(&entry.stream) else {
-            return;
-        };
-        if std::mem::replace(&mut migration.holds, holds) == holds {
-            return;
-        }
-        if holds {
-            entry.holds += 1;
-        } else {
-            entry.holds = entry.holds.saturating_sub(1);
-            self.mark_dirty(handle);
+    fn hold_to_move(&mut self, handle: ConnectionHandle, holds: bool) {
+        if let Some(entry) = self.connections.get_mut(handle)
+            && entry.nic.hold_to_move(holds)
+            && !holds
+        {
+            queue_dirty(&mut self.dirty, entry);
         }
     }
 
     /// Completes a migration: the old worker has nothing left, and the new one sends from now on.
     fn arrive(&mut self, ground: &mut Ground, handle: ConnectionHandle, to: usize) {
-        self.hold_sends(handle, false);
-        let Some(entry) = self.connections.get_mut(handle) else {
-            return;
-        };
-        entry.is_to_move = false;
-        self.migrations.under_way.remove(&entry.stream);
+        self.forget_move(handle);
         self.change_worker(ground, handle, to);
-        for file in self.own_files(ground, handle) {
-            if let Some(close) = ground.files.take_over(file) {
-                ground.send_close(close);
-            }
-        }
+        ground.take_over(self.own_files(ground, handle));
         self.mark_dirty(handle);
+    }
+
+    /// A connection no longer moves.
+    fn forget_move(&mut self, handle: ConnectionHandle) {
+        self.hold_to_move(handle, false);
+        if let Some(entry) = self.connections.get_mut(handle) {
+            (entry.nic.is_to_move, entry.nic.moves_to) = (false, None);
+            self.migrations.under_way.remove(&entry.stream);
+        }
     }
 
     /// Cancels a migration: the connection stays, or moves by other rules.
     pub(crate) fn stop_migrating(&mut self, ground: &mut Ground, handle: ConnectionHandle) {
-        let Some(entry) = self.connections.get_mut(handle) else {
-            return;
-        };
-        let stream = entry.stream;
-        if !self.migrations.is_under_way(stream) {
+        let entry = self.connections.get(handle);
+        if entry.is_none_or(|entry| entry.nic.moves_to.is_none()) {
             return;
         }
-        entry.is_to_move = false;
-        self.hold_sends(handle, false);
-        self.migrations.under_way.remove(&stream);
-        for file in self.own_files(ground, handle) {
-            if let Some(close) = ground.files.drop_twin(file) {
-                ground.send_close(close);
-            }
-        }
+        self.forget_move(handle);
+        ground.drop_twins(self.own_files(ground, handle));
         self.mark_dirty(handle);
     }
-}
 
-impl Ground {
-    /// Cancels the migrations to and from a worker that restarts without any state.
-    pub(crate) fn stop_migrations_of(&mut self, layers: &mut Layers<'_>, worker: usize) {
-        let lost = self.files.lose_twins(worker);
-        for close in lost {
-            self.send_close(close);
+    /// A worker restarts without state: cancels moves to and from it.
+    pub(crate) fn stop_moves_of(&mut self, ground: &mut Ground, worker: usize) {
+        let under_way = self.migrations.under_way.iter();
+        let entries = under_way.filter_map(|stream| self.connections.by_stream(*stream));
+        let touched =
+            entries.filter(|it| it.nic.worker == worker || it.nic.moves_to == Some(worker));
+        for handle in touched.map(Entry::handle).collect::<Vec<_>>() {
+            self.stop_migrating(ground, handle);
         }
-        let touched = |(stream, migration): (&StreamId, &Migration)| {
-            let handle = layers.tcp.connections.handle_of(*stream)?;
-            let from = layers.tcp.connections.get(handle)?.worker;
-            (from == worker || migration.to == worker).then_some(handle)
-        };
-        let stopped: Vec<_> = layers
-            .tcp
-            .migrations
-            .under_way
-            .iter()
-            .filter_map(touched)
-            .collect();
-        for handle in stopped {
-            layers.tcp.stop_migrating(self, handle);
-        }
-        layers.quic.stop_leaving_of(self, worker);
-    }
-
-    /// Handles worker `worker`'s answer to an OPEN, with this metadata or a failure. False if the
-    /// OPEN was not for a migration.
-    pub(crate) fn on_twin_opened(
-        &mut self,
-        layers: &mut Layers<'_>,
-        worker: usize,
-        file: FileId,
-        meta: Option<&FileMeta>,
-    ) -> bool {
-        let nic = self.nic_stacks.of(worker);
-        let Some((stream, opened)) = self.files.twin_opened(nic, worker, file, meta) else {
-            return false;
-        };
-        let migration = layers.tcp.migrations.under_way.get(&stream);
-        let is_awaited = migration.is_some_and(|migration| migration.to == worker)
-            || layers.quic.leaves_to(stream, worker);
-        let close = match opened {
-            TwinOpened::Same if !is_awaited => self.files.drop_twin(file),
-            TwinOpened::Same => None,
-            TwinOpened::LetGo(close) | TwinOpened::Other(close) => close,
-        };
-        if let Some(close) = close {
-            self.send_close(close);
-        }
-        let Some(handle) = layers.tcp.connections.handle_of(stream) else {
-            let is_other = is_awaited && matches!(opened, TwinOpened::Other(_));
-            layers.quic.on_twin_opened(self, stream, is_other);
-            return true;
-        };
-        if is_awaited && matches!(opened, TwinOpened::Other(_)) {
-            self.counters.migrations_failed += 1;
-            layers.tcp.stop_migrating(self, handle);
-        }
-        layers.tcp.mark_dirty(handle);
-        true
     }
 }

@@ -56,10 +56,10 @@ impl TcpLayer {
             return true;
         };
         // A reopened file may be another one.
-        if entry.holds > 0 {
+        if entry.nic.holds > 0 {
             return false;
         }
-        let nic = &mut ground.workers[entry.worker];
+        let nic = &mut ground.workers[entry.nic.worker];
         let TlsLayer {
             connection, known, ..
         } = &mut **tls;
@@ -68,7 +68,7 @@ impl TcpLayer {
             // key.
             let stream_offset = entry.tcp.acknowledged_bytes();
             let is_key = matches!(definition, Definition::Key(_));
-            if is_key && entry.flow_open && stream_offset > entry.ackd_offset {
+            if is_key && entry.nic.is_open && stream_offset > entry.ackd_offset {
                 entry.ackd_offset = stream_offset;
                 ground.counters.ackds += 1;
                 nic.send_or_defer(Deferred::Acked {
@@ -92,7 +92,7 @@ impl TcpLayer {
             };
             debug_assert!(sent.is_ok(), "there was room");
             // From the first key on, the NIC stack keeps state for the flow.
-            entry.flow_open = true;
+            entry.nic.is_open = true;
             known.add(definition);
         }
         true
@@ -107,7 +107,7 @@ impl TcpLayer {
         let Some(tls) = entry.tls.as_mut() else {
             return;
         };
-        let nic = &mut ground.workers[entry.worker];
+        let nic = &mut ground.workers[entry.nic.worker];
         let TlsLayer {
             connection, known, ..
         } = &mut **tls;
@@ -141,7 +141,7 @@ impl TcpLayer {
             return true;
         };
         let handle = entry.handle();
-        if entry.worker != worker {
+        if entry.nic.worker != worker {
             // The connection has moved, after the peer had acknowledged everything.
             return ground.may_have_moved();
         }
@@ -235,9 +235,7 @@ impl TcpLayer {
             None => Some(self.is_for_tls(entry.tuple.local.port())),
         }
     }
-}
 
-impl TcpLayer {
     /// NIC stack `nic` has ended: it sends nothing more, and all its events are in its rings. To be
     /// called before [`Stack::on_nic_lost`] or [`Stack::on_nic_come`]. Without proof of the end, do
     /// not call it: then connections that have sent records with unknown tags are reset, unless
@@ -263,7 +261,7 @@ impl TcpLayer {
         !self.tls_listeners.is_empty()
             && self.connections.iter().any(|entry| {
                 let tls = entry.tls.as_deref();
-                workers.contains(&entry.worker) && tls.is_some_and(TlsLayer::is_unproven)
+                workers.contains(&entry.nic.worker) && tls.is_some_and(TlsLayer::is_unproven)
             })
     }
 
@@ -336,9 +334,9 @@ impl TcpLayer {
         }
         for handle in self.connections.handles() {
             if let Some(entry) = self.connections.get(handle)
-                && workers.contains(&entry.worker)
+                && workers.contains(&entry.nic.worker)
             {
-                let has_ended = ground.workers[entry.worker].life == Life::Ended;
+                let has_ended = ground.workers[entry.nic.worker].life == Life::Ended;
                 self.leave_records(ground, handle, has_ended);
             }
         }
@@ -356,7 +354,7 @@ impl TcpLayer {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
-        let worker = entry.worker;
+        let worker = entry.nic.worker;
         let Some(tls) = entry.tls.as_mut() else {
             return;
         };

@@ -12,6 +12,8 @@
 //!   can have the same version at all
 //!   ([`StackConfig::roots_are_replicas`](crate::StackConfig::roots_are_replicas)).
 
+use std::ops::Range;
+
 use contract::FileId;
 
 use super::TcpLayer;
@@ -23,6 +25,45 @@ use crate::tables::connections::ConnectionHandle;
 use crate::tables::files::State;
 
 impl TcpLayer {
+    /// A worker was replaced by one without state; its files are reopened after this.
+    pub(crate) fn on_worker_restarted(&mut self, ground: &mut Ground, worker: usize) {
+        for handle in self.connections.handles() {
+            if let Some(entry) = self.connections.get_mut(handle)
+                && entry.nic.worker == worker
+            {
+                ground.lose_outstanding(&mut entry.nic);
+                entry.tcp.on_all_undeparted_lost();
+                self.mark_dirty(handle);
+            }
+        }
+    }
+
+    /// A NIC stack is gone with these workers.
+    pub(crate) fn on_nic_lost(&mut self, ground: &mut Ground, workers: &Range<usize>) {
+        for handle in self.connections.handles() {
+            if let Some(entry) = self.connections.get_mut(handle)
+                && workers.contains(&entry.nic.worker)
+            {
+                ground.lose_outstanding(&mut entry.nic);
+                entry.refused_by = NicSet::default();
+                entry.tcp.on_all_undeparted_lost();
+                self.reroute(ground, handle);
+            }
+        }
+    }
+
+    /// A NIC stack has arrived: connections whose own is gone may continue there.
+    pub(crate) fn on_nic_come(&mut self, ground: &mut Ground, nic: usize) {
+        for handle in self.connections.handles() {
+            if let Some(entry) = self.connections.get_mut(handle)
+                && !ground.workers[entry.nic.worker].is_there()
+            {
+                entry.refused_by.remove(nic);
+                self.reroute(ground, handle);
+            }
+        }
+    }
+
     /// Reports the next file that, with several NIC stacks, may have waited for one that has gone.
     pub(crate) fn tell_next(&mut self, ground: &mut Ground, handle: ConnectionHandle) {
         if ground.nic_stacks.len() > 1 {
@@ -36,8 +77,8 @@ impl TcpLayer {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
-        entry.is_to_move = false;
-        if !ground.workers[entry.worker].is_there() {
+        entry.nic.is_to_move = false;
+        if !ground.workers[entry.nic.worker].is_there() {
             self.reroute(ground, handle);
         }
         self.tell_opened(ground, handle);
@@ -56,7 +97,7 @@ impl TcpLayer {
             let Some(entry) = self.connections.get_mut(handle) else {
                 return;
             };
-            entry.is_to_move = is_migrating;
+            entry.nic.is_to_move = is_migrating;
             let Some(&file) = entry.files.get(next) else {
                 return;
             };
@@ -74,9 +115,9 @@ impl TcpLayer {
                 State::Open | State::Reopening | State::Gone => is_held = true,
                 State::Found => {
                     let worker = found.worker;
-                    if worker != entry.worker {
+                    if worker != entry.nic.worker {
                         if is_held || !entry.is_drained() {
-                            entry.is_to_move = true;
+                            entry.nic.is_to_move = true;
                             return;
                         }
                         self.change_worker(ground, handle, worker);
@@ -101,27 +142,22 @@ impl TcpLayer {
         worker: usize,
     ) {
         self.stop_migrating(ground, handle);
-        if (self.connections.get(handle)).is_some_and(|entry| entry.worker != worker) {
+        if (self.connections.get(handle)).is_some_and(|entry| entry.nic.worker != worker) {
             self.leave_records(ground, handle, false);
         }
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
-        let before = std::mem::replace(&mut entry.worker, worker);
+        let before = std::mem::replace(&mut entry.nic.worker, worker);
         if before == worker {
             return;
         }
         ground.change_workers(before, worker);
-        if ground.nic_stacks.of(before) == ground.nic_stacks.of(worker) {
-            ground.counters.connections_rebalanced += 1;
-        } else {
-            ground.counters.connections_moved += 1;
-        }
         // A file refused there is no longer needed, or the connection would not go there.
         entry.refused_by.remove(ground.nic_stacks.of(worker));
         // Missing echoes of SENDs that have been acknowledged do not matter.
-        ground.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
-        if std::mem::replace(&mut entry.flow_open, false) && ground.workers[before].is_there() {
+        ground.sends_outstanding -= std::mem::take(&mut entry.nic.sends_outstanding);
+        if std::mem::replace(&mut entry.nic.is_open, false) && ground.workers[before].is_there() {
             ground.counters.ackds += 1;
             ground.workers[before].send_or_defer(Deferred::Acked {
                 flow: entry.flow(),
@@ -152,7 +188,7 @@ impl TcpLayer {
         let Some(entry) = self.connections.get(handle) else {
             return;
         };
-        let (stream, worker, refused_by) = (entry.stream, entry.worker, entry.refused_by);
+        let (stream, worker, refused_by) = (entry.stream, entry.nic.worker, entry.refused_by);
         let files = entry.files.iter().copied();
         let told: Vec<FileId> = files
             .filter(|&file| {
@@ -184,7 +220,10 @@ impl TcpLayer {
         if let Some(next) = next {
             self.change_worker(ground, handle, next);
             for file in told {
-                self.reopen_at(ground, handle, file, next);
+                ground.reopen_at(file, next);
+                if let Some(entry) = self.connections.get_mut(handle) {
+                    entry.nic.holds += 1;
+                }
             }
             self.mark_dirty(handle);
             return;
@@ -217,26 +256,5 @@ impl TcpLayer {
                 self.fail(ground, worker, handle);
             }
         }
-    }
-
-    /// Opens a file known to the stream at another worker.
-    fn reopen_at(
-        &mut self,
-        ground: &mut Ground,
-        handle: ConnectionHandle,
-        file: FileId,
-        worker: usize,
-    ) {
-        ground.wait_at(file, worker);
-        let (Some(found), Some(entry)) = (
-            ground.files.by_id_mut(file),
-            self.connections.get_mut(handle),
-        ) else {
-            return;
-        };
-        found.state = State::Reopening;
-        entry.holds += 1;
-        let (path, lookup) = (found.path.clone(), found.lookup());
-        ground.send_open(worker, file, &path, lookup);
     }
 }

@@ -9,6 +9,7 @@ use contract::FileId;
 use super::TcpLayer;
 use crate::app::{FileHandle, Owner, StreamId};
 use crate::ground::Ground;
+use crate::nics::nic_stacks::NicSet;
 use crate::streams::Transport;
 use crate::tables::connections::{ConnectionHandle, Entry};
 
@@ -40,7 +41,7 @@ impl TcpLayer {
 
 impl Transport for TcpLayer {
     fn worker_of(&self, stream: StreamId) -> Option<usize> {
-        self.entry_in_use(stream).map(|entry| entry.worker)
+        self.entry_in_use(stream).map(|entry| entry.nic.worker)
     }
 
     fn owner(&self, stream: StreamId) -> Option<Owner> {
@@ -102,7 +103,7 @@ impl Transport for TcpLayer {
 
     fn on_file_closed(&mut self, ground: &mut Ground, stream: StreamId) {
         if let Some(entry) = self.connections.by_stream_mut(stream) {
-            let (handle, is_to_move) = (entry.handle(), entry.is_to_move);
+            let (handle, is_to_move) = (entry.handle(), entry.nic.is_to_move);
             if is_to_move {
                 self.mark_dirty(handle)
             } else {
@@ -190,8 +191,61 @@ impl Transport for TcpLayer {
 
     fn waits_for_peer(&self, stream: StreamId) -> bool {
         self.unacknowledged(stream) > 0
-            && self
-                .entry_in_use(stream)
-                .is_some_and(|entry| entry.tcp.undeparted_transmissions() == 0 && entry.holds == 0)
+            && self.entry_in_use(stream).is_some_and(|entry| {
+                entry.tcp.undeparted_transmissions() == 0 && entry.nic.holds == 0
+            })
+    }
+
+    fn on_file_opened(&mut self, ground: &mut Ground, stream: StreamId) {
+        if let Some(handle) = self.connections.handle_of(stream) {
+            self.tell_opened(ground, handle);
+        }
+    }
+
+    fn hold_sends(&mut self, stream: StreamId) {
+        if let Some(entry) = self.connections.by_stream_mut(stream) {
+            entry.nic.holds += 1;
+        }
+    }
+
+    fn on_reopened(
+        &mut self,
+        ground: &mut Ground,
+        nic: usize,
+        (stream, _): (StreamId, FileId),
+        has_changed: bool,
+    ) {
+        let Some(entry) = self.connections.by_stream_mut(stream) else {
+            return;
+        };
+        let handle = entry.handle();
+        if has_changed {
+            entry.refused_by.insert(nic);
+        }
+        entry.nic.release();
+        if entry.nic.holds == 0 {
+            // The refused file's data may have been acknowledged since.
+            let lacks_a_file = entry.refused_by.contains(nic) && self.lacks_a_file(ground, handle);
+            if lacks_a_file {
+                self.reroute(ground, handle);
+            } else if let Some(entry) = self.connections.get_mut(handle) {
+                entry.refused_by = NicSet::default();
+            }
+        }
+        self.mark_dirty(handle);
+    }
+
+    fn moves_to(&self, stream: StreamId) -> Option<usize> {
+        self.connections.by_stream(stream)?.nic.moves_to
+    }
+
+    fn on_twin_opened(&mut self, ground: &mut Ground, stream: StreamId, is_other: bool) {
+        let Some(handle) = self.connections.handle_of(stream) else {
+            return;
+        };
+        if is_other {
+            self.stop_migrating(ground, handle);
+        }
+        self.mark_dirty(handle);
     }
 }

@@ -90,9 +90,7 @@ impl TcpLayer {
             self.teardown.candidates -= 1;
         }
     }
-}
 
-impl TcpLayer {
     /// Parts with a connection if only its end is left: a NIC worker has it then.
     #[cold]
     #[inline(never)]
@@ -138,10 +136,10 @@ impl TcpLayer {
         let peer_has_closed = matches!(remainder.stage, Stage::Closing | Stage::LastAck);
         // The application may still get events if it has not closed, and TLS has its own end.
         let is_wanted = entry.told && (!peer_has_closed || entry.tls.is_some());
-        if is_wanted || entry.holds > 0 || entry.data_plane_failed || !entry.is_drained() {
+        if is_wanted || entry.nic.holds > 0 || entry.data_plane_failed || !entry.is_drained() {
             return None;
         }
-        let (worker, flow, tuple) = (entry.worker, entry.flow(), entry.tuple);
+        let (worker, flow, tuple) = (entry.nic.worker, entry.flow(), entry.tuple);
         let traffic_class = entry.traffic_class;
         let Resolution::Known(mac) = ground.neighbors.resolve_route(now_us, &mut entry.route)
         else {
@@ -263,9 +261,7 @@ impl TcpLayer {
         }
         true
     }
-}
 
-impl TcpLayer {
     /// A NIC worker refuses a connection; false if it was not offered to it.
     pub(crate) fn on_part_refused(
         &mut self,

@@ -54,9 +54,7 @@ impl TcpLayer {
         let entry = || self.connections.get(handle);
         !self.tls_listeners.is_empty() && entry().is_some_and(Entry::in_tls_handshake)
     }
-}
 
-impl TcpLayer {
     /// The next event of TLS, or else of TCP. Each event of TCP goes through TLS before the next
     /// one.
     pub(crate) fn next_tls_event<A: Application>(
@@ -115,7 +113,9 @@ impl TcpLayer {
                 ConnectionEvent::Drained if tls.is_drained() => {
                     return Some(AppEvent::Drained);
                 }
-                ConnectionEvent::Closed { reason } => return self.on_closed(ground, now_us, handle, reason),
+                ConnectionEvent::Closed { reason } => {
+                    return self.on_closed(ground, now_us, handle, reason);
+                }
                 ConnectionEvent::Connected
                 | ConnectionEvent::Writable
                 | ConnectionEvent::Drained

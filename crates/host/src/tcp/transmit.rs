@@ -4,12 +4,13 @@ use std::io::IoSlice;
 use std::iter;
 
 use contract::{FileId, Segment, SendId};
-use netdev::{Offload, Port, SendError, Superpacket};
+use netdev::{Offload, Port, Superpacket};
 use tcp::{Instant, Piece, Transmit};
 use wire::frame::{HEADER_BYTES_MAX, HeaderMut, TcpPrefix, TcpTemplate};
 
 use crate::counters::Counters;
 use crate::ground::Ground;
+use crate::ground::link::send_frame;
 use crate::ground::workers::{Deferred, WorkerLink};
 use crate::link::neighbor::{Neighbors, Resolution};
 use crate::tables::connections::{ConnectionHandle, Entry, send_id};
@@ -35,7 +36,7 @@ impl TcpLayer {
         let Some(entry) = self.connections.get_mut(handle) else {
             return true;
         };
-        let nic = &mut ground.workers[entry.worker];
+        let nic = &mut ground.workers[entry.nic.worker];
         let is_ipv6 = entry.tuple.local.is_ipv6();
         let resolved = match ground.neighbors.resolve_route(now_us, &mut entry.route) {
             Resolution::Known(mac) => {
@@ -67,7 +68,7 @@ impl TcpLayer {
         loop {
             // The SEND might read another version, or overtake what another worker has. The answer
             // to the OPEN, or the departure, marks the connection dirty again.
-            let is_held = entry.holds > 0;
+            let is_held = entry.nic.holds > 0;
             let takes_send = may_send && !is_held && nic.has_room();
             // Acknowledgments and resets leave even if no SEND can: they need neither room nor
             // files. Inspected in place: it is large. An `if` costs five instructions more here.
@@ -82,7 +83,7 @@ impl TcpLayer {
                     if nic.is_there() {
                         nic.waiting.add(handle);
                     } else {
-                        entry.is_to_move = true;
+                        entry.nic.is_to_move = true;
                     }
                 }
                 return true;
@@ -103,7 +104,7 @@ impl TcpLayer {
             // The NIC stack can delay a packet, the host cannot.
             let is_paced = transmit.not_before.is_some_and(|at| at > now);
             // Even if TCP assumes departure at issue, no packet may overtake undeparted SENDs.
-            let overtakes = ground.config.departs_at_issue && entry.sends_outstanding > 0;
+            let overtakes = ground.config.departs_at_issue && entry.nic.sends_outstanding > 0;
             let below =
                 transmit.has_virtual || transmit.follows_undeparted || is_paced || overtakes;
             match (len, transmit.transmission) {
@@ -161,14 +162,14 @@ pub(crate) fn acknowledge_below(
     let enough = news >= ACKD_BYTES
         || entry.tcp.queued_bytes() == 0
         || entry.tcp.nothing_departed_in_flight();
-    if !entry.flow_open || news == 0 || !enough {
+    if !entry.nic.is_open || news == 0 || !enough {
         return;
     }
     entry.ackd_offset = stream_offset;
     entry.route.confirm();
     let flow = entry.flow();
     counters.ackds += 1;
-    nics[entry.worker].send_or_defer(Deferred::Acked {
+    nics[entry.nic.worker].send_or_defer(Deferred::Acked {
         flow,
         stream_offset,
         last: false,
@@ -197,8 +198,8 @@ fn issue_send(
         }
     };
     let acked_offset = entry.tcp.acknowledged_bytes();
-    entry.flow_open = true;
-    entry.sends_outstanding += 1;
+    entry.nic.is_open = true;
+    entry.nic.sends_outstanding += 1;
     counters.sends += 1;
     counters.real_bytes += transmit.range.end - transmit.range.start - virtual_bytes;
     counters.virtual_bytes += virtual_bytes;
@@ -320,16 +321,4 @@ fn send_own<P: Port>(
     };
     send_frame(counters, port, &packet);
     counters.real_bytes += bytes;
-}
-
-/// Sends a frame, or counts it as dropped, as links do.
-pub(crate) fn send_frame<P: Port>(counters: &mut Counters, port: &mut P, packet: &Superpacket<'_>) {
-    match port.send(packet) {
-        Ok(()) => counters.packets_sent += 1,
-        Err(SendError::WouldBlock | SendError::Dropped) => counters.packets_dropped += 1,
-        Err(SendError::Failed(error)) => {
-            counters.packets_dropped += 1;
-            tracing::debug!(%error, "a frame could not be sent");
-        }
-    }
 }

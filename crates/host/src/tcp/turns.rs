@@ -1,17 +1,82 @@
-//! Whose turn it is: connections to serve, their timers, and the counts of each turn.
+//! Connections to serve, their timers, and the counts of each turn.
 
 use std::collections::VecDeque;
 
+use netdev::Port;
 use tcp::Instant;
 
 use super::TcpLayer;
-use crate::app::AppEvent;
+use super::transmit::acknowledge_below;
+use crate::app::{AppEvent, Application};
 use crate::counters::Counters;
 use crate::ground::Ground;
 use crate::tables::connections::{ConnectionHandle, Entry};
 use crate::timer::TimerWheel;
 
 impl TcpLayer {
+    /// Sends a connection's output, and forgets it once it is over. Its events have been reported.
+    #[inline]
+    pub(crate) fn end_turn<P: Port, A: Application>(
+        &mut self,
+        ground: &mut Ground,
+        now_us: u64,
+        handle: ConnectionHandle,
+        port: &mut P,
+        app: &A,
+    ) {
+        let Some(entry) = self.connections.get_mut(handle) else {
+            return;
+        };
+        entry.dirty = false;
+        let is_share_stale = std::mem::take(&mut entry.is_share_stale);
+        count_stats(&mut ground.counters, entry);
+        // If everything departs at issue, only reports count.
+        if !ground.config.departs_at_issue {
+            count_sends(&mut ground.sends_outstanding, entry);
+        }
+        let may_send = entry.tls.is_none() || self.define_records(ground, now_us, handle);
+        let is_reachable = self.transmit(ground, now_us, handle, port, may_send);
+        let Some(entry) = self.connections.get_mut(handle) else {
+            return;
+        };
+        acknowledge_below(&mut ground.counters, &mut ground.workers, entry);
+        // Not before the peer's FIN is acknowledged: the table does not know that this is still to
+        // be done.
+        if let Some(time_wait) = entry.tcp.time_wait().filter(|_| is_reachable) {
+            let tuple = entry.tuple;
+            self.forget(ground, handle);
+            self.time_waits.insert(&tuple, time_wait);
+        } else if entry.tcp.is_closed() {
+            // If it ended just now, for want of a route, the application first gets its `Closed`.
+            if entry.told {
+                queue_dirty(&mut self.dirty, entry);
+            } else {
+                self.forget(ground, handle);
+            }
+        } else {
+            arm_timer(&mut self.wheel, entry);
+            if entry
+                .notsent_lowat
+                .is_some_and(|bytes| entry.notsent_bytes() <= bytes)
+            {
+                entry.notsent_lowat = None;
+                ground
+                    .app_events
+                    .push_back((entry.stream, AppEvent::Writable));
+            }
+            let becomes_orphan = entry.orphan_since.is_none() && entry.tcp.has_sent_fin();
+            if entry.nic.is_to_move {
+                self.move_on(ground, handle);
+            }
+            if becomes_orphan {
+                self.bound_orphans(ground, handle);
+            }
+            if is_share_stale || ground.memory.is_near() {
+                self.charge(ground, handle, app);
+            }
+        }
+    }
+
     pub(crate) fn on_wheel(&mut self, ground: &mut Ground, now_us: u64, handle: ConnectionHandle) {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
@@ -94,7 +159,7 @@ pub(crate) fn count_rare_stats(counters: &mut Counters, stats: &tcp::Stats) {
 /// from reports, and from the peer's acknowledgments even if a report is lost.
 pub(crate) fn count_sends(sends_outstanding: &mut u64, entry: &mut Entry) {
     let undeparted = entry.tcp.undeparted_transmissions() as u64;
-    *sends_outstanding -= std::mem::replace(&mut entry.sends_outstanding, undeparted);
+    *sends_outstanding -= std::mem::replace(&mut entry.nic.sends_outstanding, undeparted);
     *sends_outstanding += undeparted;
 }
 

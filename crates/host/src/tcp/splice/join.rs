@@ -119,7 +119,7 @@ impl TcpLayer {
 
     /// The NIC worker that a splice of this connection goes to: its own, if it serves.
     fn worker_for(&self, ground: &Ground, handle: ConnectionHandle) -> Option<usize> {
-        let own = self.connections.get(handle)?.worker;
+        let own = self.connections.get(handle)?.nic.worker;
         let serves = |worker: usize| ground.workers[worker].life == Life::Serving;
         if serves(own) {
             return Some(own);
@@ -232,7 +232,7 @@ impl TcpLayer {
             let Some(entry) = self.connections.by_stream_mut(leg.stream) else {
                 return false;
             };
-            if entry.holds > 0 || entry.is_to_move {
+            if entry.nic.holds > 0 || entry.nic.is_to_move {
                 return false;
             }
             leg.numbers = entry.tcp.join_numbers(now);
