@@ -45,8 +45,8 @@ pub struct Http {
     /// Serve HTTP/2 on ports without TLS as well, to clients that begin with it.
     pub http2_prior_knowledge: bool,
     /// Answer 421 over HTTP/2 and HTTP/3 to a request for a host that is neither the server name of
-    /// the TLS handshake nor a name of its certificate: the client repeats it on a connection of its
-    /// own. False if a proxy in front sends another `:authority` than server name.
+    /// the TLS handshake nor a name of its certificate: the client repeats it on a connection of
+    /// its own. False if a proxy in front sends another `:authority` than server name.
     pub reject_misdirected: bool,
     /// Time from a connection's start, or from a request's first byte, to the end of the head;
     /// after that, 408.

@@ -51,11 +51,12 @@ pub struct Rule {
     /// Paths to match, with at most one star, which matches anything: `"/about"`, `"/video/*"`,
     /// `"*.m3u8"`.
     pub path: Text<Pattern>,
-    /// Scheme to match, `"http"` or `"https"`: that of the connection, even if the client or a proxy
-    /// in front writes another. Default: both.
+    /// Scheme to match, `"http"` or `"https"`: that of the connection, even if the client or a
+    /// proxy in front writes another. Default: both.
     #[serde(default)]
     pub scheme: Option<Text<Scheme>>,
-    /// Versions of HTTP to match, of `"1.1"`, which includes HTTP/1.0, `"2"` and `"3"`. Default: all.
+    /// Versions of HTTP to match, of `"1.1"`, which includes HTTP/1.0, `"2"` and `"3"`. Default:
+    /// all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<Text<HttpVersion>>,
     /// Value of `Cache-Control` in files, redirects and 304 responses.
@@ -116,8 +117,8 @@ pub struct Hsts {
     /// Apply it to all names below the host's as well.
     #[serde(default)]
     pub include_subdomains: bool,
-    /// Consent to lists of sites that are built into browsers. They ask for `include_subdomains` and
-    /// a year at least.
+    /// Consent to lists of sites that are built into browsers. They ask for `include_subdomains`
+    /// and a year at least.
     #[serde(default)]
     pub preload: bool,
 }

@@ -1,15 +1,12 @@
 //! Early hints of an origin (RFC 8297): links that its clients get before the response.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use http::header::LINK;
 use http::{HeaderMap, StatusCode};
 use hyper::ext::on_informational;
-use tokio::sync::mpsc;
-
-use crate::store::VersionId;
-use crate::transfer::Event;
 
 /// Most interim responses to a request that are passed on.
 const RESPONSES_MAX: u32 = 4;
@@ -19,18 +16,16 @@ const LINKS_MAX: usize = 16;
 const LINK_BYTES_MAX: usize = 4 << 10;
 
 /// Where the links of a transfer's interim responses go.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Hints {
-    id: VersionId,
-    events: mpsc::Sender<Event>,
+    pass_on: Arc<dyn Fn(Vec<String>) + Send + Sync>,
     count: Arc<AtomicU32>,
 }
 
 impl Hints {
-    pub(crate) fn new(id: VersionId, events: &mpsc::Sender<Event>) -> Self {
+    pub(crate) fn new(pass_on: impl Fn(Vec<String>) + Send + Sync + 'static) -> Self {
         Hints {
-            id,
-            events: events.clone(),
+            pass_on: Arc::new(pass_on),
             count: Arc::default(),
         }
     }
@@ -49,10 +44,16 @@ impl Hints {
             return;
         }
         if self.count.fetch_add(1, Ordering::Relaxed) < RESPONSES_MAX {
-            let id = self.id;
-            // Hints that come too fast are worth no wait.
-            let _ = self.events.try_send(Event::EarlyHints { id, links });
+            (self.pass_on)(links);
         }
+    }
+}
+
+impl fmt::Debug for Hints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hints")
+            .field("count", &self.count)
+            .finish_non_exhaustive()
     }
 }
 

@@ -333,7 +333,11 @@ async fn whole(
     let is_conditional =
         fields.contains_key(IF_NONE_MATCH) || fields.contains_key(IF_MODIFIED_SINCE);
     let asked_s = unix_time_s();
-    let hints = Hints::new(order.id, events);
+    let (id, sender) = (order.id, events.clone());
+    let hints = Hints::new(move |links| {
+        // Hints that come too fast are worth no wait.
+        let _ = sender.try_send(Event::EarlyHints { id, links });
+    });
     let upstream = &order.upstream;
     let answer = upstream.get(&order.target, &fields, Some(&hints)).await?;
     let url = order.upstream.url();

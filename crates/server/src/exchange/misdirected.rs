@@ -6,7 +6,7 @@ use host::app::TlsIdentity;
 use crate::config::Config;
 use crate::exchange::request::Request;
 use crate::semantics::fields::{Field, Head};
-use crate::semantics::site::without_port;
+use crate::semantics::target::without_port;
 
 /// True if the request of this head is to be answered with 421.
 pub(crate) fn is_misdirected<V>(

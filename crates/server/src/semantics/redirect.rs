@@ -6,8 +6,7 @@ use std::num::NonZeroU16;
 use http::StatusCode;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
-use crate::semantics::site::without_port;
-use crate::semantics::target::{self, NOT_PCHAR, extend};
+use crate::semantics::target::{self, NOT_PCHAR, extend, without_port};
 
 /// The status and the target of a redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]

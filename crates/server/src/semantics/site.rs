@@ -12,6 +12,7 @@ use crate::semantics::pull::Pull;
 use crate::semantics::relative_path::RelativePath;
 use crate::semantics::rule::Rule;
 use crate::semantics::scheme::Scheme;
+use crate::semantics::target::without_port;
 use crate::semantics::versions::HttpVersion;
 
 /// Longest name of a host in bytes, with a dot at its end (RFC 1035 §2.3.4, without the length of
@@ -235,14 +236,6 @@ impl Names {
             }
         }
         0
-    }
-}
-
-/// `uri-host [ ":" port ]` (RFC 9110 §7.2) without the port.
-pub(crate) fn without_port(authority: &[u8]) -> &[u8] {
-    match authority.iter().rposition(|&byte| byte == b':') {
-        Some(colon) if authority[colon..].iter().all(|&byte| byte != b']') => &authority[..colon],
-        _ => authority,
     }
 }
 

@@ -176,6 +176,14 @@ pub(crate) fn authority(target: &[u8]) -> Option<&[u8]> {
     Some(&rest[..end.unwrap_or(rest.len())])
 }
 
+/// `uri-host [ ":" port ]` (RFC 9110 §7.2) without the port.
+pub(crate) fn without_port(authority: &[u8]) -> &[u8] {
+    match authority.iter().rposition(|&byte| byte == b':') {
+        Some(colon) if authority[colon..].iter().all(|&byte| byte != b']') => &authority[..colon],
+        _ => authority,
+    }
+}
+
 fn after_scheme(target: &[u8]) -> Option<&[u8]> {
     let after = |scheme: &[u8]| {
         let (start, rest) = target.split_at_checked(scheme.len())?;

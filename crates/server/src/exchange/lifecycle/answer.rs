@@ -186,8 +186,8 @@ impl<V: Version> Exchange<V> {
         self.send_content(io, shared, request, status, body);
     }
 
-    /// Takes the trailers of an object, for a response with the whole object, if its version and its
-    /// client accept them; the head in `shared.out` then announces them.
+    /// Takes the trailers of an object, for a response with the whole object, if its version and
+    /// its client accept them; the head in `shared.out` then announces them.
     fn take_trailers(
         &self,
         shared: &mut Shared,
