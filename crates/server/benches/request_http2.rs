@@ -13,7 +13,8 @@ use std::process::ExitCode;
 
 use fakes::http2::{ACK, END_STREAM, PREFACE, SETTINGS, frame, headers, settings, window_update};
 use host::app::{
-    AppEvent, Application, FileHandle, FileMeta, TlsAgreed, TlsCipher, TlsSuite, TlsVersion,
+    AppEvent, Application, FileHandle, FileMeta, TlsAgreed, TlsCipher, TlsIdentity, TlsSuite,
+    TlsVersion,
 };
 use server::{Config, Server};
 use testbed::instructions::{Count, check};
@@ -102,6 +103,7 @@ fn workload() {
         },
         alpn: Some(b"h2".to_vec()),
         is_resumed: false,
+        identity: TlsIdentity::default(),
     };
     let tls = Some(Box::new(tls));
     server.on_event(&mut net, STREAM, AppEvent::Accepted { peer, tls });
