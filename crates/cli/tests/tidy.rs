@@ -30,7 +30,6 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[
     ("host", 3),
     ("nic", 8),
     ("origin", 1),
-    ("server", 1),
     ("sim", 5),
     ("tcp", 7),
 ];

@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn links_are_bounded_and_text() {
         assert_eq!(links(&of(&[b"</a>", b"\xff", b"</b>"])), ["</a>", "</b>"]);
-        assert_eq!(links(&of(&[b"<x>".as_slice(); 20])).len(), LINKS_MAX);
+        assert_eq!(links(&of(&[&b"<x>"[..]; 20])).len(), LINKS_MAX);
         let long = vec![b'x'; LINK_BYTES_MAX - 3];
         assert_eq!(links(&of(&[b"<a>", &long, b"<b>"])).len(), 2);
         assert_eq!(links(&of(&[b"<ab>", &long, b"<b>"])), ["<ab>"]);

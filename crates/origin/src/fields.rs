@@ -58,8 +58,8 @@ const OF_BODY: [&str; 4] = [
 ];
 
 /// Fields that must not be trailers beside those of the connection (RFC 9110 §6.5.1): about
-/// routing, conditions, authentication, caching, the form of the content, or policies that a browser
-/// applies before it reads the content.
+/// routing, conditions, authentication, caching, the form of the content, or policies that a
+/// browser applies before it reads the content.
 const NOT_TRAILERS: [&str; 27] = [
     "allow",
     "authorization",

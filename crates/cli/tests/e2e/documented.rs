@@ -66,15 +66,18 @@ fn examples_of_http2_print_what_the_page_shows() {
         );
         let _splitway = serve_configured(&configuration(&site, &text));
         assert_eq!(HTTP_V4.port(), 80);
-        let curl = format!(
-            "curl -q --max-time 60 --cacert {} --resolve example.org:443:{STACK_V4} \
+        // Each operation of a command line has options of its own.
+        let more = format!(
+            "--max-time 60 --cacert {} --resolve example.org:443:{STACK_V4} \
              --resolve example.org:80:{STACK_V4} ",
             certificate.certificate.display()
         );
+        let (curl, next) = (format!("curl -q {more}"), format!("--next {more}"));
         let (commands, outputs) = (blocks("sh"), blocks("text"));
         assert!(commands.len() > 3 && commands.len() == outputs.len());
         for (command, expected) in commands.iter().zip(&outputs) {
             let line = command.replacen("curl ", &curl, 1);
+            let line = line.replace("--next ", &next);
             let mut shell = tool("sh -c");
             let output = run(shell.arg(&line).current_dir(site.outside())).unwrap();
             assert_has(&output, expected, command);
