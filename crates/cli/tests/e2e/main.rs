@@ -29,6 +29,7 @@ mod forked_sets;
 mod host_death;
 mod http;
 mod http2;
+mod http2_clients_long;
 mod http2_long;
 mod http3;
 mod http3_long;
