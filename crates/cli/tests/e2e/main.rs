@@ -31,6 +31,7 @@ mod http;
 mod http2;
 mod http2_clients_long;
 mod http2_long;
+mod http2_peers;
 mod http3;
 mod http3_long;
 mod https;
