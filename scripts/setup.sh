@@ -190,6 +190,9 @@ setup_long() {
     install_needed
     need_http3_clients
     need_h2spec
+    # A server of HTTP/2 to compare with.
+    need nghttpd nghttp2-server
+    install_needed
     need_interop_clients
     need_served
 }
@@ -259,6 +262,7 @@ need_interop_clients() {
     [ -n "$(compgen -G '/usr/lib/*/vlc/plugins/demux/libmp4_plugin.so')" ] || packages+=(vlc-plugin-base)
     need gst-launch-1.0 gstreamer1.0-tools
     [ -n "$(compgen -G '/usr/lib/*/gstreamer-1.0/libgstsoup.so')" ] || packages+=(gstreamer1.0-plugins-good)
+    need nghttp nghttp2-client
     need firefox-esr firefox-esr
     need certutil libnss3-tools
     need dnf dnf
@@ -270,6 +274,7 @@ need_interop_clients() {
     need mvn maven
     install_needed
     local place=${CARGO_TARGET_DIR:-target}/interop pins=crates/cli/tests/programs/interop
+    build_go "$pins/go" "$place/go-http2" || die "that failed; it needs Go 1.26 or later (https://go.dev/dl), in /usr/local/go or in PATH"
     [ -e "$place/complete" ] && [ -z "$(find "$pins" \( -name requirements.txt -o -name package.json -o -name pom.xml -o -path '*/rust/*' \) -newer "$place/complete")" ] &&
         return
     say "installing clients in $place"
@@ -376,6 +381,7 @@ setup_bench() {
     # Table 1 and system calls need it; where no package has it, the rest is measured.
     has perf || [ -z "$(apt_candidate linux-perf)" ] || packages+=(linux-perf)
     need redis-benchmark redis-tools
+    need h2load nghttp2-client
     need ethtool ethtool
     install_needed
     # A peer over HTTP/3; it is left out where no package has it.

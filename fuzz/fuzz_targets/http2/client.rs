@@ -92,7 +92,7 @@ pub(crate) struct Client {
     settings: VecDeque<Settings>,
     window_bytes: i64,
     frame_bytes: usize,
-    /// SETTINGS_HEADER_TABLE_SIZE, and the least since the last field block.
+    /// SETTINGS_HEADER_TABLE_SIZE, and the least value that came after the last field block.
     table_bytes: usize,
     table_bytes_least: usize,
     /// Size of the server's table as it has announced it, in bytes.
@@ -129,7 +129,7 @@ impl Default for Client {
             window_bytes: 65_535,
             frame_bytes: 16_384,
             table_bytes: 4096,
-            table_bytes_least: 4096,
+            table_bytes_least: usize::MAX,
             announced_bytes: 4096,
             decoder: loona_hpack::Decoder::new(),
             received: Vec::new(),
@@ -320,7 +320,7 @@ impl Client {
             assert!(*last <= self.table_bytes);
             self.announced_bytes = *last;
         }
-        self.table_bytes_least = self.table_bytes;
+        self.table_bytes_least = usize::MAX;
     }
 
     fn take_data(&mut self, frame: &Frame<'_>) {

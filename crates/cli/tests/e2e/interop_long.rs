@@ -16,8 +16,9 @@ use testbed::site::{KnownFile, Site};
 use testbed::splitway::{HTTP_V4, STACK_V4};
 use testbed::wait;
 
-use self::clients::{HTTP1, HTTP3, IN_FRONT, Job, Source, Way};
+use self::clients::{HTTP1, HTTP2, HTTP3, IN_FRONT, Job, Source, Way};
 use self::page::{Row, UPDATE, page, without_versions};
+use crate::browser::Page;
 use crate::http3_long;
 use crate::https::{Certificate, HTTPS, serve_tls};
 use crate::proxy::{listen, pool, started, written};
@@ -49,6 +50,14 @@ struct Bench<'a> {
     files: Vec<KnownFile>,
 }
 
+/// The folder of the clients that no distribution has.
+pub(crate) fn installed() -> PathBuf {
+    let clients = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../interop");
+    let installed = clients.join("complete").exists();
+    assert!(installed, "clients are missing: scripts/setup.sh long");
+    clients.canonicalize().unwrap()
+}
+
 /// The scripts of jobs.
 fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/interop")
@@ -56,10 +65,7 @@ fn scripts() -> PathBuf {
 
 impl Bench<'_> {
     fn new(site: &Site) -> Bench<'_> {
-        let clients = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../interop");
-        let installed = clients.join("complete").exists();
-        assert!(installed, "clients are missing: scripts/setup.sh long");
-        let clients = clients.canonicalize().unwrap();
+        let clients = installed();
         let files = [1000, 300_000, 5_000_000]
             .map(|size| site.file(&format!("file-{size}"), size).unwrap());
         let memory = site.root().join("memory");
@@ -89,6 +95,14 @@ impl Bench<'_> {
                 targets.iter().try_for_each(|target| {
                     players::attempt(browser, &server.url, function, target)
                 })?;
+                Ok(String::new())
+            }
+            Way::ChromiumOverTls => {
+                let files = self.files.iter().cycle().take(3 * 20);
+                let mut page = Page::open(self.site, &self.certificate, "");
+                let url = format!("https://{STACK_V4}");
+                let files: Vec<&KnownFile> = files.collect();
+                page.downloads(self.site, ("h2", &url), &files);
                 Ok(String::new())
             }
             Way::ChromiumOverQuic => {
@@ -216,6 +230,7 @@ fn page_of_all(bench: &Bench<'_>) -> String {
     })
     .unwrap();
     let http1 = bench.rows(HTTP1, &servers, &mut failures);
+    let http2 = bench.rows(HTTP2, &servers[..1], &mut failures);
     let http3 = bench.rows(HTTP3, &servers[..1], &mut failures);
     drop(splitway);
     let text = listen(80, "web", "proxy_protocol_from = [\"10.77.0.0/24\"]")
@@ -224,7 +239,7 @@ fn page_of_all(bench: &Bench<'_>) -> String {
     let in_front = bench.rows(IN_FRONT, &servers, &mut failures);
     assert!(failures.is_empty(), "{failures:#?}");
     let peer = Source::Debian("nginx").version(&bench.clients);
-    page(&peer, &http1, &in_front, &http3)
+    page(&peer, [&http1, &in_front], [&http2, &http3])
 }
 
 #[test]

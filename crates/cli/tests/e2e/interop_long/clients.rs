@@ -18,9 +18,13 @@ pub(crate) enum Source {
     Rust(&'static str),
     /// A module of Go, by its path.
     Go(&'static str),
+    /// The library of Go itself.
+    OfGo,
+    /// The library of Java itself, whose release Debian's package names alone.
+    OfJava,
 }
 
-use Source::{Debian, Go, Maven, Node, Python, Rust};
+use Source::{Debian, Go, Maven, Node, OfGo, OfJava, Python, Rust};
 
 impl Source {
     /// The version that is installed, and where it comes from.
@@ -63,6 +67,16 @@ impl Source {
                 let begin = format!("require {name} v");
                 ("Go", name, between(&pins, &begin, "\n").to_owned())
             }
+            OfGo => {
+                let version = run(tool("go version").arg(clients.join("go-http2"))).unwrap();
+                let (_, version) = version.rsplit_once(" go").unwrap();
+                ("Debian", "golang-go", version.to_owned())
+            }
+            OfJava => {
+                let version = run(&mut tool("java --version")).unwrap();
+                let number = version.split(' ').nth(1).unwrap();
+                ("Debian", "default-jdk-headless", number.to_owned())
+            }
         };
         format!("{} ({registry}: {name})", version.trim())
     }
@@ -75,19 +89,21 @@ fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
 
 /// How a client is run.
 #[derive(Clone, Copy)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// By a function of `jobs.sh`.
     Script(&'static str),
     /// By a function of `player.html`, in Chromium, once for each of these targets.
     Page(&'static str, &'static [&'static str]),
-    /// By the page of `http3_long/chromium.rs`.
+    /// By [`DOWNLOADS`](crate::browser::DOWNLOADS).
+    ChromiumOverTls,
+    /// By the same, in `http3_long/chromium.rs`.
     ChromiumOverQuic,
 }
 
-use Way::{ChromiumOverQuic, Page, Script};
+use Way::{ChromiumOverQuic, ChromiumOverTls, Page, Script};
 
 /// A client, where it comes from, how it is run, and its job.
-pub(super) type Job = (&'static str, Source, Way, &'static str);
+pub(crate) type Job = (&'static str, Source, Way, &'static str);
 
 const SEEKS_AND_PLAYS: &str = "seeks in a film; plays HLS and DASH";
 const RANGE: &str = "gets a range of a text that has a variant";
@@ -299,6 +315,62 @@ pub(super) const IN_FRONT: &[Job] = &[
 ];
 
 const THREE: &str = "downloads three files, and a range of a text that has a variant";
+
+const AT_ONCE: &str = "downloads three files at once, and a range of a text";
+
+/// Over HTTP/2.
+pub(crate) const HTTP2: &[Job] = &[
+    (
+        "curl with nghttp2",
+        Debian("curl"),
+        Script("http2_curl"),
+        AT_ONCE,
+    ),
+    (
+        "nghttp",
+        Debian("nghttp2-client"),
+        Script("http2_nghttp"),
+        "downloads three files",
+    ),
+    ("Go's net/http", OfGo, Script("http2_go"), AT_ONCE),
+    (
+        "httpx with h2",
+        Python("h2"),
+        Script("http2_httpx"),
+        AT_ONCE,
+    ),
+    (
+        "niquests with jh2",
+        Python("jh2"),
+        Script("http2_niquests"),
+        AT_ONCE,
+    ),
+    (
+        "Node's http2",
+        Debian("nodejs"),
+        Script("http2_node"),
+        AT_ONCE,
+    ),
+    ("Java's HttpClient", OfJava, Script("http2_java"), AT_ONCE),
+    (
+        "reqwest with h2",
+        Rust("h2"),
+        Script("http2_reqwest"),
+        AT_ONCE,
+    ),
+    (
+        "Chromium",
+        Debian("chromium"),
+        ChromiumOverTls,
+        "downloads three files twenty times at once",
+    ),
+    (
+        "Firefox",
+        Debian("firefox-esr"),
+        Script("http2_firefox"),
+        "downloads three files at once",
+    ),
+];
 
 /// Over HTTP/3.
 pub(super) const HTTP3: &[Job] = &[

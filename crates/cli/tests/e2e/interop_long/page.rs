@@ -22,10 +22,14 @@ pub(crate) fn table(heads: &[&str], rows: &[Row]) -> String {
 }
 
 /// The page.
-pub(super) fn page(nginx: &str, http1: &[Row], in_front: &[Row], http3: &[Row]) -> String {
+pub(super) fn page(
+    nginx: &str,
+    [http1, in_front]: [&[Row]; 2],
+    [http2, http3]: [&[Row]; 2],
+) -> String {
     let beside = ["Client", "Version", "Job", "Splitway", "nginx"];
     let [http1, in_front] = [http1, in_front].map(|rows| table(&beside, rows));
-    let http3 = table(&beside[..4], http3);
+    let [http2, http3] = [http2, http3].map(|rows| table(&beside[..4], rows));
     format!(
         "# Clients at their jobs
 
@@ -54,6 +58,12 @@ Debian's dnf is built without zchunk, which zckdl stands for.
 `splitway proxy` and nginx trust the header, and pass the client's address on to the backend.
 
 {in_front}
+## HTTP/2
+
+`e2e/http2_clients_long.rs` has the same clients on links that lose packets and with NIC processes
+that die, and more streams. [http2-peers.md](http2-peers.md) has the answers to single frames.
+
+{http2}
 ## HTTP/3
 
 [quic.md](quic.md#clients) has more cases of some of these clients: loss, migration, early data and

@@ -1,5 +1,5 @@
-"""Has Firefox download files over HTTP/3, driven over its own protocol, Marionette. $HOST is the server, $TRUST its certificate, $ROOT the
-folder that it serves."""
+"""Has Firefox download files over HTTP/2 or HTTP/3 (`firefox.py h2|h3`), driven over its own protocol, Marionette. $HOST is the server,
+$TRUST its certificate, $ROOT the folder that it serves."""
 import hashlib
 import json
 import os
@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 host, trust, root = (os.environ[name] for name in ("HOST", "TRUST", "ROOT"))
+protocol = sys.argv[1]
 NAMES = ["table.parquet", "table.csv", "image.bin"]
 PORT = 8020
 
@@ -16,10 +17,14 @@ PORT = 8020
 PREFERENCES = {
     "marionette.port": PORT,
     "network.dns.localDomains": "",
-    "network.http.http3.alt-svc-mapping-for-testing": f"{host};h3=:443",
-    "network.http.http3.disable_when_third_party_roots_found": False,
-    "network.http.http3.force-use-alt-svc-mapping-for-testing": True,
+    "network.http.http3.enable": protocol == "h3",
 }
+if protocol == "h3":
+    PREFERENCES |= {
+        "network.http.http3.alt-svc-mapping-for-testing": f"{host};h3=:443",
+        "network.http.http3.disable_when_third_party_roots_found": False,
+        "network.http.http3.force-use-alt-svc-mapping-for-testing": True,
+    }
 # Of each file: its protocol and its sum.
 DOWNLOADS = """
 const [names, done] = arguments;
@@ -81,6 +86,6 @@ with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVN
         found = marionette.call("WebDriver:ExecuteAsyncScript", {"script": DOWNLOADS, "args": [[f"/{name}" for name in NAMES]]})
     finally:
         firefox.terminate()
-wanted = [f"h3 {hashlib.sha256(pathlib.Path(root, name).read_bytes()).hexdigest()}" for name in NAMES]
+wanted = [f"{protocol} {hashlib.sha256(pathlib.Path(root, name).read_bytes()).hexdigest()}" for name in NAMES]
 if found["value"] != wanted:
     sys.exit(f"{found['value']}")

@@ -3,7 +3,7 @@
 # files, $CLIENTS the clients that Debian does not have. All that a client gets is compared, but for VLC's pictures. The last line of the
 # output, if there is one, names the outcome of several that are right, or the reason of a failure.
 #
-# Over HTTP/3, $HOST is the server's address and $TRUST its certificate. In front of a proxy, $PROXY is the proxy, with its port.
+# Over HTTP/2 and HTTP/3, $HOST is the server's address and $TRUST its certificate. In front of a proxy, $PROXY is the proxy, with its port.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -238,6 +238,34 @@ END
     in_front "$python/envoy" --config-path configuration.yaml --concurrency 1 --use-dynamic-base-id --log-level warn
 }
 
+# Over HTTP/2: these files, or three, and the range of a text.
+[ $# -gt 1 ] || set -- "$1" table.parquet image.bin table.csv
+names=("${@:2}")
+http2_curl() {
+    local name urls=()
+    for name in "${names[@]}"; do urls+=(--output "got.$name" "https://$HOST/$name"); done
+    local options=(-q --silent --show-error --fail --http2 --cacert "$TRUST" --max-time 100)
+    versions=$(command curl "${options[@]}" --parallel --parallel-max 100 --write-out '%{http_version}\n' "${urls[@]}" | sort --unique)
+    [ "$versions" = 2 ] || { echo "over $versions"; exit 1; }
+    for name in "${names[@]}"; do same "got.$name" "$ROOT/$name"; done
+    command curl "${options[@]}" --range 100-199 --output part "https://$HOST/$name"
+    same part <(tail --bytes=+101 "$ROOT/$name" | head --bytes=100)
+}
+http2_nghttp() {
+    local name
+    for name in "${names[@]}"; do
+        nghttp --no-verify-peer --window-bits=20 --connection-window-bits=24 "https://$HOST/$name" >"got.$name"
+        same "got.$name" "$ROOT/$name"
+    done
+}
+http2_go() { "$CLIENTS/go-http2" download "${names[@]}"; }
+http2_httpx() { "$python/python" "$here/http2.py" httpx "${names[@]}"; }
+http2_niquests() { "$python/python" "$here/http2.py" niquests "${names[@]}"; }
+http2_node() { node "$here/http2.mjs" "${names[@]}"; }
+http2_java() { java "$here/Http2.java" "${names[@]}"; }
+http2_reqwest() { "$CLIENTS/rust/debug/http2" "${names[@]}"; }
+http2_firefox() { "$python/python" "$here/firefox.py" h2; }
+
 # Over HTTP/3: three files, and the range of a text that has a variant.
 pycurl() { "$python/python" "$here/http3.py" pycurl; }
 niquests() { "$python/python" "$here/http3.py" niquests; }
@@ -245,7 +273,7 @@ reqwest_http3() { "$CLIENTS/rust/debug/http3" reqwest; }
 h3() { "$CLIENTS/rust/debug/http3" quinn; }
 h3i() { "$CLIENTS/rust/debug/http3" h3i; }
 jetty() { java -cp "$CLIENTS/java/*" "$here/Http3.java"; }
-firefox() { "$python/python" "$here/firefox.py"; }
+firefox() { "$python/python" "$here/firefox.py" h3; }
 # The programs of http3_long.rs.
 transfer() { "$@" transfer "$HOST" 443 "$ROOT" image.bin.zsync table.csv; }
 aioquic() { transfer "$python/python" "$here/../../e2e/http3/clients.py" aioquic; }

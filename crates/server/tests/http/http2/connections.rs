@@ -305,6 +305,18 @@ fn a_priority_of_another_length_resets_its_stream_once() {
     }
 }
 
+/// Covers: RFC 7541 §4.2
+#[test]
+fn a_table_that_one_settings_frame_empties_is_announced() {
+    let mut lab = lab();
+    let mut client = Client::open(&mut lab);
+    assert_eq!(client.get(&mut lab, "/a").status, 200);
+    client.send(&mut lab, settings(&[(1, 0), (1, 4096)]));
+    assert_eq!(client.get(&mut lab, "/a").status, 200);
+    let second = client.frames_of(&lab, HEADERS).pop().unwrap();
+    assert_eq!(second.payload[..4], [0x20, 0x3f, 0xe1, 0x1f]);
+}
+
 /// Covers: RFC 9113 §5.4.2
 #[test]
 fn a_stream_is_reset_once_whatever_comes_on_it_later() {

@@ -1,0 +1,3 @@
+module splitway/interop
+
+go 1.22
