@@ -71,8 +71,8 @@ pub use contract::{Growth, PassedId};
 pub use counters::Counters;
 pub use episode::Episode;
 pub use link::duplicate::{Duplicate, find_duplicate};
-pub use nics::nic_source::{NicLoss, NicRefusal, NicSource};
-pub use nics::nic_stacks::NIC_STACKS_MAX;
+pub use nics::nic_source::{NicLoss, NicSource};
+pub use nics::nic_stacks::{NIC_STACKS_MAX, NicRefusal};
 pub use polling::Polling;
 pub use shard::{Shard, ShardError, monotonic_us};
 pub use stack::{

@@ -29,7 +29,7 @@ use contract::channel::HostChannel;
 use netdev::{Frame, Offload, Port, Superpacket};
 use tcp::{ConnectionEvent, Instant};
 use wire::ParseError;
-use wire::frame::{self, Received};
+use wire::frame::{self, Received, TcpPacket};
 
 use crate::app::{AppEvent, Application, StreamId};
 use crate::config::StackConfig;
@@ -42,8 +42,10 @@ use crate::quic::events::Report;
 use crate::quic::{HandshakeShare, QuicLayer, names};
 use crate::streams::Streams;
 use crate::tables::connections::ConnectionHandle;
+use crate::tables::tuple::Tuple;
 use crate::tcp::TcpLayer;
 use crate::tcp::listening::{defers_accept, unreserve};
+use crate::tcp::turns::queue_dirty;
 
 pub use self::inspect::{
     ConnectionInfo, ConnectionView, DivisionView, FileInfo, Usage, WorkerView,
@@ -430,22 +432,26 @@ impl Stack {
     ) {
         // Still marked dirty, so that the application's writes in this pass do not queue it again.
         self.pass_on_events(now_us, handle, app);
-        if self.tcp.teardown.candidates > 0 && self.tcp.part_with(&mut self.ground, now_us, handle)
-        {
-            return self.forget_parted(now_us, handle, app);
+        if self.tcp.teardown.candidates > 0 && self.part_with(now_us, handle, app) {
+            return;
         }
         self.tcp
             .end_turn(&mut self.ground, now_us, handle, port, app);
     }
 
-    /// A NIC stack runs the end of a connection: its application learns that it is closed.
+    /// Parts with a connection if only its end is left: its application learns that it is closed.
+    /// True if so: it is gone.
     #[cold]
-    fn forget_parted<A: Application>(
+    #[inline(never)]
+    fn part_with<A: Application>(
         &mut self,
         now_us: u64,
         handle: ConnectionHandle,
         app: &mut A,
-    ) {
+    ) -> bool {
+        if !self.tcp.part_with(&mut self.ground, now_us, handle) {
+            return false;
+        }
         if let Some(entry) = self.tcp.connections.get(handle) {
             let stream = entry.stream;
             let reason = tcp::CloseReason::Finished;
@@ -455,6 +461,7 @@ impl Stack {
             }
         }
         self.tcp.forget(&mut self.ground, handle);
+        true
     }
 
     /// Has the application accept a deferred connection; false if it was not deferred.
@@ -594,7 +601,53 @@ impl Stack {
         let Some(packet) = frame::parse_segment(frame.bytes, frame.checksum_valid) else {
             return self.on_other_frame(now_us, frame);
         };
-        self.tcp.on_tcp(&mut self.ground, now_us, &packet, &frame);
+        self.on_tcp(now_us, &packet, &frame);
+    }
+
+    /// Segment arrival, RFC 9293 §3.10.7: the part that precedes any connection.
+    #[inline]
+    fn on_tcp(&mut self, now_us: u64, packet: &TcpPacket<'_>, frame: &Frame<'_>) {
+        let segment = &packet.segment;
+        if let Some(handle) = self.tcp.connections.find(&Tuple::of(packet))
+            && let Some(entry) = self.tcp.connections.get_mut(handle)
+        {
+            if entry.route.is_looped() {
+                return self.on_martian();
+            }
+            self.ground.counters.segments_received += 1;
+            let Some(time_wait) = entry.tcp.replaced_by(segment) else {
+                entry.tcp.on_segment(Instant::from_us(now_us), segment);
+                entry.is_share_stale |= !segment.payload.is_empty();
+                queue_dirty(&mut self.tcp.dirty, entry);
+                return;
+            };
+            (self.tcp).replace(&mut self.ground, handle, &Tuple::of(packet), time_wait);
+        } else if self.is_martian(packet) {
+            return self.on_martian();
+        } else if self.ground.config.has_address(packet.destination) {
+            self.ground.counters.segments_received += 1;
+        } else {
+            return;
+        }
+        self.on_stray_frame(now_us, packet, frame);
+    }
+
+    /// Handles a segment that belongs to no connection of the table, in the frame that it came in.
+    #[cold]
+    #[inline(never)]
+    fn on_stray_frame(&mut self, now_us: u64, packet: &TcpPacket<'_>, frame: &Frame<'_>) {
+        (self.tcp).on_stray_frame(&mut self.ground, now_us, packet, frame);
+    }
+
+    /// True if no host on a wire may send from or to this address: an own one, or a loopback
+    /// address (RFC 1122 §3.2.1.3).
+    fn is_martian(&self, packet: &TcpPacket<'_>) -> bool {
+        packet.destination.is_loopback() || self.ground.config.is_own(packet.source)
+    }
+
+    #[cold]
+    fn on_martian(&mut self) {
+        self.ground.counters.martians_dropped += 1;
     }
 
     /// Handles a frame without a segment.

@@ -91,7 +91,7 @@ struct Measured {
 }
 
 impl Division {
-    /// When [`Stack::look_at_load`] should next be called, in microseconds.
+    /// When [`Ground::look_at_load`] should next be called, in microseconds.
     pub(crate) fn next_timeout_us(&self) -> Option<u64> {
         let round_us = self.round.as_ref().map(|round| round.next_us);
         self.next_look_us.into_iter().chain(round_us).min()

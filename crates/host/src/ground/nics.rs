@@ -9,7 +9,7 @@ use contract::channel::HostChannel;
 
 use super::workers::WorkerLink;
 use super::{Ground, Layers};
-use crate::nics::nic_source::NicRefusal;
+use crate::nics::nic_stacks::NicRefusal;
 
 impl Ground {
     pub(crate) fn on_nic_come(

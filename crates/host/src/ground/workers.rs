@@ -11,7 +11,7 @@ use contract::{Command, FileId, FlowId, Part, Setup, Splice};
 use netdev::steering::Target;
 
 use super::Ground;
-use crate::nics::nic_source::NicRefusal;
+use crate::nics::nic_stacks::NicRefusal;
 use crate::tables::files::{Lookup, MayClose};
 use crate::tables::waiting::Waiting;
 

@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use contract::control::HostSession;
 
+use super::nic_stacks::NicRefusal;
 use crate::stack::{ChannelCorrupt, Stack};
 
 /// The supervisor of a stack's NIC stacks and its application. It is notified of their states.
@@ -38,15 +39,6 @@ pub trait NicSource<A> {
     fn on_lost(&mut self, nic: usize, loss: NicLoss);
 }
 
-/// Why a NIC stack is not used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NicRefusal {
-    /// Workers that it has.
-    pub workers: usize,
-    /// Workers that it must have: connections stay with theirs.
-    pub wanted: usize,
-}
-
 /// Why a NIC stack is not used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NicLoss {
@@ -56,13 +48,6 @@ pub enum NicLoss {
     Corrupt(ChannelCorrupt),
     /// This worker stands still.
     Silent(usize),
-}
-
-impl fmt::Display for NicRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NicRefusal { workers, wanted } = self;
-        write!(f, "it has {workers} workers, and {wanted} are needed")
-    }
 }
 
 impl fmt::Display for NicLoss {

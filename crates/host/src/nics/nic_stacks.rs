@@ -1,5 +1,6 @@
 //! The NIC stacks of a shard: their workers and their presence.
 
+use std::fmt;
 use std::ops::Range;
 
 /// Most NIC stacks of a shard.
@@ -8,6 +9,22 @@ pub const NIC_STACKS_MAX: usize = 64;
 /// How long a request for a file that only an absent NIC stack can have waits for it, in
 /// microseconds: a NIC process that has died is back in less. Later the open fails.
 const AWAY_US_MAX: u64 = 5_000_000;
+
+/// Why a NIC stack is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NicRefusal {
+    /// Workers that it has.
+    pub workers: usize,
+    /// Workers that it must have: connections stay with theirs.
+    pub wanted: usize,
+}
+
+impl fmt::Display for NicRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NicRefusal { workers, wanted } = self;
+        write!(f, "it has {workers} workers, and {wanted} are needed")
+    }
+}
 
 /// A set of NIC stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Connections that move to another worker while open: one of their NIC stack, because their own is
 //! no longer in use, or one of the NIC stack that has their file.
 //!
-//! As with TCP ([`migration`](crate::stack)), the new worker opens the connection's files first,
+//! As with TCP (`tcp/migration`), the new worker opens the connection's files first,
 //! while the old one keeps them open. Then nothing is sent until all outstanding QSENDs have
 //! departed. The new worker gets the keys, with a floor above all numbers sent, and takes over.
 //! Nothing is lost.

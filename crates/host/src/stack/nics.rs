@@ -11,7 +11,7 @@ use tcp::Instant;
 use super::Stack;
 use crate::app::StreamId;
 use crate::ground::workers::{Heard, Life};
-use crate::nics::nic_source::NicRefusal;
+use crate::nics::nic_stacks::NicRefusal;
 use crate::tables::connections::{handle_of_send, transmission_of_send};
 use crate::tcp::turns::queue_dirty;
 

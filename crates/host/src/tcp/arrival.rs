@@ -2,7 +2,7 @@
 //! (RFC 9293 §3.10.7).
 
 use netdev::Frame;
-use tcp::Instant;
+use tcp::{Instant, TimeWait};
 use wire::frame::{self, TcpPacket, TcpTemplate};
 use wire::tcp::Flags;
 
@@ -112,40 +112,16 @@ impl TcpLayer {
         }
     }
 
-    /// Segment arrival, RFC 9293 §3.10.7: the part that precedes any connection.
-    #[inline]
-    pub(crate) fn on_tcp(
+    /// A connection gives way to a new one of the same four-tuple: TIME-WAIT takes over.
+    pub(crate) fn replace(
         &mut self,
         ground: &mut Ground,
-        now_us: u64,
-        packet: &TcpPacket<'_>,
-        frame: &Frame<'_>,
+        handle: ConnectionHandle,
+        tuple: &Tuple,
+        time_wait: TimeWait,
     ) {
-        let segment = &packet.segment;
-        if let Some(handle) = self.connections.find(&Tuple::of(packet))
-            && let Some(entry) = self.connections.get_mut(handle)
-        {
-            if entry.route.is_looped() {
-                return self.on_martian(ground);
-            }
-            ground.counters.segments_received += 1;
-            let Some(time_wait) = entry.tcp.replaced_by(segment) else {
-                entry.tcp.on_segment(Instant::from_us(now_us), segment);
-                entry.is_share_stale |= !segment.payload.is_empty();
-                queue_dirty(&mut self.dirty, entry);
-                return;
-            };
-            // Treated as read: TIME-WAIT takes over from here.
-            self.forget(ground, handle);
-            self.time_waits.insert(&Tuple::of(packet), time_wait);
-        } else if self.is_martian(ground, packet) {
-            return self.on_martian(ground);
-        } else if ground.config.has_address(packet.destination) {
-            ground.counters.segments_received += 1;
-        } else {
-            return;
-        }
-        self.on_stray_frame(ground, now_us, packet, frame);
+        self.forget(ground, handle);
+        self.time_waits.insert(tuple, time_wait);
     }
 
     /// The same for a segment sent by this stack.
@@ -161,27 +137,15 @@ impl TcpLayer {
                 entry.is_share_stale |= !segment.payload.is_empty();
                 return self.mark_dirty(handle);
             };
-            self.forget(ground, handle);
-            self.time_waits.insert(&tuple, time_wait);
+            self.replace(ground, handle, &tuple, time_wait);
         }
         self.on_stray(ground, now_us, packet, None);
-    }
-
-    /// True if no host on a wire may send from or to this address: an own one, or a loopback
-    /// address (RFC 1122 §3.2.1.3).
-    fn is_martian(&self, ground: &Ground, packet: &TcpPacket<'_>) -> bool {
-        packet.destination.is_loopback() || ground.config.is_own(packet.source)
-    }
-
-    #[cold]
-    fn on_martian(&mut self, ground: &mut Ground) {
-        ground.counters.martians_dropped += 1;
     }
 
     /// Handles a segment that belongs to no connection of the table, in the frame that it came in.
     #[cold]
     #[inline(never)]
-    fn on_stray_frame(
+    pub(crate) fn on_stray_frame(
         &mut self,
         ground: &mut Ground,
         now_us: u64,

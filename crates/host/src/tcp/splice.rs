@@ -1,6 +1,6 @@
 //! Splices: two connections that become one in a NIC stack ([`contract::splicing`]).
 //!
-//! 1. [`Stack::splice`] removes both connections from the table of connections, so that their
+//! 1. [`TcpLayer::splice`] removes both connections from the table of connections, so that their
 //!    frames arrive here, and from their application, which has moved all that it had read.
 //! 2. The host holds frames that bring more. It moves unread data to the other connection, and
 //!    waits until all queued data is acknowledged. Once both are quiet, SPLICE goes to a NIC
