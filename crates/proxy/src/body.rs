@@ -5,7 +5,7 @@ use host::app::{Io, StreamId};
 use http_message::chunked::{self, Decoder};
 
 use crate::buffer::{Buffer, COPY_BYTES};
-use crate::forward;
+use crate::trailers;
 
 /// Where a body ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,7 +215,7 @@ impl Relay {
             Decode::Length(_) | Decode::UntilEnd => Vec::new(),
         };
         out.tail().extend_from_slice(chunked::LAST_CHUNK);
-        forward::pass_on_trailers(out.tail(), &trailers);
+        trailers::pass_on(out.tail(), &trailers);
         out.tail().extend_from_slice(chunked::TRAILERS_END);
     }
 }

@@ -11,7 +11,6 @@ use http_message::chunked::Decoder;
 use http_message::framing::{Body, Framing, list};
 use http_message::request::{self, Limits, Parsed};
 use http_message::response::{self, ResponseError};
-use http2::field::is_token;
 use httparse::Header;
 
 use crate::balance::{Balance, HashOn, maglev};
@@ -146,11 +145,7 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
     };
     pass_on(&mut out, head.headers, upgrades, skip);
     add_origin(&mut out, head.headers, context);
-    let version = match (context.is_http2, head.is_http_1_0) {
-        (true, _) => "2.0",
-        (false, true) => "1.0",
-        (false, false) => "1.1",
-    };
+    let version = client_version(context, head);
     add_via(&mut out, head.headers, context.config, version);
     match body {
         Body::Chunked => field(&mut out, "Transfer-Encoding", b"chunked"),
@@ -175,6 +170,15 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
         }),
         head: out,
     })
+}
+
+/// The version that the client speaks, as `Via` has it.
+fn client_version(context: &Context<'_>, head: &request::Head<'_>) -> &'static str {
+    match (context.is_http2, head.is_http_1_0) {
+        (true, _) => "2.0",
+        (false, true) => "1.0",
+        (false, false) => "1.1",
+    }
 }
 
 /// True for a protocol that carries requests, which the proxy would not inspect.
@@ -284,43 +288,6 @@ fn pass_on(
     }
     if upgrades {
         field(out, "Connection", b"Upgrade");
-    }
-}
-
-/// Fields that a trailer section cannot have: of framing, routing, authentication, and content
-/// (RFC 9110 §6.5.1).
-const NOT_IN_TRAILERS: [&str; 14] = [
-    "authorization",
-    "cache-control",
-    "content-encoding",
-    "content-range",
-    "content-type",
-    "expect",
-    "host",
-    "max-forwards",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "range",
-    "set-cookie",
-    "via",
-    "www-authenticate",
-];
-
-/// Appends the forwarded fields of a trailer section, as [`Decoder::take_trailers`] returns it.
-pub(crate) fn pass_on_trailers(out: &mut Vec<u8>, section: &[u8]) {
-    for line in section.split(|&byte| byte == b'\n') {
-        let Some(colon) = line.iter().position(|&byte| byte == b':') else {
-            continue;
-        };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        let Ok(name) = str::from_utf8(name) else {
-            continue;
-        };
-        let forbidden = HOP_BY_HOP.iter().chain(&NOT_IN_TRAILERS);
-        let mut forbidden = forbidden.filter(|it| name.eq_ignore_ascii_case(it));
-        if !name.is_empty() && name.bytes().all(is_token) && forbidden.next().is_none() {
-            field(out, name, value);
-        }
     }
 }
 
@@ -563,14 +530,6 @@ mod tests {
             let head = head(forwarded, is_tls);
             assert!(is_in(&head, "X-Forwarded-Proto: ftp"), "{head}");
         }
-    }
-
-    #[test]
-    fn trailers_have_no_fields_of_framing_routing_or_content() {
-        let mut out = Vec::new();
-        let section = b"Sum: 1\r\nContent-Length: 5\r\nhost: h\r\nTE: x\r\na b: c\r\nx:y\r\n";
-        pass_on_trailers(&mut out, section);
-        assert_eq!(out, b"Sum: 1\r\nx: y\r\n");
     }
 
     fn request(config: &Config, text: &str) -> Request {

@@ -14,6 +14,7 @@
 
 pub(crate) mod client_io;
 pub(crate) mod connection;
+pub(crate) mod names;
 mod reply;
 mod request;
 mod stream;

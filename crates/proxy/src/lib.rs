@@ -15,15 +15,17 @@
 //! | Module | Its one idea |
 //! |---|---|
 //! | `proxy` | the table of sessions, and the dispatch of events |
-//! | `session` | the life of a client's connection |
+//! | `session`, `arrival` | the life of a client's connection; how it has arrived |
 //! | `shared` | state shared by all sessions |
 //! | `attempt` | how a session gets a connection to a backend |
 //! | `joint` | two streams, joined: the seam for splicing |
 //! | `shares` | holders of and waiters for the connections of a pool, by source |
 //! | `pace` | whether a client sends or takes a body fast enough |
-//! | `body`, `buffer` | a message's body on its way; buffered bytes |
+//! | `body`, `trailers` | a message's body on its way; its trailer section |
+//! | `buffer` | buffered bytes |
 //! | **`http2/`** (RFC 9113) | |
-//! | `table`, `client_io` | connections of clients; streams as sessions see them |
+//! | `table`, `names` | connections of clients; names of their streams |
+//! | `client_io` | streams as sessions see them |
 //! | `connection/` | the life of one connection; `frames`: the effects of received frames |
 //! | `stream` | bytes of one request and of its response |
 //! | `request`, `reply` | from a field block to HTTP/1.1, and from HTTP/1.1 to frames |
@@ -45,6 +47,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod arrival;
 mod attempt;
 mod balance;
 mod body;
@@ -66,6 +69,7 @@ mod route;
 mod session;
 mod shared;
 mod shares;
+mod trailers;
 
 pub use balance::{Balance, BalanceError, HashOn};
 pub use config::{

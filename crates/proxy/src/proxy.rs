@@ -9,14 +9,16 @@ use std::sync::Arc;
 use host::app::{AppEvent, Application, BindingId, Io, Owner, StreamId, StreamMemory, TlsAgreed};
 use http_message::access::{AccessLog, AccessSink, AccessTls};
 
+use crate::arrival::Arrival;
 use crate::buffer::Buffer;
 use crate::checks::Checks;
 use crate::config::Config;
 use crate::counters::{BackendCounters, Counters};
 use crate::http2::client_io::ClientIo;
-use crate::http2::table::{Connections, Notice, is_of_http2};
+use crate::http2::names::{Notice, is_of_http2};
+use crate::http2::table::Connections;
 use crate::pools::BackendId;
-use crate::session::{Arrival, Session};
+use crate::session::Session;
 use crate::shared::{Shared, Use};
 
 /// A load balancer: one per shard. Without listeners it does nothing.
@@ -233,8 +235,8 @@ impl Proxy {
         self.sessions.insert(key, Box::new(session));
     }
 
-    /// Runs `act` with streams of HTTP/2 beside the host's, and then hands sessions the news of these
-    /// streams.
+    /// Runs `act` with streams of HTTP/2 beside the host's, and then hands sessions the news of
+    /// HTTP/2.
     fn with_http2<T>(
         &mut self,
         io: &mut dyn Io,

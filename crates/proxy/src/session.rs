@@ -19,15 +19,15 @@ use std::time::Duration;
 
 use host::Source;
 use host::app::{AppEvent, CloseReason, Io, StreamId, StreamMemory};
-use http_message::access::AccessTls;
 
 use self::http::Exchange;
 use self::tunnel::{Opened, Tunnel};
 use crate::answer::Refusal;
+use crate::arrival::Arrival;
 use crate::attempt::refusal_of;
 use crate::buffer::Buffer;
 use crate::config::{Listener, Mode};
-use crate::http2::table::is_of_http2;
+use crate::http2::names::is_of_http2;
 use crate::note::Outcome;
 use crate::pace;
 use crate::proxy_protocol;
@@ -66,21 +66,6 @@ pub(crate) struct Session {
     moved_us: u64,
     /// Bytes that the peers had acknowledged at the last look.
     acknowledged: u64,
-}
-
-/// How a client has connected.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival {
-    /// Number of the listener.
-    pub(crate) listener: usize,
-    /// The TCP stream, which HTTP/2 shares among clients of sessions.
-    pub(crate) connection: StreamId,
-    /// Requests on the connection before the session's first one.
-    pub(crate) requests_before: u32,
-    pub(crate) peer: SocketAddr,
-    pub(crate) local: SocketAddr,
-    /// Negotiated parameters, if the connection speaks TLS.
-    pub(crate) tls: Option<AccessTls<'static>>,
 }
 
 #[derive(Debug)]

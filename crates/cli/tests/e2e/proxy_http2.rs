@@ -236,7 +236,7 @@ fn thousands_of_requests_of_h2load_succeed() {
     isolated(|site| {
         let backend = Backend::new(9001, Speech::Http);
         let certificate = certificate(&site, "server");
-        let text = listen_tls(&certificate) + &pool("web", "", &[9001]);
+        let text = listen_tls(&certificate) + &pool("web", "idle_max = 400", &[9001]);
         let proxy = started(&written(&site, &text));
         let mut command = tool("h2load -n 4000 -c 10 -m 40");
         let text = run(command.arg(format!("{}/2000", urls()[0]))).unwrap();

@@ -8,7 +8,8 @@ use host::app::{BindingId, ConnectError, FileHandle, Io, ListPlace, Owner, Strea
 use host::splicing::{SpliceError, SpliceLimits};
 use host::{Growth, PassedId};
 
-use super::table::{Connections, is_of_http2};
+use super::names::is_of_http2;
+use super::table::Connections;
 
 /// Time in which the client must take some of the response that a session has left.
 const LEFT_FOR: Duration = Duration::from_secs(60);

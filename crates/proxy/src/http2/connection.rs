@@ -26,12 +26,12 @@ use http2::scheduler::Scheduler;
 use http2::settings;
 use http2::window::HeldWindow;
 
+use super::names::{Names, Notice};
 use super::request::section_bytes_max;
 use super::stream::{Stream, Turn};
-use super::table::{Names, Notice};
 use super::writer::Writer;
+use crate::arrival::Arrival;
 use crate::buffer::Buffer;
-use crate::session::Arrival;
 use crate::shared::Shared;
 
 /// Time for which the proxy still accepts requests after the first GOAWAY: they may be in flight

@@ -1,67 +1,15 @@
-//! The connections of HTTP/2 clients, and the names of their streams.
+//! The connections of HTTP/2 clients.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 
-use host::app::{AppEvent, CloseReason, Io, StreamId};
+use host::app::{AppEvent, Io, StreamId};
 
 use super::connection::{Connection, World};
+use super::names::{Names, Notice};
 use super::stream::Stream;
+use crate::arrival::Arrival;
 use crate::buffer::Buffer;
-use crate::session::Arrival;
 use crate::shared::{Shared, Use};
-
-/// Names of HTTP/2 streams begin here; the host gives its own streams lower ones.
-const NAMES_START: u64 = 1 << 63;
-
-/// True if the name is that of an HTTP/2 stream.
-pub(crate) fn is_of_http2(stream: StreamId) -> bool {
-    (NAMES_START..u64::MAX).contains(&stream.0)
-}
-
-/// News of a stream, for its session.
-#[derive(Debug)]
-pub(crate) enum Notice {
-    /// A stream has a request.
-    Opened {
-        name: StreamId,
-        connection: StreamId,
-        id: u32,
-    },
-    Event(StreamId, AppEvent),
-}
-
-/// Names of streams, and their news.
-#[derive(Debug, Default)]
-pub(super) struct Names {
-    /// Connection and ID of each stream.
-    carriers: HashMap<StreamId, (StreamId, u32)>,
-    /// Number of names so far.
-    count: u64,
-    pub(super) notices: VecDeque<Notice>,
-}
-
-impl Names {
-    /// Names a stream of a connection.
-    pub(super) fn add(&mut self, connection: StreamId, id: u32) -> StreamId {
-        let name = StreamId(NAMES_START + self.count);
-        self.count += 1;
-        self.carriers.insert(name, (connection, id));
-        name
-    }
-
-    /// A stream is over; its session, if it still has one, learns that.
-    pub(super) fn remove(&mut self, stream: &Stream, reason: CloseReason) {
-        self.carriers.remove(&stream.name);
-        if !stream.is_left {
-            let closed = AppEvent::Closed {
-                reason,
-                acknowledged: stream.acknowledged(),
-                retransmissions: 0,
-            };
-            self.notices.push_back(Notice::Event(stream.name, closed));
-        }
-    }
-}
 
 /// See the [module documentation](self).
 #[derive(Debug, Default)]
@@ -144,10 +92,7 @@ impl Connections {
 
     /// The TCP stream that carries a stream.
     pub(crate) fn carrier(&self, name: StreamId) -> StreamId {
-        self.names
-            .carriers
-            .get(&name)
-            .map_or(name, |(carrier, _)| *carrier)
+        self.names.get(name).map_or(name, |(carrier, _)| carrier)
     }
 
     /// Memory of a connection, in bytes, and the names of its streams.
@@ -160,13 +105,13 @@ impl Connections {
 
     /// A stream, by its name.
     pub(super) fn stream(&self, name: StreamId) -> Option<&Stream> {
-        let (connection, id) = self.names.carriers.get(&name)?;
-        self.connections.get(connection)?.stream(*id)
+        let (connection, id) = self.names.get(name)?;
+        self.connections.get(&connection)?.stream(id)
     }
 
     /// The connection of a stream that a session uses, with the names and the stream's ID.
     pub(super) fn used(&mut self, name: StreamId) -> Option<(&mut Connection, &mut Names, u32)> {
-        let (stream, id) = *self.names.carriers.get(&name)?;
+        let (stream, id) = self.names.get(name)?;
         let connection = self.connections.get_mut(&stream)?;
         self.used.insert(stream);
         Some((connection, &mut self.names, id))

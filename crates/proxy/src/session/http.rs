@@ -15,7 +15,7 @@ use crate::body::{End, Relay, Stop};
 use crate::buffer::Buffer;
 use crate::forward::{self, Context, Kind, Request, Response};
 use crate::http2::PREFACE;
-use crate::http2::table::is_of_http2;
+use crate::http2::names::is_of_http2;
 use crate::joint::Joint;
 use crate::note::{Note, Outcome};
 use crate::pace::{self, Look, Pace, Since};

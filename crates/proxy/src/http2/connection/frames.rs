@@ -11,9 +11,9 @@ use http2::window::{Exceeded, Overflow, SendWindow};
 use super::{Connection, Incoming, PENDING_BYTES_MAX, Stage, World};
 use crate::buffer::COPY_BYTES;
 use crate::http2::PREFACE;
+use crate::http2::names::Notice;
 use crate::http2::request::{self, Unreadable};
 use crate::http2::stream::Stream;
-use crate::http2::table::Notice;
 
 impl Connection {
     /// Reads available frames.
