@@ -11,8 +11,9 @@ pub struct Invalid;
 ///
 /// # Errors
 /// The name is empty or has an upper-case letter, or one of the two has another invalid character.
+#[inline]
 pub fn check(name: &[u8], value: &[u8]) -> Result<(), Invalid> {
-    let is_name_byte = |&byte: &u8| is_token(byte) && !byte.is_ascii_uppercase();
+    let is_name_byte = |&byte: &u8| IS_NAME_BYTE[usize::from(byte)];
     if name.is_empty() || !name.iter().all(is_name_byte) {
         return Err(Invalid);
     }
@@ -23,6 +24,7 @@ pub fn check(name: &[u8], value: &[u8]) -> Result<(), Invalid> {
 ///
 /// # Errors
 /// It has a control character.
+#[inline]
 pub fn check_value(value: &[u8]) -> Result<(), Invalid> {
     let is_value_byte = |&byte: &u8| byte == b'\t' || byte >= b' ' && byte != 0x7f;
     match value.iter().all(is_value_byte) {
@@ -35,6 +37,7 @@ pub fn check_value(value: &[u8]) -> Result<(), Invalid> {
 ///
 /// # Errors
 /// It starts or ends with whitespace.
+#[inline]
 pub fn check_ends(value: &[u8]) -> Result<(), Invalid> {
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     match is_space(value.first()) || is_space(value.last()) {
@@ -44,6 +47,40 @@ pub fn check_ends(value: &[u8]) -> Result<(), Invalid> {
 }
 
 /// `tchar` of RFC 9110 §5.6.2.
-pub fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+pub const fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
+        )
+}
+
+/// Bytes of names, by value: tokens without upper-case letters.
+static IS_NAME_BYTE: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        table[byte] = is_token(byte as u8) && !(byte as u8).is_ascii_uppercase();
+        byte += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_those_of_the_grammar() {
+        for byte in 0..=u8::MAX {
+            let is_special = b"!#$%&'*+-.^_`|~".contains(&byte);
+            assert_eq!(
+                is_token(byte),
+                byte.is_ascii_alphanumeric() || is_special,
+                "{byte}"
+            );
+            let is_name = check(&[byte], b"").is_ok();
+            assert_eq!(is_name, is_token(byte) && !byte.is_ascii_uppercase());
+        }
+    }
 }

@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         what: "instructions per request for a file of 1 KB over HTTP/2",
         within: "counted_event",
         times: REQUESTS,
-        committed: 25_697,
+        committed: 28_195,
         promised: None,
         workload,
     })

@@ -1,6 +1,5 @@
 //! The table of connections, and their shared state.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use host::app::{
 };
 use host::{Episode, Source};
 use http_message::access::{AccessLog, AccessSink};
+use rustc_hash::FxHashMap;
 
 use crate::access::Accesses;
 use crate::config::Config;
@@ -31,12 +31,13 @@ use crate::semantics::site::Names;
 
 /// A server of files over HTTP/1.1, HTTP/2 and HTTP/3: one per shard.
 pub struct Server {
-    /// HTTP/1.1 connections, boxed since half of the table may be empty.
-    connections: HashMap<StreamId, Box<Connection>>,
+    /// HTTP/1.1 connections, boxed since half of the table may be empty. The host stack counts
+    /// stream ids up, so that their hash needs no key.
+    connections: FxHashMap<StreamId, Box<Connection>>,
     /// HTTP/2 connections.
-    http2_connections: HashMap<StreamId, Box<http2::connection::Connection>>,
+    http2_connections: FxHashMap<StreamId, Box<http2::connection::Connection>>,
     /// HTTP/3 connections.
-    http3_connections: HashMap<QuicConnection, Box<http3::connection::Connection>>,
+    http3_connections: FxHashMap<QuicConnection, Box<http3::connection::Connection>>,
     scratch: Scratch,
     shared: Shared,
     /// Streams have yet to get their new rate limits.
@@ -71,9 +72,9 @@ impl Server {
     pub fn new(mut config: Config) -> Self {
         config.check();
         Server {
-            connections: HashMap::new(),
-            http2_connections: HashMap::new(),
-            http3_connections: HashMap::new(),
+            connections: FxHashMap::default(),
+            http2_connections: FxHashMap::default(),
+            http3_connections: FxHashMap::default(),
             scratch: Scratch::default(),
             new_rates: false,
             logs_accesses: false,
@@ -93,7 +94,7 @@ impl Server {
                 section_bytes_max: 0,
                 http2_streams: 0,
                 listings_bytes: 0,
-                tickets: HashMap::new(),
+                tickets: Default::default(),
                 ticket_last: 0,
                 rates: Rates::new(
                     config.connection_bytes_per_second_max,

@@ -98,8 +98,9 @@ impl<V: Version> Exchange<V> {
             return self.send_elsewhere(io, shared, request, status);
         }
         let acceptable = acceptable(head, &request, &site);
-        if early_hints::is_navigation(head) {
-            self.hint_by_rule(shared, &request);
+        let hints = hints_of_rule(&request);
+        if !hints.is_empty() && early_hints::is_navigation(head) {
+            self.hint(shared, &request, hints.iter().map(EarlyHint::value));
         }
         if !shared.config.files_come_first {
             let (path, absolute) = (&shared.path, &mut shared.file_path);
@@ -109,13 +110,6 @@ impl<V: Version> Exchange<V> {
             }
         }
         self.open(io, shared, request, Attempt::new(kind, acceptable));
-    }
-
-    /// Sends the links of the request's rule.
-    fn hint_by_rule(&mut self, shared: &mut Shared, request: &Request<V>) {
-        let hints = request.rule().map(|rule| &rule.early_hints[..]);
-        let links = hints.unwrap_or_default().iter().map(EarlyHint::value);
-        self.hint(shared, request, links);
     }
 
     /// Sends links before the response, if the client's version permits that: old clients of
@@ -314,6 +308,12 @@ impl<V: Version> Exchange<V> {
 fn authority<'a>(head: Head<'a>, target: &'a [u8], site: &'a Site) -> Option<&'a [u8]> {
     let own = target::authority(target).or_else(|| head.value(Field::Host));
     own.or_else(|| site.host())
+}
+
+/// Returns the links that the request's rule sends ahead to a browser that loads a page.
+fn hints_of_rule<V>(request: &Request<V>) -> &[EarlyHint] {
+    let rule = request.rule();
+    rule.map(|rule| &rule.early_hints[..]).unwrap_or_default()
 }
 
 /// Returns the forms of files that the client accepts, in the order in which to try them.
