@@ -295,24 +295,30 @@ impl Stack {
         loop {
             if let Some((stream, event)) = self.ground.app_events.pop_front() {
                 self.tell(now_us, app, stream, event);
-            } else if let Some(handle) = self
+                busy = true;
+                continue;
+            }
+            let handle = if let Some(handle) = self
                 .tcp
                 .next_with_room(&mut self.ground)
                 .or_else(|| self.tcp.dirty.pop_front())
             {
-                match self.tcp.in_tls_handshake(handle) {
-                    // Still marked dirty, so that it is not queued twice.
-                    true => self.tcp.shaking_hands.push_back(handle),
-                    false => self.serve_connection(now_us, handle, port, app),
+                // Still marked dirty, so that it is not queued twice.
+                if self.tcp.in_tls_handshake(handle) {
+                    self.tcp.shaking_hands.push_back(handle);
+                    busy = true;
+                    continue;
                 }
+                handle
             } else if *handshakes < HANDSHAKES_MAX
                 && let Some(handle) = self.tcp.shaking_hands.pop_front()
             {
                 *handshakes += 1;
-                self.serve_connection(now_us, handle, port, app);
+                handle
             } else {
                 return busy;
-            }
+            };
+            self.serve_connection(now_us, handle, port, app);
             busy = true;
         }
     }
@@ -423,6 +429,7 @@ impl Stack {
         }
     }
 
+    #[inline]
     fn serve_connection<P: Port, A: Application>(
         &mut self,
         now_us: u64,
