@@ -1,5 +1,4 @@
-//! The hosts that a connection is for: the server name that its client asked for, and the names of
-//! its certificate.
+//! Identity of a connection (RFC 9110 §7.4).
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +6,8 @@ use std::sync::Arc;
 use rustls::pki_types::{CertificateDer, ServerName};
 use webpki::EndEntityCert;
 
-/// See the [module documentation](self).
+/// The hosts that a connection is for: the server name that its client asked for, and the names of
+/// its certificate.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     server_name: Option<Box<str>>,
