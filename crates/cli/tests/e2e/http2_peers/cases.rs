@@ -137,7 +137,6 @@ pub(super) fn all() -> Vec<Case> {
         field_blocks(),
         compression(),
         lengths(),
-        floods(),
     ];
     groups.into_iter().flatten().collect()
 }
@@ -877,52 +876,6 @@ fn lengths() -> Vec<Case> {
                 "GOAWAY PROTOCOL_ERROR",
                 "200, GOAWAY PROTOCOL_ERROR",
                 "closes",
-            ],
-        ),
-    ]
-}
-
-fn floods() -> Vec<Case> {
-    let continuations = (0..100)
-        .map(|_| frame(CONTINUATION, 0, 1, []))
-        .collect::<Vec<_>>();
-    let begun = frame(HEADERS, END_STREAM, 1, block(&REQUEST));
-    let many: Vec<Vec<u8>> = (0..300).map(|number| get(1 + 2 * number)).collect();
-    vec![
-        case(
-            "a hundred empty CONTINUATION frames",
-            &[
-                begun,
-                continuations.concat(),
-                frame(CONTINUATION, END_HEADERS, 1, []),
-            ],
-            1,
-            "ENHANCE_YOUR_CALM, if it is too much (RFC 9113 §10.5)",
-            &[
-                "GOAWAY ENHANCE_YOUR_CALM",
-                "GOAWAY INTERNAL_ERROR",
-                "GOAWAY PROTOCOL_ERROR",
-                "closes",
-                "200",
-            ],
-        ),
-        case(
-            "300 requests at once, and then a window",
-            &[
-                settings(&[(4, 0)]),
-                many.concat(),
-                settings(&[(4, 1 << 20)]),
-            ],
-            1,
-            "those beyond MAX_CONCURRENT_STREAMS: REFUSED_STREAM, PROTOCOL_ERROR (RFC 9113 §5.1.2)",
-            &[
-                "200, RST_STREAM REFUSED_STREAM",
-                "200, RST_STREAM REFUSED_STREAM, GOAWAY NO_ERROR, closes",
-                "RST_STREAM REFUSED_STREAM",
-                "200, RST_STREAM PROTOCOL_ERROR",
-                "RST_STREAM PROTOCOL_ERROR",
-                "GOAWAY PROTOCOL_ERROR",
-                "GOAWAY REFUSED_STREAM",
             ],
         ),
     ]
