@@ -7,7 +7,7 @@ set -euo pipefail
 readonly RELEASE=$1 PREFIX=$2
 readonly PACKAGE=$RELEASE/package
 
-# Without the line tables, which are half of it.
+# Without line tables, which are four fifths of it.
 install -D -m 755 --strip -t "$PREFIX/bin" "$RELEASE/splitway"
 for section in 1 3 7; do
     install -D -m 644 -t "$PREFIX/share/man/man$section" "$PACKAGE"/man/*."$section"
