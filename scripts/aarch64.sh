@@ -14,7 +14,7 @@ export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 readonly TRIPLE=aarch64-unknown-linux-gnu
 TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 readonly TARGET
-readonly PROGRAM="$TARGET/$TRIPLE/debug/splitway"
+readonly PROGRAMS="$TARGET/$TRIPLE/debug"
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
 export AR_aarch64_unknown_linux_gnu=aarch64-linux-gnu-ar
@@ -24,18 +24,18 @@ die() { printf 'aarch64: %s\n' "$*" >&2; exit 1; }
 
 build() { cargo build --locked --target "$TRIPLE" -p splitway-cli "$@"; }
 
-emulated() { qemu-aarch64 -L "$LIBRARIES" "$PROGRAM" "$@"; }
+emulated() { local program=$1; shift; qemu-aarch64 -L "$LIBRARIES" "$PROGRAMS/$program" "$@"; }
 
 # Both stacks in the simulator: every promise holds, and a seed is the same run there as here.
 try() {
     local seed here there
-    emulated --version
-    emulated sim --seeds 0..40
+    emulated splitway --version
+    emulated splitway-sim --seeds 0..40
     # The build that `cargo test` has made already: of one package alone, dependencies have other features.
     cargo test --workspace --locked --no-run --quiet
     for seed in 3 7 11; do
-        here=$("$TARGET/debug/splitway" sim --seed "$seed")
-        there=$(emulated sim --seed "$seed")
+        here=$("$TARGET/debug/splitway-sim" --seed "$seed")
+        there=$(emulated splitway-sim --seed "$seed")
         diff <(echo "$here") <(echo "$there") || die "the simulation of seed $seed is another one on aarch64"
     done
 }
@@ -75,7 +75,7 @@ machine() {
         die "busybox-static has no busybox where Debian's is"
     rm -rf "$root"
     mkdir -p "$root"/{bin,dev,lib,modules,proc,run,sys,site,tmp}
-    cp "$busybox" "$PROGRAM" "$root/bin"
+    cp "$busybox" "$PROGRAMS/splitway" "$root/bin"
     cp scripts/aarch64-init "$root/init"
     for module in net/core/failover drivers/net/net_failover drivers/net/virtio_net drivers/block/virtio_blk \
         drivers/virtio/virtio drivers/virtio/virtio_ring drivers/virtio/virtio_mmio; do
@@ -104,7 +104,7 @@ case "$what" in
         ;;
     try)
         scripts/setup.sh aarch64
-        build
+        build -p splitway-sim
         try
         ;;
     machine)
