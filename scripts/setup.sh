@@ -141,6 +141,7 @@ setup_test() {
     need strace strace
     need wget wget
     need iperf3 iperf3
+    need h2load nghttp2-client
     need node nodejs
     install_needed
     need_python_tests
