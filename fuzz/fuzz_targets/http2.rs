@@ -13,7 +13,9 @@ use fakes::http2::{
     ACK, DATA, END_HEADERS, END_STREAM, HEADERS, PADDED, PREFACE, SETTINGS, block, frame, headers,
     rst_stream, settings, window_update,
 };
-use host::app::{AppEvent, Application, Owner, TlsAgreed, TlsCipher, TlsSuite, TlsVersion};
+use host::app::{
+    AppEvent, Application, Owner, TlsAgreed, TlsCipher, TlsIdentity, TlsSuite, TlsVersion,
+};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use server::{Config, Server};
@@ -120,6 +122,7 @@ fuzz_target!(|session: (bool, Vec<Act<'_>>)| {
         },
         alpn: Some(b"h2".to_vec()),
         is_resumed: false,
+        identity: TlsIdentity::default(),
     });
     net.accept(&mut server, tls);
     if begins_well {

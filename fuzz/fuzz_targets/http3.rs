@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use host::app::{
     AppEvent, Application, CloseReason, FileHandle, FileMeta, Io, ListPlace, QuicCloseReason,
-    QuicConnection, QuicEvent, QuicStream, StreamId, TlsAgreed, TlsCipher, TlsSuite, TlsVersion,
+    QuicConnection, QuicEvent, QuicStream, StreamId, TlsAgreed, TlsCipher, TlsIdentity, TlsSuite,
+    TlsVersion,
 };
 use host::{Growth, PassedId};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -59,6 +60,7 @@ fuzz_target!(|acts: Vec<Act<'_>>| {
         },
         alpn: Some(b"h3".to_vec()),
         is_resumed: false,
+        identity: TlsIdentity::default(),
     });
     let opened = QuicEvent::Opened {
         peer: SocketAddr::from(PEER),
