@@ -460,6 +460,11 @@ impl Io for Streams<'_> {
         transport!(self.layers, stream, layer => layer.unsent(stream))
     }
 
+    fn usable_window(&self, stream: StreamId) -> u64 {
+        self.entry(stream)
+            .map_or(0, |entry| entry.tcp.usable_window_bytes())
+    }
+
     fn waits_for_peer(&self, stream: StreamId) -> bool {
         transport!(self.layers, stream, layer => layer.waits_for_peer(stream))
     }

@@ -87,6 +87,10 @@ impl Io for Memory {
         0
     }
 
+    fn usable_window(&self, _: StreamId) -> u64 {
+        0
+    }
+
     fn waits_for_peer(&self, _: StreamId) -> bool {
         !self.response.is_empty()
     }

@@ -922,6 +922,15 @@ impl Connection {
         self.recovery.tlp.has_probe()
     }
 
+    /// Returns how many bytes may be sent at once now: the usable window of RFC 9293 §3.8.6.2.1, as
+    /// far as congestion window and pacing permit.
+    pub fn usable_window_bytes(&self) -> u64 {
+        let window = self.cwnd();
+        let cwnd_room = window.saturating_sub(self.sent.flight());
+        let peer_room = (self.snd.una + self.snd.wnd).saturating_sub(self.snd.nxt);
+        cwnd_room.min(peer_room).min(self.unpaced_bytes(window))
+    }
+
     /// Returns the number of issued transmissions whose departure was neither reported nor
     /// concluded.
     pub fn undeparted_transmissions(&self) -> usize {

@@ -190,6 +190,14 @@ impl Io for ClientIo<'_> {
         }
     }
 
+    /// The TCP stream of a connection has it.
+    fn usable_window(&self, stream: StreamId) -> u64 {
+        match is_of_http2(stream) {
+            true => 0,
+            false => self.io.usable_window(stream),
+        }
+    }
+
     /// A client delays a stream by its window, or by TCP's if TCP has all of the response.
     fn waits_for_peer(&self, stream: StreamId) -> bool {
         if !is_of_http2(stream) {

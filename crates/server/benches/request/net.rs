@@ -83,6 +83,10 @@ impl Io for Net {
         0
     }
 
+    fn usable_window(&self, _: StreamId) -> u64 {
+        0
+    }
+
     fn waits_for_peer(&self, _: StreamId) -> bool {
         self.written > self.acknowledged
     }

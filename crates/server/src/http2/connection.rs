@@ -43,7 +43,7 @@ use http2::window::ReceiveWindow;
 /// 9113 §6.8).
 const ANNOUNCED_FOR: Duration = Duration::from_secs(1);
 
-/// Bytes in the TCP stream, written and not sent, from which on no stream writes. A response that
+/// Bytes in the TCP stream that it cannot send yet, from which on no stream writes. A response that
 /// becomes urgent waits for these.
 const UNSENT_BYTES_MAX: u64 = 64 << 10;
 
@@ -431,7 +431,10 @@ impl Connection {
             if self.writer.is_blocked() || self.scheduler.is_empty() {
                 return;
             }
-            if io.unsent(self.stream) >= UNSENT_BYTES_MAX {
+            let bytes_max = io
+                .usable_window(self.stream)
+                .saturating_add(UNSENT_BYTES_MAX);
+            if io.unsent(self.stream) >= bytes_max {
                 io.set_notsent_lowat(self.stream, UNSENT_BYTES_LOW);
                 return;
             }

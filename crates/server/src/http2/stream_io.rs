@@ -316,6 +316,11 @@ impl Io for StreamIo<'_> {
         0
     }
 
+    /// The connection has it.
+    fn usable_window(&self, _stream: StreamId) -> u64 {
+        0
+    }
+
     fn waits_for_peer(&self, _stream: StreamId) -> bool {
         self.io.waits_for_peer(self.writer.stream())
     }

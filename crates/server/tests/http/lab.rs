@@ -139,6 +139,7 @@ struct Wire {
     /// The server wants to know when no more than so many bytes wait: here, what is sent is
     /// acknowledged.
     notsent_lowat: Option<u64>,
+    usable_window_bytes: u64,
     is_idle: bool,
     timer: Option<Duration>,
     rate_max: Option<u64>,
@@ -800,6 +801,10 @@ impl Lab {
         self.net.unacknowledged(stream)
     }
 
+    pub(crate) fn set_usable_window(&mut self, stream: StreamId, bytes: u64) {
+        self.net.wire(stream).usable_window_bytes = bytes;
+    }
+
     /// All that was queued for the peer from here on, with file content in the place of ranges.
     pub(crate) fn received(&self, stream: StreamId) -> Vec<u8> {
         let wire = &self.net.streams[&stream];
@@ -1339,6 +1344,10 @@ impl Io for Net {
 
     fn unsent(&self, stream: StreamId) -> u64 {
         self.unacknowledged(stream)
+    }
+
+    fn usable_window(&self, stream: StreamId) -> u64 {
+        self.streams[&stream].usable_window_bytes
     }
 
     fn waits_for_peer(&self, stream: StreamId) -> bool {

@@ -26,6 +26,28 @@ fn no_more_is_sent_than_the_peer_offers() {
 
 /// Covers: RFC 9293 §3.8.6.2.1
 #[test]
+fn the_usable_window_is_what_may_be_sent_at_once() {
+    let mut script = Script::established();
+    let offered = 10_000;
+    assert_eq!(script.tcp().usable_window_bytes(), offered);
+    script.trace(
+        "
+        write 4000
+        > PSH ACK 1..4001 ack 1
+        ",
+    );
+    assert_eq!(script.tcp().usable_window_bytes(), offered - 4000);
+    script.trace(
+        "
+        +10ms
+        < ACK 1 ack 4001 win 700
+        ",
+    );
+    assert_eq!(script.tcp().usable_window_bytes(), 700);
+}
+
+/// Covers: RFC 9293 §3.8.6.2.1
+#[test]
 fn half_of_the_largest_window_is_not_silly() {
     let mut script = Script::listen(config());
     script.trace(

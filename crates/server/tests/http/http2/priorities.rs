@@ -173,6 +173,17 @@ fn an_urgent_response_waits_for_few_bytes_of_others() {
     );
 }
 
+#[test]
+fn a_connection_writes_in_one_go_what_tcp_may_send_at_once() {
+    let (mut lab, client) = busy();
+    let usable_bytes = 300_000;
+    lab.set_usable_window(client.stream, usable_bytes as u64);
+    lab.acknowledge(client.stream, 40_000);
+    let unacknowledged = lab.unacknowledged_bytes(client.stream) as usize;
+    let least = usable_bytes + UNSENT_BYTES_MAX;
+    assert!((least..least + 16_384 + 9).contains(&unacknowledged));
+}
+
 /// Covers: RFC 9218 §7.1
 #[test]
 fn updates_are_about_streams_that_a_client_may_open() {
