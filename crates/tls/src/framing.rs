@@ -4,11 +4,14 @@
 //! congestion window is small, at the start and after a pause, and as long as TLS allows otherwise.
 //! Long ones end where the file offset is a multiple of their size: then no record straddles two
 //! blocks of the NIC stack's cache.
+//!
+//! A short header before a long range, such as a DATA frame's, ends a record: the range begins the
+//! next one, and the NIC stack seals it where it is instead of copying both together.
 
 use std::collections::VecDeque;
 
 use crate::run::{Piece, RunLimits};
-use contract::limits::RECORD_PLAINTEXT_BYTES_MAX;
+use contract::limits::{RECORD_PLAINTEXT_BYTES_MAX, RECORD_TAIL_BYTES_MAX};
 
 /// Plaintext of a record at the start, in bytes: two or three packets.
 const SMALL_RECORD_BYTES: u64 = 4 << 10;
@@ -17,6 +20,13 @@ const SMALL_RECORD_BYTES: u64 = 4 << 10;
 /// trips. Less than 64 KiB by one small record, so that the first long one of a response of that
 /// length has room to become aligned.
 const SMALL_BYTES: u64 = 60 << 10;
+
+/// Real bytes before a range that are a header, at most: a DATA frame's 9 bytes, and a field block
+/// before it. The NIC stack copies as many to the end of a record.
+const HEADER_BYTES_MAX: u64 = RECORD_TAIL_BYTES_MAX as u64;
+
+/// Bytes of a range that are worth a record of the header before it.
+const LONG_RANGE_BYTES: u64 = RECORD_BYTES / 2;
 
 /// Idle time after which records are small again, in microseconds.
 const IDLE_US: u64 = 1_000_000;
@@ -232,6 +242,11 @@ impl Framing {
         if is_small {
             return left.min(SMALL_RECORD_BYTES);
         }
+        if start == 0
+            && let Some(header_bytes) = self.header_bytes()
+        {
+            return left.min(header_bytes);
+        }
         let len = left.min(RECORD_BYTES);
         // Finds the extent within which the record would end.
         let mut extent_start = 0;
@@ -254,6 +269,17 @@ impl Framing {
             extent_start = extent_end;
         }
         len
+    }
+
+    /// Returns the length of a header at the front, which a long range follows.
+    fn header_bytes(&self) -> Option<u64> {
+        let mut extents = self.extents.iter();
+        match (extents.next()?, extents.next()?) {
+            (Extent::Real { len }, Extent::Virtual { len: range, .. }) => {
+                (*len <= HEADER_BYTES_MAX && *range >= LONG_RANGE_BYTES).then_some(*len)
+            }
+            _ => None,
+        }
     }
 
     /// Returns the number of full records that follow in the extent in whose middle a record has
@@ -437,6 +463,32 @@ mod tests {
         framing.push_real(&[b'h'; 300]);
         framing.push_virtual(7, 0, 2000);
         assert_eq!(records(&mut framing, 1), [(2300, Some(2000))]);
+    }
+
+    #[test]
+    fn the_header_of_a_range_goes_with_the_record_before_it() {
+        const HEADER: [u8; 9] = [b'h'; 9];
+        let mut framing = Framing::default();
+        framing.push_virtual(7, 0, SMALL_BYTES);
+        records(&mut framing, 1);
+        for frame in 0..3 {
+            framing.push_real(&HEADER);
+            framing.push_virtual(7, frame * 16_375, 16_375);
+        }
+        let expected = [
+            (9, None),
+            (16_384, None),
+            (16_384, None),
+            (16_375, Some(3 * 16_375)),
+        ];
+        assert_eq!(records(&mut framing, 1), expected);
+        // Neither a long header nor a short range is worth a record.
+        framing.push_real(&[b'h'; 300]);
+        framing.push_virtual(7, 0, 10_000);
+        assert_eq!(records(&mut framing, 1), [(10_300, Some(10_000))]);
+        framing.push_real(&HEADER);
+        framing.push_virtual(7, 0, 1000);
+        assert_eq!(records(&mut framing, 1), [(1009, Some(1000))]);
     }
 
     #[test]

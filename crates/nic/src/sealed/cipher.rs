@@ -108,16 +108,16 @@ impl CipherKey {
         }
     }
 
-    /// Writes the sealed `plaintext` and `inner_type` to `out`, followed by the tag.
+    /// Writes the sealed `plaintext` and its short `tail` to `out`, followed by the tag.
     ///
     /// # Panics
-    /// If `out` is not as long as `plaintext`, `inner_type` and the tag together.
+    /// If `out` is not as long as `plaintext`, `tail` and the tag together.
     pub(super) fn seal(
         &self,
         nonce: [u8; 12],
         additional: &[u8],
         plaintext: &[u8],
-        inner_type: &[u8],
+        tail: &[u8],
         out: &mut [u8],
     ) {
         match &self.0 {
@@ -128,7 +128,7 @@ impl CipherKey {
                     Aad::from(additional),
                     plaintext,
                     ciphertext,
-                    inner_type,
+                    tail,
                     suffix,
                 )
                 .expect("the lengths are a record's");
@@ -138,7 +138,7 @@ impl CipherKey {
                 let (text, tag) = out.split_at_mut(out.len() - TAG_BYTES);
                 let (text_start, text_end) = text.split_at_mut(plaintext.len());
                 text_start.copy_from_slice(plaintext);
-                text_end.copy_from_slice(inner_type);
+                text_end.copy_from_slice(tail);
                 tag.copy_from_slice(&key.seal_in_place(nonce, additional, text));
             }
         }
@@ -212,11 +212,12 @@ mod tests {
             let key: Vec<u8> = (1..=cipher.key_bytes() as u8).collect();
             let ring = CipherKey(Library::Ring(VaesKey::of(cipher, &key).expect("a key")));
             let aws_lc = CipherKey::of_aws_lc(cipher, &key).expect("a key");
-            for (len, inner_type) in [(0, &[23][..]), (1, &[]), (16_384, &[23]), (16_384, &[])] {
+            let tails = [(0, &[23][..]), (1, &[]), (16_384, &[23]), (16_384, &[])];
+            for (len, tail) in tails.into_iter().chain([(16_375, &[7; 10][..])]) {
                 let plaintext: Vec<u8> = (0..len).map(|index| (index * 7) as u8).collect();
                 let sealed = |key: &CipherKey| {
-                    let mut out = vec![0; len + inner_type.len() + TAG_BYTES];
-                    key.seal([5; 12], b"header", &plaintext, inner_type, &mut out);
+                    let mut out = vec![0; len + tail.len() + TAG_BYTES];
+                    key.seal([5; 12], b"header", &plaintext, tail, &mut out);
                     out
                 };
                 assert_eq!(sealed(&ring), sealed(&aws_lc), "{cipher:?}, {len} bytes");

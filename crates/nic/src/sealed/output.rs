@@ -8,14 +8,14 @@ use std::io::IoSlice;
 use std::ops::Range;
 
 use contract::channel::NicChannel;
-use contract::limits::{RECORD_PLAINTEXT_BYTES_MAX, SEALED_TAGS_MAX};
+use contract::limits::{RECORD_PLAINTEXT_BYTES_MAX, RECORD_TAIL_BYTES_MAX, SEALED_TAGS_MAX};
 use contract::tls::{Suite, Tag};
 use contract::{Event, SendId};
 use wire::ip::SUPERPACKET_BYTES_MAX;
 
 use super::SealedStream;
 use super::runs::Run;
-use super::seal::seal;
+use super::seal::{Plaintext, seal};
 use super::tails::{TailSlot, Tails};
 use crate::blocks::{BlockIndex, Blocks};
 use crate::counters::Counters;
@@ -241,7 +241,7 @@ impl Superpacket<'_> {
             .keys
             .get(run.epoch)
             .expect("a key that a run needs is kept");
-        let mut plaintext = Plaintext {
+        let mut plaintexts = Plaintexts {
             pieces: plaintext,
             rest: &[],
             run,
@@ -252,7 +252,7 @@ impl Superpacket<'_> {
             let from = (offset.max(record.stream_offset) - record.stream_offset) as usize;
             let to = (end.min(record_end) - record.stream_offset) as usize;
             let mut gathered = std::mem::take(&mut self.sealer.gathered);
-            let plain = plaintext.next(record.plaintext_len, &mut gathered);
+            let plaintext = plaintexts.next(record.plaintext_len, &mut gathered);
             if let Some(slot) = self.old_tail
                 && self
                     .sealer
@@ -279,7 +279,7 @@ impl Superpacket<'_> {
                     &mut self.sealer.output[at..self.filled]
                 };
                 let number = run.number + record.index as u64;
-                let tag = seal(sealing_key, number, run.content_type, plain, out);
+                let tag = seal(sealing_key, number, run.content_type, &plaintext, out);
                 self.sealer.tags.push((record.index, tag));
                 self.counters.sealed_bytes += record.len as u64;
             }
@@ -334,7 +334,7 @@ impl Superpacket<'_> {
 }
 
 /// Plaintext of successive records.
-struct Plaintext<'a, I> {
+struct Plaintexts<'a, I> {
     pieces: I,
     /// Unused rest of the last piece.
     rest: &'a [u8],
@@ -342,20 +342,35 @@ struct Plaintext<'a, I> {
     blocks: &'a Blocks,
 }
 
-impl<'a, 'p, I: Iterator<Item = &'p Piece>> Plaintext<'a, I> {
-    /// Returns the next `len` bytes: in place, or copied together.
-    fn next<'o>(&mut self, len: usize, gathered: &'o mut Vec<u8>) -> &'o [u8]
+impl<'a, 'p, I: Iterator<Item = &'p Piece>> Plaintexts<'a, I> {
+    /// Returns the next `len` bytes: in place, but for a short tail, or copied together.
+    fn next<'o>(&mut self, len: usize, gathered: &'o mut Vec<u8>) -> Plaintext<'o>
     where
         'a: 'o,
     {
         if self.rest.is_empty() {
             self.advance();
         }
-        if let Some((plaintext, rest)) = self.rest.split_at_checked(len) {
-            self.rest = rest;
-            return plaintext;
-        }
         gathered.clear();
+        if let Some((text, rest)) = self.rest.split_at_checked(len) {
+            self.rest = rest;
+            return Plaintext { text, tail: &[] };
+        }
+        if len - self.rest.len() <= RECORD_TAIL_BYTES_MAX {
+            let text = std::mem::take(&mut self.rest);
+            self.gather(len - text.len(), gathered);
+            let tail = gathered;
+            return Plaintext { text, tail };
+        }
+        self.gather(len, gathered);
+        Plaintext {
+            text: gathered,
+            tail: &[],
+        }
+    }
+
+    /// Copies the next `len` bytes together.
+    fn gather(&mut self, len: usize, gathered: &mut Vec<u8>) {
         gathered.reserve_exact(RECORD_PLAINTEXT_BYTES_MAX);
         while gathered.len() < len {
             if self.rest.is_empty() && !self.advance() {
@@ -367,7 +382,6 @@ impl<'a, 'p, I: Iterator<Item = &'p Piece>> Plaintext<'a, I> {
             gathered.extend_from_slice(plaintext);
             self.rest = rest;
         }
-        gathered
     }
 
     fn advance(&mut self) -> bool {
