@@ -20,6 +20,3 @@ mod request;
 mod stream;
 pub(crate) mod table;
 mod writer;
-
-/// The first bytes of a client (RFC 9113 §3.4).
-pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

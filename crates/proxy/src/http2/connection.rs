@@ -12,11 +12,12 @@
 
 mod frames;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use host::app::{AppEvent, CloseReason, Io, StreamId};
-use http2::budget::{Budget, STREAM_TOKENS};
+use http2::bounds::{ANNOUNCED_FOR, UNSENT_BYTES_LOW, UNSENT_BYTES_MAX};
+use http2::budget::{Budget, FreeWindowUpdates, STREAM_TOKENS};
 use http2::code::{Code, Fault};
 use http2::frame::{self, STREAM_ID_MAX};
 use http2::frame_reader::FrameReader;
@@ -24,6 +25,7 @@ use http2::hpack::decode::Decoder;
 use http2::priority::EarlyPriorities;
 use http2::scheduler::Scheduler;
 use http2::settings;
+use http2::stream_ids::StreamIds;
 use http2::window::HeldWindow;
 
 use super::names::{Names, Notice};
@@ -34,35 +36,12 @@ use crate::arrival::Arrival;
 use crate::buffer::Buffer;
 use crate::shared::Shared;
 
-/// Time for which the proxy still accepts requests after the first GOAWAY: they may be in flight
-/// (RFC 9113 §6.8).
-const ANNOUNCED_FOR: Duration = Duration::from_secs(1);
-
 /// Time that a client has after GOAWAY to close.
 const LINGER: Duration = Duration::from_secs(5);
-
-/// Bytes in the TCP stream, written and not sent, from which on no stream writes. A response that
-/// becomes urgent waits for these.
-const UNSENT_BYTES_MAX: u64 = 64 << 10;
-
-/// Unsent bytes at which streams write again.
-const UNSENT_BYTES_LOW: u64 = 32 << 10;
-
-/// Frames that the TCP stream has not taken, in bytes, from which on nothing is read.
-const PENDING_BYTES_MAX: usize = 16 << 10;
 
 /// Bytes of all requests that sessions have not read, at most: 16 streams of which a backend takes
 /// nothing delay the connection's further bodies.
 const WINDOW_BYTES: u32 = 1 << 20;
-
-/// WINDOW_UPDATE frames that cost nothing, for each DATA frame sent.
-const WINDOW_UPDATES_PER_DATA: u32 = 2;
-
-/// Most such frames that a connection saves up.
-const WINDOW_UPDATES_MAX: u32 = 1000;
-
-/// Most stream IDs kept of streams that this side has reset: frames of theirs may be in flight.
-const RESET_IDS_MAX: usize = 128;
 
 /// DATA whose content has yet to arrive.
 #[derive(Clone, Copy, Debug)]
@@ -113,14 +92,10 @@ pub(crate) struct Connection {
     scheduler: Scheduler,
     /// Streams that wait for the window of the connection.
     blocked: Vec<u32>,
-    /// IDs of streams that this side has reset.
-    reset: VecDeque<u32>,
     priorities: EarlyPriorities,
-    /// Greatest ID of a stream of the client.
-    last_id: u32,
+    ids: StreamIds,
     budget: Budget,
-    /// WINDOW_UPDATE frames that cost nothing.
-    window_updates: u32,
+    free_updates: FreeWindowUpdates,
     /// Time of the next look at a connection without streams, in microseconds, ...
     idle_us: Option<u64>,
     /// ... and bytes that the client had acknowledged at the last one.
@@ -166,11 +141,10 @@ impl Connection {
             streams: BTreeMap::new(),
             scheduler: Scheduler::default(),
             blocked: Vec::new(),
-            reset: VecDeque::new(),
             priorities: EarlyPriorities::default(),
-            last_id: 0,
+            ids: StreamIds::default(),
             budget: Budget::new(world.io.now_us()),
-            window_updates: 0,
+            free_updates: FreeWindowUpdates::default(),
             idle_us: None,
             acknowledged: 0,
             settings_us: None,
@@ -402,8 +376,7 @@ impl Connection {
                     let timeout = world.shared.config.idle_timeout;
                     stream.deadline_us = Some(after(world.io, timeout));
                 }
-                let updates = self.window_updates + WINDOW_UPDATES_PER_DATA;
-                self.window_updates = updates.min(WINDOW_UPDATES_MAX);
+                self.free_updates.on_data();
                 self.make_ready(id);
             }
             // A session that leaves its response before the end has a fault.
@@ -432,7 +405,7 @@ impl Connection {
             let discarded = stream.drop_request();
             self.consumed(discarded);
             frame::rst_stream(self.writer.control(), id, Code::NO_ERROR);
-            self.note_reset(id);
+            self.ids.note_reset(id);
             let finished = Notice::Event(name, AppEvent::PeerFinished);
             world.names.notices.push_back(finished);
         }
@@ -450,13 +423,6 @@ impl Connection {
         self.streams.len() >= streams_max as usize
     }
 
-    fn note_reset(&mut self, id: u32) {
-        if self.reset.len() == RESET_IDS_MAX {
-            self.reset.pop_front();
-        }
-        self.reset.push_back(id);
-    }
-
     /// Resets a stream, and forgets it.
     fn reset_stream(&mut self, names: &mut Names, id: u32, code: Code) {
         let is_over = self
@@ -465,7 +431,7 @@ impl Connection {
             .is_some_and(|stream| stream.request_ended && stream.reply.is_ended());
         if !is_over {
             frame::rst_stream(self.writer.control(), id, code);
-            self.note_reset(id);
+            self.ids.note_reset(id);
         }
         self.remove(names, id);
     }
@@ -522,7 +488,7 @@ impl Connection {
         // RFC 9113 §6.8: it never increases.
         let last_id = match self.stage {
             Stage::Leaving(last_id) => last_id,
-            _ => self.last_id,
+            _ => self.ids.last(),
         };
         frame::goaway(self.writer.control(), last_id, code, why);
         self.finish(world);
@@ -625,8 +591,8 @@ impl Connection {
     fn stage_expired(&mut self, world: &mut World<'_>) {
         match self.stage {
             Stage::Announced => {
-                self.stage = Stage::Leaving(self.last_id);
-                frame::goaway(self.writer.control(), self.last_id, Code::NO_ERROR, "");
+                self.stage = Stage::Leaving(self.ids.last());
+                frame::goaway(self.writer.control(), self.ids.last(), Code::NO_ERROR, "");
             }
             Stage::Closing { .. } => {
                 world.io.abort(self.stream);

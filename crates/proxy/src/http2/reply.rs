@@ -124,30 +124,21 @@ impl Reply {
                     if self.bytes.is_empty() {
                         return Err(Nothing::Yet);
                     }
-                    let mut stepped = decoder.clone();
-                    let Ok(mut step) = stepped.step(self.bytes.bytes()) else {
+                    let Ok(step) = decoder.step_within(self.bytes.bytes(), room) else {
                         debug_assert!(false, "the session's own framing");
                         self.state = State::Ended;
                         return Err(Nothing::Ended);
                     };
-                    if step.content.len() > room {
-                        if room == 0 {
-                            return Err(Nothing::Room);
-                        }
-                        let end = step.content.start + room;
-                        stepped = decoder.clone();
-                        match stepped.step(&self.bytes.bytes()[..end]) {
-                            Ok(shorter) => step = shorter,
-                            Err(_) => return Err(Nothing::Ended),
-                        }
-                    }
-                    *decoder = stepped;
+                    let (bytes, is_done) = (step.content.len(), decoder.is_done());
                     self.bytes.consume(step.content.start);
-                    if !step.content.is_empty() {
+                    if bytes > 0 {
                         return Ok(Part::Content {
-                            bytes: step.content.len(),
+                            bytes,
                             ends_stream: false,
                         });
+                    }
+                    if !is_done && !self.bytes.is_empty() {
+                        return Err(Nothing::Room);
                     }
                 }
             }

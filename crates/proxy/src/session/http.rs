@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use host::app::{CloseReason, Io, StreamId};
 use http_message::access::NO_RESPONSE;
 use http_message::request::{Parsed, without_empty_lines};
+use http2::bounds::PREFACE;
 
 use super::gather::{Gathered, Gathering};
 use super::tunnel::Tunnel;
@@ -14,7 +15,6 @@ use crate::attempt::{Attempt, Link, Opening, Reuse, refusal_of};
 use crate::body::{End, Relay, Stop};
 use crate::buffer::Buffer;
 use crate::forward::{self, Context, Kind, Request, Response};
-use crate::http2::PREFACE;
 use crate::http2::names::is_of_http2;
 use crate::joint::Joint;
 use crate::note::{Note, Outcome};

@@ -1,6 +1,7 @@
 //! Received frames, and their effects on the connection and its streams (RFC 9113 §6).
 
 use host::app::AppEvent;
+use http2::bounds::{PENDING_BYTES_MAX, PREFACE};
 use http2::budget::{FRAME_TOKENS, STREAM_TOKENS};
 use http2::code::{Code, Fault};
 use http2::frame::{self, Header, flag, kind};
@@ -8,9 +9,8 @@ use http2::frame_reader::{Incoming as Frame, PRIORITY_BYTES, Step};
 use http2::priority::Priority;
 use http2::window::{Exceeded, Overflow, SendWindow};
 
-use super::{Connection, Incoming, PENDING_BYTES_MAX, Stage, World};
+use super::{Connection, Incoming, Stage, World};
 use crate::buffer::COPY_BYTES;
-use crate::http2::PREFACE;
 use crate::http2::names::Notice;
 use crate::http2::request::{self, Unreadable};
 use crate::http2::stream::Stream;
@@ -133,11 +133,6 @@ impl Connection {
         }
     }
 
-    /// True if the client may not have sent a frame on this stream yet.
-    fn is_unopened(&self, id: u32) -> bool {
-        id > self.last_id || id.is_multiple_of(2)
-    }
-
     /// DATA begins; its content follows.
     fn take_data(
         &mut self,
@@ -154,7 +149,7 @@ impl Connection {
         if !is_useful {
             self.budget.spend_frame(world.io.now_us(), 0)?;
         }
-        if self.is_unopened(id) {
+        if self.ids.is_idle(id) {
             return Err(Fault::protocol("DATA on a stream that is not open"));
         }
         let begun = self.begin_data(payload_bytes, data);
@@ -178,10 +173,10 @@ impl Connection {
         let id = data.stream;
         self.incoming = None;
         let Some(stream) = self.streams.get_mut(&id) else {
-            return self.is_in_flight(id).map(|()| false);
+            return self.ids.check_gone(id).map(|()| false);
         };
         if stream.request_ended {
-            return match self.reset.contains(&id) {
+            return match self.ids.is_reset(id) {
                 true => Ok(false),
                 false => Err(Fault::Stream(id, Code::STREAM_CLOSED)),
             };
@@ -237,24 +232,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a frame of a stream that is gone may have been in flight when this side reset it.
-    fn is_in_flight(&self, id: u32) -> Result<(), Fault> {
-        match self.reset.contains(&id) {
-            true => Ok(()),
-            false => Err(CLOSED),
-        }
-    }
-
     fn take_block(
         &mut self,
         world: &mut World<'_>,
         id: u32,
         ends_stream: bool,
     ) -> Result<(), Fault> {
-        if id.is_multiple_of(2) {
-            return Err(Fault::protocol("a stream of a client with an even ID"));
-        }
-        if id > self.last_id {
+        if self.ids.is_new(id)? {
             return self.take_request(world, id, ends_stream);
         }
         // Trailers. The dynamic table takes them in any case.
@@ -262,7 +246,7 @@ impl Connection {
         let checked = checked.map_err(|why| fault_of(why, id));
         self.budget.spend_frame(world.io.now_us(), 0)?;
         if !self.streams.contains_key(&id) {
-            self.is_in_flight(id)?;
+            self.ids.check_gone(id)?;
         }
         if let Err(fault @ Fault::Connection(..)) = checked {
             return Err(fault);
@@ -271,7 +255,7 @@ impl Connection {
             return Ok(());
         };
         if stream.request_ended {
-            return match self.reset.contains(&id) {
+            return match self.ids.is_reset(id) {
                 true => Ok(()),
                 false => Err(Fault::Stream(id, Code::STREAM_CLOSED)),
             };
@@ -290,7 +274,7 @@ impl Connection {
         id: u32,
         ends_stream: bool,
     ) -> Result<(), Fault> {
-        self.last_id = id;
+        self.ids.open(id);
         let config = &world.shared.config;
         let (head_bytes_max, streams_max) = (config.head_bytes_max, config.http2_streams_max);
         let block = self.reader.block();
@@ -299,7 +283,7 @@ impl Connection {
         let is_late = matches!(self.stage, Stage::Leaving(last) if id > last);
         if is_late || self.is_full(streams_max) {
             frame::rst_stream(self.writer.control(), id, Code::REFUSED_STREAM);
-            self.note_reset(id);
+            self.ids.note_reset(id);
             return Ok(self.budget.spend(world.io.now_us(), STREAM_TOKENS)?);
         }
         world.shared.counters.http2_requests += 1;
@@ -366,7 +350,7 @@ impl Connection {
             _ => Code::FRAME_SIZE_ERROR,
         };
         // RFC 9113 §6.4: no RST_STREAM for an idle stream.
-        Err(match self.is_unopened(id) {
+        Err(match self.ids.is_idle(id) {
             true => Fault::Connection(code, "a priority of another length, or of its own stream"),
             false => Fault::Stream(id, code),
         })
@@ -374,9 +358,8 @@ impl Connection {
 
     fn take_settings(&mut self) -> Result<(), Fault> {
         let before = self.writer.settings();
-        let mut settings = before;
-        settings.apply(self.reader.payload())?;
-        self.writer.set_settings(settings);
+        self.writer.apply_settings(self.reader.payload())?;
+        let settings = self.writer.settings();
         if !std::mem::replace(&mut self.has_settings, true) {
             // The timeout of heads is over: that between requests begins.
             self.idle_us = None;
@@ -396,10 +379,8 @@ impl Connection {
     }
 
     fn take_window_update(&mut self, world: &mut World<'_>, id: u32) -> Result<(), Fault> {
-        match self.window_updates.checked_sub(1) {
-            Some(left) => self.window_updates = left,
-            None => self.budget.spend(world.io.now_us(), FRAME_TOKENS)?,
-        }
+        self.free_updates
+            .on_window_update(&mut self.budget, world.io.now_us())?;
         let increment = frame::read_31_bits(self.reader.payload()).unwrap_or(0);
         if id == 0 {
             if increment == 0 {
@@ -412,7 +393,7 @@ impl Connection {
             }
             return Ok(());
         }
-        if self.is_unopened(id) {
+        if self.ids.is_idle(id) {
             return Err(Fault::protocol(
                 "WINDOW_UPDATE on a stream that is not open",
             ));
@@ -430,7 +411,7 @@ impl Connection {
     }
 
     fn take_reset(&mut self, world: &mut World<'_>, id: u32) -> Result<(), Fault> {
-        if self.is_unopened(id) {
+        if self.ids.is_idle(id) {
             return Err(Fault::protocol("RST_STREAM on a stream that is not open"));
         }
         let now_us = world.io.now_us();
@@ -465,10 +446,10 @@ impl Connection {
             }
             return Ok(());
         }
-        if !self.is_unopened(id) {
+        if !self.ids.is_idle(id) {
             return Ok(());
         }
-        if id / 2 > (self.last_id / 2).saturating_add(streams_max) {
+        if id / 2 > (self.ids.last() / 2).saturating_add(streams_max) {
             return Err(Fault::protocol(
                 "PRIORITY_UPDATE beyond the concurrent streams",
             ));
@@ -477,8 +458,6 @@ impl Connection {
         Ok(())
     }
 }
-
-const CLOSED: Fault = Fault::Connection(Code::STREAM_CLOSED, "a frame on a stream that is closed");
 
 const TOO_LARGE: Fault = Fault::Connection(
     Code::FLOW_CONTROL_ERROR,
