@@ -27,6 +27,11 @@ pub(crate) struct Request {
     pub(crate) is_http_1_0: bool,
     /// The client gets trailers.
     pub(crate) takes_trailers: bool,
+    /// The backend speaks HTTP/2, and gets trailers.
+    pub(crate) is_to_http2: bool,
+    /// The request is a call of gRPC to such a backend: either side may be silent for long, and has
+    /// deadlines of its own.
+    pub(crate) is_grpc: bool,
     /// The request may be sent twice (RFC 9110 §9.2.2).
     pub(crate) is_idempotent: bool,
     /// The client's connection may carry another request.
@@ -53,6 +58,9 @@ impl Request {
     pub(crate) fn coding(&self) -> (Decode, Encode) {
         match self.body {
             Body::Bytes(count) => (Decode::Length(count), Encode::Plain),
+            Body::Chunked if self.is_to_http2 => {
+                (Decode::Chunked(Decoder::with_trailers()), Encode::Chunked)
+            }
             Body::Chunked => (Decode::Chunked(Default::default()), Encode::Chunked),
         }
     }
@@ -95,6 +103,7 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
     let mut framing = Framing::default();
     let (mut host, mut expects) = (None, false);
     let (mut names_protocol, mut names_http) = (false, false);
+    let (mut te_trailers, mut is_grpc) = (false, false);
     for header in head.headers {
         if framing.note(header)? {
             continue;
@@ -114,6 +123,10 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
         } else if is(header, "upgrade") {
             names_protocol = true;
             names_http |= list(header.value).any(is_http);
+        } else if is(header, "te") {
+            te_trailers |= list(header.value).any(|it| it.eq_ignore_ascii_case(b"trailers"));
+        } else if is(header, "content-type") {
+            is_grpc = is_grpc_type(header.value);
         }
     }
     if host.is_none() && !head.is_http_1_0 {
@@ -133,6 +146,7 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
     let listener = context.listener;
     let pool = route::find(&listener.rules, Some(&route::canonical(host)), path);
     let pool = pool.or(listener.pool);
+    let is_to_http2 = context.config.speaks_http2(pool);
     let mut out = Vec::with_capacity(head.head_bytes + 256);
     line(&mut out, &[head.method, " ", target, " HTTP/1.1"]);
     field(&mut out, "Host", host.as_bytes());
@@ -147,6 +161,10 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
     add_origin(&mut out, head.headers, context);
     let version = client_version(context, head);
     add_via(&mut out, head.headers, context.config, version);
+    if te_trailers && is_to_http2 {
+        // The only value that HTTP/2 permits (RFC 9113 §8.2.2).
+        field(&mut out, "TE", b"trailers");
+    }
     match body {
         Body::Chunked => field(&mut out, "Transfer-Encoding", b"chunked"),
         // A method that has no meaning for content goes without a length.
@@ -159,6 +177,8 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
         is_head: head.method == "HEAD",
         is_http_1_0: head.is_http_1_0,
         takes_trailers: context.is_http2,
+        is_to_http2,
+        is_grpc: is_grpc && is_to_http2,
         is_idempotent: IDEMPOTENT.contains(&head.method),
         persists: framing.persists(head.is_http_1_0),
         upgrades,
@@ -188,6 +208,15 @@ fn is_http(protocol: &[u8]) -> bool {
         .iter()
         .any(|it| protocol.starts_with(it))
 }
+
+/// True for the media type of gRPC, with or without the format of its messages.
+fn is_grpc_type(value: &[u8]) -> bool {
+    let (name, rest) = value.split_at(value.len().min(GRPC_TYPE.len()));
+    let is_end = rest.first().is_none_or(|byte| b"+; \t".contains(byte));
+    name.eq_ignore_ascii_case(GRPC_TYPE) && is_end
+}
+
+const GRPC_TYPE: &[u8] = b"application/grpc";
 
 const IDEMPOTENT: [&str; 6] = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"];
 
@@ -436,7 +465,11 @@ fn judge_response(
         pass_on(&mut out, head.headers, kind == Kind::Switching, |header| {
             is(header, "via")
         });
-        let version = if head.is_http_1_0 { "1.0" } else { "1.1" };
+        let version = match (request.is_to_http2, head.is_http_1_0) {
+            (true, _) => "2.0",
+            (false, true) => "1.0",
+            (false, false) => "1.1",
+        };
         add_via(&mut out, head.headers, config, version);
         // For HEAD and 304, the length that the body would have (RFC 9110 §8.6).
         let length = match kind {

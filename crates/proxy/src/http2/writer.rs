@@ -1,4 +1,4 @@
-//! Frames on their way into a client's TCP stream, and the bytes of streams that the client has
+//! Frames on their way into a peer's TCP stream, and the bytes of streams that the peer has
 //! acknowledged.
 
 use host::app::{Io, StreamId};
@@ -83,11 +83,11 @@ impl Writer {
         is_all
     }
 
-    /// Writes HEADERS: of a response with this status, or of trailers if it is 0.
+    /// Writes HEADERS. Trailers have no pseudo-header fields.
     pub(super) fn block(
         &mut self,
         stream: u32,
-        status: u16,
+        pseudo: &[(&'static str, Vec<u8>)],
         fields: &[(String, Vec<u8>)],
         ends_stream: bool,
     ) {
@@ -95,9 +95,8 @@ impl Writer {
         let start = out.len();
         out.extend_from_slice(&[0; HEADER_BYTES]);
         self.encoder.begin(out);
-        if status > 0 {
-            self.encoder
-                .field(out, ":status", status.to_string().as_bytes());
+        for (name, value) in pseudo {
+            self.encoder.field(out, name, value);
         }
         for (name, value) in fields {
             // HTTP/1.1 permits some characters that HTTP/2 does not.
