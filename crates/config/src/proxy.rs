@@ -141,8 +141,8 @@ pub struct ProxyPool {
     /// Load balancing: `"round-robin"`, `"least-connections"`, `"maglev"`: consistent hashing of
     /// the client's address, or `"maglev-header:NAME"`: of a request field.
     pub balance: Text<Balance>,
-    /// Protocol of the backends: `"http/1.1"`, or `"h2c"`: HTTP/2 without TLS, with prior knowledge,
-    /// which gRPC needs.
+    /// Protocol of the backends: `"http/1.1"`, or `"h2c"`: HTTP/2 without TLS, with prior
+    /// knowledge, which gRPC needs.
     pub protocol: Text<Protocol>,
     /// Begin backend connections with a PROXY protocol header: `"v1"` or `"v2"`. Each then serves
     /// one client.

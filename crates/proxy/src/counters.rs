@@ -50,7 +50,7 @@ counters::counters! {
         backend_reuses: Counter,
         /// HTTP/2 streams opened to backends.
         backend_http2_streams: Counter,
-        /// HTTP/2 streams to backends that these refused, or did not process before they closed the
+        /// HTTP/2 streams that backends refused, or did not process before they closed the
         /// connection.
         backend_http2_unprocessed: Counter,
         /// HTTP/2 streams to backends reset because of an error of the backend.
@@ -106,7 +106,8 @@ counters::counters! {
         checks_failed: Counter,
         /// Times that the backend was ejected because requests failed.
         ejections: Counter,
-        /// Connections to the backend in use, including those being established. Of HTTP/2, streams.
+        /// Connections to the backend in use, including those being established; of HTTP/2, its
+        /// streams.
         connections: Gauge,
         /// Idle connections to the backend, kept for reuse.
         connections_idle: Gauge,

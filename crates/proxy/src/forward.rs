@@ -103,7 +103,6 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
     let mut framing = Framing::default();
     let (mut host, mut expects) = (None, false);
     let (mut names_protocol, mut names_http) = (false, false);
-    let (mut te_trailers, mut is_grpc) = (false, false);
     for header in head.headers {
         if framing.note(header)? {
             continue;
@@ -123,10 +122,6 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
         } else if is(header, "upgrade") {
             names_protocol = true;
             names_http |= list(header.value).any(is_http);
-        } else if is(header, "te") {
-            te_trailers |= list(header.value).any(|it| it.eq_ignore_ascii_case(b"trailers"));
-        } else if is(header, "content-type") {
-            is_grpc = is_grpc_type(header.value);
         }
     }
     if host.is_none() && !head.is_http_1_0 {
@@ -159,11 +154,10 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
     };
     pass_on(&mut out, head.headers, upgrades, skip);
     add_origin(&mut out, head.headers, context);
-    let version = client_version(context, head);
+    let version = version(context.is_http2, head.is_http_1_0);
     add_via(&mut out, head.headers, context.config, version);
-    if te_trailers && is_to_http2 {
-        // The only value that HTTP/2 permits (RFC 9113 §8.2.2).
-        field(&mut out, "TE", b"trailers");
+    if is_to_http2 {
+        add_te(&mut out, head.headers);
     }
     match body {
         Body::Chunked => field(&mut out, "Transfer-Encoding", b"chunked"),
@@ -178,7 +172,7 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
         is_http_1_0: head.is_http_1_0,
         takes_trailers: context.is_http2,
         is_to_http2,
-        is_grpc: is_grpc && is_to_http2,
+        is_grpc: is_to_http2 && is_grpc(head.headers),
         is_idempotent: IDEMPOTENT.contains(&head.method),
         persists: framing.persists(head.is_http_1_0),
         upgrades,
@@ -192,9 +186,9 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
     })
 }
 
-/// The version that the client speaks, as `Via` has it.
-fn client_version(context: &Context<'_>, head: &request::Head<'_>) -> &'static str {
-    match (context.is_http2, head.is_http_1_0) {
+/// The version that a peer speaks, as `Via` has it.
+fn version(is_http2: bool, is_http_1_0: bool) -> &'static str {
+    match (is_http2, is_http_1_0) {
         (true, _) => "2.0",
         (false, true) => "1.0",
         (false, false) => "1.1",
@@ -209,11 +203,24 @@ fn is_http(protocol: &[u8]) -> bool {
         .any(|it| protocol.starts_with(it))
 }
 
-/// True for the media type of gRPC, with or without the format of its messages.
-fn is_grpc_type(value: &[u8]) -> bool {
-    let (name, rest) = value.split_at(value.len().min(GRPC_TYPE.len()));
-    let is_end = rest.first().is_none_or(|byte| b"+; \t".contains(byte));
-    name.eq_ignore_ascii_case(GRPC_TYPE) && is_end
+/// True if the content is of gRPC's media type, with or without the format of its messages.
+fn is_grpc(headers: &[Header<'_>]) -> bool {
+    let mut types = headers.iter().filter(|header| is(header, "content-type"));
+    types.any(|header| {
+        let (name, rest) = header
+            .value
+            .split_at(header.value.len().min(GRPC_TYPE.len()));
+        let is_end = rest.first().is_none_or(|byte| b"+; \t".contains(byte));
+        name.eq_ignore_ascii_case(GRPC_TYPE) && is_end
+    })
+}
+
+/// Appends the only value of `TE` that HTTP/2 permits (RFC 9113 §8.2.2), if the client has it.
+fn add_te(out: &mut Vec<u8>, headers: &[Header<'_>]) {
+    let mut values = headers.iter().filter(|header| is(header, "te"));
+    if values.any(|it| list(it.value).any(|it| it.eq_ignore_ascii_case(b"trailers"))) {
+        field(out, "TE", b"trailers");
+    }
 }
 
 const GRPC_TYPE: &[u8] = b"application/grpc";
@@ -465,11 +472,7 @@ fn judge_response(
         pass_on(&mut out, head.headers, kind == Kind::Switching, |header| {
             is(header, "via")
         });
-        let version = match (request.is_to_http2, head.is_http_1_0) {
-            (true, _) => "2.0",
-            (false, true) => "1.0",
-            (false, false) => "1.1",
-        };
+        let version = version(request.is_to_http2, head.is_http_1_0);
         add_via(&mut out, head.headers, config, version);
         // For HEAD and 304, the length that the body would have (RFC 9110 §8.6).
         let length = match kind {

@@ -14,8 +14,8 @@
 //! A session asks `Shared::wanted` for a stream to a backend. Connections carry such streams once
 //! the backend's SETTINGS are here, and more than one if it permits.
 //!
-//! A stream holds at most a window of the peer's message and 64 KiB of the session's: the windows of
-//! HTTP/2 and TCP carry a receiver's slowness to the sender.
+//! A stream holds at most a window of the peer's message and 64 KiB of the session's: the windows
+//! of HTTP/2 and TCP carry a receiver's slowness to the sender.
 
 pub(crate) mod connection;
 pub(crate) mod names;

@@ -27,7 +27,7 @@
 //! | `table`, `names` | connections from clients and to backends; names of their streams |
 //! | `wanted` | streams to backends that no connection carries yet |
 //! | `session_io` | streams as sessions see them |
-//! | `connection/` | the life of one connection; `frames`: the effects of received frames; `backend`: what is a backend's own |
+//! | `connection/` | the life of one connection; `frames`: the effects of received frames; `backend`: to a backend |
 //! | `stream` | bytes of one request and of its response |
 //! | `request`, `response` | from a field block to HTTP/1.1 |
 //! | `outgoing`, `writer` | from HTTP/1.1 to frames; frames on their way |

@@ -41,7 +41,7 @@ pub(crate) struct BackendState {
     active: u32,
     /// Idle connections; the last one has been idle for the shortest time.
     idle: Vec<Idle>,
-    /// Connections of HTTP/2, and how many of them have no stream.
+    /// Connections of HTTP/2, and the number without a stream.
     http2: u32,
     http2_idle: u32,
     /// Protocol of the connections.

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A connection to a backend only knows `Serving` and what follows an idle time, a fault, or the
-//! backend's GOAWAY; `backend` has what else is its own.
+//! backend's GOAWAY; `backend` has the differences.
 //!
 //! The TCP stream has one timer: the earliest of the connection's deadlines and its streams'.
 
@@ -325,7 +325,7 @@ impl Connection {
     /// The session has gone, and leaves the rest of its response.
     pub(super) fn leave(&mut self, names: &mut Names, id: u32, deadline_us: u64) {
         if self.arrival().is_none() {
-            return self.release(names, id);
+            return self.release(names, id, deadline_us);
         }
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.is_left = true;
@@ -338,7 +338,7 @@ impl Connection {
     /// The session resets a stream.
     pub(super) fn abort_stream(&mut self, names: &mut Names, id: u32) {
         if self.arrival().is_none() {
-            return self.release(names, id);
+            return self.release(names, id, 0);
         }
         if self.streams.contains_key(&id) {
             self.reset_stream(names, id, Code::INTERNAL_ERROR);
@@ -509,6 +509,8 @@ impl Connection {
     fn judge(&mut self, world: &mut World<'_>, fault: Fault) {
         match fault {
             Fault::Stream(id, code) => {
+                let (stream, code_number) = (self.stream.0, code.0);
+                tracing::debug!(stream, id, code = code_number, "stream error");
                 let counters = &mut world.shared.counters;
                 match self.side {
                     Side::Client(_) => counters.http2_stream_errors += 1,

@@ -9,8 +9,6 @@ use http2::field::{self, FIELD_BYTES};
 use http2::hpack::decode::Decoder;
 use http2::priority::Priority;
 
-use super::stream::Framing;
-
 /// Why there is no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
@@ -24,6 +22,14 @@ impl From<field::Invalid> for Unreadable {
     fn from(_: field::Invalid) -> Self {
         Unreadable::Message
     }
+}
+
+/// The framing of the peer's message in HTTP/1.1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Framing {
+    pub(super) is_chunked: bool,
+    /// Content that has to arrive, by `Content-Length`, in bytes.
+    pub(super) content_bytes: Option<u64>,
 }
 
 /// The head of a request.

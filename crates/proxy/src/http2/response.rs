@@ -4,8 +4,7 @@ use http_message::number;
 use http2::field;
 use http2::hpack::decode::Decoder;
 
-use super::request::{Unreadable, line};
-use super::stream::Framing;
+use super::request::{Framing, Unreadable, line};
 
 /// The head of a response.
 #[derive(Debug, PartialEq, Eq)]

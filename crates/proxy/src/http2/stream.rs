@@ -8,20 +8,12 @@ use http2::scheduler::Place;
 use http2::window::{HeldWindow, SendWindow};
 
 use super::outgoing::{Nothing, Outgoing, Part};
-use super::request::Head;
+use super::request::{Framing, Head};
 use super::writer::{CONTENT_BYTES_MAX, Writer};
 use crate::buffer::{Buffer, COPY_BYTES};
 
 /// Bytes of the message at which the session writes again.
 const OUTGOING_BYTES_LOW: usize = COPY_BYTES / 2;
-
-/// The framing of the peer's message in HTTP/1.1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Framing {
-    pub(super) is_chunked: bool,
-    /// Content that has to arrive, by `Content-Length`, in bytes.
-    pub(super) content_bytes: Option<u64>,
-}
 
 /// See the [module documentation](self).
 #[derive(Debug)]
@@ -120,7 +112,7 @@ impl Stream {
         }
     }
 
-    /// Takes a head, in HTTP/1.1: the final one if it says how the body is framed.
+    /// Takes a head, in HTTP/1.1: the final one if the framing of the body is known.
     pub(super) fn begin_message(&mut self, text: &[u8], framing: Option<Framing>) {
         self.incoming.tail().extend_from_slice(text);
         if let Some(framing) = framing {
@@ -169,6 +161,13 @@ impl Stream {
         self.incoming_ended = true;
         self.needs_last_chunk = self.framing.is_chunked;
         self.framing.content_bytes.is_none_or(|left| left == 0)
+    }
+
+    /// Only END_STREAM is left: the session's message is written, and the content of the peer's is
+    /// as long as its `Content-Length`, and read.
+    pub(super) fn awaits_end(&self) -> bool {
+        let is_whole = self.has_head && self.framing.content_bytes == Some(0);
+        is_whole && !self.incoming_ended && self.unread() == 0 && self.outgoing.is_ended()
     }
 
     /// The rest of the message is unwanted; returns the discarded bytes of content.

@@ -99,7 +99,7 @@ impl Exchange {
     /// True if the client alone delays the request; `input` has the bytes received from the client.
     pub(super) fn awaits_body(&self, input: &Buffer, now_us: u64) -> bool {
         let is_taken = self.up.is_empty() && input.is_empty() && !self.awaits_continue(now_us);
-        // A client of gRPC may have nothing to say.
+        // A client of gRPC may be silent for long.
         !self.upload.is_done() && !self.request.is_grpc && (self.gathering.is_some() || is_taken)
     }
 
@@ -227,7 +227,7 @@ impl Session {
         let sends_proxy = settings.is_some_and(|pool| pool.send_proxy.is_some());
         let is_to_http2 = request.is_to_http2;
         let reuse = if is_to_http2 {
-            // A backend says which requests it has processed before it closes a connection.
+            // GOAWAY tells which requests a backend has processed.
             Reuse::Any
         } else if request.upgrades || sends_proxy {
             // The PROXY protocol names one client for a whole connection.

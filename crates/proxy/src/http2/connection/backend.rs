@@ -1,7 +1,7 @@
-//! What is a backend's own: streams are opened here, and their responses arrive (RFC 9113 §8.3.2).
+//! Connections to backends: the proxy opens streams, and their responses arrive (RFC 9113 §8.3.2).
 //!
-//! A connection carries streams once the backend's SETTINGS have arrived: they say how many, and a
-//! peer that is no backend of HTTP/2 gets no request.
+//! A connection carries streams once the backend's SETTINGS have arrived: these bound their number,
+//! and a peer of another protocol gets no request.
 
 use std::collections::VecDeque;
 
@@ -243,12 +243,17 @@ impl Connection {
         }
     }
 
-    /// The user of a stream has gone. What is left of it is cancelled.
-    pub(super) fn release(&mut self, names: &mut Names, id: u32) {
+    /// The user of a stream has gone: the stream is cancelled, unless only END_STREAM is to come
+    /// behind whole content.
+    pub(super) fn release(&mut self, names: &mut Names, id: u32, deadline_us: u64) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
         stream.is_left = true;
+        if stream.awaits_end() {
+            stream.deadline_us = Some(deadline_us);
+            return;
+        }
         self.reset_stream(names, id, Code::CANCEL);
     }
 

@@ -233,8 +233,9 @@ impl Connection {
             return Err(Fault::Stream(id, Code::PROTOCOL_ERROR));
         }
         if let Side::Backend(_) = self.side {
-            // The text says where the response ends.
+            // The framing of the text marks the response's end.
             self.budget.earn();
+            self.remove_if_over(world.names, id);
             self.notify_readable(world.names, id);
             return Ok(());
         }

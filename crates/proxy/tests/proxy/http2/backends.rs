@@ -170,6 +170,30 @@ fn a_thousand_streams_share_ten_connections() {
 }
 
 #[test]
+fn an_end_behind_content_of_a_length_is_awaited_and_cancels_nothing() {
+    let mut world = World::new(to_http2(&[8080]), &[8080]);
+    let mut client = Client::new(&mut world, &[]);
+    client.request(&mut world, 1, &GET, true);
+    client.request(&mut world, 3, &GET, true);
+    let (mut backend, _) = Client::backend(&mut world, 8080, &[]);
+    for (id, length) in [(1, "0"), (3, "4")] {
+        let of_length = [&OK[..], &[("content-length", length)]].concat();
+        backend.request(&mut world, id, &of_length, false);
+    }
+    backend.data(&mut world, 3, b"four", false);
+    client.hear(&mut world);
+    assert!(client.heard(1).has_ended && client.heard(3).has_ended);
+    assert_eq!(pool_of(&world, 8080).connections, 0);
+    backend.data(&mut world, 1, b"", true);
+    backend.hear(&mut world);
+    assert_eq!(backend.heard(1).reset, None);
+    // One that never comes is not awaited for ever.
+    world.pass(Duration::from_secs(61));
+    backend.hear(&mut world);
+    assert_eq!(backend.heard(3).reset, Some(8), "CANCEL");
+}
+
+#[test]
 fn no_more_idle_connections_stay_than_the_pool_keeps() {
     for (idle_max, left) in [(0, 0), (1, 1)] {
         let mut config = to_http2(&[8080]);
@@ -398,7 +422,13 @@ fn a_client_that_takes_nothing_delays_no_other_stream_of_the_connection() {
     backend.data(&mut world, 199, b"", true);
     let text = world.take(quick);
     assert_eq!(world.accepted(8080).len(), 1);
-    assert!(text.ends_with("\r\n0\r\n\r\n"), "{} {:?} {:?}", text.len(), backend.goaways, backend.streams.get(&199));
+    assert!(
+        text.ends_with("\r\n0\r\n\r\n"),
+        "{} {:?} {:?}",
+        text.len(),
+        backend.goaways,
+        backend.streams.get(&199)
+    );
     assert_eq!(text.matches('q').count(), 1_000_000);
     // Slow ones that leave give back what they held.
     for client in &slow {
