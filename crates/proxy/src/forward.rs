@@ -154,18 +154,10 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
     };
     pass_on(&mut out, head.headers, upgrades, skip);
     add_origin(&mut out, head.headers, context);
-    let version = version(context.is_http2, head.is_http_1_0);
-    add_via(&mut out, head.headers, context.config, version);
-    if is_to_http2 {
-        add_te(&mut out, head.headers);
-    }
-    match body {
-        Body::Chunked => field(&mut out, "Transfer-Encoding", b"chunked"),
-        // A method that has no meaning for content goes without a length.
-        Body::Bytes(0) if framing.content_length.is_none() => {}
-        Body::Bytes(count) => field(&mut out, "Content-Length", count.to_string().as_bytes()),
-    }
-    out.extend_from_slice(b"\r\n");
+    let via = version(context.is_http2, head.is_http_1_0);
+    add_via(&mut out, head.headers, context.config, via);
+    add_te(&mut out, head.headers, is_to_http2);
+    end_head(&mut out, body, framing.content_length.is_some());
     Ok(Request {
         head_bytes: head.head_bytes,
         is_head: head.method == "HEAD",
@@ -203,6 +195,17 @@ fn is_http(protocol: &[u8]) -> bool {
         .any(|it| protocol.starts_with(it))
 }
 
+/// Appends the framing of a request's body, and the end of the head.
+fn end_head(out: &mut Vec<u8>, body: Body, has_length: bool) {
+    match body {
+        Body::Chunked => field(out, "Transfer-Encoding", b"chunked"),
+        // A method that has no meaning for content goes without a length.
+        Body::Bytes(0) if !has_length => {}
+        Body::Bytes(count) => field(out, "Content-Length", count.to_string().as_bytes()),
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
 /// True if the content is of gRPC's media type, with or without the format of its messages.
 fn is_grpc(headers: &[Header<'_>]) -> bool {
     let mut types = headers.iter().filter(|header| is(header, "content-type"));
@@ -216,9 +219,10 @@ fn is_grpc(headers: &[Header<'_>]) -> bool {
 }
 
 /// Appends the only value of `TE` that HTTP/2 permits (RFC 9113 §8.2.2), if the client has it.
-fn add_te(out: &mut Vec<u8>, headers: &[Header<'_>]) {
+fn add_te(out: &mut Vec<u8>, headers: &[Header<'_>], is_to_http2: bool) {
     let mut values = headers.iter().filter(|header| is(header, "te"));
-    if values.any(|it| list(it.value).any(|it| it.eq_ignore_ascii_case(b"trailers"))) {
+    let is_trailers = |option: &[u8]| option.eq_ignore_ascii_case(b"trailers");
+    if is_to_http2 && values.any(|it| list(it.value).any(is_trailers)) {
         field(out, "TE", b"trailers");
     }
 }
