@@ -195,7 +195,19 @@ setup_long() {
     need nghttpd nghttp2-server
     install_needed
     need_interop_clients
+    need_grpc
     need_served
+}
+
+# gRPC of Python, which is that of C, in a place of its own.
+need_grpc() {
+    local place=${CARGO_TARGET_DIR:-target}/grpc pins=crates/cli/tests/programs/grpc/requirements.txt
+    [ -e "$place/complete" ] && [ -z "$(find "$pins" -newer "$place/complete")" ] && return
+    say "installing gRPC in $place"
+    rm -rf "$place/complete"
+    python3 -m venv "$place"
+    "$place/bin/pip" install --quiet --disable-pip-version-check --requirement "$pins"
+    touch "$place/complete"
 }
 
 # Servers of every style, and their clients: those of the distribution, and in a place of their own those of PyPI, npm and Maven, whose

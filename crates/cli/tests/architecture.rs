@@ -36,7 +36,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("sockets", &["counters", "host", "socket-channel", "tcp"]),
     ("cluster", &["socket-channel", "sockets"]),
     // It talks with the host process by messages alone.
-    ("origin", &["counters"]),
+    ("origin", &["counters", "http-message"]),
     ("counters", &[]),
     // Keys have the types of what they configure.
     (

@@ -5,7 +5,7 @@ use host::CongestionAlgorithm;
 use netem::conditions::Rate;
 use netsetup::cidr::Cidr;
 use observer::AccessFormat;
-use proxy::{Balance, Forwarded, HostPattern, Mode, Version};
+use proxy::{Balance, Forwarded, HostPattern, Mode, Protocol, Version};
 use serde_json::{Value, json};
 use server::{Coding, HostName, HttpVersion, Pattern, RelativePath, Scheme};
 
@@ -118,6 +118,7 @@ forms! {
     Size => size();
     StatusRange => pattern("^\\+?[0-9]+(-\\+?[0-9]+)?$");
     Time => pattern(&format!("^[0-9]+({})$", time_units()));
+    Protocol => names(["http/1.1", "h2c"]);
     Version => names(["v1", "v2"]);
     VersionName => names(VersionName::names());
 }

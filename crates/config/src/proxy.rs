@@ -7,7 +7,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::str::FromStr;
 use std::time::Duration;
 
-use ::proxy::{Balance, Forwarded, HostPattern, Mode, Version};
+use ::proxy::{Balance, Forwarded, HostPattern, Mode, Protocol, Version};
 use serde::{Deserialize, Serialize};
 
 use super::place::{Place, Problem};
@@ -141,10 +141,13 @@ pub struct ProxyPool {
     /// Load balancing: `"round-robin"`, `"least-connections"`, `"maglev"`: consistent hashing of
     /// the client's address, or `"maglev-header:NAME"`: of a request field.
     pub balance: Text<Balance>,
+    /// Protocol of the backends: `"http/1.1"`, or `"h2c"`: HTTP/2 without TLS, with prior
+    /// knowledge, which gRPC needs.
+    pub protocol: Text<Protocol>,
     /// Begin backend connections with a PROXY protocol header: `"v1"` or `"v2"`. Each then serves
     /// one client.
     pub send_proxy: Option<Text<Version>>,
-    /// Maximum connections in use per backend; further requests wait.
+    /// Maximum connections in use per backend, with `"h2c"` maximum streams; further requests wait.
     pub connections_max: u32,
     /// Maximum idle connections kept per backend.
     pub idle_max: u32,
@@ -154,7 +157,7 @@ pub struct ProxyPool {
     pub queue_timeout: Text<Time>,
     /// Bytes of a request's body to wait for before it takes a connection to a backend; of a
     /// shorter body, all. With `"0"` it takes one as soon as its head has arrived, as requests with
-    /// `Expect: 100-continue` always do.
+    /// `Expect: 100-continue` always do, and with `"h2c"` those without `Content-Length`.
     pub request_buffer: Text<Size>,
     /// Time a request waits for a backend before the slowest session delayed by its client, of the
     /// source with most connections, loses its connection; `"0s"`: never.
@@ -255,6 +258,7 @@ impl Default for ProxyPool {
         Self {
             name: String::new(),
             balance: Text(Balance::default()),
+            protocol: Text(Protocol::default()),
             send_proxy: None,
             connections_max: pool.connections_max.get(),
             idle_max: pool.idle_max,
@@ -687,6 +691,7 @@ impl Forwarding {
                 problems.push(Problem::new(place.key("port"), why));
             }
             check_listen_tls(listen, &place, problems);
+            self.check_listen_pools(listen, &place, problems);
             let pool = listen.pool.as_ref();
             let of_port = |ports: &[NonZeroU16]| ports.is_empty() || ports.contains(&listen.port);
             let own = rules.iter().filter(|(ports, _)| of_port(ports));
@@ -706,6 +711,29 @@ impl Forwarding {
             });
         }
         listeners
+    }
+
+    /// In TCP mode, connections are joined whatever they carry.
+    fn check_listen_pools(&self, listen: &ProxyListen, place: &Place, problems: &mut Vec<Problem>) {
+        let proxy = &self.proxy;
+        let of_port =
+            |rule: &&ProxyRule| rule.ports.is_empty() || rule.ports.contains(&listen.port);
+        let rules = proxy.rule.iter().filter(of_port).map(|rule| &rule.pool);
+        let named: Vec<&String> = rules.chain(&listen.pool).collect();
+        let is_h2c =
+            |pool: &&ProxyPool| pool.protocol.0 == Protocol::H2c && named.contains(&&pool.name);
+        if let Some(pool) = proxy.pool.iter().find(is_h2c)
+            && listen.mode.0 == Mode::Tcp
+        {
+            let why = format!(
+                "mode \"tcp\" cannot speak \"h2c\" with pool {:?}",
+                pool.name
+            );
+            problems.push(
+                Problem::new(place.key("mode"), why)
+                    .remedy("Leave the pool's protocol out: bytes pass as they are."),
+            );
+        }
     }
 
     fn lower_pool(
@@ -767,6 +795,7 @@ impl Forwarding {
                 failures: pool.eject_failures,
                 time: pool.eject_time.0.0,
             }),
+            protocol: pool.protocol.0,
             send_proxy: pool.send_proxy.map(|version| version.0),
             connections_max,
             idle_max: pool.idle_max,
@@ -992,6 +1021,11 @@ mod tests {
                 "mode = 'tcp'",
                 "mode = 'tcp'\nhttp2_prior_knowledge = true",
                 "proxy.listen[1].http2_prior_knowledge",
+            ),
+            (
+                "name = 'tls'",
+                "name = 'tls'\nprotocol = 'h2c'",
+                "proxy.listen[1].mode",
             ),
             (
                 "pool = 'web'\n",

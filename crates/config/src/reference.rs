@@ -369,6 +369,7 @@ const WRONG: &[&str] = &[
     "proxy.pool = [{ name = 'a', balance = 'random' }]",
     "proxy.pool = [{ name = 'a', check = 'ping' }]",
     "proxy.pool = [{ name = 'a', check_rise = 0 }]",
+    "proxy.pool = [{ name = 'a', protocol = 'h2' }]",
     "proxy.pool = [{ name = 'a', send_proxy = 'v3' }]",
     "proxy.pool = [{ name = 'a', backend = [{ address = 'a' }] }]",
     "logs.level = 'loud'",
@@ -438,6 +439,7 @@ fn names_in_the_schema_are_those_that_are_read() {
     }
     parse::<::proxy::Mode>();
     parse::<::proxy::Forwarded>();
+    parse::<::proxy::Protocol>();
     parse::<::proxy::Version>();
     parse::<observer::AccessFormat>();
     parse::<host::CongestionAlgorithm>();
@@ -732,6 +734,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
                 "balance",
                 &["'least-connections'", "'maglev-header:x-user'"],
             ),
+            ("protocol", &["'h2c'"]),
             ("send_proxy", &["'v1'", "'v2'"]),
             ("connections_max", &["7"]),
             ("idle_max", &["0"]),

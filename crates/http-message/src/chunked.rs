@@ -13,7 +13,7 @@ const SIZE_DIGITS_MAX: u8 = 15;
 const EXTENSION_BYTES_MAX: usize = 1 << 10;
 
 /// Longest trailer section, in bytes.
-const TRAILER_BYTES_MAX: usize = 8 << 10;
+pub const TRAILER_BYTES_MAX: usize = 8 << 10;
 
 /// Bytes that are not in the chunked coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,10 +94,23 @@ impl Decoder {
     ///
     /// The end of the body is in doubt.
     pub fn step(&mut self, bytes: &[u8]) -> Result<Step, ChunkError> {
+        self.step_within(bytes, usize::MAX)
+    }
+
+    /// As [`Decoder::step`], with at most `content_max` bytes of content. With 0, it stops before
+    /// the content.
+    ///
+    /// # Errors
+    ///
+    /// The end of the body is in doubt.
+    pub fn step_within(&mut self, bytes: &[u8], content_max: usize) -> Result<Step, ChunkError> {
         let mut at = 0;
         while at < bytes.len() && !self.is_done() {
             if let State::Data { left } = self.state {
-                let end = bytes.len().min(at.saturating_add(left as usize));
+                let left_here = usize::try_from(left).unwrap_or(usize::MAX);
+                let end = bytes
+                    .len()
+                    .min(at.saturating_add(left_here.min(content_max)));
                 let left = left - (end - at) as u64;
                 self.state = match left {
                     0 => State::DataCr,
@@ -205,6 +218,19 @@ mod tests {
             }
             assert_eq!((rest, &*decoder.take_trailers()), (&b"more"[..], kept));
         }
+    }
+
+    #[test]
+    fn content_is_bounded_and_stays_where_there_is_no_room() {
+        let (body, mut decoder) = (b"5\r\nabcde\r\n0\r\n\r\n", Decoder::default());
+        let step = decoder.step_within(body, 0).unwrap();
+        assert_eq!((step.consumed, step.content), (3, 3..3));
+        let step = decoder.step_within(&body[3..], 2).unwrap();
+        assert_eq!((step.consumed, step.content), (2, 0..2));
+        let step = decoder.step_within(&body[5..], 9).unwrap();
+        assert_eq!((step.consumed, step.content), (3, 0..3));
+        let step = decoder.step_within(&body[8..], 0).unwrap();
+        assert_eq!((step.consumed, decoder.is_done()), (7, true));
     }
 
     /// The content, and the bytes left behind it.

@@ -6,6 +6,7 @@
 //! | [`response`] | from bytes to a response head |
 //! | [`framing`] | the end of a message's body, and the persistence of its connection |
 //! | [`chunked`] | the chunked transfer coding |
+//! | [`trailers`] | fields that a trailer section may have |
 //! | [`authority`] | validation of host names |
 //! | [`number`] | sizes in header fields |
 //! | [`access`] | records of exchanges, and the log that they wait in |
@@ -22,3 +23,4 @@ pub mod framing;
 pub mod number;
 pub mod request;
 pub mod response;
+pub mod trailers;

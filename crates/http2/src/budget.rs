@@ -78,9 +78,52 @@ impl Budget {
     }
 }
 
+/// WINDOW_UPDATE frames that cost nothing, for each DATA frame sent.
+const WINDOW_UPDATES_PER_DATA: u32 = 2;
+
+/// Most such frames that a connection saves up.
+const WINDOW_UPDATES_MAX: u32 = 1000;
+
+/// WINDOW_UPDATE frames that cost nothing: the peer answers DATA with them.
+#[derive(Debug, Default)]
+pub struct FreeWindowUpdates(u32);
+
+impl FreeWindowUpdates {
+    /// DATA is sent.
+    pub fn on_data(&mut self) {
+        self.0 = (self.0 + WINDOW_UPDATES_PER_DATA).min(WINDOW_UPDATES_MAX);
+    }
+
+    /// A WINDOW_UPDATE has arrived.
+    ///
+    /// # Errors
+    /// It is not free, and too few tokens are left.
+    pub fn on_window_update(&mut self, budget: &mut Budget, now_us: u64) -> Result<(), Exhausted> {
+        match self.0.checked_sub(1) {
+            Some(left) => self.0 = left,
+            None => budget.spend(now_us, FRAME_TOKENS)?,
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_window_updates_are_free_for_each_data_frame() {
+        let (mut budget, mut free) = (Budget::new(0), FreeWindowUpdates::default());
+        free.on_data();
+        for _ in 0..TOKENS_MAX + 2 {
+            assert_eq!(free.on_window_update(&mut budget, 0), Ok(()));
+        }
+        assert!(free.on_window_update(&mut budget, 0).is_err());
+        for _ in 0..WINDOW_UPDATES_MAX {
+            free.on_data();
+        }
+        assert_eq!(free.0, WINDOW_UPDATES_MAX);
+    }
 
     #[test]
     fn tokens_come_with_time_and_responses_up_to_a_bound() {

@@ -164,7 +164,9 @@ impl FrameReader {
             | kind::GOAWAY
             | kind::WINDOW_UPDATE
             | kind::PRIORITY_UPDATE => self.whole(header, payload),
-            kind::PUSH_PROMISE => Err(Fault::protocol("PUSH_PROMISE of a client")),
+            kind::PUSH_PROMISE => Err(Fault::protocol(
+                "PUSH_PROMISE, which this side does not permit",
+            )),
             _ => {
                 self.skip_bytes = header.payload_bytes;
                 Ok(Step::Frame(HEADER_BYTES, Incoming::Unknown(header)))

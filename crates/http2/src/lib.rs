@@ -7,9 +7,10 @@
 //! | [`field`] | size of a field |
 //! | [`hpack`] | field blocks (RFC 7541): `decode`, `encode`, `table`, `static_table` |
 //! | [`settings`] | SETTINGS |
-//! | [`window`] | flow-control windows |
+//! | [`stream_ids`] | IDs of streams: new, skipped, reset |
+//! | [`window`], [`in_flight`] | flow-control windows; bytes of streams that are not acknowledged |
 //! | [`priority`], [`scheduler`] | which response comes first (RFC 9218); which stream writes next |
-//! | [`budget`] | a bound on work beyond responses |
+//! | [`budget`], [`bounds`] | a bound on work beyond responses; other bounds and times |
 //! | [`code`] | error codes, and the end of a stream or a connection |
 //! | [`integer`], [`huffman`] | integers and strings (RFC 7541 §5), which QPACK shares |
 //!
@@ -18,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bounds;
 pub mod budget;
 pub mod code;
 pub mod field;
@@ -25,8 +27,10 @@ pub mod frame;
 pub mod frame_reader;
 pub mod hpack;
 pub mod huffman;
+pub mod in_flight;
 pub mod integer;
 pub mod priority;
 pub mod scheduler;
 pub mod settings;
+pub mod stream_ids;
 pub mod window;

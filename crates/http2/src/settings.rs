@@ -2,6 +2,7 @@
 
 use crate::code::{Code, Fault};
 use crate::frame::{self, PAYLOAD_BYTES_MAX};
+use crate::hpack::encode::Encoder;
 use crate::window::INITIAL_BYTES;
 
 /// SETTINGS_HEADER_TABLE_SIZE
@@ -22,15 +23,13 @@ const NO_RFC7540_PRIORITIES: u16 = 0x9;
 /// Length of a setting, in bytes.
 const SETTING_BYTES: usize = 6;
 
-/// The peer's settings that matter to a server.
+/// The peer's settings, but for that of its decoder's table, which the encoder has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Greatest dynamic table of the response's fields, in bytes.
-    pub header_table_bytes_max: u32,
-    /// The least value of this setting in the last frame, in bytes (RFC 7541 §4.2).
-    pub header_table_bytes_least: u32,
     /// Initial window of streams, in bytes.
     pub initial_window_bytes: u32,
+    /// Most concurrent streams that this side may open.
+    pub streams_max: u32,
     /// Longest payload of a frame, in bytes.
     pub frame_bytes_max: u32,
     /// Largest field section; `u32::MAX`: any.
@@ -40,9 +39,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            header_table_bytes_max: 4096,
-            header_table_bytes_least: 4096,
             initial_window_bytes: INITIAL_BYTES,
+            streams_max: u32::MAX,
             frame_bytes_max: PAYLOAD_BYTES_MAX as u32,
             section_bytes_max: u32::MAX,
         }
@@ -50,28 +48,25 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Applies the payload of a SETTINGS frame.
+    /// Applies the payload of a SETTINGS frame. The encoder announces the least size of its table
+    /// and the last one (RFC 7541 §4.2).
     ///
     /// # Errors
     /// The payload is no list of settings, or a value is out of its range.
-    pub fn apply(&mut self, payload: &[u8]) -> Result<(), Fault> {
+    pub fn apply(&mut self, payload: &[u8], encoder: &mut Encoder) -> Result<(), Fault> {
         let (settings, rest) = payload.as_chunks::<SETTING_BYTES>();
         if !rest.is_empty() {
             let why = "SETTINGS that is no list of settings";
             return Err(Fault::Connection(Code::FRAME_SIZE_ERROR, why));
         }
-        self.header_table_bytes_least = u32::MAX;
         for &[a, b, value @ ..] in settings {
             let value = u32::from_be_bytes(value);
             match u16::from_be_bytes([a, b]) {
-                HEADER_TABLE_SIZE => {
-                    self.header_table_bytes_max = value;
-                    let least = &mut self.header_table_bytes_least;
-                    *least = value.min(*least);
-                }
+                HEADER_TABLE_SIZE => encoder.limit(value as usize),
                 ENABLE_PUSH if value > 1 => {
                     return Err(Fault::protocol("SETTINGS_ENABLE_PUSH above 1"));
                 }
+                MAX_CONCURRENT_STREAMS => self.streams_max = value,
                 INITIAL_WINDOW_SIZE if value >= 1 << 31 => {
                     let why = "SETTINGS_INITIAL_WINDOW_SIZE above 2^31-1";
                     return Err(Fault::Connection(Code::FLOW_CONTROL_ERROR, why));
@@ -89,21 +84,30 @@ impl Settings {
                 _ => {}
             }
         }
-        let least = &mut self.header_table_bytes_least;
-        *least = self.header_table_bytes_max.min(*least);
         Ok(())
     }
 }
 
-/// Appends this side's SETTINGS: this many concurrent streams, field sections of at most this
+/// Appends SETTINGS of a server: this many concurrent streams, field sections of at most this
 /// length, and no priorities of RFC 7540.
 pub fn write(out: &mut Vec<u8>, streams_max: u32, section_bytes_max: u32) {
-    let mut payload = Vec::with_capacity(3 * SETTING_BYTES);
-    for (identifier, value) in [
+    let values = [
         (MAX_CONCURRENT_STREAMS, streams_max),
         (MAX_HEADER_LIST_SIZE, section_bytes_max),
         (NO_RFC7540_PRIORITIES, 1),
-    ] {
+    ];
+    write_values(out, &values);
+}
+
+/// Appends SETTINGS of a client: no pushes, and field sections of at most this length.
+pub fn write_of_client(out: &mut Vec<u8>, section_bytes_max: u32) {
+    let values = [(ENABLE_PUSH, 0), (MAX_HEADER_LIST_SIZE, section_bytes_max)];
+    write_values(out, &values);
+}
+
+fn write_values(out: &mut Vec<u8>, values: &[(u16, u32)]) {
+    let mut payload = Vec::with_capacity(values.len() * SETTING_BYTES);
+    for (identifier, value) in values {
         payload.extend_from_slice(&identifier.to_be_bytes());
         payload.extend_from_slice(&value.to_be_bytes());
     }
@@ -121,7 +125,7 @@ mod tests {
             payload.extend_from_slice(&value.to_be_bytes());
         }
         let mut settings = Settings::default();
-        match settings.apply(&payload) {
+        match settings.apply(&payload, &mut Encoder::default()) {
             Ok(()) => Ok(settings),
             Err(Fault::Connection(code, _)) => Err(code),
             Err(Fault::Stream(..)) => panic!("settings are about a connection"),
@@ -141,9 +145,8 @@ mod tests {
             (9, 1),
         ];
         let expected = Settings {
-            header_table_bytes_max: 0,
-            header_table_bytes_least: 0,
             initial_window_bytes: 5,
+            streams_max: 7,
             frame_bytes_max: 1 << 15,
             section_bytes_max: 99,
         };
@@ -152,11 +155,6 @@ mod tests {
         assert_eq!(applied(&[(0x1a1a, u32::MAX)]), Ok(Settings::default()));
         let last = applied(&[(4, 1), (4, 2)]).map(|settings| settings.initial_window_bytes);
         assert_eq!(last, Ok(2));
-        let sizes = applied(&[(1, 5000), (1, 0), (1, 4096)]).map(|settings| {
-            let least = settings.header_table_bytes_least;
-            (least, settings.header_table_bytes_max)
-        });
-        assert_eq!(sizes, Ok((0, 4096)));
         for (setting, code) in [
             ((2, 2), Code::PROTOCOL_ERROR),
             ((4, 1 << 31), Code::FLOW_CONTROL_ERROR),
@@ -166,11 +164,30 @@ mod tests {
         ] {
             assert_eq!(applied(&[setting]), Err(code), "{setting:?}");
         }
-        let cut = Settings::default().apply(&[0; 7]);
+        let cut = Settings::default().apply(&[0; 7], &mut Encoder::default());
         assert!(matches!(
             cut,
             Err(Fault::Connection(Code::FRAME_SIZE_ERROR, _))
         ));
+    }
+
+    /// Covers: RFC 7541 §4.2
+    #[test]
+    fn the_least_table_since_the_last_block_and_the_final_one_are_announced() {
+        let table = |value: u32| [&1u16.to_be_bytes()[..], &value.to_be_bytes()].concat();
+        let frames = [
+            vec![[table(5000), table(0), table(4096)].concat()],
+            vec![table(0), table(4096)],
+        ];
+        for frames in frames {
+            let (mut settings, mut encoder) = (Settings::default(), Encoder::default());
+            for payload in frames {
+                settings.apply(&payload, &mut encoder).unwrap();
+            }
+            let mut block = Vec::new();
+            encoder.begin(&mut block);
+            assert_eq!(block, [0x20, 0x3f, 0xe1, 0x1f]);
+        }
     }
 
     /// Covers: RFC 9113 §6.5
@@ -183,7 +200,7 @@ mod tests {
         let payload = &out[frame::HEADER_BYTES..];
         assert_eq!(header.payload_bytes as usize, payload.len());
         let mut settings = Settings::default();
-        settings.apply(payload).unwrap();
+        settings.apply(payload, &mut Encoder::default()).unwrap();
         assert_eq!(settings.section_bytes_max, 20_000);
     }
 }

@@ -130,9 +130,10 @@ impl HeldWindow {
         );
     }
 
-    /// The increment of a WINDOW_UPDATE that is due: half of the window is consumed.
+    /// The increment of a WINDOW_UPDATE that is due: half of [`INITIAL_BYTES`] is consumed. Of a
+    /// greater window, others may hold all but that.
     pub fn refill(&mut self) -> Option<u32> {
-        if self.consumed < self.size / 2 {
+        if self.consumed < INITIAL_BYTES / 2 {
             return None;
         }
         self.bytes += self.consumed;
@@ -169,11 +170,11 @@ mod tests {
         assert_eq!(window.refill(), Some(200_000 - INITIAL_BYTES));
         assert_eq!(window.take(200_000), Ok(()));
         assert_eq!((window.refill(), window.take(1)), (None, Err(Exceeded)));
-        window.consume(99_999);
+        window.consume(INITIAL_BYTES / 2 - 1);
         assert_eq!((window.refill(), window.take(1)), (None, Err(Exceeded)));
         window.consume(1);
-        assert_eq!(window.refill(), Some(100_000));
-        assert_eq!(window.take(100_000), Ok(()));
+        assert_eq!(window.refill(), Some(INITIAL_BYTES / 2));
+        assert_eq!(window.take(INITIAL_BYTES / 2), Ok(()));
         assert_eq!(window.take(1), Err(Exceeded));
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use http::HeaderMap;
 use http::header::{CONNECTION, DATE, HeaderName, HeaderValue};
+use http_message::trailers;
 use serde::{Deserialize, Serialize};
 
 use crate::freshness;
@@ -55,39 +56,6 @@ const OF_BODY: [&str; 4] = [
     "content-language",
     "content-location",
     "content-type",
-];
-
-/// Fields that must not be trailers beside those of the connection (RFC 9110 §6.5.1): about
-/// routing, conditions, authentication, caching, the form of the content, or policies that a
-/// browser applies before it reads the content.
-const NOT_TRAILERS: [&str; 27] = [
-    "allow",
-    "authorization",
-    "cache-control",
-    "clear-site-data",
-    "content-encoding",
-    "content-security-policy",
-    "content-type",
-    "cookie",
-    "date",
-    "expect",
-    "expires",
-    "host",
-    "location",
-    "max-forwards",
-    "pragma",
-    "range",
-    "refresh",
-    "retry-after",
-    "set-cookie",
-    "strict-transport-security",
-    "surrogate-control",
-    "vary",
-    "via",
-    "warning",
-    "www-authenticate",
-    "x-content-type-options",
-    "x-frame-options",
 ];
 
 /// Limits of a response's header fields.
@@ -165,10 +133,7 @@ impl Fields {
     /// The kept trailers of a response (RFC 9110 §6.5).
     pub(crate) fn of_trailers(all: &HeaderMap) -> Fields {
         let mut lines = String::new();
-        let may_be = |name: &str| {
-            let is_conditional = name.starts_with("if-") || name.starts_with("access-control-");
-            is_kept(name) && !is_conditional && !NOT_TRAILERS.contains(&name)
-        };
+        let may_be = |name: &str| is_kept(name) && trailers::may_have(name.as_bytes());
         for (name, value) in all.iter().filter(|(name, _)| may_be(name.as_str())) {
             push(&mut lines, name.as_str(), value.as_bytes());
         }

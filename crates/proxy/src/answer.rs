@@ -29,6 +29,10 @@ pub(crate) enum Refusal {
     ConnectTimeout,
     /// The backend closed the connection before a response.
     NoResponse,
+    /// The backend has refused the request, or closes the connection, and has not processed it.
+    Unprocessed,
+    /// Another protocol is asked for, and backends of HTTP/2 cannot change theirs.
+    NoUpgrade,
     /// The backend's bytes are no response, or one whose end is in doubt.
     BadResponse,
     /// No response has arrived in time.
@@ -46,7 +50,9 @@ impl Refusal {
             | Refusal::QueueFull
             | Refusal::QueueTimeout
             | Refusal::Evicted
+            | Refusal::Unprocessed
             | Refusal::NoPort => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::NoUpgrade => StatusCode::NOT_IMPLEMENTED,
             Refusal::ConnectFailed | Refusal::NoResponse | Refusal::BadResponse => {
                 StatusCode::BAD_GATEWAY
             }
@@ -76,6 +82,8 @@ impl Refusal {
             Refusal::ConnectFailed => "no backend could be reached",
             Refusal::ConnectTimeout => "no backend could be reached in time",
             Refusal::NoResponse => "the backend has closed the connection without a response",
+            Refusal::Unprocessed => "the backend has refused the request",
+            Refusal::NoUpgrade => "the backend cannot change to another protocol",
             Refusal::BadResponse => "the response of the backend cannot be read",
             Refusal::ResponseTimeout => "the backend has not answered in time",
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use host::app::{CloseReason, ConnectError, Io, Owner, StreamId};
 
 use crate::answer::Refusal;
+use crate::http2::wanted::Carrier;
 use crate::pools::{BackendId, Choice};
 use crate::shared::{Leave, Shared, Use};
 use crate::shares::{Holder, Queued, Waiting};
@@ -58,6 +59,8 @@ pub(crate) struct Attempt {
     is_next: bool,
     /// Why the last connection failed.
     failure: Option<Refusal>,
+    /// Which connection of HTTP/2 may carry the request.
+    carrier: Carrier,
     /// Time since which the session waits for a backend, in microseconds.
     queued_since_us: Option<u64>,
 }
@@ -84,8 +87,15 @@ impl Attempt {
             reuse,
             is_next: false,
             failure: None,
+            carrier: Carrier::Any,
             queued_since_us: None,
         }
+    }
+
+    /// The connection of HTTP/2 is for this request alone, and begins with these bytes.
+    pub(crate) fn with_own_connection(mut self, begins_with: Vec<u8>) -> Self {
+        self.carrier = Carrier::Own(begins_with);
+        self
     }
 
     pub(crate) fn pool(&self) -> Option<usize> {
@@ -138,6 +148,41 @@ impl Attempt {
             shared.pools.on_request(link.backend);
             self.state = State::Established(link);
         }
+    }
+
+    /// A connection of HTTP/2 carries the request; it may have answered others.
+    pub(crate) fn on_carried(&mut self, shared: &mut Shared, is_reused: bool) {
+        if let State::Connecting(link) = &mut self.state {
+            link.is_reused = is_reused;
+            shared.counters.backend_reuses += u64::from(is_reused);
+            self.on_connected(shared);
+        }
+    }
+
+    /// The stack could not open a connection, for this reason: the backend has not failed.
+    pub(crate) fn on_not_opened(&mut self, io: &mut dyn Io, shared: &mut Shared, why: Refusal) {
+        if let Some(link) = self.link() {
+            self.leave(io, shared, Leave::Gone);
+            self.failure = Some(why);
+            self.tried.push(link.backend);
+        }
+    }
+
+    /// The backend has not processed the request: it has refused it, or closes the connection. As
+    /// [`Attempt::fail`].
+    pub(crate) fn on_unprocessed(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        (is_refused, may_retry): (bool, bool),
+    ) -> Result<(), Refusal> {
+        shared.counters.backend_http2_unprocessed += 1;
+        let is_first = self.reuse != Reuse::None;
+        if let State::Connecting(link) | State::Established(link) = &mut self.state {
+            // A backend that closes connections now and then is tried again on another one.
+            link.is_reused = !is_refused && is_first;
+        }
+        self.fail(io, shared, (Refusal::Unprocessed, Leave::Gone), may_retry)
     }
 
     /// Advances as far as possible.
@@ -216,6 +261,9 @@ impl Attempt {
         shared
             .pools
             .take(self.pool.unwrap_or(usize::MAX), self.holder, backend);
+        if shared.config.speaks_http2(self.pool) {
+            return Some(self.ask_for_stream(shared, backend));
+        }
         let idle = match self.reuse {
             Reuse::Any => shared.take_idle(io, backend, None),
             Reuse::Recent => {
@@ -268,6 +316,26 @@ impl Attempt {
         };
         self.state = State::Connecting(link);
         Some(link)
+    }
+
+    /// Asks for a stream of HTTP/2 to a backend.
+    fn ask_for_stream(&mut self, shared: &mut Shared, backend: BackendId) -> Link {
+        let carrier = match (&self.carrier, self.reuse) {
+            (Carrier::Any, Reuse::None) => Carrier::Fresh,
+            (carrier, _) => carrier.clone(),
+        };
+        let timeout = shared.config.connect_timeout;
+        let stream = shared.wanted.ask(backend, carrier, timeout);
+        shared
+            .streams
+            .insert(stream, Use::Backend(self.holder.session));
+        let link = Link {
+            stream,
+            backend,
+            is_reused: false,
+        };
+        self.state = State::Connecting(link);
+        link
     }
 
     /// Handles the failure of the connection, for this reason, before there was a response. Another

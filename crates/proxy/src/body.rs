@@ -41,6 +41,8 @@ pub(crate) struct Relay {
     progress: u64,
     /// Bytes of content that the receiver's stream has taken, or will take.
     content_bytes: u64,
+    /// All bytes taken from the sender, while they may be needed again.
+    kept: Option<Vec<u8>>,
 }
 
 /// Why a relay has stopped.
@@ -72,7 +74,36 @@ impl Relay {
             taken_bytes: 0,
             progress: 0,
             content_bytes: 0,
+            kept: None,
         }
+    }
+
+    /// Keeps a body's bytes, as long as they are few, so that it can be sent again.
+    pub(crate) fn keeping(mut self) -> Self {
+        self.kept = Some(Vec::new());
+        self
+    }
+
+    /// The body will not be sent again.
+    pub(crate) fn forget(&mut self) {
+        self.kept = None;
+    }
+
+    /// True if the body can be sent from its beginning.
+    pub(crate) fn can_rewind(&self) -> bool {
+        !self.has_begun || self.kept.is_some()
+    }
+
+    /// Puts the bytes that were taken from the sender back; the body begins again, so coded.
+    pub(crate) fn rewind(&mut self, from: &mut Buffer, (decode, encode): (Decode, Encode)) {
+        let kept = self.kept.take().unwrap_or_default();
+        from.put_back(&kept);
+        *self = Relay::new(decode, encode).keeping();
+    }
+
+    /// Memory of kept bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.kept.as_ref().map_or(0, Vec::capacity)
     }
 
     /// Creates an empty body.
@@ -189,6 +220,12 @@ impl Relay {
                 chunked::begin(out.tail(), content.len());
                 out.tail().extend_from_slice(content);
                 out.tail().extend_from_slice(chunked::CHUNK_END);
+            }
+        }
+        if let Some(kept) = &mut self.kept {
+            match kept.len() + consumed <= COPY_BYTES {
+                true => kept.extend_from_slice(&bytes[..consumed]),
+                false => self.kept = None,
             }
         }
         from.buffer.consume(consumed);

@@ -48,6 +48,11 @@ impl Buffer {
         &mut self.bytes
     }
 
+    /// Puts bytes before all others.
+    pub(crate) fn put_back(&mut self, bytes: &[u8]) {
+        self.tail().splice(..0, bytes.iter().copied());
+    }
+
     /// Allocated bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
@@ -96,6 +101,9 @@ mod tests {
         buffer.consume(2);
         buffer.tail().extend_from_slice(b" world");
         assert_eq!((buffer.bytes(), buffer.len()), (&b"llo world"[..], 9));
+        buffer.consume(4);
+        buffer.put_back(b"hal");
+        assert_eq!(buffer.bytes(), b"halworld");
         buffer.clear();
         assert!(buffer.is_empty() && buffer.bytes.capacity() == 0);
     }

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
-use host::app::{AppEvent, ConnectError, Io, Owner, StreamId};
+use host::app::{AppEvent, CloseReason, ConnectError, Io, Owner, StreamId};
 use http_message::response;
 
 use crate::buffer::Buffer;
 use crate::config::{Check, CheckKind};
+use crate::http2::names::is_of_http2;
+use crate::http2::wanted::Carrier;
 use crate::pools::BackendId;
 use crate::proxy_protocol;
 use crate::shared::{Shared, Use};
@@ -39,23 +41,20 @@ impl Checks {
     pub(crate) fn begin_due(&mut self, io: &mut dyn Io, shared: &mut Shared) -> bool {
         let due = shared.pools.begin_checks(&shared.config, io.now_us());
         for backend in &due {
-            let Some(state) = shared.pools.get(*backend) else {
+            let Some(address) = shared.pools.get(*backend).map(|state| state.address) else {
                 continue;
             };
             let timeout = check_of(shared, *backend).map(|check| check.timeout);
-            match io.connect(Owner::PROXY, None, state.address) {
+            if let Some(stream) = ask_for_stream(shared, *backend) {
+                shared.streams.insert(stream, Use::Check);
+                self.running.insert(stream, Running::new(*backend));
+                continue;
+            }
+            match io.connect(Owner::PROXY, None, address) {
                 Ok(stream) => {
                     shared.streams.insert(stream, Use::Check);
                     io.set_timer(stream, timeout);
-                    let input = Buffer::default();
-                    let backend = *backend;
-                    let running = Running {
-                        backend,
-                        input,
-                        rest_bytes: None,
-                        has_connected: false,
-                    };
-                    self.running.insert(stream, running);
+                    self.running.insert(stream, Running::new(*backend));
                 }
                 // A local failure, not the backend's.
                 Err(ConnectError::NoPort) => {
@@ -66,6 +65,23 @@ impl Checks {
             }
         }
         !due.is_empty()
+    }
+
+    /// The stack could not open a connection for a check: the backend has not failed.
+    pub(crate) fn on_not_opened(&mut self, shared: &mut Shared, stream: StreamId) {
+        if let Some(running) = self.running.remove(&stream) {
+            shared.streams.remove(&stream);
+            shared.pools.on_check_failed_here(running.backend);
+        }
+    }
+
+    /// A backend of HTTP/2 has not processed the request of a check.
+    pub(crate) fn on_unprocessed(&mut self, shared: &mut Shared, stream: StreamId) {
+        if let Some(running) = self.running.remove(&stream) {
+            shared.streams.remove(&stream);
+            let verdict = Err("it has refused the request".to_owned());
+            finish(shared, running.backend, &verdict);
+        }
     }
 
     /// Ends all checks without a verdict.
@@ -92,13 +108,21 @@ impl Checks {
         let verdict = match event {
             AppEvent::Connected => {
                 running.has_connected = true;
+                if is_of_http2(stream) {
+                    let timeout = check_of(shared, running.backend).map(|check| check.timeout);
+                    io.set_timer(stream, timeout);
+                }
                 running.on_connected(io, shared, stream)
             }
             AppEvent::Readable | AppEvent::PeerFinished => {
                 let has_ended = *event == AppEvent::PeerFinished;
                 running.on_bytes(io, shared, stream, has_ended)
             }
-            AppEvent::Timer => Some(Err(running.lateness(shared))),
+            AppEvent::Timer
+            | AppEvent::Closed {
+                reason: CloseReason::TimedOut,
+                ..
+            } => Some(Err(running.lateness(shared))),
             AppEvent::Closed { .. } => Some(Err(running.end(shared).to_owned())),
             _ => None,
         };
@@ -109,7 +133,8 @@ impl Checks {
         let has_answered = !running.input.is_empty();
         let is_over = matches!(event, AppEvent::Closed { .. } | AppEvent::Timer);
         finish(shared, backend, &verdict);
-        if has_answered && !is_over {
+        // A stream of HTTP/2 is reset without harm.
+        if has_answered && !is_over && !is_of_http2(stream) {
             if let Some(running) = self.running.get_mut(&stream) {
                 running.rest_bytes = Some(0);
             }
@@ -165,6 +190,22 @@ impl Checks {
     }
 }
 
+/// Asks for a stream on a connection of its own, if the check is a request to a backend of HTTP/2.
+fn ask_for_stream(shared: &mut Shared, backend: BackendId) -> Option<StreamId> {
+    let pool = shared.pools.get(backend)?.pool?;
+    let check = check_of(shared, backend)?;
+    let is_request = matches!(check.kind, CheckKind::Http { .. });
+    if !is_request || !shared.config.speaks_http2(Some(pool)) {
+        return None;
+    }
+    let (mut header, timeout) = (Vec::new(), check.timeout);
+    if let Some(version) = shared.config.pools[pool].send_proxy {
+        proxy_protocol::build(version, None, &mut header);
+    }
+    let carrier = Carrier::Own(header);
+    Some(shared.wanted.ask(backend, carrier, timeout))
+}
+
 fn check_of(shared: &Shared, backend: BackendId) -> Option<&Check> {
     let pool = shared.pools.get(backend)?.pool?;
     shared.config.pools[pool].check.as_ref()
@@ -185,6 +226,15 @@ fn finish(shared: &mut Shared, backend: BackendId, verdict: &Verdict) {
 }
 
 impl Running {
+    fn new(backend: BackendId) -> Self {
+        Running {
+            backend,
+            input: Buffer::default(),
+            rest_bytes: None,
+            has_connected: false,
+        }
+    }
+
     /// Returns the verdict, if the check is for a connection only.
     fn on_connected(&self, io: &mut dyn Io, shared: &Shared, stream: StreamId) -> Option<Verdict> {
         let Some(check) = check_of(shared, self.backend) else {
@@ -195,7 +245,9 @@ impl Running {
         };
         let pool = shared.pools.get(self.backend).and_then(|state| state.pool);
         let mut request = Vec::new();
-        if let Some(version) = pool.and_then(|pool| shared.config.pools[pool].send_proxy) {
+        if let Some(version) = pool.and_then(|pool| shared.config.pools[pool].send_proxy)
+            && !is_of_http2(stream)
+        {
             proxy_protocol::build(version, None, &mut request);
         }
         let address = shared

@@ -78,6 +78,14 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// True if the backends of a pool, by its number, speak HTTP/2.
+    pub(crate) fn speaks_http2(&self, pool: Option<usize>) -> bool {
+        let pool = pool.and_then(|pool| self.pools.get(pool));
+        pool.is_some_and(|pool| pool.protocol == Protocol::H2c)
+    }
+}
+
 /// A port, and the handling of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
@@ -145,6 +153,37 @@ impl fmt::Display for Mode {
         f.write_str(match self {
             Mode::Http => "http",
             Mode::Tcp => "tcp",
+        })
+    }
+}
+
+/// Protocol that a pool's backends speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1: a connection carries one request at a time.
+    #[default]
+    Http1,
+    /// HTTP/2 without TLS, with prior knowledge (RFC 9113 §3.3): a connection carries many.
+    H2c,
+}
+
+impl FromStr for Protocol {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        match text {
+            "http/1.1" => Ok(Protocol::Http1),
+            "h2c" => Ok(Protocol::H2c),
+            _ => Err(NameError::new(text, "http/1.1, h2c")),
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::Http1 => "http/1.1",
+            Protocol::H2c => "h2c",
         })
     }
 }
@@ -218,10 +257,12 @@ pub struct Pool {
     pub check: Option<Check>,
     /// Passive health checks.
     pub ejection: Option<Ejection>,
+    /// Protocol of the backends. Default: HTTP/1.1.
+    pub protocol: Protocol,
     /// Version of the PROXY protocol header that connections to the backends begin with; `None`: no
     /// header.
     pub send_proxy: Option<Version>,
-    /// Most connections in use to a backend. Default: 1024.
+    /// Most connections in use to a backend, or streams of HTTP/2. Default: 1024.
     pub connections_max: NonZeroU32,
     /// Most idle connections to a backend that are kept for reuse; 0: none. Default: 64.
     pub idle_max: u32,
@@ -230,7 +271,8 @@ pub struct Pool {
     /// How long a request may wait for a backend; beyond: 503. Default: 10 s.
     pub queue_timeout: Duration,
     /// Bytes of a request's body that must have arrived before the request gets a connection,
-    /// unless the body is shorter; 0: only its head. Default: 64 KiB.
+    /// unless the body is shorter; 0: only its head. A body without a length goes to HTTP/2 at
+    /// once: its client may wait for a response. Default: 64 KiB.
     pub request_buffer_bytes: usize,
     /// Time that a request waits until a session that waits for its client gives up its connection
     /// for the request; `None`: no session does. Default: 50 ms.
@@ -248,6 +290,7 @@ impl Pool {
             backends: Vec::new(),
             check: None,
             ejection: Some(Ejection::default()),
+            protocol: Protocol::default(),
             send_proxy: None,
             connections_max: NonZeroU32::new(1024).expect("it is not zero"),
             idle_max: 64,

@@ -45,8 +45,18 @@ counters::counters! {
         backend_connects: Counter,
         /// Connections to backends that failed.
         backend_connect_failures: Counter,
-        /// Requests sent to a backend on an idle connection.
+        /// Requests sent to a backend on an idle connection, or on one of HTTP/2 that has answered
+        /// others.
         backend_reuses: Counter,
+        /// HTTP/2 streams opened to backends.
+        backend_http2_streams: Counter,
+        /// HTTP/2 streams that backends refused, or did not process before they closed the
+        /// connection.
+        backend_http2_unprocessed: Counter,
+        /// HTTP/2 streams to backends reset because of an error of the backend.
+        backend_http2_stream_errors: Counter,
+        /// HTTP/2 connections to backends closed because of an error of the backend.
+        backend_http2_connection_errors: Counter,
         /// Requests that failed at a backend before a response.
         backend_failures: Counter,
         /// Requests retried, at another backend or on another connection.
@@ -96,10 +106,13 @@ counters::counters! {
         checks_failed: Counter,
         /// Times that the backend was ejected because requests failed.
         ejections: Counter,
-        /// Connections to the backend in use, including those being established.
+        /// Connections to the backend in use, including those being established; of HTTP/2, its
+        /// streams.
         connections: Gauge,
         /// Idle connections to the backend, kept for reuse.
         connections_idle: Gauge,
+        /// HTTP/2 connections to the backend, including idle ones and those being established.
+        http2_connections: Gauge,
         /// 1 while health checks report the backend up, or there are none; otherwise 0.
         up: Gauge,
         /// 1 while the backend is down because its name has no address; otherwise 0.

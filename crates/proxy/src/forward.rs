@@ -27,6 +27,11 @@ pub(crate) struct Request {
     pub(crate) is_http_1_0: bool,
     /// The client gets trailers.
     pub(crate) takes_trailers: bool,
+    /// The backend speaks HTTP/2, and gets trailers.
+    pub(crate) is_to_http2: bool,
+    /// The request is a call of gRPC to such a backend: either side may be silent for long, and has
+    /// deadlines of its own.
+    pub(crate) is_grpc: bool,
     /// The request may be sent twice (RFC 9110 §9.2.2).
     pub(crate) is_idempotent: bool,
     /// The client's connection may carry another request.
@@ -53,6 +58,9 @@ impl Request {
     pub(crate) fn coding(&self) -> (Decode, Encode) {
         match self.body {
             Body::Bytes(count) => (Decode::Length(count), Encode::Plain),
+            Body::Chunked if self.is_to_http2 => {
+                (Decode::Chunked(Decoder::with_trailers()), Encode::Chunked)
+            }
             Body::Chunked => (Decode::Chunked(Default::default()), Encode::Chunked),
         }
     }
@@ -133,6 +141,7 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
     let listener = context.listener;
     let pool = route::find(&listener.rules, Some(&route::canonical(host)), path);
     let pool = pool.or(listener.pool);
+    let is_to_http2 = context.config.speaks_http2(pool);
     let mut out = Vec::with_capacity(head.head_bytes + 256);
     line(&mut out, &[head.method, " ", target, " HTTP/1.1"]);
     field(&mut out, "Host", host.as_bytes());
@@ -145,20 +154,17 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
     };
     pass_on(&mut out, head.headers, upgrades, skip);
     add_origin(&mut out, head.headers, context);
-    let version = client_version(context, head);
-    add_via(&mut out, head.headers, context.config, version);
-    match body {
-        Body::Chunked => field(&mut out, "Transfer-Encoding", b"chunked"),
-        // A method that has no meaning for content goes without a length.
-        Body::Bytes(0) if framing.content_length.is_none() => {}
-        Body::Bytes(count) => field(&mut out, "Content-Length", count.to_string().as_bytes()),
-    }
-    out.extend_from_slice(b"\r\n");
+    let via = version(context.is_http2, head.is_http_1_0);
+    add_via(&mut out, head.headers, context.config, via);
+    add_te(&mut out, head.headers, is_to_http2);
+    end_head(&mut out, body, framing.content_length.is_some());
     Ok(Request {
         head_bytes: head.head_bytes,
         is_head: head.method == "HEAD",
         is_http_1_0: head.is_http_1_0,
         takes_trailers: context.is_http2,
+        is_to_http2,
+        is_grpc: is_to_http2 && is_grpc(head.headers),
         is_idempotent: IDEMPOTENT.contains(&head.method),
         persists: framing.persists(head.is_http_1_0),
         upgrades,
@@ -172,9 +178,9 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
     })
 }
 
-/// The version that the client speaks, as `Via` has it.
-fn client_version(context: &Context<'_>, head: &request::Head<'_>) -> &'static str {
-    match (context.is_http2, head.is_http_1_0) {
+/// The version that a peer speaks, as `Via` has it.
+fn version(is_http2: bool, is_http_1_0: bool) -> &'static str {
+    match (is_http2, is_http_1_0) {
         (true, _) => "2.0",
         (false, true) => "1.0",
         (false, false) => "1.1",
@@ -188,6 +194,40 @@ fn is_http(protocol: &[u8]) -> bool {
         .iter()
         .any(|it| protocol.starts_with(it))
 }
+
+/// Appends the framing of a request's body, and the end of the head.
+fn end_head(out: &mut Vec<u8>, body: Body, has_length: bool) {
+    match body {
+        Body::Chunked => field(out, "Transfer-Encoding", b"chunked"),
+        // A method that has no meaning for content goes without a length.
+        Body::Bytes(0) if !has_length => {}
+        Body::Bytes(count) => field(out, "Content-Length", count.to_string().as_bytes()),
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// True if the content is of gRPC's media type, with or without the format of its messages.
+fn is_grpc(headers: &[Header<'_>]) -> bool {
+    let mut types = headers.iter().filter(|header| is(header, "content-type"));
+    types.any(|header| {
+        let (name, rest) = header
+            .value
+            .split_at(header.value.len().min(GRPC_TYPE.len()));
+        let is_end = rest.first().is_none_or(|byte| b"+; \t".contains(byte));
+        name.eq_ignore_ascii_case(GRPC_TYPE) && is_end
+    })
+}
+
+/// Appends the only value of `TE` that HTTP/2 permits (RFC 9113 §8.2.2), if the client has it.
+fn add_te(out: &mut Vec<u8>, headers: &[Header<'_>], is_to_http2: bool) {
+    let mut values = headers.iter().filter(|header| is(header, "te"));
+    let is_trailers = |option: &[u8]| option.eq_ignore_ascii_case(b"trailers");
+    if is_to_http2 && values.any(|it| list(it.value).any(is_trailers)) {
+        field(out, "TE", b"trailers");
+    }
+}
+
+const GRPC_TYPE: &[u8] = b"application/grpc";
 
 const IDEMPOTENT: [&str; 6] = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"];
 
@@ -436,7 +476,7 @@ fn judge_response(
         pass_on(&mut out, head.headers, kind == Kind::Switching, |header| {
             is(header, "via")
         });
-        let version = if head.is_http_1_0 { "1.0" } else { "1.1" };
+        let version = version(request.is_to_http2, head.is_http_1_0);
         add_via(&mut out, head.headers, config, version);
         // For HEAD and 304, the length that the body would have (RFC 9110 §8.6).
         let length = match kind {

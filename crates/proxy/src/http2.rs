@@ -1,25 +1,29 @@
-//! HTTP/2 from clients (RFC 9113). Each stream is a client of its own to a session.
+//! HTTP/2 from clients, and to backends (RFC 9113). To a session, each stream is a client or a
+//! backend of its own.
 //!
-//! A session knows no frames: through [`ClientIo`](client_io::ClientIo) it reads a stream's request
-//! as HTTP/1.1, and the response in HTTP/1.1 that it writes becomes frames. So pools, retries,
-//! timeouts and shares are the same for both versions.
+//! A session knows no frames: through [`SessionIo`](session_io::SessionIo) it reads a stream's
+//! message as HTTP/1.1, and the message in HTTP/1.1 that it writes becomes frames. So pools,
+//! retries, timeouts and shares are the same for both versions, and each version of a client goes
+//! with each of a backend.
 //!
 //! ```text
-//!  frames ─▶ connection ─▶ stream.request ─▶ ClientIo::read ─▶ session ─▶ backend
-//!  frames ◀─ writer ◀──── stream.reply ◀─── ClientIo::write ◀─ session ◀─ backend
+//!  frames ─▶ connection ─▶ stream.incoming ─▶ SessionIo::read  ─▶ session
+//!  frames ◀─ writer ◀───── stream.outgoing ◀─ SessionIo::write ◀─ session
 //! ```
 //!
-//! A stream holds at most a window of its request and 64 KiB of its response: the windows of HTTP/2
-//! and TCP carry a receiver's slowness to the sender.
+//! A session asks `Shared::wanted` for a stream to a backend. Connections carry such streams once
+//! the backend's SETTINGS are here, and more than one if it permits.
+//!
+//! A stream holds at most a window of the peer's message and 64 KiB of the session's: the windows
+//! of HTTP/2 and TCP carry a receiver's slowness to the sender.
 
-pub(crate) mod client_io;
 pub(crate) mod connection;
 pub(crate) mod names;
-mod reply;
+mod outgoing;
 mod request;
+mod response;
+pub(crate) mod session_io;
 mod stream;
 pub(crate) mod table;
+pub(crate) mod wanted;
 mod writer;
-
-/// The first bytes of a client (RFC 9113 §3.4).
-pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -1,4 +1,4 @@
-//! HTTP/1.1 and TCP load balancer on the host stack's in-process stream interface.
+//! HTTP and TCP load balancer on the host stack's in-process stream interface.
 //!
 //! [`Proxy`] is an [`Application`](host::app::Application), as the content server is. A request
 //! passes through
@@ -24,12 +24,13 @@
 //! | `body`, `trailers` | a message's body on its way; its trailer section |
 //! | `buffer` | buffered bytes |
 //! | **`http2/`** (RFC 9113) | |
-//! | `table`, `names` | connections of clients; names of their streams |
-//! | `client_io` | streams as sessions see them |
-//! | `connection/` | the life of one connection; `frames`: the effects of received frames |
+//! | `table`, `names` | connections from clients and to backends; names of their streams |
+//! | `wanted` | streams to backends that no connection carries yet |
+//! | `session_io` | streams as sessions see them |
+//! | `connection/` | the life of one connection; `frames`: the effects of received frames; `backend`: to a backend |
 //! | `stream` | bytes of one request and of its response |
-//! | `request`, `reply` | from a field block to HTTP/1.1, and from HTTP/1.1 to frames |
-//! | `writer` | frames on their way |
+//! | `request`, `response` | from a field block to HTTP/1.1 |
+//! | `outgoing`, `writer` | from HTTP/1.1 to frames; frames on their way |
 //! | **others** | |
 //! | `forward` | the forwarded parts of a message, and their form |
 //! | `answer` | responses that the proxy itself makes |
@@ -73,7 +74,8 @@ mod trailers;
 
 pub use balance::{Balance, BalanceError, HashOn};
 pub use config::{
-    Backend, Check, CheckKind, Config, Ejection, Forwarded, Listener, Mode, NameError, Pool, Prefix,
+    Backend, Check, CheckKind, Config, Ejection, Forwarded, Listener, Mode, NameError, Pool,
+    Prefix, Protocol,
 };
 pub use counters::{BackendCounters, Counters};
 pub use proxy::{BackendView, Proxy};

@@ -10,7 +10,7 @@ use host::app::StreamId;
 
 use crate::balance::maglev::Table;
 use crate::balance::{Balancer, Candidate};
-use crate::config::{Backend, Config, Pool};
+use crate::config::{Backend, Config, Pool, Protocol};
 use crate::counters::{BackendCounters, Counters};
 use crate::health::{Change, Health};
 pub(crate) use crate::shares::BackendId;
@@ -41,6 +41,11 @@ pub(crate) struct BackendState {
     active: u32,
     /// Idle connections; the last one has been idle for the shortest time.
     idle: Vec<Idle>,
+    /// Connections of HTTP/2, and the number without a stream.
+    http2: u32,
+    http2_idle: u32,
+    /// Protocol of the connections.
+    protocol: Protocol,
     next_check_us: u64,
     is_checking: bool,
     /// Counters that only grow.
@@ -94,8 +99,8 @@ impl Pools {
         self.backends.get(&id)
     }
 
-    /// Replaces a configuration by another. Backends of the same pool, name and address keep their
-    /// state.
+    /// Replaces a configuration by another. Backends of the same pool, name, address and protocol
+    /// keep their state.
     pub(crate) fn reconfigure(&mut self, old: &Config, new: &Config) -> Changes {
         let mut changes = Changes::default();
         let mut before = std::mem::take(&mut self.pools);
@@ -111,7 +116,8 @@ impl Pools {
             let mut shares = known.shares;
             changes.waiting.extend(shares.take_waiting());
             let backends = pool.backends.iter();
-            let backends = backends.map(|backend| self.adopt(&known.backends, backend, number));
+            let place = (number, pool.protocol);
+            let backends = backends.map(|backend| self.adopt(&known.backends, backend, place));
             let backends = backends.collect();
             self.pools.push(PoolState {
                 backends,
@@ -139,12 +145,18 @@ impl Pools {
         changes
     }
 
-    fn adopt(&mut self, known: &[BackendId], backend: &Backend, pool: usize) -> BackendId {
+    fn adopt(
+        &mut self,
+        known: &[BackendId],
+        backend: &Backend,
+        (pool, protocol): (usize, Protocol),
+    ) -> BackendId {
         let is_same = |id: &&BackendId| {
             self.backends.get(id).is_some_and(|state| {
                 state.pool.is_none()
                     && state.address == backend.address
                     && state.is_unresolved == backend.is_unresolved
+                    && state.protocol == protocol
                     && *state.name == *backend.name
             })
         };
@@ -170,6 +182,9 @@ impl Pools {
                 check_failure: None,
                 active: 0,
                 idle: Vec::new(),
+                http2: 0,
+                http2_idle: 0,
+                protocol,
                 next_check_us: 0,
                 is_checking: false,
                 counters: BackendCounters::default(),
@@ -283,6 +298,37 @@ impl Pools {
         if let Some(state) = self.backends.get_mut(&id) {
             state.idle.retain(|known| known.stream != stream);
         }
+    }
+
+    /// Counts a connection of HTTP/2 to a backend, or that it has ended.
+    pub(crate) fn count_http2(&mut self, id: BackendId, begins: bool) {
+        if let Some(state) = self.backends.get_mut(&id) {
+            state.http2 = match begins {
+                true => state.http2 + 1,
+                false => state.http2.saturating_sub(1),
+            };
+        }
+    }
+
+    /// Counts a connection of HTTP/2 that has no stream, or has one again.
+    pub(crate) fn count_idle_http2(&mut self, id: BackendId, is_idle: bool) {
+        if let Some(state) = self.backends.get_mut(&id) {
+            state.http2_idle = match is_idle {
+                true => state.http2_idle + 1,
+                false => state.http2_idle.saturating_sub(1),
+            };
+        }
+    }
+
+    /// True if a connection of HTTP/2 to a backend is kept while it is idle. It may count as an
+    /// idle one already.
+    pub(crate) fn keeps_http2(&self, config: &Config, id: BackendId, is_counted: bool) -> bool {
+        let Some(state) = self.backends.get(&id) else {
+            return false;
+        };
+        let others = state.http2_idle.saturating_sub(u32::from(is_counted));
+        let idle_max = state.pool.map_or(0, |pool| config.pools[pool].idle_max);
+        !state.drains && others < idle_max
     }
 
     /// Takes all idle connections.
@@ -542,7 +588,8 @@ impl Pools {
             let state = self.backends.get(id)?;
             let counters = BackendCounters {
                 connections: u64::from(state.active),
-                connections_idle: state.idle.len() as u64,
+                connections_idle: state.idle.len() as u64 + u64::from(state.http2_idle),
+                http2_connections: state.http2.into(),
                 up: u64::from(state.is_up()),
                 unresolved: u64::from(state.is_unresolved),
                 ejected: u64::from(state.health.is_ejected(now_us)),

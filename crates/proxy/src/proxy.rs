@@ -12,10 +12,10 @@ use http_message::access::{AccessLog, AccessSink, AccessTls};
 use crate::arrival::Arrival;
 use crate::buffer::Buffer;
 use crate::checks::Checks;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::counters::{BackendCounters, Counters};
-use crate::http2::client_io::ClientIo;
 use crate::http2::names::{Notice, is_of_http2};
+use crate::http2::session_io::SessionIo;
 use crate::http2::table::Connections;
 use crate::pools::BackendId;
 use crate::session::Session;
@@ -24,7 +24,7 @@ use crate::shared::{Shared, Use};
 /// A load balancer: one per shard. Without listeners it does nothing.
 pub struct Proxy {
     sessions: HashMap<u64, Box<Session>>,
-    /// Connections of HTTP/2 clients. They are elsewhere while sessions have their streams.
+    /// Connections of HTTP/2. They are elsewhere while sessions have their streams.
     http2: Connections,
     /// Sessions whose clients have begun with HTTP/2.
     prefaced: Vec<u64>,
@@ -75,7 +75,7 @@ impl Proxy {
     /// Creates a proxy with this configuration.
     ///
     /// # Panics
-    /// If a rule or a listener names a pool that does not exist.
+    /// If a rule or a listener names a pool that does not exist, or in TCP mode one of HTTP/2.
     pub fn new(config: Config) -> Self {
         let mut proxy = Proxy {
             sessions: HashMap::new(),
@@ -111,7 +111,11 @@ impl Proxy {
         for listener in &config.listeners {
             let named = listener.rules.iter().map(|rule| rule.pool);
             let mut named = named.chain(listener.pool);
-            assert!(named.all(|pool| pool < pools), "a pool that is not there");
+            let is_fit = |pool: usize| {
+                let is_http = listener.mode == Mode::Http;
+                pool < pools && (is_http || !config.speaks_http2(Some(pool)))
+            };
+            assert!(named.all(is_fit), "a pool that is not there, or of HTTP/2");
         }
         let changes = self.shared.pools.reconfigure(&self.shared.config, &config);
         self.shared.config = Arc::new(config);
@@ -119,6 +123,7 @@ impl Proxy {
             session.renumber(&changes.pools);
         }
         self.shared.unwanted.extend(changes.idle);
+        self.shared.has_new_pools = true;
         self.shared.woken.extend(changes.waiting);
         self.shared.pools.count(&mut self.shared.counters);
     }
@@ -137,7 +142,7 @@ impl Proxy {
 
     /// Number of client connections, and of streams of HTTP/2.
     pub fn sessions(&self) -> usize {
-        self.sessions.len() + self.http2.len()
+        self.sessions.len() + self.http2.clients()
     }
 
     /// Logs each response in an access log that `sink` keeps, while the log is on.
@@ -197,7 +202,7 @@ impl Proxy {
 
     fn accept(
         &mut self,
-        io: &mut ClientIo<'_>,
+        io: &mut SessionIo<'_>,
         stream: StreamId,
         peer: SocketAddr,
         tls: Option<&TlsAgreed>,
@@ -240,10 +245,10 @@ impl Proxy {
     fn with_http2<T>(
         &mut self,
         io: &mut dyn Io,
-        act: impl FnOnce(&mut Self, &mut ClientIo<'_>) -> T,
+        act: impl FnOnce(&mut Self, &mut SessionIo<'_>) -> T,
     ) -> T {
         let mut connections = std::mem::take(&mut self.http2);
-        let mut io = ClientIo {
+        let mut io = SessionIo {
             io,
             connections: &mut connections,
         };
@@ -251,6 +256,8 @@ impl Proxy {
         loop {
             if let Some(key) = self.prefaced.pop() {
                 self.speak_http2(&mut io, key);
+            } else if let Some(want) = self.shared.wanted.take() {
+                io.connections.carry(io.io, &mut self.shared, want);
             } else if let Some(notice) = io.connections.next_notice(io.io, &mut self.shared) {
                 self.on_notice(&mut io, notice);
                 self.wake(&mut io);
@@ -263,7 +270,7 @@ impl Proxy {
     }
 
     /// A client has begun with HTTP/2.
-    fn speak_http2(&mut self, io: &mut ClientIo<'_>, key: u64) {
+    fn speak_http2(&mut self, io: &mut SessionIo<'_>, key: u64) {
         if let Some(session) = self.sessions.remove(&key) {
             let stream = session.client();
             let (arrival, input) = session.into_arrival();
@@ -272,7 +279,7 @@ impl Proxy {
         }
     }
 
-    fn on_notice(&mut self, io: &mut ClientIo<'_>, notice: Notice) {
+    fn on_notice(&mut self, io: &mut SessionIo<'_>, notice: Notice) {
         match notice {
             Notice::Opened {
                 name,
@@ -287,12 +294,48 @@ impl Proxy {
                     self.begin_session(io, name, arrival);
                 }
             }
-            Notice::Event(name, event) => self.dispatch(io, name, &event),
+            Notice::Carried { name, is_reused } => {
+                if let Some(key) = self.session_of(name) {
+                    self.with(key, |session, shared| {
+                        session.on_carried(io, shared, is_reused)
+                    });
+                } else {
+                    self.dispatch(io, name, &AppEvent::Connected);
+                }
+            }
+            Notice::NotOpened { name, why } => match self.session_of(name) {
+                Some(key) => {
+                    self.with(key, |session, shared| {
+                        session.on_not_opened(io, shared, why)
+                    });
+                }
+                None => self.checks.on_not_opened(&mut self.shared, name),
+            },
+            Notice::Unprocessed { name, is_refused } => match self.session_of(name) {
+                Some(key) => self.with(key, |session, shared| {
+                    session.on_unprocessed(io, shared, is_refused);
+                }),
+                None => self.checks.on_unprocessed(&mut self.shared, name),
+            },
+            Notice::Event(name, event) => {
+                self.dispatch(io, name, &event);
+                if matches!(event, AppEvent::Closed { .. }) {
+                    io.connections.take_unread(name);
+                }
+            }
+        }
+    }
+
+    /// The session that has asked for a stream to a backend.
+    fn session_of(&self, name: StreamId) -> Option<u64> {
+        match self.shared.streams.get(&name) {
+            Some(&Use::Backend(key)) => Some(key),
+            _ => None,
         }
     }
 
     /// Passes an event to the user of a stream.
-    fn dispatch(&mut self, io: &mut ClientIo<'_>, stream: StreamId, event: &AppEvent) {
+    fn dispatch(&mut self, io: &mut SessionIo<'_>, stream: StreamId, event: &AppEvent) {
         let used = self.shared.streams.get(&stream).copied();
         if matches!(event, AppEvent::Closed { .. }) {
             self.shared.streams.remove(&stream);
@@ -407,6 +450,17 @@ impl Proxy {
         of_large.or_else(of_all).map(|(_, key)| key)
     }
 
+    /// The client whose session makes streams to a backend hold the most memory, if any does.
+    fn largest_client(&self, names: &[StreamId]) -> Option<StreamId> {
+        let held = |name: &&StreamId| self.http2.stream_memory_bytes(**name);
+        let largest = names
+            .iter()
+            .filter(|name| held(name) > 0)
+            .max_by_key(held)?;
+        let session = self.sessions.get(&self.session_of(*largest)?)?;
+        Some(session.client())
+    }
+
     fn close_unwanted(&mut self, io: &mut dyn Io) {
         for stream in std::mem::take(&mut self.shared.unwanted) {
             self.shared.streams.remove(&stream);
@@ -414,7 +468,7 @@ impl Proxy {
         }
     }
 
-    fn begin_drain(&mut self, io: &mut ClientIo<'_>) {
+    fn begin_drain(&mut self, io: &mut SessionIo<'_>) {
         self.checks.abort(io, &mut self.shared);
         let idle = self.shared.pools.take_idle();
         self.shared.unwanted.extend(idle);
@@ -427,7 +481,7 @@ impl Proxy {
     }
 
     /// Handles the beginning and the end of the shutdown; true if it has begun now.
-    fn advance_drain(&mut self, io: &mut ClientIo<'_>, now_us: u64) -> bool {
+    fn advance_drain(&mut self, io: &mut SessionIo<'_>, now_us: u64) -> bool {
         let Drain::Yes {
             on_empty,
             begins,
@@ -436,7 +490,7 @@ impl Proxy {
         else {
             return false;
         };
-        let is_empty = self.sessions.is_empty() && io.connections.len() == 0;
+        let is_empty = self.sessions.is_empty() && io.connections.clients() == 0;
         if is_empty && now_us.saturating_sub(*told_us) >= EMPTY_EVERY_US {
             *told_us = now_us;
             on_empty();
@@ -471,12 +525,13 @@ impl Application for Proxy {
         let mut memory = of_session(stream);
         if self.shared.streams.get(&stream) == Some(&Use::Http2) {
             let (bytes, names) = self.http2.memory(stream);
-            memory.bytes = bytes
-                + names
-                    .into_iter()
-                    .map(|it| of_session(it).bytes)
-                    .sum::<usize>();
-            memory.client = self.http2.arrival(stream).map(|arrival| arrival.peer.ip());
+            let of_names = names.iter().map(|&it| of_session(it).bytes);
+            memory.bytes = bytes + of_names.sum::<usize>();
+            match self.http2.arrival(stream) {
+                Some(arrival) => memory.client = Some(arrival.peer.ip()),
+                // A client that takes nothing makes the connection to a backend hold the most.
+                None => memory.serves = self.largest_client(&names),
+            }
         }
         memory.serves = memory.serves.map(|client| self.http2.carrier(client));
         memory
@@ -488,6 +543,9 @@ impl Application for Proxy {
         }
         self.with_http2(io, |proxy, io| {
             proxy.close_unwanted(io);
+            if std::mem::take(&mut proxy.shared.has_new_pools) {
+                io.connections.review(io.io, &mut proxy.shared);
+            }
             let mut has_begun = false;
             if !proxy.shared.is_draining {
                 let due_us = proxy.shared.pools.next_check_us(&proxy.shared.config);

@@ -245,6 +245,36 @@ impl Session {
         self.advance(io, shared);
     }
 
+    /// A connection of HTTP/2 carries the stream to the backend.
+    pub(crate) fn on_carried(&mut self, io: &mut dyn Io, shared: &mut Shared, is_reused: bool) {
+        if let Phase::Exchange(exchange) = &mut self.phase {
+            exchange.attempt.on_carried(shared, is_reused);
+        }
+        self.advance(io, shared);
+    }
+
+    /// The stream to the backend cannot be opened, for a reason on this side.
+    pub(crate) fn on_not_opened(&mut self, io: &mut dyn Io, shared: &mut Shared, why: Refusal) {
+        if let Phase::Exchange(exchange) = &mut self.phase {
+            exchange.attempt.on_not_opened(io, shared, why);
+        }
+        self.advance(io, shared);
+    }
+
+    /// The backend has not processed the stream to it.
+    pub(crate) fn on_unprocessed(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        is_refused: bool,
+    ) {
+        let step = match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Exchange(exchange) => self.retry_unprocessed(io, shared, exchange, is_refused),
+            other => (other, false),
+        };
+        self.go_on(io, shared, step);
+    }
+
     fn on_backend_closed(
         &mut self,
         io: &mut dyn Io,
@@ -370,8 +400,12 @@ impl Session {
     }
 
     /// Sets the timer for a body that moves, which is examined at intervals.
-    fn arm_body(&mut self, io: &mut dyn Io, shared: &Shared, backend: Option<StreamId>) {
-        let timeout = shared.config.idle_timeout;
+    fn arm_body(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &Shared,
+        (timeout, backend): (Duration, Option<StreamId>),
+    ) {
         let look = pace::look_interval(&shared.config);
         self.arm_idle(io, timeout.min(look), backend);
     }

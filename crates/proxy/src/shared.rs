@@ -11,6 +11,8 @@ use crate::answer::Refusal;
 use crate::buffer::COPY_BYTES;
 use crate::config::Config;
 use crate::counters::Counters;
+use crate::http2::names::is_of_http2;
+use crate::http2::wanted::Wanted;
 use crate::pools::{BackendId, Pools};
 use crate::shares::Holder;
 
@@ -19,7 +21,7 @@ use crate::shares::Holder;
 pub(crate) enum Use {
     /// The client of the session with this number.
     Client(u64),
-    /// The connection of a client of HTTP/2.
+    /// A connection of HTTP/2, of a client or to a backend.
     Http2,
     /// The backend of the session with this number.
     Backend(u64),
@@ -44,6 +46,10 @@ pub(crate) struct Shared {
     episodes: Episodes,
     /// Connections to backends that are no longer needed.
     pub(crate) unwanted: Vec<StreamId>,
+    /// The pools have changed, and connections of HTTP/2 to backends may be no longer needed.
+    pub(crate) has_new_pools: bool,
+    /// Streams to backends that are to be opened.
+    pub(crate) wanted: Wanted,
     /// Connections end after the response in hand.
     pub(crate) is_draining: bool,
     /// Buffer for bytes on their way between streams.
@@ -86,6 +92,8 @@ impl Shared {
             displaced: VecDeque::new(),
             episodes: Episodes::default(),
             unwanted: Vec::new(),
+            has_new_pools: false,
+            wanted: Wanted::default(),
             is_draining: false,
             scratch: vec![0; COPY_BYTES],
         }
@@ -202,7 +210,9 @@ impl Shared {
     ) {
         self.streams.remove(&stream);
         // Bytes beyond the response would be taken for the next one.
-        let may_reuse = how == Leave::Reuse && !self.is_draining && io.unread(stream) == 0;
+        let is_tcp = !is_of_http2(stream);
+        let may_reuse =
+            is_tcp && how == Leave::Reuse && !self.is_draining && io.unread(stream) == 0;
         let reusable = may_reuse.then_some((stream, io.now_us()));
         let given_back = self.pools.release(&self.config, slot, reusable);
         if reusable.is_some() && given_back.is_none() {
@@ -213,7 +223,9 @@ impl Shared {
             return;
         }
         match how {
-            Leave::Reuse | Leave::End => Shared::end(io, stream),
+            Leave::Reuse | Leave::End if is_tcp => Shared::end(io, stream),
+            // The connection stays.
+            Leave::Reuse | Leave::End => io.close(stream),
             Leave::Close => io.close(stream),
             Leave::Abort => {
                 // No further event of the stream is wanted.

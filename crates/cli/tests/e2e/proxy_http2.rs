@@ -18,7 +18,7 @@ use crate::proxy::{listen, pool, started, written};
 use crate::stat::json;
 use crate::support::{SOON, ctl, on_threads};
 
-fn certificate(site: &Site, name: &str) -> Certificate {
+pub(crate) fn certificate(site: &Site, name: &str) -> Certificate {
     Certificate::new(site.outside(), name, "ec", &["localhost"])
 }
 
@@ -38,7 +38,7 @@ fn curl(certificate: &Certificate, options: &str) -> std::process::Command {
 }
 
 /// Downloads bodies of these lengths on one connection, and compares every byte.
-fn download(
+pub(crate) fn download(
     folder: &Path,
     (server, certificate): (&str, &Certificate),
     options: &str,
@@ -76,7 +76,7 @@ fn download(
 }
 
 /// Uploads a body, has it back, and compares every byte.
-fn upload(
+pub(crate) fn upload(
     folder: &Path,
     (server, certificate): (&str, &Certificate),
     options: &str,
@@ -98,13 +98,13 @@ fn upload(
     }
 }
 
-fn urls() -> [String; 2] {
+pub(crate) fn urls() -> [String; 2] {
     HTTPS.map(|server| format!("https://{server}"))
 }
 
-const AT_ONCE: &str = "--http2 --parallel --parallel-max 50";
+pub(crate) const AT_ONCE: &str = "--http2 --parallel --parallel-max 50";
 
-const LENGTHS: [usize; 8] = [0, 1, 5000, 16_375, 65_536, 300_000, 1_000_000, 3_000_000];
+pub(crate) const LENGTHS: [usize; 8] = [0, 1, 5000, 16_375, 65_536, 300_000, 1_000_000, 3_000_000];
 
 #[test]
 fn every_byte_gets_through_over_tls_in_both_versions() {

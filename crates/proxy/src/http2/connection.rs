@@ -1,4 +1,5 @@
-//! The life of one connection that carries HTTP/2: its streams, and how it ends.
+//! The life of one connection that carries HTTP/2, from a client or to a backend: its streams, and
+//! how it ends.
 //!
 //! ```text
 //!            drain                    a second later
@@ -8,15 +9,20 @@
 //!                                 └──▶ Closed
 //! ```
 //!
+//! A connection to a backend only knows `Serving` and what follows an idle time, a fault, or the
+//! backend's GOAWAY; `backend` has the differences.
+//!
 //! The TCP stream has one timer: the earliest of the connection's deadlines and its streams'.
 
+mod backend;
 mod frames;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use host::app::{AppEvent, CloseReason, Io, StreamId};
-use http2::budget::{Budget, STREAM_TOKENS};
+use http2::bounds::{ANNOUNCED_FOR, UNSENT_BYTES_LOW, UNSENT_BYTES_MAX};
+use http2::budget::{Budget, FreeWindowUpdates, STREAM_TOKENS};
 use http2::code::{Code, Fault};
 use http2::frame::{self, STREAM_ID_MAX};
 use http2::frame_reader::FrameReader;
@@ -24,8 +30,10 @@ use http2::hpack::decode::Decoder;
 use http2::priority::EarlyPriorities;
 use http2::scheduler::Scheduler;
 use http2::settings;
+use http2::stream_ids::StreamIds;
 use http2::window::HeldWindow;
 
+use self::backend::ToBackend;
 use super::names::{Names, Notice};
 use super::request::section_bytes_max;
 use super::stream::{Stream, Turn};
@@ -34,35 +42,12 @@ use crate::arrival::Arrival;
 use crate::buffer::Buffer;
 use crate::shared::Shared;
 
-/// Time for which the proxy still accepts requests after the first GOAWAY: they may be in flight
-/// (RFC 9113 §6.8).
-const ANNOUNCED_FOR: Duration = Duration::from_secs(1);
-
-/// Time that a client has after GOAWAY to close.
+/// Time that a peer has after GOAWAY to close.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Bytes in the TCP stream, written and not sent, from which on no stream writes. A response that
-/// becomes urgent waits for these.
-const UNSENT_BYTES_MAX: u64 = 64 << 10;
-
-/// Unsent bytes at which streams write again.
-const UNSENT_BYTES_LOW: u64 = 32 << 10;
-
-/// Frames that the TCP stream has not taken, in bytes, from which on nothing is read.
-const PENDING_BYTES_MAX: usize = 16 << 10;
-
-/// Bytes of all requests that sessions have not read, at most: 16 streams of which a backend takes
-/// nothing delay the connection's further bodies.
+/// Bytes of all requests of a client that sessions have not read, at most: 16 streams of which a
+/// backend takes nothing delay the connection's further bodies.
 const WINDOW_BYTES: u32 = 1 << 20;
-
-/// WINDOW_UPDATE frames that cost nothing, for each DATA frame sent.
-const WINDOW_UPDATES_PER_DATA: u32 = 2;
-
-/// Most such frames that a connection saves up.
-const WINDOW_UPDATES_MAX: u32 = 1000;
-
-/// Most stream IDs kept of streams that this side has reset: frames of theirs may be in flight.
-const RESET_IDS_MAX: usize = 128;
 
 /// DATA whose content has yet to arrive.
 #[derive(Clone, Copy, Debug)]
@@ -87,22 +72,30 @@ enum Stage {
     Aborted,
 }
 
+/// The peer.
+#[derive(Debug)]
+enum Side {
+    Client(Arrival),
+    Backend(Box<ToBackend>),
+}
+
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: StreamId,
-    arrival: Arrival,
+    side: Side,
     stage: Stage,
     /// Received bytes that are no whole frame.
     input: Buffer,
     /// The TCP stream may hold unread bytes.
     unread: bool,
-    /// The client has sent FIN.
+    /// The peer has sent FIN.
     peer_finished: bool,
+    /// The client's preface has arrived.
     has_preface: bool,
-    /// The client's first SETTINGS have arrived.
+    /// The peer's first SETTINGS have arrived.
     has_settings: bool,
-    /// The client has sent GOAWAY.
+    /// The peer has sent GOAWAY.
     peer_leaves: bool,
     reader: FrameReader,
     decoder: Decoder,
@@ -113,19 +106,16 @@ pub(crate) struct Connection {
     scheduler: Scheduler,
     /// Streams that wait for the window of the connection.
     blocked: Vec<u32>,
-    /// IDs of streams that this side has reset.
-    reset: VecDeque<u32>,
     priorities: EarlyPriorities,
-    /// Greatest ID of a stream of the client.
-    last_id: u32,
+    ids: StreamIds,
     budget: Budget,
-    /// WINDOW_UPDATE frames that cost nothing.
-    window_updates: u32,
+    free_updates: FreeWindowUpdates,
     /// Time of the next look at a connection without streams, in microseconds, ...
     idle_us: Option<u64>,
-    /// ... and bytes that the client had acknowledged at the last one.
+    /// ... and bytes that the peer had acknowledged at the last one.
     acknowledged: u64,
-    /// When the client must have acknowledged SETTINGS.
+    /// When the peer must have acknowledged SETTINGS; before a backend has sent its own, when these
+    /// must be here.
     settings_us: Option<u64>,
     /// When the stage ends by itself.
     stage_us: Option<u64>,
@@ -148,11 +138,21 @@ impl Connection {
         arrival: Arrival,
         input: Buffer,
     ) -> Self {
-        let mut connection = Connection {
+        let window = HeldWindow::new(WINDOW_BYTES);
+        let mut connection = Connection::new(world, stream, Side::Client(arrival), window);
+        connection.input = input;
+        connection.begin(world);
+        connection.read(world);
+        connection.advance(world);
+        connection
+    }
+
+    fn new(world: &World<'_>, stream: StreamId, side: Side, receive: HeldWindow) -> Self {
+        Connection {
             stream,
-            arrival,
+            side,
             stage: Stage::Serving,
-            input,
+            input: Buffer::default(),
             unread: true,
             peer_finished: false,
             has_preface: false,
@@ -162,25 +162,20 @@ impl Connection {
             decoder: Decoder::default(),
             incoming: None,
             writer: Writer::new(stream),
-            receive: HeldWindow::new(WINDOW_BYTES),
+            receive,
             streams: BTreeMap::new(),
             scheduler: Scheduler::default(),
             blocked: Vec::new(),
-            reset: VecDeque::new(),
             priorities: EarlyPriorities::default(),
-            last_id: 0,
+            ids: StreamIds::default(),
             budget: Budget::new(world.io.now_us()),
-            window_updates: 0,
+            free_updates: FreeWindowUpdates::default(),
             idle_us: None,
             acknowledged: 0,
             settings_us: None,
             stage_us: None,
             armed_us: None,
-        };
-        connection.begin(world);
-        connection.read(world);
-        connection.advance(world);
-        connection
+        }
     }
 
     /// Sends SETTINGS, and the window of the connection.
@@ -198,8 +193,12 @@ impl Connection {
         }
     }
 
-    pub(super) fn arrival(&self) -> Arrival {
-        self.arrival
+    /// How the client has arrived.
+    pub(super) fn arrival(&self) -> Option<Arrival> {
+        match self.side {
+            Side::Client(arrival) => Some(arrival),
+            Side::Backend(_) => None,
+        }
     }
 
     /// Handles an event of the TCP stream, and advances as far as possible.
@@ -208,29 +207,36 @@ impl Connection {
             AppEvent::Readable => self.unread = true,
             AppEvent::PeerFinished => {
                 (self.unread, self.peer_finished) = (true, true);
-                // The client can acknowledge SETTINGS no longer.
+                // The peer can acknowledge SETTINGS no longer.
                 self.settings_us = None;
             }
             AppEvent::Timer => self.expired(world),
+            AppEvent::Connected => self.connected(world),
             _ => {}
         }
         self.read(world);
         if *event == AppEvent::PeerFinished {
-            self.cut_requests(world.names);
+            self.cut_incoming(world.names);
+            if !self.has_settings {
+                self.close_waiting(world.names, CloseReason::Reset);
+            }
         }
         self.advance(world);
     }
 
-    /// The client sends no more: requests without an end are cut short.
-    fn cut_requests(&self, names: &mut Names) {
-        let streams = self.streams.values().filter(|stream| !stream.request_ended);
+    /// The peer sends no more: messages without an end are cut short.
+    fn cut_incoming(&self, names: &mut Names) {
+        let streams = self
+            .streams
+            .values()
+            .filter(|stream| !stream.incoming_ended);
         let finished = streams.map(|it| Notice::Event(it.name, AppEvent::PeerFinished));
         names.notices.extend(finished);
     }
 
     /// Begins a graceful shutdown: announces it, and closes once open streams are answered.
     pub(super) fn drain(&mut self, world: &mut World<'_>) {
-        if self.stage == Stage::Serving {
+        if self.stage == Stage::Serving && self.arrival().is_some() {
             self.announce(world.io);
         }
         self.advance(world);
@@ -243,8 +249,9 @@ impl Connection {
     }
 
     /// The TCP stream is over: so are all streams.
-    pub(super) fn closed(mut self, names: &mut Names, reason: CloseReason) {
-        self.close_streams(names, reason);
+    pub(super) fn closed(mut self, world: &mut World<'_>, reason: CloseReason) {
+        self.set_idle(world, false);
+        self.close_streams(world.names, reason);
     }
 
     /// Memory of frames and of streams, in bytes.
@@ -264,7 +271,7 @@ impl Connection {
     }
 
     /// A session reads from a stream.
-    pub(super) fn read_request(&mut self, id: u32, buffer: &mut [u8]) -> usize {
+    pub(super) fn read_stream(&mut self, id: u32, buffer: &mut [u8]) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else {
             return 0;
         };
@@ -278,7 +285,7 @@ impl Connection {
     /// Opens a stream's window if half of it is consumed.
     fn refill(&mut self, id: u32) {
         if let Some(stream) = self.streams.get_mut(&id)
-            && !stream.request_ended
+            && !stream.incoming_ended
             && let Some(increment) = stream.receive.refill()
         {
             frame::window_update(self.writer.control(), id, increment);
@@ -294,7 +301,7 @@ impl Connection {
     }
 
     /// A session writes to a stream.
-    pub(super) fn write_reply(&mut self, id: u32, bytes: &[u8]) -> usize {
+    pub(super) fn write_stream(&mut self, id: u32, bytes: &[u8]) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else {
             return 0;
         };
@@ -303,9 +310,9 @@ impl Connection {
         count
     }
 
-    /// The session writes nothing more to a stream. The rest of a request without an end is
-    /// unwanted (RFC 9113 §8.1): END_STREAM, then RST_STREAM follow the response.
-    pub(super) fn end_reply(&mut self, names: &mut Names, id: u32) {
+    /// The session writes nothing more to a client's stream. The rest of a request without an end
+    /// is unwanted (RFC 9113 §8.1): END_STREAM, then RST_STREAM follow the response.
+    pub(super) fn end_outgoing(&mut self, names: &mut Names, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
@@ -317,6 +324,9 @@ impl Connection {
 
     /// The session has gone, and leaves the rest of its response.
     pub(super) fn leave(&mut self, names: &mut Names, id: u32, deadline_us: u64) {
+        if self.arrival().is_none() {
+            return self.release(names, id, deadline_us);
+        }
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.is_left = true;
             stream.deadline_us = Some(deadline_us);
@@ -327,6 +337,9 @@ impl Connection {
 
     /// The session resets a stream.
     pub(super) fn abort_stream(&mut self, names: &mut Names, id: u32) {
+        if self.arrival().is_none() {
+            return self.release(names, id, 0);
+        }
         if self.streams.contains_key(&id) {
             self.reset_stream(names, id, Code::INTERNAL_ERROR);
         }
@@ -343,7 +356,7 @@ impl Connection {
     fn make_ready(&mut self, id: u32) {
         if let Some(stream) = self.streams.get_mut(&id)
             && stream.place.is_none()
-            && !stream.reply.is_ended()
+            && !stream.outgoing.is_ended()
         {
             stream.place = Some(self.scheduler.add(id, stream.rank()));
         }
@@ -354,6 +367,7 @@ impl Connection {
         if self.stage == Stage::Aborted {
             return;
         }
+        self.note_progress(world.io);
         while let Some((id, bytes)) = self.writer.acknowledge(world.io) {
             if let Some(stream) = self.streams.get_mut(&id)
                 && stream.acknowledge(bytes)
@@ -375,7 +389,8 @@ impl Connection {
             if !is_flushed || self.scheduler.is_empty() {
                 return;
             }
-            if world.io.unsent(self.stream) >= UNSENT_BYTES_MAX {
+            let usable = world.io.usable_window(self.stream);
+            if world.io.unsent(self.stream) >= usable.saturating_add(UNSENT_BYTES_MAX) {
                 world.io.set_notsent_lowat(self.stream, UNSENT_BYTES_LOW);
                 return;
             }
@@ -402,8 +417,7 @@ impl Connection {
                     let timeout = world.shared.config.idle_timeout;
                     stream.deadline_us = Some(after(world.io, timeout));
                 }
-                let updates = self.window_updates + WINDOW_UPDATES_PER_DATA;
-                self.window_updates = updates.min(WINDOW_UPDATES_MAX);
+                self.free_updates.on_data();
                 self.make_ready(id);
             }
             // A session that leaves its response before the end has a fault.
@@ -417,22 +431,26 @@ impl Connection {
                     self.blocked.push(id);
                 }
             }
-            Turn::Ended => self.reply_ended(world, id),
+            Turn::Ended => self.outgoing_ended(world, id),
         }
     }
 
     /// END_STREAM is written.
-    fn reply_ended(&mut self, world: &mut World<'_>, id: u32) {
+    fn outgoing_ended(&mut self, world: &mut World<'_>, id: u32) {
+        self.free_updates.on_data();
+        if self.arrival().is_none() {
+            return;
+        }
         self.budget.earn();
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
-        if !stream.request_ended {
+        if !stream.incoming_ended {
             let name = stream.name;
-            let discarded = stream.drop_request();
+            let discarded = stream.drop_incoming();
             self.consumed(discarded);
             frame::rst_stream(self.writer.control(), id, Code::NO_ERROR);
-            self.note_reset(id);
+            self.ids.note_reset(id);
             let finished = Notice::Event(name, AppEvent::PeerFinished);
             world.names.notices.push_back(finished);
         }
@@ -450,22 +468,17 @@ impl Connection {
         self.streams.len() >= streams_max as usize
     }
 
-    fn note_reset(&mut self, id: u32) {
-        if self.reset.len() == RESET_IDS_MAX {
-            self.reset.pop_front();
-        }
-        self.reset.push_back(id);
-    }
-
     /// Resets a stream, and forgets it.
     fn reset_stream(&mut self, names: &mut Names, id: u32, code: Code) {
-        let is_over = self
-            .streams
-            .get(&id)
-            .is_some_and(|stream| stream.request_ended && stream.reply.is_ended());
+        let is_to_backend = self.arrival().is_none();
+        let is_over = self.streams.get(&id).is_some_and(|stream| {
+            let is_idle = is_to_backend && stream.outgoing.is_in_head();
+            // RFC 9113 §6.4: no RST_STREAM for a stream whose HEADERS have not left.
+            is_idle || stream.incoming_ended && stream.outgoing.is_ended()
+        });
         if !is_over {
             frame::rst_stream(self.writer.control(), id, code);
-            self.note_reset(id);
+            self.ids.note_reset(id);
         }
         self.remove(names, id);
     }
@@ -479,15 +492,16 @@ impl Connection {
             self.scheduler.remove(place);
         }
         self.blocked.retain(|&blocked| blocked != id);
-        let discarded = stream.drop_request();
+        names.remove(&mut stream, CloseReason::Reset);
+        let discarded = stream.drop_incoming();
         self.consumed(discarded);
-        names.remove(&stream, CloseReason::Reset);
     }
 
     fn close_streams(&mut self, names: &mut Names, reason: CloseReason) {
-        while let Some((_, stream)) = self.streams.pop_first() {
-            names.remove(&stream, reason);
+        while let Some((_, mut stream)) = self.streams.pop_first() {
+            names.remove(&mut stream, reason);
         }
+        self.close_waiting(names, reason);
         self.scheduler = Scheduler::default();
         self.blocked.clear();
     }
@@ -496,9 +510,15 @@ impl Connection {
     fn judge(&mut self, world: &mut World<'_>, fault: Fault) {
         match fault {
             Fault::Stream(id, code) => {
-                world.shared.counters.http2_stream_errors += 1;
+                let (stream, code_number) = (self.stream.0, code.0);
+                tracing::debug!(stream, id, code = code_number, "stream error");
+                let counters = &mut world.shared.counters;
+                match self.side {
+                    Side::Client(_) => counters.http2_stream_errors += 1,
+                    Side::Backend(_) => counters.backend_http2_stream_errors += 1,
+                }
                 self.reset_stream(world.names, id, code);
-                // The request may have taken a connection to a backend.
+                // A request may have taken a connection to a backend.
                 if let Err(exhausted) = self.budget.spend(world.io.now_us(), STREAM_TOKENS) {
                     self.judge(world, exhausted.into());
                 }
@@ -506,9 +526,15 @@ impl Connection {
             Fault::Connection(code, why) => {
                 let stream = self.stream.0;
                 tracing::debug!(stream, code = code.0, why, "connection error");
+                let is_excessive = u64::from(code == Code::ENHANCE_YOUR_CALM);
                 let counters = &mut world.shared.counters;
-                counters.http2_connection_errors += 1;
-                counters.http2_excessive_loads += u64::from(code == Code::ENHANCE_YOUR_CALM);
+                match self.side {
+                    Side::Client(_) => {
+                        counters.http2_connection_errors += 1;
+                        counters.http2_excessive_loads += is_excessive;
+                    }
+                    Side::Backend(_) => counters.backend_http2_connection_errors += 1,
+                }
                 self.close(world, code, why);
             }
         }
@@ -519,10 +545,11 @@ impl Connection {
         if matches!(self.stage, Stage::Closing { .. } | Stage::Aborted) {
             return;
         }
-        // RFC 9113 §6.8: it never increases.
-        let last_id = match self.stage {
-            Stage::Leaving(last_id) => last_id,
-            _ => self.last_id,
+        // RFC 9113 §6.8: it never increases. A backend has no streams of its own.
+        let last_id = match (self.stage, &self.side) {
+            (_, Side::Backend(_)) => 0,
+            (Stage::Leaving(last_id), _) => last_id,
+            _ => self.ids.last(),
         };
         frame::goaway(self.writer.control(), last_id, code, why);
         self.finish(world);
@@ -530,6 +557,7 @@ impl Connection {
 
     /// FIN follows the written frames.
     fn finish(&mut self, world: &mut World<'_>) {
+        self.set_idle(world, false);
         self.close_streams(world.names, CloseReason::Reset);
         self.reader = FrameReader::default();
         (self.incoming, self.settings_us, self.idle_us) = (None, None, None);
@@ -539,20 +567,23 @@ impl Connection {
 
     /// Closes a connection that has no stream left and gets no further one.
     fn end_if_done(&mut self, world: &mut World<'_>) {
-        let is_idle = self.streams.is_empty();
+        let is_idle = self.streams.is_empty() && self.is_none_waiting();
+        let peer_leaves = self.peer_leaves || self.is_unwanted(world.shared);
         let has_peer_closed = self.peer_finished && !self.unread;
         match self.stage {
             Stage::Leaving(_) if is_idle => self.finish(world),
             // GOAWAY would reach a client that has closed its socket: its kernel answers with RST.
             Stage::Serving | Stage::Announced if is_idle && has_peer_closed => self.finish(world),
-            Stage::Serving | Stage::Announced if is_idle && self.peer_leaves => {
+            Stage::Serving | Stage::Announced if is_idle && peer_leaves => {
                 self.close(world, Code::NO_ERROR, "");
             }
             _ => {}
         }
+        let may_finish = self.may_finish();
         if let Stage::Closing { has_fin } = &mut self.stage
             && !*has_fin
             && self.writer.flush(world.io)
+            && may_finish
         {
             *has_fin = true;
             world.io.shutdown(self.stream);
@@ -561,17 +592,29 @@ impl Connection {
 
     /// Without streams, a connection has the keep-alive timeout, and before SETTINGS that of heads.
     fn look_at_idleness(&mut self, world: &mut World<'_>) {
-        let is_idle = self.streams.is_empty() && !matches!(self.stage, Stage::Closing { .. });
-        let is_armed = self.idle_us.is_some();
-        if is_idle != is_armed {
-            let config = &world.shared.config;
-            let timeout = match self.has_settings {
-                true => config.keepalive_timeout,
-                false => config.head_timeout,
-            };
-            self.acknowledged = world.io.acknowledged(self.stream);
-            self.idle_us = is_idle.then(|| after(world.io, timeout));
-            world.io.set_idle(self.stream, is_idle);
+        let is_serving = !matches!(self.stage, Stage::Closing { .. } | Stage::Aborted);
+        let is_idle = self.streams.is_empty() && self.is_none_waiting() && is_serving;
+        self.set_idle(world, is_idle);
+    }
+
+    fn set_idle(&mut self, world: &mut World<'_>, is_idle: bool) {
+        if is_idle == self.idle_us.is_some() {
+            return;
+        }
+        let config = &world.shared.config;
+        let timeout = match (&self.side, self.has_settings) {
+            (Side::Backend(_), _) => config.backend_idle_timeout,
+            (_, true) => config.keepalive_timeout,
+            (_, false) => config.head_timeout,
+        };
+        self.acknowledged = world.io.acknowledged(self.stream);
+        self.idle_us = is_idle.then(|| after(world.io, timeout));
+        world.io.set_idle(self.stream, is_idle);
+        if let Side::Backend(backend) = &self.side {
+            world
+                .shared
+                .pools
+                .count_idle_http2(backend.backend, is_idle);
         }
     }
 
@@ -594,7 +637,7 @@ impl Connection {
         let now_us = world.io.now_us();
         let is_over =
             |deadline_us: &mut Option<u64>| deadline_us.take_if(|at_us| *at_us <= now_us).is_some();
-        if is_over(&mut self.settings_us) {
+        if is_over(&mut self.settings_us) && !self.is_late_backend(world) {
             let why = "SETTINGS that are not acknowledged";
             self.judge(world, Fault::Connection(Code::SETTINGS_TIMEOUT, why));
         }
@@ -625,8 +668,8 @@ impl Connection {
     fn stage_expired(&mut self, world: &mut World<'_>) {
         match self.stage {
             Stage::Announced => {
-                self.stage = Stage::Leaving(self.last_id);
-                frame::goaway(self.writer.control(), self.last_id, Code::NO_ERROR, "");
+                self.stage = Stage::Leaving(self.ids.last());
+                frame::goaway(self.writer.control(), self.ids.last(), Code::NO_ERROR, "");
             }
             Stage::Closing { .. } => {
                 world.io.abort(self.stream);
@@ -640,7 +683,10 @@ impl Connection {
         let acknowledged = world.io.acknowledged(self.stream);
         let has_moved = std::mem::replace(&mut self.acknowledged, acknowledged) != acknowledged;
         if has_moved && world.io.unacknowledged(self.stream) > 0 {
-            let timeout = world.shared.config.keepalive_timeout;
+            let timeout = match self.side {
+                Side::Client(_) => world.shared.config.keepalive_timeout,
+                Side::Backend(_) => world.shared.config.backend_idle_timeout,
+            };
             self.idle_us = Some(after(world.io, timeout));
             return;
         }

@@ -5,9 +5,13 @@ use std::collections::{HashMap, VecDeque};
 use host::app::{AppEvent, CloseReason, StreamId};
 
 use super::stream::Stream;
+use crate::answer::Refusal;
 
 /// Names of HTTP/2 streams begin here; the host gives its own streams lower ones.
 const NAMES_START: u64 = 1 << 63;
+
+/// Names of streams to backends begin here.
+pub(super) const BACKEND_NAMES_START: u64 = NAMES_START | 1 << 62;
 
 /// True if the name is that of an HTTP/2 stream.
 pub(crate) fn is_of_http2(stream: StreamId) -> bool {
@@ -23,6 +27,22 @@ pub(crate) enum Notice {
         connection: StreamId,
         id: u32,
     },
+    /// A connection carries a stream to a backend; the connection may have answered others.
+    Carried {
+        name: StreamId,
+        is_reused: bool,
+    },
+    /// A stream to a backend cannot be opened, for a reason on this side.
+    NotOpened {
+        name: StreamId,
+        why: Refusal,
+    },
+    /// A stream to a backend is over, and the backend has not processed it: it has refused it, or
+    /// closes the connection (RFC 9113 §8.7).
+    Unprocessed {
+        name: StreamId,
+        is_refused: bool,
+    },
     Event(StreamId, AppEvent),
 }
 
@@ -34,6 +54,8 @@ pub(super) struct Names {
     /// Number of names so far.
     count: u64,
     pub(super) notices: VecDeque<Notice>,
+    /// Bytes of streams to backends that are over, as far as sessions have not read them.
+    unread: HashMap<StreamId, Vec<u8>>,
 }
 
 impl Names {
@@ -50,10 +72,23 @@ impl Names {
         name
     }
 
+    /// Notes the connection and the ID of a stream that has a name.
+    pub(super) fn carry(&mut self, name: StreamId, connection: StreamId, id: u32) {
+        self.carriers.insert(name, (connection, id));
+    }
+
+    /// The unread bytes of a stream that is over; only during its last event.
+    pub(super) fn take_unread(&mut self, name: StreamId) -> Vec<u8> {
+        self.unread.remove(&name).unwrap_or_default()
+    }
+
     /// A stream is over; its session, if it still has one, learns that.
-    pub(super) fn remove(&mut self, stream: &Stream, reason: CloseReason) {
+    pub(super) fn remove(&mut self, stream: &mut Stream, reason: CloseReason) {
         self.carriers.remove(&stream.name);
         if !stream.is_left {
+            if stream.name.0 >= BACKEND_NAMES_START && stream.unread() > 0 {
+                self.unread.insert(stream.name, stream.take_unread());
+            }
             let closed = AppEvent::Closed {
                 reason,
                 acknowledged: stream.acknowledged(),

@@ -3,6 +3,7 @@
 //! Names and values have no line ends, so that no field becomes two. The body's framing is the
 //! proxy's own: by `Content-Length`, or chunked.
 
+use http_message::chunked::TRAILER_BYTES_MAX;
 use http_message::number;
 use http2::field::{self, FIELD_BYTES};
 use http2::hpack::decode::Decoder;
@@ -23,16 +24,21 @@ impl From<field::Invalid> for Unreadable {
     }
 }
 
+/// The framing of the peer's message in HTTP/1.1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Framing {
+    pub(super) is_chunked: bool,
+    /// Content that has to arrive, by `Content-Length`, in bytes.
+    pub(super) content_bytes: Option<u64>,
+}
+
 /// The head of a request.
 #[derive(Debug)]
 pub(super) struct Head {
     /// In HTTP/1.1. An overlong head has no end, and the session answers 431.
     pub(super) text: Vec<u8>,
     pub(super) is_head: bool,
-    /// `Content-Length`.
-    pub(super) content_bytes: Option<u64>,
-    /// The body is chunked in HTTP/1.1.
-    pub(super) is_chunked: bool,
+    pub(super) framing: Framing,
     /// `Priority`, if present.
     pub(super) priority: Option<Priority>,
 }
@@ -70,19 +76,27 @@ pub(super) fn read(
     reader.end(ends_stream, head_bytes_max)
 }
 
-/// Checks the field block of trailers, which a backend of HTTP/1.1 does not get.
+/// Reads the field block of trailers, as lines of HTTP/1.1. Those that cannot be trailers are left
+/// out later.
 ///
 /// # Errors
-/// As [`read`].
-pub(super) fn check_trailers(decoder: &mut Decoder, block: &[u8]) -> Result<(), Unreadable> {
-    let mut result = Ok(());
+/// As [`read`]; also, the section is longer than a chunked body can have.
+pub(super) fn read_trailers(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<u8>, Unreadable> {
+    let (mut result, mut lines) = (Ok(()), Vec::new());
     let decoded = decoder.decode(block, &mut Vec::new(), |name, value| {
         if result.is_ok() {
             result = field::check(name, value).and_then(|()| field::check_ends(value));
         }
+        if lines.len() <= TRAILER_BYTES_MAX {
+            line(&mut lines, name, value);
+        }
     });
     decoded.map_err(|_| Unreadable::Block)?;
-    Ok(result?)
+    result?;
+    match lines.len() <= TRAILER_BYTES_MAX {
+        true => Ok(lines),
+        false => Err(Unreadable::Message),
+    }
 }
 
 /// A request that is read in part.
@@ -216,15 +230,17 @@ impl Reader {
         }
         Ok(Head {
             is_head: method == b"HEAD",
-            content_bytes: self.content_bytes,
-            is_chunked,
+            framing: Framing {
+                is_chunked,
+                content_bytes: self.content_bytes,
+            },
             priority: self.priority,
             text,
         })
     }
 }
 
-fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+pub(super) fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     for piece in [name, b": ", value, b"\r\n"] {
         out.extend_from_slice(piece);
     }

@@ -1,4 +1,5 @@
-//! One stream: the bytes of its request for a session, and of the session's response.
+//! One stream: the bytes of the peer's message for a session, and of the session's own. From a
+//! client, the peer's message is a request; from a backend, a response.
 
 use host::app::StreamId;
 use http_message::chunked;
@@ -6,13 +7,13 @@ use http2::priority::Priority;
 use http2::scheduler::Place;
 use http2::window::{HeldWindow, SendWindow};
 
-use super::reply::{Nothing, Part, Reply};
-use super::request::Head;
+use super::outgoing::{Nothing, Outgoing, Part};
+use super::request::{Framing, Head};
 use super::writer::{CONTENT_BYTES_MAX, Writer};
 use crate::buffer::{Buffer, COPY_BYTES};
 
-/// Bytes of the response at which the session writes again.
-const REPLY_BYTES_LOW: usize = COPY_BYTES / 2;
+/// Bytes of the message at which the session writes again.
+const OUTGOING_BYTES_LOW: usize = COPY_BYTES / 2;
 
 /// See the [module documentation](self).
 #[derive(Debug)]
@@ -20,37 +21,39 @@ pub(super) struct Stream {
     pub(super) id: u32,
     /// Its name for the session.
     pub(super) name: StreamId,
-    /// The request in HTTP/1.1, as far as the session has not read it, ...
-    request: Buffer,
+    /// The message in HTTP/1.1, as far as the session has not read it, ...
+    incoming: Buffer,
     /// ... and the content that follows. It is framed when the session reads, in large chunks.
     content: Buffer,
-    is_chunked: bool,
+    /// The lines of the trailer section, which follow the content.
+    trailers: Vec<u8>,
+    /// The final head has arrived.
+    pub(super) has_head: bool,
+    framing: Framing,
     /// The last chunk follows the content.
     needs_last_chunk: bool,
-    /// Content that has to arrive, by `Content-Length`.
-    left_bytes: Option<u64>,
-    /// Content among the unread bytes of the request, in bytes.
+    /// Content among the unread bytes of the message, in bytes.
     held_bytes: u32,
-    /// The request is complete, or its rest unwanted.
-    pub(super) request_ended: bool,
+    /// The message is complete, or its rest unwanted.
+    pub(super) incoming_ended: bool,
     /// The session has to read.
     pub(super) is_readable: bool,
     /// This side's window.
     pub(super) receive: HeldWindow,
-    pub(super) reply: Reply,
-    /// The client's window.
+    pub(super) outgoing: Outgoing,
+    /// The peer's window.
     pub(super) window: SendWindow,
     priority: Priority,
     /// The place among streams that may write.
     pub(super) place: Option<Place>,
-    /// Bytes taken from the session, and how many the client has acknowledged.
+    /// Bytes taken from the session, and how many the peer has acknowledged.
     queued: u64,
     acknowledged: u64,
     /// The session waits for `Writable`.
     wants_writable: bool,
-    /// The session has gone: the rest of the response is on its way.
+    /// The session has gone: the rest of its message is on its way.
     pub(super) is_left: bool,
-    /// When the session's timer expires, or the rest of the response is overdue, in microseconds.
+    /// When the session's timer expires, or the rest of its message is overdue, in microseconds.
     pub(super) deadline_us: Option<u64>,
 }
 
@@ -67,24 +70,39 @@ pub(super) enum Turn {
 }
 
 impl Stream {
-    pub(super) fn new(id: u32, name: StreamId, head: Head, window: SendWindow) -> Self {
-        let mut request = Buffer::default();
-        request.tail().extend_from_slice(&head.text);
+    /// A client's stream, with its request.
+    pub(super) fn of_client(id: u32, name: StreamId, head: Head, window: SendWindow) -> Self {
+        let mut stream = Stream::new(id, name, Outgoing::response(head.is_head), window);
+        stream.begin_message(&head.text, Some(head.framing));
+        stream.is_readable = true;
+        stream.priority = head.priority.unwrap_or_default();
+        stream
+    }
+
+    /// A stream to a backend. Such streams take turns.
+    pub(super) fn to_backend(id: u32, name: StreamId, window: SendWindow) -> Self {
+        let mut stream = Stream::new(id, name, Outgoing::request(), window);
+        stream.priority.incremental = true;
+        stream
+    }
+
+    fn new(id: u32, name: StreamId, outgoing: Outgoing, window: SendWindow) -> Self {
         Stream {
             id,
             name,
-            request,
+            incoming: Buffer::default(),
             content: Buffer::default(),
-            is_chunked: head.is_chunked,
+            trailers: Vec::new(),
+            has_head: false,
+            framing: Framing::default(),
             needs_last_chunk: false,
-            left_bytes: head.content_bytes,
             held_bytes: 0,
-            request_ended: false,
-            is_readable: true,
+            incoming_ended: false,
+            is_readable: false,
             receive: HeldWindow::INITIAL,
-            reply: Reply::new(head.is_head),
+            outgoing,
             window,
-            priority: head.priority.unwrap_or_default(),
+            priority: Priority::default(),
             place: None,
             queued: 0,
             acknowledged: 0,
@@ -94,18 +112,33 @@ impl Stream {
         }
     }
 
+    /// Takes a head, in HTTP/1.1: the final one if the framing of the body is known.
+    pub(super) fn begin_message(&mut self, text: &[u8], framing: Option<Framing>) {
+        self.incoming.tail().extend_from_slice(text);
+        if let Some(framing) = framing {
+            (self.has_head, self.framing) = (true, framing);
+        }
+    }
+
+    /// Takes the lines of a trailer section. Without chunks there is no place for them.
+    pub(super) fn take_trailers(&mut self, lines: Vec<u8>) {
+        if self.framing.is_chunked {
+            self.trailers = lines;
+        }
+    }
+
     pub(super) fn prioritize(&mut self, priority: Priority) {
         self.priority = priority;
     }
 
-    /// The rank among streams that may write. Every other ID is a client's.
+    /// The rank among streams that may write. Every other ID is in use.
     pub(super) fn rank(&self) -> i32 {
         self.priority.of_request(u64::from(self.id) / 2)
     }
 
     /// Takes DATA's length; false if the body becomes longer than its `Content-Length`.
     pub(super) fn expect(&mut self, content_bytes: u32) -> bool {
-        match &mut self.left_bytes {
+        match &mut self.framing.content_bytes {
             None => true,
             Some(left) => match left.checked_sub(content_bytes.into()) {
                 Some(rest) => {
@@ -123,52 +156,62 @@ impl Stream {
         self.held_bytes += content.len() as u32;
     }
 
-    /// The request is complete; false if its body is shorter than its `Content-Length`.
-    pub(super) fn end_request(&mut self) -> bool {
-        self.request_ended = true;
-        self.needs_last_chunk = self.is_chunked;
-        self.left_bytes.is_none_or(|left| left == 0)
+    /// The message is complete; false if its body is shorter than its `Content-Length`.
+    pub(super) fn end_incoming(&mut self) -> bool {
+        self.incoming_ended = true;
+        self.needs_last_chunk = self.framing.is_chunked;
+        self.framing.content_bytes.is_none_or(|left| left == 0)
     }
 
-    /// The rest of the request is unwanted; returns the discarded bytes of content.
-    pub(super) fn drop_request(&mut self) -> u32 {
-        (self.request_ended, self.needs_last_chunk) = (true, false);
-        self.request.clear();
+    /// Only END_STREAM is left: the session's message is written, and the content of the peer's is
+    /// as long as its `Content-Length`, and read.
+    pub(super) fn awaits_end(&self) -> bool {
+        let is_whole = self.has_head && self.framing.content_bytes == Some(0);
+        is_whole && !self.incoming_ended && self.unread() == 0 && self.outgoing.is_ended()
+    }
+
+    /// The rest of the message is unwanted; returns the discarded bytes of content.
+    pub(super) fn drop_incoming(&mut self) -> u32 {
+        (self.incoming_ended, self.needs_last_chunk) = (true, false);
+        self.incoming.clear();
         self.content.clear();
+        self.trailers = Vec::new();
         std::mem::take(&mut self.held_bytes)
     }
 
-    /// Bytes of the request that the session has not read.
+    /// Bytes of the message that the session has not read.
     pub(super) fn unread(&self) -> usize {
-        self.request.len() + self.content.len() + usize::from(self.needs_last_chunk)
+        self.incoming.len() + self.content.len() + usize::from(self.needs_last_chunk)
     }
 
     /// Frames the content.
     fn frame(&mut self) {
-        let tail = self.request.tail();
+        let tail = self.incoming.tail();
         if !self.content.is_empty() {
-            if self.is_chunked {
+            if self.framing.is_chunked {
                 chunked::begin(tail, self.content.len());
             }
             tail.extend_from_slice(self.content.bytes());
-            if self.is_chunked {
+            if self.framing.is_chunked {
                 tail.extend_from_slice(chunked::CHUNK_END);
             }
             self.content.clear();
         }
         if std::mem::take(&mut self.needs_last_chunk) {
-            tail.extend_from_slice(chunked::LAST);
+            tail.extend_from_slice(chunked::LAST_CHUNK);
+            tail.append(&mut self.trailers);
+            tail.extend_from_slice(chunked::TRAILERS_END);
         }
     }
 
-    /// Reads the request; returns the number of bytes, and how many bytes of content are consumed.
+    /// Reads the message; returns the number of bytes, and how many bytes of content are consumed.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> (usize, u32) {
-        if self.request.is_empty() {
+        if self.incoming.is_empty() {
             self.frame();
         }
-        let count = buffer.len().min(self.request.len());
-        buffer[..count].copy_from_slice(&self.request.bytes()[..count]);
-        self.request.consume(count);
+        let count = buffer.len().min(self.incoming.len());
+        buffer[..count].copy_from_slice(&self.incoming.bytes()[..count]);
+        self.incoming.consume(count);
         let is_all = self.unread() == 0;
         self.is_readable &= !is_all;
         // Framing among the bytes counts for content: it is little, and all content counts once.
@@ -180,14 +223,22 @@ impl Stream {
         (count, consumed)
     }
 
-    /// Takes bytes of the response; returns their number. A head has room in any case.
+    /// Takes all bytes that the session has not read.
+    pub(super) fn take_unread(&mut self) -> Vec<u8> {
+        self.frame();
+        let bytes = self.incoming.bytes().to_vec();
+        self.incoming.clear();
+        bytes
+    }
+
+    /// Takes bytes of the session's message; returns their number. A head has room in any case.
     pub(super) fn write(&mut self, bytes: &[u8]) -> usize {
-        let room = match self.reply.is_in_head() {
+        let room = match self.outgoing.is_in_head() {
             true => usize::MAX,
-            false => COPY_BYTES.saturating_sub(self.reply.len()),
+            false => COPY_BYTES.saturating_sub(self.outgoing.len()),
         };
         let count = bytes.len().min(room);
-        self.reply.tail().extend_from_slice(&bytes[..count]);
+        self.outgoing.tail().extend_from_slice(&bytes[..count]);
         self.queued += count as u64;
         self.wants_writable |= count < bytes.len();
         count
@@ -195,11 +246,11 @@ impl Stream {
 
     /// True once if the session waits for room, and there is some.
     pub(super) fn takes_writable(&mut self) -> bool {
-        let has_room = self.reply.len() <= REPLY_BYTES_LOW;
+        let has_room = self.outgoing.len() <= OUTGOING_BYTES_LOW;
         has_room && std::mem::take(&mut self.wants_writable)
     }
 
-    /// The client has acknowledged more bytes; true if these are all.
+    /// The peer has acknowledged more bytes; true if these are all.
     pub(super) fn acknowledge(&mut self, bytes: u64) -> bool {
         self.acknowledged += bytes;
         self.queued == self.acknowledged
@@ -214,27 +265,27 @@ impl Stream {
         self.queued - self.acknowledged
     }
 
-    /// True if the client alone delays the response.
+    /// True if the peer alone delays the message.
     pub(super) fn waits_for_window(&self) -> bool {
-        self.reply.len() > 0 && self.window.available() == 0
+        self.outgoing.len() > 0 && self.window.available() == 0
     }
 
     /// Nothing more of the stream is to come, in either direction.
     pub(super) fn is_over(&self) -> bool {
-        self.is_left && self.request_ended && self.reply.is_ended()
+        self.is_left && self.incoming_ended && self.outgoing.is_ended()
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        let request = self.request.memory_bytes() + self.content.memory_bytes();
-        request + self.reply.memory_bytes()
+        let incoming = self.incoming.memory_bytes() + self.content.memory_bytes();
+        incoming + self.trailers.capacity() + self.outgoing.memory_bytes()
     }
 
-    /// Writes the next frame of the response.
+    /// Writes the next frame of the message.
     pub(super) fn take_turn(&mut self, writer: &mut Writer) -> Turn {
         let room = self.window.available().min(writer.window.available());
         let room = usize::try_from(room).unwrap_or(usize::MAX);
-        let before = self.reply.len();
-        let part = match self.reply.next(room.min(CONTENT_BYTES_MAX)) {
+        let before = self.outgoing.len();
+        let part = match self.outgoing.next(room.min(CONTENT_BYTES_MAX)) {
             Ok(part) => part,
             Err(Nothing::Room) => return Turn::Blocked,
             Err(Nothing::Yet) => {
@@ -245,17 +296,17 @@ impl Stream {
         };
         let ends_stream = match part {
             Part::Block {
-                status,
+                pseudo,
                 fields,
                 ends_stream,
             } => {
-                writer.block(self.id, status, &fields, ends_stream);
+                writer.block(self.id, &pseudo, &fields, ends_stream);
                 ends_stream
             }
             Part::Content { bytes, ends_stream } => {
                 self.window.take(bytes as u64);
-                writer.content(self.id, self.reply.content(bytes), ends_stream);
-                self.reply.content_written(bytes);
+                writer.content(self.id, self.outgoing.content(bytes), ends_stream);
+                self.outgoing.content_written(bytes);
                 ends_stream
             }
         };
@@ -268,7 +319,7 @@ impl Stream {
 
     /// Notes that bytes of the session are in the frames now.
     fn note(&self, writer: &mut Writer, before: usize) {
-        let bytes = (before - self.reply.len()) as u64;
+        let bytes = (before - self.outgoing.len()) as u64;
         if bytes > 0 {
             writer.note(self.id, bytes);
         }

@@ -1,12 +1,12 @@
-//! Frames on their way into a client's TCP stream, and the bytes of streams that the client has
+//! Frames on their way into a peer's TCP stream, and the bytes of streams that the peer has
 //! acknowledged.
 
-use std::collections::VecDeque;
-
 use host::app::{Io, StreamId};
+use http2::code::Fault;
 use http2::field;
 use http2::frame::{self, HEADER_BYTES, PAYLOAD_BYTES_MAX};
 use http2::hpack::encode::Encoder;
+use http2::in_flight::InFlight;
 use http2::settings::Settings;
 use http2::window::SendWindow;
 
@@ -14,16 +14,6 @@ use crate::buffer::Buffer;
 
 /// Longest content of DATA, in bytes: with its header it fills a TLS record.
 pub(super) const CONTENT_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - HEADER_BYTES;
-
-/// Bytes of a stream in the TCP stream that are not acknowledged.
-#[derive(Debug)]
-struct InFlight {
-    /// Their end in the TCP stream.
-    end: u64,
-    stream: u32,
-    /// Bytes as the session counts them.
-    bytes: u64,
-}
 
 /// See the [module documentation](self).
 #[derive(Debug)]
@@ -34,7 +24,7 @@ pub(super) struct Writer {
     /// Bytes that the TCP stream has taken.
     written: u64,
     acknowledged: u64,
-    in_flight: VecDeque<InFlight>,
+    in_flight: InFlight,
     encoder: Encoder,
     /// The peer's window of the connection.
     pub(super) window: SendWindow,
@@ -50,7 +40,7 @@ impl Writer {
             out: Buffer::default(),
             written: 0,
             acknowledged: 0,
-            in_flight: VecDeque::new(),
+            in_flight: InFlight::default(),
             encoder: Encoder::default(),
             window: SendWindow::new(settings.initial_window_bytes),
             settings,
@@ -68,7 +58,7 @@ impl Writer {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        let in_flight = self.in_flight.capacity() * size_of::<InFlight>();
+        let in_flight = self.in_flight.memory_bytes();
         self.out.memory_bytes() + in_flight + self.encoder.memory_bytes()
     }
 
@@ -77,10 +67,12 @@ impl Writer {
         self.settings
     }
 
-    /// Uses these settings of the peer from now on.
-    pub(super) fn set_settings(&mut self, settings: Settings) {
-        self.settings = settings;
-        self.encoder.limit(settings.header_table_bytes_max as usize);
+    /// Applies the payload of a SETTINGS frame of the peer.
+    ///
+    /// # Errors
+    /// As [`Settings::apply`].
+    pub(super) fn apply_settings(&mut self, payload: &[u8]) -> Result<(), Fault> {
+        self.settings.apply(payload, &mut self.encoder)
     }
 
     /// Hands the TCP stream as much as it takes; true if that is everything.
@@ -91,11 +83,11 @@ impl Writer {
         is_all
     }
 
-    /// Writes HEADERS: of a response with this status, or of trailers if it is 0.
+    /// Writes HEADERS. Trailers have no pseudo-header fields.
     pub(super) fn block(
         &mut self,
         stream: u32,
-        status: u16,
+        pseudo: &[(&'static str, Vec<u8>)],
         fields: &[(String, Vec<u8>)],
         ends_stream: bool,
     ) {
@@ -103,9 +95,8 @@ impl Writer {
         let start = out.len();
         out.extend_from_slice(&[0; HEADER_BYTES]);
         self.encoder.begin(out);
-        if status > 0 {
-            self.encoder
-                .field(out, ":status", status.to_string().as_bytes());
+        for (name, value) in pseudo {
+            self.encoder.field(out, name, value);
         }
         for (name, value) in fields {
             // HTTP/1.1 permits some characters that HTTP/2 does not.
@@ -125,19 +116,12 @@ impl Writer {
     /// Notes that this many bytes of a stream end where the frames do.
     pub(super) fn note(&mut self, stream: u32, bytes: u64) {
         let end = self.written + self.out.len() as u64;
-        self.in_flight.push_back(InFlight { end, stream, bytes });
+        self.in_flight.note(end, stream, bytes);
     }
 
     /// Returns a stream, and how many more of its bytes the peer has acknowledged.
     pub(super) fn acknowledge(&mut self, io: &dyn Io) -> Option<(u32, u64)> {
         self.acknowledged = io.acknowledged(self.stream).max(self.acknowledged);
-        let acknowledged = self.acknowledged;
-        let first = self
-            .in_flight
-            .pop_front_if(|first| first.end <= acknowledged)?;
-        if self.in_flight.is_empty() {
-            self.in_flight = VecDeque::new();
-        }
-        Some((first.stream, first.bytes))
+        self.in_flight.acknowledge(self.acknowledged)
     }
 }

@@ -5,6 +5,7 @@ use crate::answer::Refusal;
 use crate::body::Decode;
 use crate::config::Pool;
 use crate::forward::Request;
+use http_message::framing::Body;
 
 /// Progress in parsing a buffered body.
 #[derive(Debug)]
@@ -27,10 +28,13 @@ pub(super) enum Gathered {
 
 impl Gathering {
     /// `None` if the request proceeds at once. With `Expect: 100-continue` the backend has to
-    /// answer before the body is sent (RFC 9110 §10.1.1).
+    /// answer before the body is sent (RFC 9110 §10.1.1), and a client of gRPC may wait for the
+    /// answer to one message before it sends the next.
     pub(super) fn new(request: &Request, pool: &Pool) -> Option<Self> {
         let bytes_max = pool.request_buffer_bytes;
-        let is_due = request.has_body() && !request.expects_continue && bytes_max > 0;
+        let may_converse = request.is_to_http2 && request.body == Body::Chunked;
+        let is_due = request.has_body() && !request.expects_continue && !may_converse;
+        let is_due = is_due && bytes_max > 0;
         is_due.then(|| Gathering {
             decode: request.coding().0,
             scanned_bytes: 0,

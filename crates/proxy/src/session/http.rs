@@ -1,10 +1,12 @@
 //! Requests and their responses, one after the other.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use host::app::{CloseReason, Io, StreamId};
 use http_message::access::NO_RESPONSE;
 use http_message::request::{Parsed, without_empty_lines};
+use http2::bounds::PREFACE;
 
 use super::gather::{Gathered, Gathering};
 use super::tunnel::Tunnel;
@@ -13,8 +15,8 @@ use crate::answer::{self, Refusal};
 use crate::attempt::{Attempt, Link, Opening, Reuse, refusal_of};
 use crate::body::{End, Relay, Stop};
 use crate::buffer::Buffer;
+use crate::config::Config;
 use crate::forward::{self, Context, Kind, Request, Response};
-use crate::http2::PREFACE;
 use crate::http2::names::is_of_http2;
 use crate::joint::Joint;
 use crate::note::{Note, Outcome};
@@ -69,9 +71,27 @@ impl Exchange {
         self.has_ended |= reason == CloseReason::Finished;
     }
 
+    /// Longest time in which no byte of a body moves.
+    fn idle_timeout(&self, config: &Config) -> Duration {
+        match self.request.is_grpc {
+            true => config.tunnel_timeout,
+            false => config.idle_timeout,
+        }
+    }
+
+    /// Longest time from the request's end to the response's head, which a server of gRPC may send
+    /// with its first message.
+    fn response_timeout(&self, config: &Config) -> Duration {
+        match self.request.is_grpc {
+            true => config.tunnel_timeout,
+            false => config.response_timeout,
+        }
+    }
+
     /// Memory for bytes to the backend, and for bytes to the client, in bytes.
     pub(super) fn memory_bytes(&self) -> [usize; 2] {
         let up = self.up.memory_bytes() + self.request.head.capacity();
+        let up = up + self.upload.memory_bytes();
         let head = self.response.as_ref().map_or(0, |it| it.head.capacity());
         [up, self.down.memory_bytes() + head]
     }
@@ -79,7 +99,8 @@ impl Exchange {
     /// True if the client alone delays the request; `input` has the bytes received from the client.
     pub(super) fn awaits_body(&self, input: &Buffer, now_us: u64) -> bool {
         let is_taken = self.up.is_empty() && input.is_empty() && !self.awaits_continue(now_us);
-        !self.upload.is_done() && (self.gathering.is_some() || is_taken)
+        // A client of gRPC may be silent for long.
+        !self.upload.is_done() && !self.request.is_grpc && (self.gathering.is_some() || is_taken)
     }
 
     /// True if the client waits for the backend's 100 before it sends the body.
@@ -94,6 +115,15 @@ impl Exchange {
     fn may_retry(&self) -> bool {
         let is_unanswered = self.response.is_none() && self.down.is_empty() && !self.is_answered;
         is_unanswered && !self.upload.has_begun() && (self.request.is_idempotent || !self.is_sent)
+    }
+}
+
+impl Exchange {
+    /// True if the request may be sent to a backend after another one has not processed it: no
+    /// response has begun, and the body is here from its beginning.
+    fn may_replay(&self) -> bool {
+        let is_unanswered = self.response.is_none() && self.down.is_empty() && !self.is_answered;
+        is_unanswered && self.upload.can_rewind()
     }
 }
 
@@ -195,7 +225,11 @@ impl Session {
         let pool = request.pool;
         let settings = pool.map(|pool| &config.pools[pool]);
         let sends_proxy = settings.is_some_and(|pool| pool.send_proxy.is_some());
-        let reuse = if request.upgrades || sends_proxy {
+        let is_to_http2 = request.is_to_http2;
+        let reuse = if is_to_http2 {
+            // GOAWAY tells which requests a backend has processed.
+            Reuse::Any
+        } else if request.upgrades || sends_proxy {
             // The PROXY protocol names one client for a whole connection.
             Reuse::None
         } else if !request.is_idempotent || request.has_body() {
@@ -206,19 +240,31 @@ impl Session {
             Reuse::Any
         };
         let pool_number = pool.unwrap_or(usize::MAX);
-        let attempt = Attempt::new(self.holder(), pool_number, request.key, reuse);
+        let mut attempt = Attempt::new(self.holder(), pool_number, request.key, reuse);
+        if let Some(version) = settings.and_then(|pool| pool.send_proxy)
+            && is_to_http2
+        {
+            let (mut header, addresses) = (Vec::new(), Some((self.peer, self.local)));
+            proxy_protocol::build(version, addresses, &mut header);
+            attempt = attempt.with_own_connection(header);
+        }
         let (decode, encode) = request.coding();
+        let upload = Relay::new(decode, encode);
+        let is_upgrade = request.upgrades && is_to_http2;
         let gathering = settings.and_then(|pool| Gathering::new(&request, pool));
         if gathering.is_some() {
             shared.counters.bodies_awaited += 1;
-            self.arm_body(io, shared, None);
+            self.arm_body(io, shared, (config.idle_timeout, None));
         }
         let exchange = Box::new(Exchange {
             attempt,
             gathering,
             since: None,
             pace: Pace::default(),
-            upload: Relay::new(decode, encode),
+            upload: match is_to_http2 {
+                true => upload.keeping(),
+                false => upload,
+            },
             request,
             up: Buffer::default(),
             is_sent: false,
@@ -232,6 +278,7 @@ impl Session {
             note,
         });
         match pool {
+            Some(_) if is_upgrade => self.refuse(io, shared, exchange, Refusal::NoUpgrade),
             Some(_) => (Phase::Exchange(exchange), true),
             None => self.refuse(io, shared, exchange, Refusal::NoPool),
         }
@@ -332,7 +379,9 @@ impl Session {
     fn send_head(&mut self, io: &mut dyn Io, shared: &Shared, it: &mut Exchange) {
         (it.is_sent, it.is_gone, it.has_ended) = (true, false, false);
         let pool = it.attempt.pool().map(|pool| &shared.config.pools[pool]);
-        if let Some(version) = pool.and_then(|pool| pool.send_proxy) {
+        if let Some(version) = pool.and_then(|pool| pool.send_proxy)
+            && !it.request.is_to_http2
+        {
             let addresses = Some((self.peer, self.local));
             proxy_protocol::build(version, addresses, it.up.tail());
         }
@@ -348,7 +397,7 @@ impl Session {
         });
         it.pace = Pace::default();
         let backend = it.attempt.link().map(|link| link.stream);
-        self.arm_body(io, shared, backend);
+        self.arm_body(io, shared, (it.idle_timeout(&shared.config), backend));
     }
 
     fn upload(
@@ -375,7 +424,7 @@ impl Session {
         }
         if stop == Stop::Done && !it.awaits_response && it.response.is_none() {
             it.awaits_response = true;
-            self.arm(io, shared.config.response_timeout);
+            self.arm(io, it.response_timeout(&shared.config));
         }
         stop
     }
@@ -413,6 +462,7 @@ impl Session {
                 }
             };
             it.down.consume(response.head_bytes);
+            it.upload.forget();
             let now_us = io.now_us();
             it.note.on_first_byte(now_us);
             self.output.tail().extend_from_slice(&response.head);
@@ -431,7 +481,8 @@ impl Session {
                     it.download = Relay::new(decode, encode);
                     it.response = Some(response);
                     it.pace = Pace::default();
-                    self.arm_body(io, shared, Some(link.stream));
+                    let times = (it.idle_timeout(&config), Some(link.stream));
+                    self.arm_body(io, shared, times);
                     return (Phase::Exchange(it), true);
                 }
             }
@@ -582,6 +633,28 @@ impl Session {
         }
     }
 
+    /// Sends a request again that a backend has not processed, even one that is not idempotent (RFC
+    /// 9113 §8.7), if all of it is here.
+    pub(super) fn retry_unprocessed(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        mut it: Box<Exchange>,
+        is_refused: bool,
+    ) -> Step {
+        let how = (is_refused, it.may_replay());
+        match it.attempt.on_unprocessed(io, shared, how) {
+            Ok(()) => {
+                (it.is_sent, it.awaits_response, it.has_ended) = (false, false, false);
+                it.up.clear();
+                let coding = it.request.coding();
+                it.upload.rewind(&mut self.input, coding);
+                (Phase::Exchange(it), true)
+            }
+            Err(why) => self.refuse(io, shared, it, why),
+        }
+    }
+
     /// Handles the end of the backend's stream.
     pub(super) fn lost_backend(
         &mut self,
@@ -654,7 +727,7 @@ impl Session {
         }
         let backend = it.attempt.link().map(|link| link.stream);
         let times = (
-            shared.config.idle_timeout,
+            it.idle_timeout(&shared.config),
             pace::look_interval(&shared.config),
         );
         if !self.is_idle_for(io, times, backend) {

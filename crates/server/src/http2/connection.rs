@@ -12,7 +12,7 @@
 
 mod frames;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -29,7 +29,8 @@ use crate::http2::frame_writer::FrameWriter;
 use crate::http2::stream::{Context, Stream, Turn};
 use crate::http2::stream_io::Owners;
 use crate::semantics::pull::{OriginEvent, Ticket};
-use http2::budget::{Budget, STREAM_TOKENS};
+use http2::bounds::{ANNOUNCED_FOR, UNSENT_BYTES_LOW, UNSENT_BYTES_MAX};
+use http2::budget::{Budget, FreeWindowUpdates, STREAM_TOKENS};
 use http2::code::{Code, Fault};
 use http2::frame::{self, STREAM_ID_MAX};
 use http2::frame_reader::FrameReader;
@@ -37,34 +38,8 @@ use http2::hpack::decode::Decoder;
 use http2::priority::EarlyPriorities;
 use http2::scheduler::Scheduler;
 use http2::settings;
+use http2::stream_ids::StreamIds;
 use http2::window::ReceiveWindow;
-
-/// How long the server still accepts requests after the first GOAWAY: they may be in flight (RFC
-/// 9113 §6.8).
-const ANNOUNCED_FOR: Duration = Duration::from_secs(1);
-
-/// Bytes in the TCP stream that it cannot send yet, from which on no stream writes. A response that
-/// becomes urgent waits for these.
-const UNSENT_BYTES_MAX: u64 = 64 << 10;
-
-/// Unsent bytes at which streams write again.
-const UNSENT_BYTES_LOW: u64 = 32 << 10;
-
-/// Frames of the connection that the TCP stream has not taken, in bytes, from which on nothing is
-/// read.
-const PENDING_BYTES_MAX: usize = 16 << 10;
-
-/// WINDOW_UPDATE frames that cost nothing, for each DATA frame sent.
-const WINDOW_UPDATES_PER_DATA: u32 = 2;
-
-/// Most such frames that a connection saves up.
-const WINDOW_UPDATES_MAX: u32 = 1000;
-
-/// Most runs of skipped stream IDs kept: no client has a reason to skip any.
-const SKIPPED_RUNS_MAX: usize = 32;
-
-/// Most stream IDs kept of streams that this side has reset: frames of theirs may be in flight.
-const RESET_IDS_MAX: usize = 128;
 
 /// A connection.
 #[derive(Debug)]
@@ -102,18 +77,12 @@ pub(crate) struct Connection {
     scheduler: Scheduler,
     /// Streams that wait for the window of the connection.
     blocked: Vec<u32>,
-    /// IDs of streams that this side has reset.
-    reset: VecDeque<u32>,
     priorities: EarlyPriorities,
-    /// Greatest ID of a stream of the client.
-    last_id: u32,
-    /// First and last IDs that the client has skipped, which it may use no more (RFC 9113 §5.1.1).
-    skipped: VecDeque<[u32; 2]>,
+    ids: StreamIds,
     /// Requests so far.
     requests: u32,
     budget: Budget,
-    /// WINDOW_UPDATE frames that cost nothing.
-    window_updates: u32,
+    free_updates: FreeWindowUpdates,
     watch: Watch,
     /// When the watch expires, in microseconds.
     watch_us: Option<u64>,
@@ -200,13 +169,11 @@ impl Connection {
             owners: Owners::new(),
             scheduler: Scheduler::default(),
             blocked: Vec::new(),
-            reset: VecDeque::new(),
             priorities: EarlyPriorities::default(),
-            last_id: 0,
-            skipped: VecDeque::new(),
+            ids: StreamIds::default(),
             requests: 0,
             budget: Budget::new(io.now_us()),
-            window_updates: 0,
+            free_updates: FreeWindowUpdates::default(),
             watch: Watch::default(),
             watch_us: None,
             settings_us: None,
@@ -456,8 +423,7 @@ impl Connection {
         }
         match stream.take_turn(context!(self, io, shared)) {
             Turn::Wrote => {
-                let updates = self.window_updates + WINDOW_UPDATES_PER_DATA;
-                self.window_updates = updates.min(WINDOW_UPDATES_MAX);
+                self.free_updates.on_data();
                 self.make_ready(id);
             }
             Turn::Idle => {
@@ -495,7 +461,7 @@ impl Connection {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.request_ended = true;
             frame::rst_stream(self.writer.control(), id, Code::NO_ERROR);
-            self.note_reset(id);
+            self.ids.note_reset(id);
         }
     }
 
@@ -517,19 +483,12 @@ impl Connection {
         self.streams.len() >= streams_max && open().count() >= streams_max
     }
 
-    fn note_reset(&mut self, id: u32) {
-        if self.reset.len() == RESET_IDS_MAX {
-            self.reset.pop_front();
-        }
-        self.reset.push_back(id);
-    }
-
     /// Resets a stream.
     fn reset_stream(&mut self, io: &mut dyn Io, shared: &mut Shared, id: u32, code: Code) {
         // RFC 9113 §5.4.2: once.
-        if !self.reset.contains(&id) {
+        if !self.ids.is_reset(id) {
             frame::rst_stream(self.writer.control(), id, code);
-            self.note_reset(id);
+            self.ids.note_reset(id);
         }
         self.remove(io, shared, id, true);
     }
@@ -583,7 +542,7 @@ impl Connection {
             // RFC 9113 §6.8: it never increases.
             let last_id = match self.stage {
                 Stage::Leaving(last_id) => last_id,
-                _ => self.last_id,
+                _ => self.ids.last(),
             };
             frame::goaway(self.writer.control(), last_id, code, why);
         }
@@ -702,8 +661,8 @@ impl Connection {
         let is_over =
             |deadline_us: &mut Option<u64>| deadline_us.take_if(|at_us| *at_us <= now_us).is_some();
         if is_over(&mut self.stage_us) && self.stage == Stage::Announced {
-            self.stage = Stage::Leaving(self.last_id);
-            frame::goaway(self.writer.control(), self.last_id, Code::NO_ERROR, "");
+            self.stage = Stage::Leaving(self.ids.last());
+            frame::goaway(self.writer.control(), self.ids.last(), Code::NO_ERROR, "");
         }
         if is_over(&mut self.settings_us) {
             let why = "SETTINGS that are not acknowledged";

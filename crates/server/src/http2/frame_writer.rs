@@ -1,6 +1,5 @@
 //! Frames on their way into the TCP stream, and which of their bytes the peer has acknowledged.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 
 use host::app::{FileHandle, Io, StreamId};
@@ -8,6 +7,7 @@ use host::app::{FileHandle, Io, StreamId};
 use crate::http2::head::Head;
 use http2::frame::{self, HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, flag, kind};
 use http2::hpack::encode::Encoder;
+use http2::in_flight::InFlight;
 use http2::settings::Settings;
 use http2::window::SendWindow;
 
@@ -32,16 +32,6 @@ struct PendingRange {
     is_closed: bool,
 }
 
-/// Bytes of a stream in the TCP stream that are not acknowledged.
-#[derive(Debug)]
-struct InFlight {
-    /// Where they end in the TCP stream.
-    end: u64,
-    stream: u32,
-    /// Bytes as the exchange counts them.
-    bytes: u64,
-}
-
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct FrameWriter {
@@ -54,7 +44,7 @@ pub(crate) struct FrameWriter {
     behind: Vec<u8>,
     /// Bytes that the TCP stream has taken.
     written: u64,
-    in_flight: VecDeque<InFlight>,
+    in_flight: InFlight,
     acknowledged: u64,
     /// See [`FrameWriter::progress`].
     progress: u64,
@@ -74,7 +64,7 @@ impl FrameWriter {
             range: None,
             behind: Vec::new(),
             written: 0,
-            in_flight: VecDeque::new(),
+            in_flight: InFlight::default(),
             acknowledged: 0,
             progress: 0,
             window: SendWindow::new(settings.initial_window_bytes),
@@ -108,7 +98,7 @@ impl FrameWriter {
 
     /// Memory of frames, of notes on bytes in flight and of the encoder, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let in_flight = self.in_flight.capacity() * size_of::<InFlight>();
+        let in_flight = self.in_flight.memory_bytes();
         self.bytes.capacity() + self.behind.capacity() + in_flight + self.encoder.memory_bytes()
     }
 
@@ -236,7 +226,7 @@ impl FrameWriter {
         let pending = self.range.as_ref().map(|pending| pending.range.clone());
         let pending_bytes = pending.map_or(0, |range| range.end - range.start);
         let end = self.written + self.bytes.len() as u64 + pending_bytes;
-        self.in_flight.push_back(InFlight { end, stream, bytes });
+        self.in_flight.note(end, stream, bytes);
     }
 
     /// Reports streams and how many more of their bytes the peer has acknowledged.
@@ -246,13 +236,7 @@ impl FrameWriter {
             self.progress += acknowledged - self.acknowledged;
         }
         self.acknowledged = acknowledged;
-        let first = self
-            .in_flight
-            .pop_front_if(|first| first.end <= acknowledged)?;
-        if self.in_flight.is_empty() && self.in_flight.capacity() > 64 {
-            self.in_flight = VecDeque::new();
-        }
-        Some((first.stream, first.bytes))
+        self.in_flight.acknowledge(acknowledged)
     }
 
     /// Bytes of the TCP stream that the peer has acknowledged while responses were in flight.

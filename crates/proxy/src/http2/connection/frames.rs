@@ -1,6 +1,7 @@
 //! Received frames, and their effects on the connection and its streams (RFC 9113 §6).
 
 use host::app::AppEvent;
+use http2::bounds::{PENDING_BYTES_MAX, PREFACE};
 use http2::budget::{FRAME_TOKENS, STREAM_TOKENS};
 use http2::code::{Code, Fault};
 use http2::frame::{self, Header, flag, kind};
@@ -8,10 +9,9 @@ use http2::frame_reader::{Incoming as Frame, PRIORITY_BYTES, Step};
 use http2::priority::Priority;
 use http2::window::{Exceeded, Overflow, SendWindow};
 
-use super::{Connection, Incoming, PENDING_BYTES_MAX, Stage, World};
+use super::{Connection, Incoming, Side, Stage, World};
 use crate::buffer::COPY_BYTES;
-use crate::http2::PREFACE;
-use crate::http2::names::Notice;
+use crate::http2::names::{Names, Notice};
 use crate::http2::request::{self, Unreadable};
 use crate::http2::stream::Stream;
 
@@ -133,11 +133,6 @@ impl Connection {
         }
     }
 
-    /// True if the client may not have sent a frame on this stream yet.
-    fn is_unopened(&self, id: u32) -> bool {
-        id > self.last_id || id.is_multiple_of(2)
-    }
-
     /// DATA begins; its content follows.
     fn take_data(
         &mut self,
@@ -154,10 +149,10 @@ impl Connection {
         if !is_useful {
             self.budget.spend_frame(world.io.now_us(), 0)?;
         }
-        if self.is_unopened(id) {
+        if self.ids.is_idle(id) {
             return Err(Fault::protocol("DATA on a stream that is not open"));
         }
-        let begun = self.begin_data(payload_bytes, data);
+        let begun = self.begin_data(world.io.now_us(), payload_bytes, data);
         match begun {
             // Content of streams that are gone was in flight.
             Ok(false) | Err(_) => self.consumed(payload_bytes),
@@ -174,14 +169,23 @@ impl Connection {
     }
 
     /// False if the content is to be discarded.
-    fn begin_data(&mut self, payload_bytes: u32, data: Incoming) -> Result<bool, Fault> {
+    fn begin_data(
+        &mut self,
+        now_us: u64,
+        payload_bytes: u32,
+        data: Incoming,
+    ) -> Result<bool, Fault> {
         let id = data.stream;
         self.incoming = None;
+        let is_to_backend = self.arrival().is_none();
         let Some(stream) = self.streams.get_mut(&id) else {
-            return self.is_in_flight(id).map(|()| false);
+            return self.check_gone(now_us, id).map(|()| false);
         };
-        if stream.request_ended {
-            return match self.reset.contains(&id) {
+        if is_to_backend && !stream.has_head {
+            return Err(Fault::Stream(id, Code::PROTOCOL_ERROR));
+        }
+        if stream.incoming_ended {
+            return match self.ids.is_reset(id) {
                 true => Ok(false),
                 false => Err(Fault::Stream(id, Code::STREAM_CLOSED)),
             };
@@ -202,34 +206,38 @@ impl Connection {
         };
         data.left_bytes -= bytes as u32;
         let (id, is_last, ends_stream) = (data.stream, data.left_bytes == 0, data.ends_stream);
-        let Some(stream) = self.streams.get_mut(&id).filter(|it| !it.request_ended) else {
+        let Some(stream) = self.streams.get_mut(&id).filter(|it| !it.incoming_ended) else {
             // This side has reset the stream amid the frame.
             self.consumed(bytes as u32);
             return Ok(());
         };
         if bytes > 0 {
             stream.take(&self.input.bytes()[..bytes]);
-            if !std::mem::replace(&mut stream.is_readable, true) {
-                let readable = Notice::Event(stream.name, AppEvent::Readable);
-                world.names.notices.push_back(readable);
-            }
+            self.notify_readable(world.names, id);
         }
         if is_last {
             self.incoming = None;
         }
         match is_last && ends_stream {
-            true => self.request_ended(world, id),
+            true => self.incoming_ended(world, id),
             false => Ok(()),
         }
     }
 
     /// END_STREAM has arrived, and everything before it.
-    fn request_ended(&mut self, world: &mut World<'_>, id: u32) -> Result<(), Fault> {
+    pub(super) fn incoming_ended(&mut self, world: &mut World<'_>, id: u32) -> Result<(), Fault> {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(());
         };
-        if !stream.end_request() {
+        if !stream.end_incoming() {
             return Err(Fault::Stream(id, Code::PROTOCOL_ERROR));
+        }
+        if let Side::Backend(_) = self.side {
+            // The framing of the text marks the response's end.
+            self.budget.earn();
+            self.remove_if_over(world.names, id);
+            self.notify_readable(world.names, id);
+            return Ok(());
         }
         let finished = Notice::Event(stream.name, AppEvent::PeerFinished);
         world.names.notices.push_back(finished);
@@ -237,11 +245,23 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a frame of a stream that is gone may have been in flight when this side reset it.
-    fn is_in_flight(&self, id: u32) -> Result<(), Fault> {
-        match self.reset.contains(&id) {
-            true => Ok(()),
-            false => Err(CLOSED),
+    /// The session has to read.
+    pub(super) fn notify_readable(&mut self, names: &mut Names, id: u32) {
+        if let Some(stream) = self.streams.get_mut(&id)
+            && !std::mem::replace(&mut stream.is_readable, true)
+        {
+            let readable = Notice::Event(stream.name, AppEvent::Readable);
+            names.notices.push_back(readable);
+        }
+    }
+
+    /// Checks a frame of a stream that is gone. A backend may have sent many more before it gets to
+    /// know that streams are cancelled than this side remembers.
+    pub(super) fn check_gone(&mut self, now_us: u64, id: u32) -> Result<(), Fault> {
+        let checked = self.ids.check_gone(id);
+        match (&self.side, checked) {
+            (Side::Backend(_), Err(_)) => Ok(self.budget.spend(now_us, FRAME_TOKENS)?),
+            _ => checked,
         }
     }
 
@@ -251,34 +271,34 @@ impl Connection {
         id: u32,
         ends_stream: bool,
     ) -> Result<(), Fault> {
-        if id.is_multiple_of(2) {
-            return Err(Fault::protocol("a stream of a client with an even ID"));
+        if let Side::Backend(_) = self.side {
+            return self.take_response(world, id, ends_stream);
         }
-        if id > self.last_id {
+        if self.ids.is_new(id)? {
             return self.take_request(world, id, ends_stream);
         }
         // Trailers. The dynamic table takes them in any case.
-        let checked = request::check_trailers(&mut self.decoder, self.reader.block());
-        let checked = checked.map_err(|why| fault_of(why, id));
+        let trailers = request::read_trailers(&mut self.decoder, self.reader.block());
+        let trailers = trailers.map_err(|why| fault_of(why, id));
         self.budget.spend_frame(world.io.now_us(), 0)?;
         if !self.streams.contains_key(&id) {
-            self.is_in_flight(id)?;
+            self.ids.check_gone(id)?;
         }
-        if let Err(fault @ Fault::Connection(..)) = checked {
+        if let Err(fault @ Fault::Connection(..)) = trailers {
             return Err(fault);
         }
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(());
         };
-        if stream.request_ended {
-            return match self.reset.contains(&id) {
+        if stream.incoming_ended {
+            return match self.ids.is_reset(id) {
                 true => Ok(()),
                 false => Err(Fault::Stream(id, Code::STREAM_CLOSED)),
             };
         }
-        checked?;
+        stream.take_trailers(trailers?);
         match ends_stream {
-            true => self.request_ended(world, id),
+            true => self.incoming_ended(world, id),
             false => Err(Fault::Stream(id, Code::PROTOCOL_ERROR)),
         }
     }
@@ -290,7 +310,7 @@ impl Connection {
         id: u32,
         ends_stream: bool,
     ) -> Result<(), Fault> {
-        self.last_id = id;
+        self.ids.open(id);
         let config = &world.shared.config;
         let (head_bytes_max, streams_max) = (config.head_bytes_max, config.http2_streams_max);
         let block = self.reader.block();
@@ -299,13 +319,13 @@ impl Connection {
         let is_late = matches!(self.stage, Stage::Leaving(last) if id > last);
         if is_late || self.is_full(streams_max) {
             frame::rst_stream(self.writer.control(), id, Code::REFUSED_STREAM);
-            self.note_reset(id);
+            self.ids.note_reset(id);
             return Ok(self.budget.spend(world.io.now_us(), STREAM_TOKENS)?);
         }
         world.shared.counters.http2_requests += 1;
         let window = SendWindow::new(self.writer.settings().initial_window_bytes);
         let name = world.names.add(self.stream, id);
-        let mut stream = Stream::new(id, name, head, window);
+        let mut stream = Stream::of_client(id, name, head, window);
         if let Some(priority) = self.priorities.take(id.into()) {
             stream.prioritize(priority);
         }
@@ -317,7 +337,7 @@ impl Connection {
             id,
         });
         match ends_stream {
-            true => self.request_ended(world, id),
+            true => self.incoming_ended(world, id),
             false => {
                 notices.push_back(Notice::Event(name, AppEvent::Readable));
                 Ok(())
@@ -326,18 +346,22 @@ impl Connection {
     }
 
     fn take_whole(&mut self, world: &mut World<'_>, header: Header) -> Result<(), Fault> {
+        let now_us = world.io.now_us();
         match header.kind {
             kind::WINDOW_UPDATE => return self.take_window_update(world, header.stream),
             kind::RST_STREAM => return self.take_reset(world, header.stream),
-            _ => {}
+            // Peers of gRPC measure the path with a PING for each round trip in which DATA arrives.
+            kind::PING => self
+                .free_updates
+                .on_window_update(&mut self.budget, now_us)?,
+            _ => self.budget.spend(now_us, FRAME_TOKENS)?,
         }
-        self.budget.spend(world.io.now_us(), FRAME_TOKENS)?;
         match header.kind {
             kind::SETTINGS if header.has(flag::ACK) => {
                 self.settings_us = None;
                 Ok(())
             }
-            kind::SETTINGS => self.take_settings(),
+            kind::SETTINGS => self.take_settings(world),
             kind::PING if header.has(flag::ACK) => Ok(()),
             kind::PING => {
                 if let Some(payload) = self.reader.payload().first_chunk() {
@@ -347,7 +371,11 @@ impl Connection {
             }
             kind::GOAWAY => {
                 self.peer_leaves = true;
+                self.take_goaway(world.names);
                 Ok(())
+            }
+            kind::PRIORITY_UPDATE if self.arrival().is_none() => {
+                Err(Fault::protocol("PRIORITY_UPDATE of a server"))
             }
             kind::PRIORITY_UPDATE => {
                 self.take_priority_update(world.shared.config.http2_streams_max)
@@ -366,18 +394,18 @@ impl Connection {
             _ => Code::FRAME_SIZE_ERROR,
         };
         // RFC 9113 §6.4: no RST_STREAM for an idle stream.
-        Err(match self.is_unopened(id) {
+        Err(match self.ids.is_idle(id) {
             true => Fault::Connection(code, "a priority of another length, or of its own stream"),
             false => Fault::Stream(id, code),
         })
     }
 
-    fn take_settings(&mut self) -> Result<(), Fault> {
+    fn take_settings(&mut self, world: &mut World<'_>) -> Result<(), Fault> {
         let before = self.writer.settings();
-        let mut settings = before;
-        settings.apply(self.reader.payload())?;
-        self.writer.set_settings(settings);
-        if !std::mem::replace(&mut self.has_settings, true) {
+        self.writer.apply_settings(self.reader.payload())?;
+        let settings = self.writer.settings();
+        let is_first = !std::mem::replace(&mut self.has_settings, true);
+        if is_first && self.arrival().is_some() {
             // The timeout of heads is over: that between requests begins.
             self.idle_us = None;
         }
@@ -392,14 +420,15 @@ impl Connection {
             let ids: Vec<u32> = self.streams.keys().copied().collect();
             ids.into_iter().for_each(|id| self.make_ready(id));
         }
+        if is_first {
+            self.open_waiting(world);
+        }
         Ok(())
     }
 
     fn take_window_update(&mut self, world: &mut World<'_>, id: u32) -> Result<(), Fault> {
-        match self.window_updates.checked_sub(1) {
-            Some(left) => self.window_updates = left,
-            None => self.budget.spend(world.io.now_us(), FRAME_TOKENS)?,
-        }
+        self.free_updates
+            .on_window_update(&mut self.budget, world.io.now_us())?;
         let increment = frame::read_31_bits(self.reader.payload()).unwrap_or(0);
         if id == 0 {
             if increment == 0 {
@@ -412,7 +441,7 @@ impl Connection {
             }
             return Ok(());
         }
-        if self.is_unopened(id) {
+        if self.ids.is_idle(id) {
             return Err(Fault::protocol(
                 "WINDOW_UPDATE on a stream that is not open",
             ));
@@ -430,14 +459,17 @@ impl Connection {
     }
 
     fn take_reset(&mut self, world: &mut World<'_>, id: u32) -> Result<(), Fault> {
-        if self.is_unopened(id) {
+        if self.ids.is_idle(id) {
             return Err(Fault::protocol("RST_STREAM on a stream that is not open"));
         }
         let now_us = world.io.now_us();
         let Some(stream) = self.streams.get(&id) else {
             return Ok(self.budget.spend(now_us, FRAME_TOKENS)?);
         };
-        let is_cancelled = !stream.reply.is_ended();
+        if let Side::Backend(_) = self.side {
+            return self.take_backend_reset(world, id);
+        }
+        let is_cancelled = !stream.outgoing.is_ended();
         self.remove(world.names, id);
         if is_cancelled {
             self.budget.spend(now_us, STREAM_TOKENS)?;
@@ -465,10 +497,10 @@ impl Connection {
             }
             return Ok(());
         }
-        if !self.is_unopened(id) {
+        if !self.ids.is_idle(id) {
             return Ok(());
         }
-        if id / 2 > (self.last_id / 2).saturating_add(streams_max) {
+        if id / 2 > (self.ids.last() / 2).saturating_add(streams_max) {
             return Err(Fault::protocol(
                 "PRIORITY_UPDATE beyond the concurrent streams",
             ));
@@ -478,14 +510,12 @@ impl Connection {
     }
 }
 
-const CLOSED: Fault = Fault::Connection(Code::STREAM_CLOSED, "a frame on a stream that is closed");
-
 const TOO_LARGE: Fault = Fault::Connection(
     Code::FLOW_CONTROL_ERROR,
     "a window larger than 2^31-1 bytes",
 );
 
-fn fault_of(why: Unreadable, id: u32) -> Fault {
+pub(super) fn fault_of(why: Unreadable, id: u32) -> Fault {
     match why {
         Unreadable::Block => {
             let why = "a field block that is not well-formed";

@@ -1,4 +1,4 @@
-//! A client of HTTP/2 that sends what the test says.
+//! A client of HTTP/2 that sends what the test says, and a backend that does.
 
 use std::collections::BTreeMap;
 
@@ -59,11 +59,61 @@ pub(super) const POST: [(&str, &str); 4] = [
     (":authority", "h"),
 ];
 
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+fn settings_of(values: &[(u16, u32)]) -> Vec<u8> {
+    let (mut out, mut payload) = (Vec::new(), Vec::new());
+    for (identifier, value) in values {
+        payload.extend_from_slice(&identifier.to_be_bytes());
+        payload.extend_from_slice(&value.to_be_bytes());
+    }
+    frame::settings(&mut out, &payload);
+    out
+}
+
 impl Client {
     /// A client that has connected, with these settings.
     pub(super) fn new(world: &mut World, settings: &[(u16, u32)]) -> Client {
-        let stream = world.connect();
-        let mut client = Client {
+        let mut client = Client::on(world.connect());
+        let mut bytes = PREFACE.to_vec();
+        bytes.extend(settings_of(settings));
+        frame::settings_ack(&mut bytes);
+        world.send(client.stream, bytes);
+        client.hear(world);
+        client
+    }
+
+    /// The backend of the last connection to this port, with these settings. What comes before the
+    /// preface is returned.
+    pub(super) fn backend(
+        world: &mut World,
+        port: u16,
+        settings: &[(u16, u32)],
+    ) -> (Client, Vec<u8>) {
+        let stream = world.backend(port);
+        Client::backend_of(world, stream, settings)
+    }
+
+    /// The same on this connection.
+    pub(super) fn backend_of(
+        world: &mut World,
+        stream: StreamId,
+        settings: &[(u16, u32)],
+    ) -> (Client, Vec<u8>) {
+        let mut backend = Client::on(stream);
+        let bytes = world.take_bytes(backend.stream);
+        let at = bytes.windows(24).position(|it| it == PREFACE);
+        let at = at.expect("the preface of a client");
+        backend.rest = bytes[at + 24..].to_vec();
+        let mut reply = settings_of(settings);
+        frame::settings_ack(&mut reply);
+        world.send(backend.stream, reply);
+        backend.hear(world);
+        (backend, bytes[..at].to_vec())
+    }
+
+    fn on(stream: StreamId) -> Client {
+        Client {
             stream,
             encoder: Encoder::default(),
             decoder: Decoder::default(),
@@ -74,18 +124,7 @@ impl Client {
             updates: BTreeMap::new(),
             goaways: Vec::new(),
             pings: 0,
-        };
-        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-        let mut payload = Vec::new();
-        for (identifier, value) in settings {
-            payload.extend_from_slice(&identifier.to_be_bytes());
-            payload.extend_from_slice(&value.to_be_bytes());
         }
-        frame::settings(&mut bytes, &payload);
-        frame::settings_ack(&mut bytes);
-        world.send(stream, bytes);
-        client.hear(world);
-        client
     }
 
     /// HEADERS of a stream.
@@ -116,8 +155,8 @@ impl Client {
         world.send(self.stream, out);
     }
 
-    /// Sends a frame of any kind.
-    pub(super) fn frame(&self, world: &mut World, kind: u8, stream: u32, payload: &[u8]) {
+    /// A frame of any kind.
+    pub(super) fn raw(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
         let header = Header {
             payload_bytes: payload.len() as u32,
             kind,
@@ -127,7 +166,22 @@ impl Client {
         let mut out = Vec::new();
         header.write(&mut out);
         out.extend_from_slice(payload);
-        world.send(self.stream, out);
+        out
+    }
+
+    /// Sends it.
+    pub(super) fn frame(&self, world: &mut World, kind: u8, stream: u32, payload: &[u8]) {
+        world.send(self.stream, Client::raw(kind, stream, payload));
+    }
+
+    /// Resets a stream with this code.
+    pub(super) fn refuse(&self, world: &mut World, id: u32, code: u32) {
+        self.frame(world, kind::RST_STREAM, id, &code.to_be_bytes());
+    }
+
+    pub(super) fn goaway(&self, world: &mut World, last: u32) {
+        let payload = [last.to_be_bytes(), [0; 4]].concat();
+        self.frame(world, kind::GOAWAY, 0, &payload);
     }
 
     pub(super) fn reset(&self, world: &mut World, id: u32) {

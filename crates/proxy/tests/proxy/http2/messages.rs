@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use http2::frame::kind;
 use proxy::Forwarded;
 
 use super::client::{Client, GET, POST, with_http2};
@@ -287,4 +288,52 @@ fn other_clients_still_speak_http_1_1() {
     let mut world = World::new(crate::world::config(&[8080]), &[8080]);
     let client = world.client("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     assert!(world.take(client).starts_with("HTTP/1.1 505 "));
+}
+
+/// Covers: RFC 9113 §5.1.1
+#[test]
+fn a_request_on_an_id_that_was_skipped_ends_the_connection() {
+    let mut world = World::new(with_http2(&[8080]), &[8080]);
+    let mut client = Client::new(&mut world, &[]);
+    for id in [1, 7] {
+        client.request(&mut world, id, &GET, true);
+        let backend = world.backend(8080);
+        world.send(backend, response("x"));
+    }
+    client.hear(&mut world);
+    assert!(client.heard(7).has_ended && client.goaways.is_empty());
+    client.request(&mut world, 5, &GET, true);
+    client.hear(&mut world);
+    assert_eq!(client.goaways, [(7, 1)], "PROTOCOL_ERROR");
+}
+
+/// Covers: RFC 7541 §4.2
+#[test]
+fn a_table_that_shrinks_and_grows_between_two_blocks_is_announced_twice() {
+    for settings in [
+        vec![vec![(1, 0), (1, 4096)]],
+        vec![vec![(1, 0)], vec![(1, 4096)]],
+    ] {
+        let mut world = World::new(with_http2(&[8080]), &[8080]);
+        let mut client = Client::new(&mut world, &[]);
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nCache-Control: no-store\r\n\r\n";
+        client.request(&mut world, 1, &GET, true);
+        let backend = world.backend(8080);
+        world.send(backend, head);
+        client.hear(&mut world);
+        for values in settings {
+            let value =
+                |&(id, value): &(u16, u32)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat();
+            let payload: Vec<u8> = values.iter().flat_map(value).collect();
+            client.frame(&mut world, kind::SETTINGS, 0, &payload);
+        }
+        client.hear(&mut world);
+        client.request(&mut world, 3, &GET, true);
+        let backend = world.backend(8080);
+        world.send(backend, head);
+        let bytes = world.take_bytes(client.stream);
+        // HEADERS, with the sizes 0 and 4096 before the first field.
+        let header = [kind::HEADERS, 5, 0, 0, 0, 3, 0x20, 0x3f, 0xe1, 0x1f];
+        assert!(bytes.windows(10).any(|it| it == header), "{bytes:x?}");
+    }
 }

@@ -3,23 +3,23 @@
 use host::app::Io;
 use http::StatusCode;
 
-use super::{Connection, PENDING_BYTES_MAX, SKIPPED_RUNS_MAX, Stage, context};
+use super::{Connection, Stage, context};
 use crate::exchange::field_section::{Problem, Scratch};
 use crate::exchange::misdirected::is_misdirected;
 use crate::exchange::shared::Shared;
+use crate::http2::frame_writer::FrameWriter;
 use crate::http2::request;
 use crate::http2::stream::{Context, Stream};
 use crate::http2::stream_io;
 use crate::semantics::scheme::Scheme;
+use http2::bounds::{PENDING_BYTES_MAX, PREFACE};
 use http2::budget::{FRAME_TOKENS, STREAM_TOKENS};
 use http2::code::{Code, Fault};
 use http2::frame::{self, Header, flag, kind};
 use http2::frame_reader::{Incoming, PRIORITY_BYTES, Step};
 use http2::priority::Priority;
+use http2::stream_ids::CLOSED;
 use http2::window::{Exceeded, Overflow, SendWindow};
-
-/// The first bytes of a client (RFC 9113 §3.4).
-const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 impl Connection {
     /// Reads available frames.
@@ -145,11 +145,6 @@ impl Connection {
         }
     }
 
-    /// True if the client may not have sent a frame on this stream yet.
-    fn is_unopened(&self, id: u32) -> bool {
-        id > self.last_id || id.is_multiple_of(2)
-    }
-
     fn take_data(
         &mut self,
         io: &mut dyn Io,
@@ -166,14 +161,14 @@ impl Connection {
             frame::window_update(self.writer.control(), 0, increment);
         }
         self.budget.spend_frame(io.now_us(), 0)?;
-        if self.is_unopened(id) {
+        if self.ids.is_idle(id) {
             return Err(Fault::protocol("DATA on a stream that is not open"));
         }
         let Some(stream) = self.streams.get_mut(&id) else {
-            return self.is_in_flight(id);
+            return self.ids.check_gone(id);
         };
         // Frames that were in flight when the stream was reset.
-        if stream.request_ended && self.reset.contains(&id) {
+        if stream.request_ended && self.ids.is_reset(id) {
             return Ok(());
         }
         check_open(stream)?;
@@ -192,14 +187,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a frame of a stream that is gone may have been in flight when this side reset it.
-    fn is_in_flight(&self, id: u32) -> Result<(), Fault> {
-        match self.reset.contains(&id) {
-            true => Ok(()),
-            false => Err(CLOSED),
-        }
-    }
-
     fn take_block(
         &mut self,
         io: &mut dyn Io,
@@ -207,22 +194,15 @@ impl Connection {
         scratch: &mut Scratch,
         (id, ends_stream): (u32, bool),
     ) -> Result<(), Fault> {
-        if id.is_multiple_of(2) {
-            return Err(Fault::protocol("a stream of a client with an even ID"));
-        }
-        if id > self.last_id {
+        if self.ids.is_new(id)? {
             return self.take_request(io, shared, scratch, (id, ends_stream));
-        }
-        let mut skipped = self.skipped.iter();
-        if skipped.any(|&[first, last]| (first..=last).contains(&id)) {
-            return Err(Fault::protocol("a stream with an ID below the last one"));
         }
         // Trailers. The dynamic table takes them in any case.
         let checked = request::check_trailers(&mut self.decoder, self.reader.block(), scratch);
         let checked = checked.map_err(|problem| fault_of(problem, id));
         self.budget.spend_frame(io.now_us(), 0)?;
         if !self.streams.contains_key(&id) {
-            self.is_in_flight(id)?;
+            self.ids.check_gone(id)?;
         }
         if let Err(fault @ Fault::Connection(..)) = checked {
             return Err(fault);
@@ -230,7 +210,7 @@ impl Connection {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(());
         };
-        if stream.request_ended && self.reset.contains(&id) {
+        if stream.request_ended && self.ids.is_reset(id) {
             return Ok(());
         }
         check_open(stream)?;
@@ -241,19 +221,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Notes the ID of a new stream, and those that it skips.
-    fn note_id(&mut self, id: u32) {
-        // A client's IDs are odd.
-        let between = [self.last_id + 1, id - 1];
-        if between[0] | 1 <= between[1] {
-            if self.skipped.len() == SKIPPED_RUNS_MAX {
-                self.skipped.pop_front();
-            }
-            self.skipped.push_back(between);
-        }
-        self.last_id = id;
-    }
-
     /// Opens a stream with its request.
     fn take_request(
         &mut self,
@@ -262,7 +229,7 @@ impl Connection {
         scratch: &mut Scratch,
         (id, ends_stream): (u32, bool),
     ) -> Result<(), Fault> {
-        self.note_id(id);
+        self.ids.open(id);
         let config = &shared.config;
         let read = request::read(&mut self.decoder, self.reader.block(), config, scratch);
         let head = &scratch.head[..scratch.head.len().min(config.head_bytes_max)];
@@ -279,7 +246,7 @@ impl Connection {
         let is_late = matches!(self.stage, Stage::Leaving(last) if id > last);
         if is_late || self.is_full(config.http2_streams_max) {
             frame::rst_stream(self.writer.control(), id, Code::REFUSED_STREAM);
-            self.note_reset(id);
+            self.ids.note_reset(id);
             return Ok(self.budget.spend(io.now_us(), STREAM_TOKENS)?);
         }
         shared.counters.http2_requests += 1;
@@ -351,7 +318,7 @@ impl Connection {
             _ => Code::FRAME_SIZE_ERROR,
         };
         // RFC 9113 §6.4: no RST_STREAM for an idle stream.
-        Err(match self.is_unopened(id) {
+        Err(match self.ids.is_idle(id) {
             true => Fault::Connection(code, "a priority of another length, or of its own stream"),
             false => Fault::Stream(id, code),
         })
@@ -360,14 +327,11 @@ impl Connection {
     fn take_settings(&mut self) -> Result<(), Fault> {
         self.has_settings = true;
         let before = self.writer.settings;
-        self.writer.settings.apply(self.reader.payload())?;
+        let FrameWriter {
+            settings, encoder, ..
+        } = &mut self.writer;
+        settings.apply(self.reader.payload(), encoder)?;
         let settings = self.writer.settings;
-        for bytes_max in [
-            settings.header_table_bytes_least,
-            settings.header_table_bytes_max,
-        ] {
-            self.writer.encoder.limit(bytes_max as usize);
-        }
         let change =
             i64::from(settings.initial_window_bytes) - i64::from(before.initial_window_bytes);
         for stream in self.streams.values_mut() {
@@ -383,10 +347,8 @@ impl Connection {
     }
 
     fn take_window_update(&mut self, io: &mut dyn Io, id: u32) -> Result<(), Fault> {
-        match self.window_updates.checked_sub(1) {
-            Some(left) => self.window_updates = left,
-            None => self.budget.spend(io.now_us(), FRAME_TOKENS)?,
-        }
+        self.free_updates
+            .on_window_update(&mut self.budget, io.now_us())?;
         let increment = frame::read_31_bits(self.reader.payload()).unwrap_or(0);
         if id == 0 {
             if increment == 0 {
@@ -399,7 +361,7 @@ impl Connection {
             }
             return Ok(());
         }
-        if self.is_unopened(id) {
+        if self.ids.is_idle(id) {
             return Err(Fault::protocol(
                 "WINDOW_UPDATE on a stream that is not open",
             ));
@@ -417,7 +379,7 @@ impl Connection {
     }
 
     fn take_reset(&mut self, io: &mut dyn Io, shared: &mut Shared, id: u32) -> Result<(), Fault> {
-        if self.is_unopened(id) {
+        if self.ids.is_idle(id) {
             return Err(Fault::protocol("RST_STREAM on a stream that is not open"));
         }
         let Some(stream) = self.streams.get(&id) else {
@@ -451,10 +413,10 @@ impl Connection {
             }
             return Ok(());
         }
-        if !self.is_unopened(id) {
+        if !self.ids.is_idle(id) {
             return Ok(());
         }
-        if id / 2 > (self.last_id / 2).saturating_add(streams_max) {
+        if id / 2 > (self.ids.last() / 2).saturating_add(streams_max) {
             return Err(Fault::protocol(
                 "PRIORITY_UPDATE beyond the concurrent streams",
             ));
@@ -473,8 +435,6 @@ fn check_open(stream: &Stream) -> Result<(), Fault> {
         (true, false) => Err(CLOSED),
     }
 }
-
-const CLOSED: Fault = Fault::Connection(Code::STREAM_CLOSED, "a frame on a stream that is closed");
 
 const TOO_LARGE: Fault = Fault::Connection(
     Code::FLOW_CONTROL_ERROR,

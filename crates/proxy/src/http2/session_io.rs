@@ -15,19 +15,19 @@ use super::table::Connections;
 const LEFT_FOR: Duration = Duration::from_secs(60);
 
 /// See the [module documentation](self).
-pub(crate) struct ClientIo<'a> {
+pub(crate) struct SessionIo<'a> {
     pub(crate) io: &'a mut dyn Io,
     pub(crate) connections: &'a mut Connections,
 }
 
-impl ClientIo<'_> {
+impl SessionIo<'_> {
     fn deadline_us(&self, after: Duration) -> u64 {
         let after_us = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
         self.io.now_us().saturating_add(after_us)
     }
 }
 
-impl Io for ClientIo<'_> {
+impl Io for SessionIo<'_> {
     fn listener(&self, stream: StreamId) -> Option<BindingId> {
         self.io.listener(stream)
     }
@@ -50,7 +50,7 @@ impl Io for ClientIo<'_> {
             return self.io.read(stream, buffer);
         }
         match self.connections.used(stream) {
-            Some((connection, _, id)) => connection.read_request(id, buffer),
+            Some((connection, _, id)) => connection.read_stream(id, buffer),
             None => 0,
         }
     }
@@ -60,7 +60,7 @@ impl Io for ClientIo<'_> {
             return self.io.write(stream, bytes);
         }
         match self.connections.used(stream) {
-            Some((connection, _, id)) => connection.write_reply(id, bytes),
+            Some((connection, _, id)) => connection.write_stream(id, bytes),
             None => 0,
         }
     }
@@ -90,7 +90,7 @@ impl Io for ClientIo<'_> {
             return self.io.shutdown(stream);
         }
         if let Some((connection, names, id)) = self.connections.used(stream) {
-            connection.end_reply(names, id);
+            connection.end_outgoing(names, id);
         }
     }
 
@@ -135,7 +135,10 @@ impl Io for ClientIo<'_> {
     }
 
     fn take_unread(&mut self, stream: StreamId) -> Vec<u8> {
-        self.io.take_unread(stream)
+        match is_of_http2(stream) {
+            true => self.connections.take_unread(stream),
+            false => self.io.take_unread(stream),
+        }
     }
 
     fn set_timer(&mut self, stream: StreamId, after: Option<Duration>) {
@@ -205,7 +208,7 @@ impl Io for ClientIo<'_> {
         }
         self.connections.stream(stream).is_some_and(|it| {
             let carrier = self.connections.carrier(stream);
-            let is_written = it.reply.len() == 0 && it.unacknowledged() > 0;
+            let is_written = it.outgoing.len() == 0 && it.unacknowledged() > 0;
             it.waits_for_window() || is_written && self.io.waits_for_peer(carrier)
         })
     }

@@ -1,17 +1,19 @@
-//! A session's response in HTTP/1.1, as the parts that become frames.
+//! A session's message in HTTP/1.1, as the parts that become frames: a response for a client, or a
+//! request for a backend.
 //!
 //! The text is the proxy's own: an error in it is a fault of the proxy.
 
 use http_message::chunked::Decoder;
 use http_message::framing::{Body, Framing};
+use http_message::number;
 use http_message::response::{self, Head};
 
 use crate::buffer::Buffer;
 
-/// Where the response stands.
+/// Where the message stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// A head follows: of 1xx, or of the response.
+    /// A head follows: of 1xx, or of the message.
     Head,
     Length(u64),
     Chunked(Decoder),
@@ -20,17 +22,17 @@ enum State {
     Ended,
 }
 
-/// The next part of a response.
+/// The next part of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// A field block: status 0 for trailers.
+    /// A field block. Trailers have no pseudo-header fields.
     Block {
-        status: u16,
+        pseudo: Vec<(&'static str, Vec<u8>)>,
         /// Names in lower case.
         fields: Vec<(String, Vec<u8>)>,
         ends_stream: bool,
     },
-    /// Content, which begins the buffer and leaves it with [`Reply::content_written`].
+    /// Content, which begins the buffer and leaves it with [`Outgoing::content_written`].
     Content { bytes: usize, ends_stream: bool },
 }
 
@@ -41,26 +43,53 @@ pub(super) enum Nothing {
     Yet,
     /// There is content, and no room for it.
     Room,
-    /// The response is written, or unreadable.
+    /// The message is written, or unreadable.
     Ended,
 }
 
 /// See the [module documentation](self).
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct Outgoing {
+    kind: Kind,
     state: State,
     /// The request's method is HEAD.
     is_head: bool,
     bytes: Buffer,
 }
 
-impl Reply {
-    pub(super) fn new(is_head: bool) -> Self {
-        Reply {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Request,
+    Response,
+}
+
+impl Outgoing {
+    /// A response to a request, whose method may be HEAD.
+    pub(super) fn response(is_head: bool) -> Self {
+        Outgoing {
+            kind: Kind::Response,
             state: State::Head,
             is_head,
             bytes: Buffer::default(),
         }
+    }
+
+    pub(super) fn request() -> Self {
+        Outgoing {
+            kind: Kind::Request,
+            ..Outgoing::response(false)
+        }
+    }
+
+    /// The request's method is HEAD.
+    pub(super) fn is_head(&self) -> bool {
+        self.is_head
+    }
+
+    /// Nothing more is written.
+    pub(super) fn discard(&mut self) {
+        self.state = State::Ended;
+        self.bytes.clear();
     }
 
     /// Where the session's bytes are appended.
@@ -91,7 +120,12 @@ impl Reply {
     pub(super) fn next(&mut self, room: usize) -> Result<Part, Nothing> {
         loop {
             match &mut self.state {
-                State::Head => return self.take_head(),
+                State::Head => {
+                    return match self.kind {
+                        Kind::Response => self.take_response(),
+                        Kind::Request => self.take_request(),
+                    };
+                }
                 State::Ended => return Err(Nothing::Ended),
                 State::Trailers(section) => {
                     let section = std::mem::take(section);
@@ -124,30 +158,21 @@ impl Reply {
                     if self.bytes.is_empty() {
                         return Err(Nothing::Yet);
                     }
-                    let mut stepped = decoder.clone();
-                    let Ok(mut step) = stepped.step(self.bytes.bytes()) else {
+                    let Ok(step) = decoder.step_within(self.bytes.bytes(), room) else {
                         debug_assert!(false, "the session's own framing");
                         self.state = State::Ended;
                         return Err(Nothing::Ended);
                     };
-                    if step.content.len() > room {
-                        if room == 0 {
-                            return Err(Nothing::Room);
-                        }
-                        let end = step.content.start + room;
-                        stepped = decoder.clone();
-                        match stepped.step(&self.bytes.bytes()[..end]) {
-                            Ok(shorter) => step = shorter,
-                            Err(_) => return Err(Nothing::Ended),
-                        }
-                    }
-                    *decoder = stepped;
+                    let (bytes, is_done) = (step.content.len(), decoder.is_done());
                     self.bytes.consume(step.content.start);
-                    if !step.content.is_empty() {
+                    if bytes > 0 {
                         return Ok(Part::Content {
-                            bytes: step.content.len(),
+                            bytes,
                             ends_stream: false,
                         });
+                    }
+                    if !is_done && !self.bytes.is_empty() {
+                        return Err(Nothing::Room);
                     }
                 }
             }
@@ -164,14 +189,37 @@ impl Reply {
         self.bytes.consume(bytes);
     }
 
-    fn take_head(&mut self) -> Result<Part, Nothing> {
+    fn take_request(&mut self) -> Result<Part, Nothing> {
+        let bytes = self.bytes.bytes();
+        let end = bytes.windows(4).position(|it| it == b"\r\n\r\n");
+        let Some(end) = end else {
+            return Err(Nothing::Yet);
+        };
+        let head = request_of(&bytes[..end]);
+        self.bytes.consume(end + 4);
+        let Some((pseudo, fields, body)) = head else {
+            debug_assert!(false, "the session's own head");
+            self.state = State::Ended;
+            return Err(Nothing::Ended);
+        };
+        self.is_head = pseudo.first().is_some_and(|(_, method)| method == b"HEAD");
+        let ends_stream;
+        (self.state, ends_stream) = state_of(body);
+        Ok(Part::Block {
+            pseudo,
+            fields,
+            ends_stream,
+        })
+    }
+
+    fn take_response(&mut self) -> Result<Part, Nothing> {
         let is_head = self.is_head;
         let parsed = response::parse(self.bytes.bytes(), usize::MAX, |head| {
             let (state, ends_stream) = after(head, is_head);
             let fields = head.headers.iter().filter(|it| !is_of_connection(it.name));
             let fields = fields.map(|it| (it.name.to_ascii_lowercase(), it.value.to_vec()));
             let block = Part::Block {
-                status: head.status,
+                pseudo: vec![(":status", head.status.to_string().into_bytes())],
                 fields: fields.collect(),
                 ends_stream,
             };
@@ -206,11 +254,55 @@ fn after(head: &Head<'_>, is_head: bool) -> (State, bool) {
         let noted = framing.note(header);
         debug_assert!(noted.is_ok(), "the session's own framing");
     }
-    match framing.body(head.is_http_1_0) {
-        Ok(Some(Body::Chunked)) => (State::Chunked(Decoder::with_trailers()), false),
-        Ok(Some(Body::Bytes(bytes))) if bytes > 0 => (State::Length(bytes), false),
+    state_of(framing.body(head.is_http_1_0).ok().flatten())
+}
+
+/// What follows a head with this body, and whether the stream ends with it.
+fn state_of(body: Option<Body>) -> (State, bool) {
+    match body {
+        Some(Body::Chunked) => (State::Chunked(Decoder::with_trailers()), false),
+        Some(Body::Bytes(bytes)) if bytes > 0 => (State::Length(bytes), false),
         _ => (State::Ended, true),
     }
+}
+
+/// Pseudo-header fields, fields and body of a request.
+type Request = (
+    Vec<(&'static str, Vec<u8>)>,
+    Vec<(String, Vec<u8>)>,
+    Option<Body>,
+);
+
+/// Reads a request's head, without its end (RFC 9113 §8.3.1). The connection to the backend has no
+/// TLS, and so the scheme is `http`.
+fn request_of(head: &[u8]) -> Option<Request> {
+    let mut lines = head.split(|&byte| byte == b'\n');
+    let mut words = lines.next()?.trim_ascii_end().split(|&byte| byte == b' ');
+    let (method, target) = (words.next()?.to_vec(), words.next()?.to_vec());
+    let (mut authority, mut fields, mut body) = (Vec::new(), Vec::new(), None);
+    for line in lines {
+        let colon = line.iter().position(|&byte| byte == b':')?;
+        let name = str::from_utf8(&line[..colon]).ok()?.to_ascii_lowercase();
+        let value = line[colon + 1..].trim_ascii().to_vec();
+        match &*name {
+            "host" => authority = value,
+            "transfer-encoding" => body = Some(Body::Chunked),
+            "connection" => {}
+            _ => {
+                if name == "content-length" {
+                    body = Some(Body::Bytes(number::saturating(&value)?));
+                }
+                fields.push((name, value));
+            }
+        }
+    }
+    let pseudo = vec![
+        (":method", method),
+        (":scheme", b"http".to_vec()),
+        (":authority", authority),
+        (":path", target),
+    ];
+    Some((pseudo, fields, body))
 }
 
 /// Fields of HTTP/1.1's connection, which HTTP/2 must not have (RFC 9113 §8.2.2).
@@ -236,7 +328,7 @@ fn trailers(section: &[u8]) -> Part {
             ends_stream: true,
         },
         false => Part::Block {
-            status: 0,
+            pseudo: Vec::new(),
             fields,
             ends_stream: true,
         },
@@ -250,28 +342,40 @@ mod tests {
     /// All parts of a response that comes in pieces of this length, with this much room: statuses
     /// and fields of blocks, the content, and whether the stream has ended.
     fn parts(text: &str, is_head: bool, piece: usize, room: usize) -> (Vec<String>, String, bool) {
-        let mut reply = Reply::new(is_head);
+        parts_of(Outgoing::response(is_head), text, piece, room)
+    }
+
+    fn parts_of(
+        mut outgoing: Outgoing,
+        text: &str,
+        piece: usize,
+        room: usize,
+    ) -> (Vec<String>, String, bool) {
         let (mut blocks, mut content, mut has_ended) = (Vec::new(), Vec::new(), false);
         for piece in text.as_bytes().chunks(piece) {
-            reply.tail().extend_from_slice(piece);
+            outgoing.tail().extend_from_slice(piece);
             loop {
-                assert!(!has_ended || reply.is_ended());
-                match reply.next(room) {
+                assert!(!has_ended || outgoing.is_ended());
+                match outgoing.next(room) {
                     Ok(Part::Block {
-                        status,
+                        pseudo,
                         fields,
                         ends_stream,
                     }) => {
                         let fields = fields.iter().map(|(name, value)| {
                             format!(" {name}={}", String::from_utf8_lossy(value))
                         });
-                        blocks.push(format!("{status}{}", fields.collect::<String>()));
+                        let pseudo = pseudo
+                            .iter()
+                            .map(|(_, value)| str::from_utf8(value).unwrap());
+                        let pseudo = pseudo.collect::<Vec<_>>().join(" ");
+                        blocks.push(format!("{pseudo}{}", fields.collect::<String>()));
                         has_ended |= ends_stream;
                     }
                     Ok(Part::Content { bytes, ends_stream }) => {
                         assert!(bytes <= room);
-                        content.extend_from_slice(reply.content(bytes));
-                        reply.content_written(bytes);
+                        content.extend_from_slice(outgoing.content(bytes));
+                        outgoing.content_written(bytes);
                         has_ended |= ends_stream;
                     }
                     Err(_) => break,
@@ -294,13 +398,35 @@ mod tests {
             assert_eq!(blocks, ["103 link=a", "200 content-length=5"]);
             assert_eq!((&*content, has_ended), ("hello", true));
             let (blocks, content, has_ended) = of(&with);
-            assert_eq!(blocks, ["200 a=B", "0 sum=7"]);
+            assert_eq!(blocks, ["200 a=B", " sum=7"]);
             assert_eq!((&*content, has_ended), ("hello", true));
             let (blocks, content, has_ended) = of(&without);
             assert_eq!((blocks.len(), &*content, has_ended), (1, "hello", true));
             let cut = &plain[..plain.len() - 1];
             let (_, content, has_ended) = of(cut);
             assert_eq!((&*content, has_ended), ("hell", false));
+        }
+    }
+
+    /// Covers: RFC 9113 §8.3.1
+    #[test]
+    fn requests_become_parts_however_they_are_cut() {
+        let head = "POST /a?b HTTP/1.1\r\nHost: h:1\r\nTE: trailers\r\n";
+        let chunked = format!(
+            "{head}Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\nSum: 7\r\n\r\n"
+        );
+        let plain = format!("{head}Connection: Upgrade\r\nContent-Length: 5\r\n\r\nhello");
+        let first = "POST http h:1 /a?b te=trailers";
+        for (piece, room) in [(1, 1), (1, 9), (7, 2), (1000, 1000)] {
+            let of = |text: &str| parts_of(Outgoing::request(), text, piece, room);
+            let blocks = vec![first.to_owned(), " sum=7".to_owned()];
+            assert_eq!(of(&chunked), (blocks, "hello".to_owned(), true));
+            let blocks = vec![format!("{first} content-length=5")];
+            assert_eq!(of(&plain), (blocks, "hello".to_owned(), true));
+            let blocks = vec![first.to_owned()];
+            assert_eq!(of(&format!("{head}\r\n")), (blocks, String::new(), true));
+            let (_, _, has_ended) = of(&chunked[..chunked.len() - 1]);
+            assert!(!has_ended);
         }
     }
 
@@ -327,22 +453,22 @@ mod tests {
 
     #[test]
     fn content_without_room_waits_and_ends_need_none() {
-        let mut reply = Reply::new(false);
+        let mut outgoing = Outgoing::response(false);
         let text = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n";
-        reply.tail().extend_from_slice(text);
-        assert!(matches!(reply.next(0), Ok(Part::Block { .. })));
-        assert_eq!(reply.next(0), Err(Nothing::Room));
+        outgoing.tail().extend_from_slice(text);
+        assert!(matches!(outgoing.next(0), Ok(Part::Block { .. })));
+        assert_eq!(outgoing.next(0), Err(Nothing::Room));
         let content = Part::Content {
             bytes: 1,
             ends_stream: false,
         };
-        assert_eq!(reply.next(1), Ok(content));
-        reply.content_written(1);
+        assert_eq!(outgoing.next(1), Ok(content));
+        outgoing.content_written(1);
         let end = Part::Content {
             bytes: 0,
             ends_stream: true,
         };
-        assert_eq!(reply.next(0), Ok(end));
-        assert_eq!(reply.next(0), Err(Nothing::Ended));
+        assert_eq!(outgoing.next(0), Ok(end));
+        assert_eq!(outgoing.next(0), Err(Nothing::Ended));
     }
 }
