@@ -50,7 +50,7 @@ use local::LocalPath;
 pub use promiscuous::{Arrival, PromiscuousPort};
 use ring::{Ring, Slot};
 use send::send;
-pub use shared::receive_nothing;
+pub use socket::receive_nothing;
 use virtio::VirtioNetHeader;
 use watch::Watch;
 

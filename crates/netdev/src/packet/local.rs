@@ -13,6 +13,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendFlags, SocketFlags, SocketType, ipproto::RAW, sendto, socket_with,
 };
@@ -50,7 +51,7 @@ impl LocalPath {
                 socket::include_ipv6_header(&v6)?;
                 Some(v6)
             }
-            Err(rustix::io::Errno::AFNOSUPPORT) => None,
+            Err(Errno::AFNOSUPPORT) => None,
             Err(error) => return Err(error.into()),
         };
         Ok(LocalPath {
@@ -60,47 +61,64 @@ impl LocalPath {
         })
     }
 
-    /// Sends a packet to the kernel. TCP segments may be longer than the connection's MSS: no link
-    /// limits them. What is not sent counts as dropped by the link.
+    /// Sends a packet to the kernel. TCP segments may be longer than the connection's MSS, as far as
+    /// loopback's MTU permits. What is not sent counts as dropped by the link.
     pub(super) fn send(&self, packet: &Superpacket<'_>) -> Result<(), SendError> {
+        let header = packet.header;
+        let room = (self.bytes_max + ethernet::HEADER_BYTES).saturating_sub(header.len());
+        match (self.send_cut(packet, room)?, packet.offload) {
+            (Ok(()), _) => Ok(()),
+            // The MTU has become smaller since the port was opened.
+            (Err(Errno::MSGSIZE), Offload::Tcp { mss, .. }) => {
+                let cut = self.send_cut(packet, mss.into())?;
+                cut.map_err(|_| SendError::Dropped)
+            }
+            // The address may be gone by now.
+            (Err(_), _) => Err(SendError::Dropped),
+        }
+    }
+
+    /// Sends a packet as segments of at most `tcp_bytes` of payload, up to the first that the
+    /// kernel refuses.
+    fn send_cut(
+        &self,
+        packet: &Superpacket<'_>,
+        tcp_bytes: usize,
+    ) -> Result<Result<(), Errno>, SendError> {
         let mut sent = Ok(());
         let mut emit = |frame: Vec<u8>| {
             if sent.is_ok() {
                 sent = self.send_frame(&frame);
             }
         };
-        let header = packet.header;
-        let room = (self.bytes_max + ethernet::HEADER_BYTES).saturating_sub(header.len());
+        let (header, payload) = (packet.header, packet.payload);
         let cut = match packet.offload {
-            Offload::Tcp { .. } => segment::cut(header, packet.payload, room, &mut emit),
+            Offload::Tcp { .. } => segment::cut(header, payload, tcp_bytes, &mut emit),
             Offload::Udp { payload_bytes, .. } => {
-                segment::cut_datagrams(header, packet.payload, payload_bytes.into(), &mut emit)
+                segment::cut_datagrams(header, payload, payload_bytes.into(), &mut emit)
             }
             Offload::None => {
-                emit(segment::join(header, packet.payload));
+                emit(segment::join(header, payload));
                 Ok(())
             }
         };
-        cut.map_err(|error| SendError::Failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-        sent
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        cut.map_err(|error| SendError::Failed(invalid(error)))?;
+        Ok(sent)
     }
 
-    fn send_frame(&self, frame: &[u8]) -> Result<(), SendError> {
+    fn send_frame(&self, frame: &[u8]) -> Result<(), Errno> {
         let (Some(packet), Some(to)) = (frame.get(ethernet::HEADER_BYTES..), destination(frame))
         else {
-            return Err(SendError::Dropped);
+            return Err(Errno::INVAL);
         };
         let socket = match (to, &self.v6) {
             (IpAddr::V4(_), _) => &self.v4,
             (IpAddr::V6(_), Some(v6)) => v6,
-            (IpAddr::V6(_), None) => return Err(SendError::Dropped),
+            (IpAddr::V6(_), None) => return Err(Errno::AFNOSUPPORT),
         };
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        match sendto(socket, packet, flags, &SocketAddr::new(to, 0)) {
-            Ok(_) => Ok(()),
-            // The address may be gone by now.
-            Err(_) => Err(SendError::Dropped),
-        }
+        sendto(socket, packet, flags, &SocketAddr::new(to, 0)).map(drop)
     }
 }
 

@@ -6,13 +6,12 @@
 //! (`PACKET_IGNORE_OUTGOING`). A second one, on the loopback device, takes what the machine itself
 //! sends to the shared addresses; `local` is the way back.
 
-use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::error::{OpenError, System};
 use super::interface::{self, Interface};
 use super::local::{LOOPBACK, LocalPath};
-use super::{Filter, IP_RING_SLOTS, PacketPort, Receiver, STEERED_RING_SLOTS, socket};
+use super::{Filter, IP_RING_SLOTS, PacketPort, Receiver, STEERED_RING_SLOTS};
 use crate::steering::{Share, Target, load_shared};
 
 /// `ETH_P_ALL`.
@@ -93,9 +92,4 @@ fn loopback(interface: &str) -> Result<Interface, OpenError> {
             interface: LOOPBACK.to_owned(),
             existing: Vec::new(),
         })
-}
-
-/// Has an Internet socket of the kernel receive nothing: it holds its port.
-pub fn receive_nothing(socket: BorrowedFd<'_>) -> io::Result<()> {
-    socket::refuse_all(socket)
 }

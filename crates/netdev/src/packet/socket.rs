@@ -164,8 +164,8 @@ pub(super) fn attach_program(socket: &OwnedFd, program: &OwnedFd) -> io::Result<
     unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program) }
 }
 
-/// Attaches a program that accepts no packet of an Internet socket.
-pub(super) fn refuse_all(socket: BorrowedFd<'_>) -> io::Result<()> {
+/// Has an Internet socket of the kernel receive nothing: it only holds its port.
+pub fn receive_nothing(socket: BorrowedFd<'_>) -> io::Result<()> {
     let nothing = libc::sock_filter {
         code: (libc::BPF_RET | libc::BPF_K) as u16,
         jt: 0,
