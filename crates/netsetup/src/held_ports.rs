@@ -1,5 +1,5 @@
-//! Ports of the kernel that are held for the stack, so that no program of the machine gets them, and
-//! tools list them (`ss -l`). Their sockets receive nothing, and the kernel answers nothing on
+//! Ports of the kernel that are held for the stack, so that no program of the machine gets them,
+//! and tools list them (`ss -l`). Their sockets receive nothing, and the kernel answers nothing on
 //! their behalf, neither RST nor an ICMP error. They end with the process, however it ends.
 
 use std::fmt;
@@ -186,11 +186,14 @@ mod tests {
 
     #[test]
     fn lines_of_the_tables_are_read() {
-        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
-             0: 0100007F:01BB 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 17 1\n\
-             1: 0100007F:01BB 0100007F:8888 01 00000000:00000000 00:00000000 00000000     0        0 18 1\n";
-        assert_eq!(inodes(table, Transport::Tcp, 443), [17]);
-        assert_eq!(inodes(table, Transport::Udp, 443), [17, 18]);
-        assert_eq!(inodes(table, Transport::Tcp, 80), []);
+        let rest = "00000000:00000000 00:00000000 00000000     0        0";
+        let table = format!(
+            "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n\
+             0: 0100007F:01BB 00000000:0000 0A {rest} 17 1\n\
+             1: 0100007F:01BB 0100007F:8888 01 {rest} 18 1\n"
+        );
+        assert_eq!(inodes(&table, Transport::Tcp, 443), [17]);
+        assert_eq!(inodes(&table, Transport::Udp, 443), [17, 18]);
+        assert_eq!(inodes(&table, Transport::Tcp, 80), []);
     }
 }

@@ -448,8 +448,11 @@ fn default_routes(route: &RouteMessage, index: u32) -> Vec<DefaultRoute> {
             hops.filter_map(|hop| gateway(&hop.attributes)).collect()
         }
         None => {
-            let is_through = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::Oif(through) if *through == index);
-            let through = attributes.iter().any(is_through);
+            let oif = attributes.iter().find_map(|attribute| match attribute {
+                RouteAttribute::Oif(oif) => Some(*oif),
+                _ => None,
+            });
+            let through = oif == Some(index);
             gateway(attributes)
                 .filter(|_| through)
                 .into_iter()
