@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `startup` | starting the processes |
 //! | `nic_source`, `attachment` | where content comes from; the interface of the stack |
+//! | `shared_interface` | an interface whose addresses the kernel has as well |
 //! | `initial_netns` | the network namespace of the user |
 //! | `announce`, `exit_summary` | output for the user at the start and at the end |
 //! | `certificate_watch`, `directory_watch` | certificates that expire; replaced directories |
@@ -57,6 +58,7 @@ pub(crate) mod restart;
 pub(crate) mod rolling;
 pub(crate) mod root_link;
 pub(crate) mod service_manager;
+pub(crate) mod shared_interface;
 pub(crate) mod site_directories;
 pub(crate) mod standalone_nic;
 pub(crate) mod startup;
@@ -205,12 +207,15 @@ impl Supervisor<'_> {
     fn next(&mut self) -> Result<Event, Failure> {
         let control = self.pending.control.as_ref();
         let signals = &self.signals;
+        let shared = self.attachment.shared.as_ref();
+        let shared = shared.map(|shared| shared.borrow());
         let watched: Vec<_> = self
             .nics
             .iter()
             .filter_map(NicSupervisor::watch)
             .chain(control.and_then(Control::watch))
             .chain(self.reload.watch())
+            .chain(shared.as_ref().map(|shared| shared.as_fd()))
             .chain([self.directories.watch()])
             .chain(signals.hang_up.as_ref().map(AsFd::as_fd))
             .chain([signals.quit.as_fd(), signals.reopen.as_fd()])
@@ -244,7 +249,8 @@ impl Supervisor<'_> {
             // Each supervisor below takes its own.
             Event::Nic(..) | Event::Fetcher(_) | Event::Broker(_) | Event::Observer(_) => {}
             Event::Exited(_) | Event::Failed(_) | Event::Reported(_) => {}
-            Event::Readable | Event::Timeout | Event::Relay(_) => {}
+            Event::Readable => self.follow_addresses(),
+            Event::Timeout | Event::Relay(_) => {}
         }
         // Before the fetcher's supervisor may start another, whose counters begin at zero.
         if let Event::Fetcher(FromFetcher::Counters { origin, report }) = event {
@@ -269,6 +275,23 @@ impl Supervisor<'_> {
             self.pending.on_observer(news);
         }
         Ok(Turn::GoOn)
+    }
+
+    /// Passes changes of shared addresses on to the host process.
+    fn follow_addresses(&mut self) {
+        let Some(shared) = &self.attachment.shared else {
+            return;
+        };
+        let Some(new) = shared.borrow_mut().follow() else {
+            return;
+        };
+        let passed = new.message().and_then(|message| {
+            fd_passing::pass(self.to_host, &ToHost::Addresses, Some(&message))
+                .map_err(|errno| Failure::broken("passing new addresses on", errno))
+        });
+        if let Err(failure) = passed {
+            tracing::error!("{failure}");
+        }
     }
 
     fn on_host(&mut self, message: &FromHost) -> Turn {

@@ -5,6 +5,7 @@ use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 
+use super::socket_values::PortRange;
 use super::text::Text;
 use netsetup::cidr::Cidr;
 
@@ -20,6 +21,14 @@ pub struct Network {
     /// `"192.0.2.10/24"`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<Text<Cidr>>,
+    /// Share the interface's addresses with the kernel, which keeps all ports but those that the
+    /// server listens on. The server follows the kernel's addresses, routes and gateways. The
+    /// firewall (netfilter) does not see packets of its ports. Requires `interface`, and no
+    /// `addresses` or `gateways`.
+    pub share: bool,
+    /// With `share`: ports of the connections to a proxy's backends. The kernel must not use them:
+    /// they lie outside `net.ipv4.ip_local_port_range`, or in `net.ipv4.ip_local_reserved_ports`.
+    pub local_ports: Text<PortRange>,
     /// Default gateways, one each for IPv4 and IPv6.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<IpAddr>,
@@ -51,6 +60,8 @@ impl Default for Network {
         Self {
             interface: None,
             addresses: Vec::new(),
+            share: false,
+            local_ports: Text(Self::LOCAL_PORTS),
             gateways: Vec::new(),
             dad: true,
             mtu: None,
@@ -59,6 +70,12 @@ impl Default for Network {
 }
 
 impl Network {
+    /// Default of `local_ports`: above Linux's default of `ip_local_port_range`.
+    pub const LOCAL_PORTS: PortRange = PortRange {
+        first: 61_000,
+        last: 65_535,
+    };
+
     /// Default MTU of a veth pair, in bytes.
     pub const MTU: u32 = 1500;
 }

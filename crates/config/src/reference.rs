@@ -312,6 +312,9 @@ fn complaints(validator: &jsonschema::Validator, text: &str) -> Vec<String> {
 
 /// Values of a wrong type, or out of bounds.
 const WRONG: &[&str] = &[
+    "network.share = 'yes'",
+    "network.local_ports = 61000",
+    "network.local_ports = 'all'",
     "network.mtu = 1279",
     "network.mtu = 65536",
     "network.addresses = ['192.0.2.1']",
@@ -459,6 +462,8 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("interface", &["'eth0'"]),
             ("addresses", &["['192.0.2.1/24', 'fd00::1/64']"]),
             ("gateways", &["['192.0.2.2', 'fd00::2']"]),
+            ("share", &["true", "false"]),
+            ("local_ports", &["'61000-65535'", "'1'"]),
             ("dad", &["true", "false"]),
             ("mtu", &["1280", "65535"]),
         ],

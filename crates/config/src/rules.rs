@@ -51,17 +51,23 @@ impl Config {
             interface,
             addresses,
             gateways,
+            share,
+            local_ports: _,
             dad: _,
             mtu,
         } = &self.network;
         let here = |key: &str| Place::of("network").key(key);
+        if *share {
+            self.check_share(problems);
+        }
         match interface {
+            Some(_) if *share => {}
             Some(_) if addresses.is_empty() => problems.push(
                 Problem::new(here("interface"), "the stack has no address on it")
                     .option("--dev")
                     .remedy(
                         "Name one with addresses (--addr) that no other machine uses, not the \
-                        kernel's own.",
+                        kernel's own;\nor share the kernel's own addresses with share (--share).",
                     ),
             ),
             None if !addresses.is_empty() || !gateways.is_empty() => {
@@ -91,6 +97,48 @@ impl Config {
             let mut found = Vec::new();
             check_number(here("mtu"), "network.mtu", (*mtu).into(), &mut found);
             problems.extend(found.into_iter().map(of_option));
+        }
+    }
+
+    /// Checks what goes together with an interface whose addresses are the kernel's as well.
+    fn check_share(&self, problems: &mut Vec<Problem>) {
+        let Network {
+            interface,
+            addresses,
+            gateways,
+            ..
+        } = &self.network;
+        let here = |key: &str| Place::of("network").key(key);
+        let mut add = |key: &str, why: &str, remedy: &str| {
+            let problem = Problem::new(here(key), why).option("--share");
+            problems.push(problem.remedy(remedy));
+        };
+        if interface.is_none() {
+            let why = "the interface whose addresses are shared is not named";
+            add("share", why, "Name it with interface (--dev).");
+        }
+        if !addresses.is_empty() {
+            let why = "shared addresses are the kernel's, which the server follows";
+            add(
+                "addresses",
+                why,
+                "Leave out either share (--share) or addresses (--addr).",
+            );
+        }
+        if !gateways.is_empty() {
+            let why = "the gateways of shared addresses are those of the kernel's routes";
+            add("gateways", why, "Leave gateways (--gateway) out.");
+        }
+        if self.sockets.path.is_some() {
+            let why = "programs open ports that the kernel does not know to be theirs";
+            let remedy =
+                "Give the stack addresses of its own (--addr) to serve programs (--sockets).";
+            add("share", why, remedy);
+        }
+        if !self.nic.attach.is_empty() {
+            let why =
+                "a NIC stack that was started elsewhere cannot share this machine's addresses";
+            add("share", why, "Leave attach (--nic) out, and name a root.");
         }
     }
 
@@ -480,6 +528,23 @@ mod tests {
                 "network.addresses: ",
             ),
             ("network.gateways = [\"192.0.2.1\"]", "network.gateways: "),
+            ("network.share = true", "network.share: the interface"),
+            (
+                "network = { interface = \"e\", share = true, addresses = [\"192.0.2.1/24\"] }",
+                "network.addresses: shared addresses are the kernel's",
+            ),
+            (
+                "network = { interface = \"e\", share = true, gateways = [\"192.0.2.1\"] }",
+                "network.gateways: the gateways of shared addresses",
+            ),
+            (
+                "network = { interface = \"e\", share = true }\nsockets.path = \"/run/s\"",
+                "network.share: programs open ports",
+            ),
+            (
+                "network = { interface = \"e\", share = true }\nnic.attach = [\"/run/n\"]",
+                "network.share: a NIC stack that was started elsewhere",
+            ),
             ("network.mtu = 1279", "network.mtu: 1279 is not from 1280"),
             (
                 "network = { interface = \"e\", addresses = [\"192.0.2.1/24\"], mtu = 1500 }",

@@ -12,8 +12,8 @@ use serde::ser::{Serialize, Serializer};
 /// TCP ports from the first to the last, both included: `8000-8999`, or `80` alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
-    first: u16,
-    last: u16,
+    pub(crate) first: u16,
+    pub(crate) last: u16,
 }
 
 impl PortRange {

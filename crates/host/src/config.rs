@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use netdev::packet::LOOPBACK_MAC;
+
 /// Configuration of a [`crate::Stack`].
 #[derive(Clone, Debug)]
 pub struct StackConfig {
@@ -10,6 +12,9 @@ pub struct StackConfig {
     pub addresses: Vec<(IpAddr, u8)>,
     /// Next hops for destinations beyond the link, at most one per address family.
     pub gateways: Vec<IpAddr>,
+    /// The machine's kernel has the addresses as well, and answers for them on the link. Packets to
+    /// them, and to loopback addresses, go to the kernel. Default: the stack alone has them.
+    pub is_shared: bool,
     /// TCP ports on which connections are accepted.
     pub listen_ports: Vec<u16>,
     /// Ports of connections that are opened without naming one. Default: 32,768 to 60,999, as
@@ -241,6 +246,7 @@ impl StackConfig {
         Self {
             addresses,
             gateways: Vec::new(),
+            is_shared: false,
             listen_ports,
             ephemeral_ports: 32_768..=60_999,
             tcp: tcp::Config::default(),
@@ -272,5 +278,17 @@ impl StackConfig {
     /// True if the address is one of ours, or a loopback address: 127/8 and ::1 (RFC 6890).
     pub(crate) fn is_own(&self, ip: IpAddr) -> bool {
         ip.is_loopback() || self.has_address(ip)
+    }
+
+    /// True if packets to this address return to this stack.
+    pub(crate) fn loops(&self, ip: IpAddr) -> bool {
+        !self.is_shared && self.is_own(ip)
+    }
+
+    /// True if no frame may bring a packet from `source` to `destination`: one of them is an own
+    /// address where only a peer's may be (RFC 1122 §3.2.1.3), or a loopback address.
+    pub(crate) fn is_martian(&self, frame: &[u8], source: IpAddr, destination: IpAddr) -> bool {
+        let from_kernel = self.is_shared && frame.starts_with(&LOOPBACK_MAC);
+        destination.is_loopback() || (self.is_own(source) && !from_kernel)
     }
 }

@@ -39,6 +39,7 @@ pub(crate) mod steering;
 pub(crate) mod workers;
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use netdev::steering::SteeringMap;
@@ -98,7 +99,7 @@ impl Ground {
         let limit = config.admission.connections_per_source;
         Ground {
             link,
-            neighbors: Neighbors::new(link.mac, &config.addresses, &config.gateways),
+            neighbors: neighbors(&link, &config),
             files: FileTable::default(),
             nic_stacks: NicStacks::new(nic_stacks),
             workers: Vec::new(),
@@ -120,6 +121,14 @@ impl Ground {
         }
     }
 
+    /// Changes the addresses and gateways, of which the kernel answers for the addresses.
+    pub(crate) fn set_addresses(&mut self, addresses: Vec<(IpAddr, u8)>, gateways: Vec<IpAddr>) {
+        self.config.addresses = addresses;
+        self.config.gateways = gateways;
+        let config = &self.config;
+        (self.neighbors).set_addresses(&config.addresses, &config.gateways);
+    }
+
     /// The worker with the fewest connections, if there are any workers.
     pub(crate) fn least_busy(&self, workers: impl Iterator<Item = usize> + Clone) -> Option<usize> {
         self.balance.choose(workers, || 0)
@@ -135,4 +144,12 @@ impl Ground {
         self.balance.add(worker);
         worker
     }
+}
+
+fn neighbors(link: &Link, config: &StackConfig) -> Neighbors {
+    let mut neighbors = Neighbors::new(link.mac, &config.addresses, &config.gateways);
+    if config.is_shared {
+        neighbors.share();
+    }
+    neighbors
 }

@@ -629,7 +629,7 @@ impl Stack {
                 return;
             };
             (self.tcp).replace(&mut self.ground, handle, &Tuple::of(packet), time_wait);
-        } else if self.is_martian(packet) {
+        } else if (self.ground.config).is_martian(frame.bytes, packet.source, packet.destination) {
             return self.on_martian();
         } else if self.ground.config.has_address(packet.destination) {
             self.ground.counters.segments_received += 1;
@@ -644,12 +644,6 @@ impl Stack {
     #[inline(never)]
     fn on_stray_frame(&mut self, now_us: u64, packet: &TcpPacket<'_>, frame: &Frame<'_>) {
         (self.tcp).on_stray_frame(&mut self.ground, now_us, packet, frame);
-    }
-
-    /// True if no host on a wire may send from or to this address: an own one, or a loopback
-    /// address (RFC 1122 §3.2.1.3).
-    fn is_martian(&self, packet: &TcpPacket<'_>) -> bool {
-        packet.destination.is_loopback() || self.ground.config.is_own(packet.source)
     }
 
     #[cold]
@@ -683,6 +677,9 @@ impl Stack {
                     return self.tcp.on_icmp_error(&mut self.ground, now_us, &error);
                 }
                 let is_own = |ip| self.ground.config.has_address(ip);
+                if self.ground.config.is_shared {
+                    return;
+                }
                 if let Some(reply) = icmp::reply(self.ground.link.mac, &other, is_own) {
                     self.ground.reply_to_echo(now_us, reply);
                 }

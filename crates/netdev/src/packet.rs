@@ -5,7 +5,8 @@
 //! **In**, three sockets (IPv4, IPv6, ARP) have a ring each, from which frames are taken without a
 //! system call. They are bound to those protocols rather than to all, so that the port does not
 //! receive this machine's own frames, and filter by destination address, so that a port can share a
-//! link with the kernel's own stack and with other ports.
+//! link with the kernel's own stack and with other ports. Where they share addresses as well, one
+//! socket takes all protocols, before the kernel drops those frames (`shared`).
 //!
 //! The ring's status word shows whether a frame's checksum is vouched for; `PACKET_VNET_HDR`
 //! carries the length of a frame's datagrams, if the kernel knows it (`segmentation`).
@@ -17,12 +18,14 @@ mod datagrams;
 mod error;
 mod filter;
 mod interface;
+mod local;
 mod offload;
 mod promiscuous;
 mod ring;
 mod segmentation;
 mod selection;
 mod send;
+mod shared;
 mod socket;
 mod tapped;
 pub mod virtio;
@@ -42,9 +45,12 @@ pub use error::OpenError;
 use error::System;
 pub(crate) use filter::ALL_NODES;
 use interface::Interface;
+pub use local::LOOPBACK_MAC;
+use local::LocalPath;
 pub use promiscuous::{Arrival, PromiscuousPort};
 use ring::{Ring, Slot};
 use send::send;
+pub use socket::receive_nothing;
 use virtio::VirtioNetHeader;
 use watch::Watch;
 
@@ -90,6 +96,8 @@ pub struct PacketPort {
     large: Vec<u8>,
     dropped: u64,
     target: Option<Target>,
+    /// The way to this machine's kernel, if it shares the stack's addresses.
+    local: Option<LocalPath>,
 }
 
 /// Filter of the frames that a socket receives.
@@ -160,6 +168,7 @@ impl PacketPort {
             large: Vec::new(),
             dropped: 0,
             target: None,
+            local: None,
         })
     }
 
@@ -310,6 +319,10 @@ impl Receiver {
         attached.map_err(|error| System::new("filtering by address", error))?;
         buffers::enlarge_receive(&socket, RECEIVE_BUFFER_BYTES)
             .map_err(|error| System::new("enlarging the receive buffer", error.into()))?;
+        if ether_type == libc::ETH_P_ALL as u16 {
+            socket::set_integer(&socket, socket::PACKET_IGNORE_OUTGOING, 1)
+                .map_err(|error| System::new("ignoring frames that this machine sends", error))?;
+        }
         let has_virtio = segmentation::ask(&socket);
         let ring = Ring::new(&socket, slots, has_virtio)
             .map_err(|error| System::new("setting up a reception ring (TPACKET_V2)", error))?;
@@ -450,6 +463,11 @@ impl Port for PacketPort {
         // The kernel does not check the packets that it cuts against the MTU, and not every driver
         // survives longer ones.
         self.check(packet)?;
+        if let Some(local) = &self.local
+            && packet.header.starts_with(&LOOPBACK_MAC)
+        {
+            return local.send(packet);
+        }
         let virtio = VirtioNetHeader::of(packet);
         if virtio.gso_type == virtio::GSO_UDP_L4 {
             return self.send_datagrams(packet, virtio);

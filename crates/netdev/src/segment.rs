@@ -84,6 +84,15 @@ pub(crate) fn nth_datagram(
     Ok(frame)
 }
 
+/// Returns a complete packet as one frame.
+pub(crate) fn join(header: &[u8], payload: &[IoSlice<'_>]) -> Vec<u8> {
+    let mut frame = header.to_vec();
+    payload
+        .iter()
+        .for_each(|slice| frame.extend_from_slice(slice));
+    frame
+}
+
 fn gather(payload: &[IoSlice<'_>]) -> Vec<u8> {
     let slices: Vec<&[u8]> = payload.iter().map(|slice| &**slice).collect();
     slices.concat()

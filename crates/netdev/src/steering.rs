@@ -29,6 +29,7 @@
 //! | `map` | the map, and its layout |
 //! | `decide` | the decision in Rust: the reference for programs, used by simulations |
 //! | `program`, `assembler` | the same as programs of eBPF |
+//! | `share` | programs for addresses that the stack shares with the kernel |
 //! | `siphash` | their hash |
 //! | `bpf` | `bpf(2)` |
 
@@ -37,8 +38,11 @@ mod bpf;
 mod decide;
 mod map;
 mod program;
+mod share;
 mod siphash;
 
 pub use self::decide::{Arrived, Decision, PacketType};
 pub use self::map::{KEY_BYTES, Protocol, SteeringMap, Target, create_map};
 pub(crate) use self::program::{Family, load};
+pub(crate) use self::share::load as load_shared;
+pub use self::share::{ADDRESSES_MAX, AddressSet, Share, SharedPorts, keep_from_kernel};

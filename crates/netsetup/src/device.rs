@@ -145,6 +145,7 @@ pub fn port_failed(device: &str, error: &OpenError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::AddressFlags;
 
     fn inventory() -> Inventory {
         let interface = |index, name: &str, up, ethernet| Interface {
@@ -162,6 +163,7 @@ mod tests {
             addresses: vec![KernelAddress {
                 interface_index: 2,
                 cidr: "192.0.2.2/24".parse().unwrap(),
+                flags: AddressFlags::empty(),
             }],
         }
     }

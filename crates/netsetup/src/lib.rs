@@ -6,6 +6,7 @@
 //! | [`cidr`] | an address and the length of its prefix |
 //! | [`netlink`] | rtnetlink queries and changes |
 //! | [`device`] | an interface that exists, and the stack's addresses on it |
+//! | [`shared`], [`held_ports`] | an interface with addresses that the kernel has as well |
 //! | [`veth`] | a veth pair of Splitway's own |
 //! | [`namespace`] | a user namespace, for those without privileges |
 //! | [`address_lock`] | one stack for each address of a link |
@@ -26,8 +27,10 @@
 pub mod address_lock;
 pub mod cidr;
 pub mod device;
+pub mod held_ports;
 pub mod listener;
 pub mod namespace;
 pub mod netlink;
 pub mod seqpacket;
+pub mod shared;
 pub mod veth;

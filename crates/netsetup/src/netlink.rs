@@ -6,20 +6,23 @@
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
 };
-use netlink_packet_route::address::{
-    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
-};
+pub use netlink_packet_route::address::AddressFlags;
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute,
     LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
 };
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType,
+};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use nix::libc;
 use rustix::io::Errno;
 
 use crate::cidr::Cidr;
@@ -59,6 +62,17 @@ pub struct KernelAddress {
     pub interface_index: u32,
     /// The address and its prefix.
     pub cidr: Cidr,
+    /// `IFA_F_*` of `linux/if_addr.h`.
+    pub flags: AddressFlags,
+}
+
+/// A default route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DefaultRoute {
+    /// Next hop.
+    pub gateway: IpAddr,
+    /// Metric: the least one is used.
+    pub metric: u32,
 }
 
 impl Netlink {
@@ -127,14 +141,81 @@ impl Netlink {
                             _ => None,
                         })
                 })?;
+                let flags = message
+                    .attributes
+                    .iter()
+                    .find_map(|attribute| match attribute {
+                        AddressAttribute::Flags(flags) => Some(*flags),
+                        _ => None,
+                    });
                 Some(KernelAddress {
                     interface_index: message.header.index,
                     cidr: Cidr::new(address, message.header.prefix_len),
+                    flags: flags.unwrap_or(AddressFlags::empty()),
                 })
             }
             _ => None,
         };
         Ok(replies.into_iter().filter_map(address).collect())
+    }
+
+    /// Returns the default routes of the main table through an interface: unicast routes with a
+    /// gateway of the same family. Needs Linux 4.20 to read no other routes.
+    pub fn default_routes(&mut self, index: u32) -> Result<Vec<DefaultRoute>, NetlinkError> {
+        let what = "listing the routes";
+        let strict = self.socket.set_netlink_get_strict_chk(true);
+        strict.map_err(|error| NetlinkError {
+            request: what,
+            error,
+        })?;
+        let mut found = Vec::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut route = RouteMessage::default();
+            route.header.address_family = family;
+            route.header.table = RouteHeader::RT_TABLE_MAIN;
+            route.header.kind = RouteType::Unicast;
+            route.attributes = vec![RouteAttribute::Oif(index)];
+            let request = RouteNetlinkMessage::GetRoute(route);
+            let replies = match self.request(what, request, NLM_F_DUMP) {
+                // No IPv6 in the kernel.
+                Err(error) if error.errno() == Some(Errno::AFNOSUPPORT) => continue,
+                replies => replies,
+            };
+            found.extend(replies?.iter().flat_map(|reply| match reply {
+                RouteNetlinkMessage::NewRoute(route) => default_routes(route, index),
+                _ => Vec::new(),
+            }));
+        }
+        let off = self.socket.set_netlink_get_strict_chk(false);
+        off.map_err(|error| NetlinkError {
+            request: what,
+            error,
+        })?;
+        Ok(found)
+    }
+
+    /// Opens a socket that becomes readable when addresses or routes of the thread's present
+    /// network namespace change.
+    pub fn watch() -> Result<Changes, NetlinkError> {
+        let open = || {
+            let mut socket = Socket::new(NETLINK_ROUTE)?;
+            socket.bind_auto()?;
+            socket.connect(&SocketAddr::new(0, 0))?;
+            for group in [
+                libc::RTNLGRP_IPV4_IFADDR,
+                libc::RTNLGRP_IPV6_IFADDR,
+                libc::RTNLGRP_IPV4_ROUTE,
+                libc::RTNLGRP_IPV6_ROUTE,
+            ] {
+                socket.add_membership(group)?;
+            }
+            socket.set_non_blocking(true)?;
+            Ok(Changes { socket })
+        };
+        open().map_err(|error| NetlinkError {
+            request: "watching addresses and routes",
+            error,
+        })
     }
 
     /// Creates a veth pair: `name` here, `peer_name` in the namespace `peer_namespace`.
@@ -311,6 +392,85 @@ impl Netlink {
         }
         Ok(false)
     }
+}
+
+/// Notifications of changed addresses and routes.
+pub struct Changes {
+    socket: Socket,
+}
+
+impl Changes {
+    /// Forgets all notifications so far; true if there were any, or some were lost.
+    pub fn take(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            match self.socket.recv_from_full() {
+                Ok(_) => any = true,
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    Some(libc::ENOBUFS) => any = true,
+                    _ => return any,
+                },
+            }
+        }
+    }
+}
+
+impl AsFd for Changes {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Returns the next hops of a default route through an interface.
+fn default_routes(route: &RouteMessage, index: u32) -> Vec<DefaultRoute> {
+    let RouteMessage {
+        header, attributes, ..
+    } = route;
+    let is_default = header.destination_prefix_length == 0
+        && header.table == RouteHeader::RT_TABLE_MAIN
+        && header.kind == RouteType::Unicast;
+    if !is_default {
+        return Vec::new();
+    }
+    let metric = attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Priority(metric) => Some(*metric),
+        _ => None,
+    });
+    let metric = metric.unwrap_or(0);
+    let several = attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::MultiPath(hops) => Some(hops),
+        _ => None,
+    });
+    let gateways: Vec<IpAddr> = match several {
+        Some(hops) => {
+            let hops = hops.iter().filter(|hop| hop.interface_index == index);
+            hops.filter_map(|hop| gateway(&hop.attributes)).collect()
+        }
+        None => {
+            let oif = attributes.iter().find_map(|attribute| match attribute {
+                RouteAttribute::Oif(oif) => Some(*oif),
+                _ => None,
+            });
+            let through = oif == Some(index);
+            gateway(attributes)
+                .filter(|_| through)
+                .into_iter()
+                .collect()
+        }
+    };
+    let routes = gateways.into_iter();
+    routes
+        .map(|gateway| DefaultRoute { gateway, metric })
+        .collect()
+}
+
+fn gateway(attributes: &[RouteAttribute]) -> Option<IpAddr> {
+    attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Gateway(RouteAddress::Inet(address)) => Some((*address).into()),
+        RouteAttribute::Gateway(RouteAddress::Inet6(address)) => Some((*address).into()),
+        _ => None,
+    })
 }
 
 /// Returns the length of the first netlink message, if it is complete. The header begins with its

@@ -43,6 +43,7 @@ use crate::ipc::capture_request::HOST_MARK;
 use crate::ipc::child;
 use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromHost;
+use crate::ipc::shared_link::{Shared, SharedLink};
 use crate::ipc::signals::Signals;
 use config::certificates;
 use config::control_link::MacAddress;
@@ -60,6 +61,10 @@ pub struct HostSettings {
     pub addresses: Vec<Text<Cidr>>,
     /// Gateways of the addresses.
     pub gateways: Vec<IpAddr>,
+    /// The stack's ports, if the kernel has the addresses as well. The set of addresses comes as
+    /// the first further descriptor.
+    #[serde(default)]
+    pub share: Option<SharedLink>,
     /// Whether to check the link for duplicates of the addresses.
     pub dad: bool,
     /// TCP ports without TLS.
@@ -124,11 +129,15 @@ const SHARED_PAUSE_US_MAX: u64 = 1_000;
 /// Runs until the supervisor ends it.
 pub fn run() -> Result<(), Failure> {
     let mut launched = launch::enter::<HostSettings>()?;
+    let shared = match launched.settings.share.clone() {
+        Some(link) => Some(Shared::new(&link, launched.take_socket()?)),
+        None => None,
+    };
     let map = launched.take_any_socket();
     let (settings, control) = (launched.settings, launched.control);
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
-    let (port, map) = open_port(&settings, map)?;
+    let (port, map) = open_port(&settings, shared.as_ref(), map)?;
 
     let mut supervisor = HostControl::new(control, settings.nics, u64::from_ne_bytes(random()?))?;
     // A reload may name the first origin.
@@ -284,6 +293,7 @@ fn listen(stack: &mut Stack, port: u16) -> Result<BindingId, Failure> {
 /// except those that a steering map, if any, assigns to NIC workers.
 fn open_port(
     settings: &HostSettings,
+    shared: Option<&Shared>,
     map: Option<OwnedFd>,
 ) -> Result<(PacketPort, Option<SteeringMap>), Failure> {
     let own: Vec<IpAddr> = settings
@@ -291,15 +301,19 @@ fn open_port(
         .iter()
         .map(|cidr| cidr.0.address)
         .collect();
-    let steered = map.map(|map| steered_port(&settings.device, &own, &map));
+    let device = &settings.device;
+    let steered = map.map(|map| steered_port(device, shared, &own, &map));
     let (mut port, map) = match steered.transpose() {
         Ok(Some((port, map))) => (port, Some(map)),
         not => {
             if let Err(why) = not {
                 tracing::warn!(why, "frames are not steered");
             }
-            let port = PacketPort::open(&settings.device, &own)
-                .map_err(|error| device::port_failed(&settings.device, &error))?;
+            let port = match shared {
+                Some(shared) => PacketPort::open_shared(device, shared.share(), None),
+                None => PacketPort::open(device, &own),
+            };
+            let port = port.map_err(|error| device::port_failed(device, &error))?;
             (port, None)
         }
     };
@@ -315,10 +329,14 @@ fn open_port(
 /// Opens the port with a steering map; the error is the reason for having none.
 fn steered_port(
     device: &str,
+    shared: Option<&Shared>,
     own: &[IpAddr],
     map: &OwnedFd,
 ) -> Result<(PacketPort, SteeringMap), String> {
-    let port = PacketPort::open_steered(device, own, map.as_fd());
+    let port = match shared {
+        Some(shared) => PacketPort::open_shared(device, shared.share(), Some(map.as_fd())),
+        None => PacketPort::open_steered(device, own, map.as_fd()),
+    };
     let port = port.map_err(|error| error.to_string())?;
     let key = random().map_err(|failure| failure.to_string())?;
     let map = SteeringMap::open(map.as_fd(), key);
@@ -331,12 +349,16 @@ fn stack_config(settings: &HostSettings, secret: [u8; 16]) -> StackConfig {
     let addresses = addresses.map(|cidr| (cidr.0.address, cidr.0.prefix_len));
     let mut config = StackConfig {
         gateways: settings.gateways.clone(),
+        is_shared: settings.share.is_some(),
         roots_are_replicas: settings.replicas,
         workers_min: usize::from(settings.workers_min),
         setup_offload: settings.setup_offload.policy(),
         teardown_offload: settings.teardown_offload.policy(),
         ..StackConfig::new(addresses.collect(), settings.ports.clone(), secret)
     };
+    if let Some((first, last)) = settings.share.as_ref().and_then(|share| share.local) {
+        config.ephemeral_ports = first..=last;
+    }
     settings.ablation.apply(&mut config);
     config
 }

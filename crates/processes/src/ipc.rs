@@ -29,6 +29,7 @@ pub mod messages;
 pub mod nic_control;
 pub mod qlog_request;
 pub mod sealed;
+pub mod shared_link;
 pub mod signals;
 pub mod stat_report;
 pub mod timeouts;

@@ -30,6 +30,7 @@ use crate::ipc::child::{self, tell_if_writable};
 use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromNic;
 use crate::ipc::nic_control;
+use crate::ipc::shared_link::{Shared, SharedLink};
 use crate::ipc::signals::Signals;
 use crate::nic::door::Door;
 use config::Text;
@@ -71,6 +72,10 @@ pub struct NicSettings {
     /// further descriptors. Empty: no steering.
     #[serde(default)]
     pub steered_to: Vec<IpAddr>,
+    /// The stack's ports, if the kernel has its addresses as well. The set of addresses comes as
+    /// the last further descriptor, but before the map.
+    #[serde(default)]
+    pub share: Option<SharedLink>,
     /// Whether no predecessor holds memory that this process is to take over.
     #[serde(default)]
     pub is_first: bool,
@@ -89,12 +94,13 @@ impl Settings for NicSettings {
 pub fn run() -> Result<(), Failure> {
     let mut launched = launch::enter::<NicSettings>()?;
     let host = launched.take_socket()?;
-    let mut others = [launched.take_any_socket(), launched.take_any_socket()];
+    let mut others: Vec<OwnedFd> = std::iter::from_fn(|| launched.take_any_socket()).collect();
     let (settings, control) = (launched.settings, launched.control);
     let is_steered = !settings.steered_to.is_empty();
-    let last = others.iter_mut().rev().find(|other| other.is_some());
-    let map = last.filter(|_| is_steered).and_then(Option::take);
-    let [files, _] = others;
+    let map = is_steered.then(|| others.pop()).flatten();
+    let share = settings.share.as_ref();
+    let shared = share.and_then(|link| Some(Shared::new(link, others.pop()?)));
+    let files = others.pop();
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
     let workers = usize::from(settings.workers);
@@ -102,7 +108,8 @@ pub fn run() -> Result<(), Failure> {
     let root = nic::RootDir::open(path)
         .map_err(|error| Failure::input(format!("root {}", path.display()), error))?;
     let map = map.as_ref();
-    let ports = std::iter::repeat_with(|| open_port(device, map, &settings.steered_to))
+    let shared = shared.as_ref();
+    let ports = std::iter::repeat_with(|| open_port(device, shared, map, &settings.steered_to))
         .take(workers)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| device::port_failed(device, &error))?;
@@ -189,11 +196,23 @@ fn reserve(
 
 /// Opens the port of a worker, which receives the frames that a steering map assigns to it, if
 /// possible.
-fn open_port(device: &str, map: Option<&OwnedFd>, own: &[IpAddr]) -> Result<PacketPort, OpenError> {
-    let mut port = PacketPort::send_only(device)?;
+fn open_port(
+    device: &str,
+    shared: Option<&Shared>,
+    map: Option<&OwnedFd>,
+    own: &[IpAddr],
+) -> Result<PacketPort, OpenError> {
+    let mut port = match shared {
+        Some(_) => PacketPort::send_only_shared(device)?,
+        None => PacketPort::send_only(device)?,
+    };
     if let Some(map) = map {
-        let target = random_target();
-        if let Err(error) = port.receive_steered(map.as_fd(), own, target) {
+        let (map, target) = (map.as_fd(), random_target());
+        let steered = match shared {
+            Some(shared) => port.receive_steered_shared(shared.share(), map, target),
+            None => port.receive_steered(map, own, target),
+        };
+        if let Err(error) = steered {
             tracing::warn!(%error, "frames are not steered to this worker");
         }
     }

@@ -13,8 +13,19 @@ pub const FOR_VETH_PAIR: CapabilitySet = CapabilitySet::NET_ADMIN
 /// Capabilities for sending and receiving packets on an existing interface.
 pub const FOR_DEVICE: CapabilitySet = CapabilitySet::NET_RAW;
 
+/// Capabilities for sharing the addresses of an interface with the kernel. `CAP_SYS_ADMIN` includes
+/// `CAP_BPF`.
+pub const FOR_SHARE: CapabilitySet = CapabilitySet::NET_ADMIN
+    .union(CapabilitySet::NET_RAW)
+    .union(CapabilitySet::BPF);
+
+/// Capabilities for holding ports below 1024.
+pub const FOR_LOW_PORTS: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
+
 /// Names of the capabilities that Splitway needs, as in `setcap` and manual pages.
-const NAMES: [(CapabilitySet, &str); 3] = [
+const NAMES: [(CapabilitySet, &str); 5] = [
+    (CapabilitySet::BPF, "cap_bpf"),
+    (CapabilitySet::NET_BIND_SERVICE, "cap_net_bind_service"),
     (CapabilitySet::NET_ADMIN, "cap_net_admin"),
     (CapabilitySet::NET_RAW, "cap_net_raw"),
     (CapabilitySet::SYS_ADMIN, "cap_sys_admin"),
@@ -33,6 +44,10 @@ pub fn effective() -> rustix::io::Result<CapabilitySet> {
 }
 
 fn check(what: &str, needed: CapabilitySet, effective: CapabilitySet) -> Result<(), Failure> {
+    let effective = match effective.contains(CapabilitySet::SYS_ADMIN) {
+        true => effective.union(CapabilitySet::BPF),
+        false => effective,
+    };
     let missing = needed.difference(effective);
     if missing.is_empty() {
         return Ok(());

@@ -74,6 +74,7 @@ impl NicArgs {
             reports_counters: false,
             awaits_files: false,
             steered_to: Vec::new(),
+            share: None,
             is_first: false,
             ablation: self.measuring.clone(),
         }

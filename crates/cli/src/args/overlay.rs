@@ -121,6 +121,7 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
     let mut replaced = overlay! { config:
         network.interface = some(&args.dev);
         network.addresses = list(&args.addr, Text);
+        network.share = args.share.then_some(true);
         network.gateways = list(&args.gateway, |it| it);
         network.dad = args.no_dad.then_some(false);
         network.mtu = some(&args.mtu);

@@ -95,6 +95,15 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) addr: Vec<Cidr>,
 
+    /// Share the interface's addresses with the kernel, which keeps all ports but those listened on
+    #[arg(
+        long,
+        requires = "interface",
+        group = "addresses",
+        conflicts_with_all = ["addr", "gateway"]
+    )]
+    pub(crate) share: bool,
+
     /// Default gateway, one each for IPv4 and IPv6
     #[arg(long, value_name = "IP", requires = "interface", num_args = 1.., value_delimiter = ',')]
     pub(crate) gateway: Vec<IpAddr>,
@@ -232,6 +241,10 @@ whose end on this machine is splitway0 with 10.77.0.1/24 and fd77::1/64; the sta
 10.77.0.2 and fd77::2. The pair vanishes when Splitway ends, however it ends. This needs \
 CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN (sudo has them).
 
+With --dev and --share the stack takes its ports of an interface's own addresses, and the kernel \
+keeps all others. This machine reaches it there as well. The firewall does not see these ports. \
+This needs Linux 6.6, CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.
+
 With --dev and --addr the stack joins the network of an existing interface, as one more \
 machine: choose an address that no other machine uses, not the kernel's own. This needs \
 CAP_NET_RAW. This machine does not see packets that it sends on its own interface; try the URL \
@@ -245,6 +258,8 @@ Examples:
   sudo splitway serve ./site --listen 8080 --workers 2
 
   sudo splitway serve --config /etc/splitway/splitway.toml
+
+  sudo splitway serve ./site --dev eth0 --share
 
   sudo splitway serve ./site --dev eth0 --addr 192.0.2.10/24 fd00::10/64 --gateway 192.0.2.1
 

@@ -101,7 +101,7 @@ pub(crate) fn announce(started: &Started<'_>) {
     } = *started;
     let mut text = String::new();
     let urls = |scheme, port| {
-        let addresses = attachment.addresses.iter();
+        let addresses = attachment.addresses().into_iter();
         addresses.map(move |cidr| url::of(scheme, cidr.address, port))
     };
     let plain = config.ports(false);
@@ -148,6 +148,13 @@ pub(crate) fn announce(started: &Started<'_>) {
             "IPv6 is switched off on this machine: serving over IPv4 only."
         ));
     }
+    if attachment.shared.is_some() {
+        let device = &attachment.device;
+        line(format_args!(
+            "sharing the addresses of {device} with the kernel: its firewall does not see packets \
+             of the ports below"
+        ));
+    }
     for port in config.http3_ports() {
         line(format_args!("HTTP/3 on UDP port {port} as well"));
     }
@@ -171,7 +178,7 @@ pub(crate) fn announce(started: &Started<'_>) {
 
 /// Prints the URLs of the proxy.
 fn announce_proxy(started: &Started<'_>, line: &mut impl FnMut(std::fmt::Arguments<'_>)) {
-    let addresses = &started.attachment.addresses;
+    let addresses = &started.attachment.addresses();
     for listen in &started.config.proxy.listen {
         let port = listen.port.get();
         for cidr in addresses {

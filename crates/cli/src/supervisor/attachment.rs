@@ -1,5 +1,6 @@
 //! The interface of the stack: an existing one, or a veth pair created for it.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 
 use failure::Failure;
@@ -9,20 +10,34 @@ use netsetup::device::{self, Inventory};
 use netsetup::veth::{self, INNER_NAME, OUTER_NAME, VethPair};
 use sandbox::privileges;
 
+use crate::supervisor::shared_interface::SharedInterface;
 use config::{Config, Network};
+use processes::ipc::shared_link::SharedLink;
 
 /// See the [module documentation](self).
 pub(crate) struct Attachment {
     /// The interface that the host and NIC processes use.
     pub(crate) device: String,
-    pub(crate) addresses: Vec<Cidr>,
+    /// Empty if they are shared.
+    addresses: Vec<Cidr>,
+    gateways: Vec<IpAddr>,
     pair: Option<VethPair>,
+    /// The interface, if the kernel has its addresses as well. They may change.
+    pub(crate) shared: Option<RefCell<SharedInterface>>,
     _claims: Vec<AddressLock>,
 }
 
 impl Attachment {
     pub(crate) fn attach(config: &Config) -> Result<Self, Failure> {
         match &config.network.interface {
+            Some(device) if config.network.share => Ok(Self {
+                device: device.clone(),
+                addresses: Vec::new(),
+                gateways: Vec::new(),
+                pair: None,
+                shared: Some(RefCell::new(SharedInterface::take(device, config)?)),
+                _claims: Vec::new(),
+            }),
             Some(device) => Self::attach_to_device(device, config),
             None => Self::attach_to_pair(config),
         }
@@ -50,7 +65,9 @@ impl Attachment {
         Ok(Self {
             device: device.to_owned(),
             addresses,
+            gateways: config.network.gateways.clone(),
             pair: None,
+            shared: None,
             _claims: claims,
         })
     }
@@ -70,7 +87,9 @@ impl Attachment {
         Ok(Self {
             device: INNER_NAME.to_owned(),
             addresses: pair.stack_addresses.clone(),
+            gateways: config.network.gateways.clone(),
             pair: Some(pair),
+            shared: None,
             _claims: vec![claim],
         })
     }
@@ -80,8 +99,30 @@ impl Attachment {
         self.pair.is_some() && !self.addresses.iter().any(|cidr| cidr.address.is_ipv6())
     }
 
+    /// Returns the present addresses.
+    pub(crate) fn addresses(&self) -> Vec<Cidr> {
+        match &self.shared {
+            Some(shared) => shared.borrow().addressing().addresses.clone(),
+            None => self.addresses.clone(),
+        }
+    }
+
+    /// Returns the present gateways.
+    pub(crate) fn gateways(&self) -> Vec<IpAddr> {
+        match &self.shared {
+            Some(shared) => shared.borrow().addressing().gateways.clone(),
+            None => self.gateways.clone(),
+        }
+    }
+
+    /// Returns the stack's ports, if the kernel has its addresses as well.
+    pub(crate) fn shared_link(&self) -> Option<SharedLink> {
+        let shared = self.shared.as_ref();
+        shared.map(|shared| shared.borrow().link().clone())
+    }
+
     pub(crate) fn ip_addresses(&self) -> Vec<IpAddr> {
-        self.addresses.iter().map(|cidr| cidr.address).collect()
+        self.addresses().iter().map(|cidr| cidr.address).collect()
     }
 
     pub(crate) fn remove(self) -> Result<(), Failure> {

@@ -80,6 +80,8 @@ pub(crate) struct NicSupervisor {
     takes_files: bool,
     /// Steering map that assigns frames to the workers of our own NIC processes.
     map: Option<OwnedFd>,
+    /// Addresses that the kernel has as well.
+    shared: Option<OwnedFd>,
     /// The broker's end of the socket over which the process started last takes files of
     /// applications, until the broker has it.
     door: Option<OwnedFd>,
@@ -159,6 +161,7 @@ impl NicSupervisor {
             next: Next::None,
             takes_files: false,
             map: None,
+            shared: None,
             door: None,
             passed: 0,
             serves: None,
@@ -178,6 +181,11 @@ impl NicSupervisor {
     /// Has our own NIC processes take files of applications from the broker.
     pub(crate) fn take_files(&mut self) {
         self.takes_files = true;
+    }
+
+    /// Passes the set of addresses that the kernel has as well to our own NIC processes.
+    pub(crate) fn share(&mut self, addresses: OwnedFd) {
+        self.shared = Some(addresses);
     }
 
     /// Has workers of our own NIC processes receive the frames that this steering map assigns to
@@ -423,7 +431,8 @@ impl NicSupervisor {
                             .map
                             .as_ref()
                             .filter(|_| !settings.steered_to.is_empty());
-                        let others = nic_end.iter().chain(map);
+                        let shared = self.shared.as_ref();
+                        let others = nic_end.iter().chain(shared).chain(map);
                         let sockets: Vec<_> = [&nic_socket].into_iter().chain(others).collect();
                         launch::start(path, &settings, *log, &sockets)?
                     }
@@ -828,6 +837,7 @@ mod tests {
             reports_counters: false,
             awaits_files: false,
             steered_to: Vec::new(),
+            share: None,
             is_first: true,
             ablation: NicAblation::default(),
         };

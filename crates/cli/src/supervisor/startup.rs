@@ -96,7 +96,10 @@ impl Startup<'_> {
         } = self;
         let (log, map) = (config.logs.level.0, steering_map(config, args));
         let (program, map) = (Program::own()?, map.as_ref());
-        let (host, to_host) = launch::start(&program.image(), &settings, log, map.as_slice())?;
+        let shared = attachment.shared.as_ref().map(|shared| shared.borrow());
+        let addresses = shared.as_ref().map(|shared| shared.addresses());
+        let descriptors: Vec<_> = addresses.into_iter().chain(map).collect();
+        let (host, to_host) = launch::start(&program.image(), &settings, log, &descriptors)?;
         children.add(Role::Host, host);
         let loaded = certificates.map(|source| source.read(&attachment.ip_addresses()));
         let loaded = loaded.transpose()?.unwrap_or_default();
@@ -180,10 +183,12 @@ impl Startup<'_> {
         });
         HostSettings {
             device: attachment.device.clone(),
-            addresses: attachment.addresses.iter().copied().map(Text).collect(),
-            gateways: config.network.gateways.clone(),
-            // The pair that is made without an interface has no other machine on it.
-            dad: config.network.interface.is_some() && config.network.dad,
+            addresses: attachment.addresses().into_iter().map(Text).collect(),
+            gateways: attachment.gateways(),
+            share: attachment.shared_link(),
+            // The pair that is made without an interface has no other machine on it; shared
+            // addresses have been checked by the kernel.
+            dad: config.network.interface.is_some() && config.network.dad && !config.network.share,
             ports: config.ports(false).collect(),
             tls_ports: config.ports(true).collect(),
             proxy_ports: config.proxy_ports().collect(),
@@ -282,6 +287,7 @@ impl NicStarter<'_> {
                         Some(_) => self.attachment.ip_addresses(),
                         None => Vec::new(),
                     },
+                    share: self.attachment.shared_link(),
                     is_first: true,
                     ablation: self.args.nic_ablation.clone(),
                 });
@@ -292,6 +298,9 @@ impl NicStarter<'_> {
         let mut nic = NicSupervisor::new(number, name, origin, to_host);
         if let Some(map) = self.map {
             nic.steer_with(try_clone(map)?);
+        }
+        if let Some(shared) = &self.attachment.shared {
+            nic.share(try_clone(shared.borrow().addresses())?);
         }
         Ok((nic, socket))
     }

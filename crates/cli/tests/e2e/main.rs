@@ -78,6 +78,8 @@ mod run_stats;
 mod run_unloaded;
 mod setup;
 mod several_nics;
+mod shared;
+mod shared_long;
 mod sizes;
 mod sockets;
 mod sockets_stat;

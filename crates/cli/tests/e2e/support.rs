@@ -297,6 +297,12 @@ pub(crate) fn slowest_response(
 pub(crate) struct Random(u64);
 
 impl Random {
+    /// With a seed that the test fixes.
+    pub(crate) fn of(seed: u64) -> Random {
+        // Xorshift has no way out of zero.
+        Random(seed.max(1))
+    }
+
     pub(crate) fn seeded() -> Random {
         let given = std::env::var("SPLITWAY_TEST_SEED")
             .ok()

@@ -32,6 +32,8 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use netdev::packet::LOOPBACK_MAC;
+
 /// Most neighbours in the cache.
 const ENTRIES_MAX: usize = 1024;
 /// Most neighbours under resolution; a flood of connections from made-up addresses on the link must
@@ -105,6 +107,9 @@ pub(crate) struct Neighbors {
     /// Own addresses with the length of the on-link prefix, in bits.
     addresses: Vec<(IpAddr, u8)>,
     gateways: Vec<IpAddr>,
+    /// The machine's kernel has the addresses as well: it answers for them, and gets what is sent
+    /// to them.
+    is_shared: bool,
     /// Ordered, so that a simulation repeats itself.
     entries: BTreeMap<IpAddr, Entry>,
     /// Counts the hardware addresses learned and forgotten, and wraps.
@@ -181,6 +186,7 @@ impl Neighbors {
             mac,
             addresses: addresses.to_vec(),
             gateways: gateways.to_vec(),
+            is_shared: false,
             entries: BTreeMap::new(),
             changes: 0,
             incomplete: 0,
@@ -193,11 +199,27 @@ impl Neighbors {
         }
     }
 
+    /// Leaves announcements and answers from now on to the kernel, which has the addresses as well.
+    pub(crate) fn share(&mut self) {
+        self.is_shared = true;
+    }
+
+    /// Changes the own addresses and gateways. Neighbours stay known.
+    pub(crate) fn set_addresses(&mut self, addresses: &[(IpAddr, u8)], gateways: &[IpAddr]) {
+        self.addresses = addresses.to_vec();
+        self.gateways = gateways.to_vec();
+    }
+
+    /// True if packets to `address` go to this machine's kernel.
+    fn is_kernels(&self, address: IpAddr) -> bool {
+        self.is_shared && (address.is_loopback() || self.is_own(address))
+    }
+
     /// Returns the next hop for `destination`: itself if it is on the link, else the gateway.
     /// Without a gateway, returns `destination`, which [`Neighbors::resolve`] then reports as
     /// unreachable.
     pub(crate) fn next_hop(&self, destination: IpAddr) -> IpAddr {
-        if self.is_on_link(destination) {
+        if self.is_on_link(destination) || self.is_kernels(destination) {
             return destination;
         }
         self.gateways
@@ -211,7 +233,7 @@ impl Neighbors {
     pub(crate) fn route(&self, destination: IpAddr) -> Route {
         Route {
             next_hop: self.next_hop(destination),
-            is_looped: destination.is_loopback() || self.is_own(destination),
+            is_looped: !self.is_shared && (destination.is_loopback() || self.is_own(destination)),
             mac: [0; 6],
             until_us: 0,
             changes: 0,
@@ -249,6 +271,9 @@ impl Neighbors {
     /// Returns the hardware address of a next hop. If it is unknown, queues a request for
     /// [`Neighbors::poll_frame`].
     pub(crate) fn resolve(&mut self, now_us: u64, next_hop: IpAddr) -> Resolution {
+        if self.is_kernels(next_hop) {
+            return Resolution::Known(LOOPBACK_MAC);
+        }
         if let Some(entry) = self.entries.get_mut(&next_hop) {
             entry.used_us = Some(now_us);
             match entry.state {

@@ -3,8 +3,6 @@
 //! One frame may hold many datagrams of one sender behind one header (see
 //! [`Frame::segment_bytes`]).
 
-use std::num::NonZeroU16;
-
 use netdev::Frame;
 use quic::{Arrival, Ecn};
 use tcp::Instant;
@@ -68,7 +66,7 @@ impl QuicLayer {
         match datagram::parse(frame.bytes, frame.checksum_valid) {
             Ok(Some(packet)) => {
                 if !self.hand_datagram_on(ground, &packet, frame) {
-                    self.on_udp(ground, now_us, &packet, frame.segment_bytes);
+                    self.on_udp(ground, now_us, &packet, frame);
                 }
             }
             Ok(None) => {}
@@ -81,17 +79,19 @@ impl QuicLayer {
         ground: &mut Ground,
         now_us: u64,
         packet: &UdpPacket<'_>,
-        segment_bytes: Option<NonZeroU16>,
+        frame: &Frame<'_>,
     ) {
         let (source, destination) = (packet.source.ip(), packet.destination.ip());
-        if destination.is_loopback() || ground.config.is_own(source) {
+        if ground.config.is_martian(frame.bytes, source, destination) {
             ground.counters.martians_dropped += 1;
             return;
         }
         if !packet.is_unicast() || source.is_loopback() || !ground.config.has_address(destination) {
             return;
         }
-        let each = segment_bytes.map_or(usize::MAX, |bytes| bytes.get().into());
+        let each = frame
+            .segment_bytes
+            .map_or(usize::MAX, |bytes| bytes.get().into());
         let datagrams = packet.payload.chunks(each);
         self.count_datagrams(ground, datagrams.len(), packet.packet.len());
         let port = packet.destination.port();

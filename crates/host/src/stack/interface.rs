@@ -1,6 +1,6 @@
 //! Operations of the process that runs the stack.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use netdev::LinkChange;
@@ -13,6 +13,7 @@ use crate::config::Changeable;
 use crate::ground::link::Link;
 use crate::link::mac::format_mac;
 use crate::quic::{QuicInfo, QuicListenError, QuicListener, QuicTraceWanted, QuicTracer};
+use crate::tables::tuple::Tuple;
 use crate::tcp::turns::queue_dirty;
 
 impl Stack {
@@ -182,6 +183,27 @@ impl Stack {
         }
         if link.mac != before.mac || change.came_up {
             self.ground.neighbors.announce(now_us);
+        }
+    }
+
+    /// The kernel has other addresses or routes on the link: follows it. Connections of addresses
+    /// that are gone are aborted, and their peers get RST. QUIC connections end by their timeouts.
+    pub fn set_addresses(&mut self, addresses: Vec<(IpAddr, u8)>, gateways: Vec<IpAddr>) {
+        self.ground.set_addresses(addresses, gateways);
+        let Stack { ground, tcp, .. } = self;
+        for handle in tcp.connections.handles() {
+            let Some(entry) = tcp.connections.get_mut(handle) else {
+                continue;
+            };
+            let Tuple { local, remote } = entry.tuple;
+            match ground.config.is_own(local.ip()) {
+                true => entry.route = ground.neighbors.route(remote.ip()),
+                // Its RST takes the route that it had.
+                false => {
+                    entry.tcp.abort();
+                    queue_dirty(&mut tcp.dirty, entry);
+                }
+            }
         }
     }
 

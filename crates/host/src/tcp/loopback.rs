@@ -133,7 +133,7 @@ pub(crate) fn source_for(own: IpAddr) -> IpAddr {
 impl TcpLayer {
     /// True if packets to this address return to this stack.
     pub(crate) fn loops(&self, ground: &Ground, remote: IpAddr) -> bool {
-        ground.config.is_own(remote)
+        ground.config.loops(remote)
     }
 
     /// The address that counts as the source of a connection that a peer opens.

@@ -4,10 +4,13 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use libc::{c_int, c_uint, c_void, socklen_t};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+/// `linux/if_packet.h`, Linux 4.20.
+pub(super) const PACKET_IGNORE_OUTGOING: c_int = 23;
 
 /// Opens a packet socket that receives nothing until it is bound to a protocol.
 pub(super) fn open() -> io::Result<OwnedFd> {
@@ -139,7 +142,10 @@ pub(super) fn receive_stamped(
 }
 
 /// Attaches a classic BPF program: only frames that it accepts are received.
-pub(super) fn attach_filter(socket: &OwnedFd, program: &mut [libc::sock_filter]) -> io::Result<()> {
+pub(super) fn attach_filter(
+    socket: &impl AsRawFd,
+    program: &mut [libc::sock_filter],
+) -> io::Result<()> {
     let len = u16::try_from(program.len())
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "too many addresses"))?;
     let program = libc::sock_fprog {
@@ -156,6 +162,24 @@ pub(super) fn attach_program(socket: &OwnedFd, program: &OwnedFd) -> io::Result<
     let program: c_int = program.as_raw_fd();
     // SAFETY: this option takes a descriptor.
     unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program) }
+}
+
+/// Has an Internet socket of the kernel receive nothing: it only holds its port.
+pub fn receive_nothing(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let nothing = libc::sock_filter {
+        code: (libc::BPF_RET | libc::BPF_K) as u16,
+        jt: 0,
+        jf: 0,
+        k: 0,
+    };
+    attach_filter(&socket, &mut [nothing])
+}
+
+/// Has an IPv6 raw socket take packets with their header.
+pub(super) fn include_ipv6_header(socket: &OwnedFd) -> io::Result<()> {
+    let on: c_int = 1;
+    // SAFETY: this option takes an integer.
+    unsafe { set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_HDRINCL, &on) }
 }
 
 /// Locks the filter for as long as the socket lives.
@@ -216,7 +240,7 @@ pub(super) fn drops(socket: &OwnedFd) -> io::Result<u64> {
 /// `T` must be the type that the option takes, and pointers in `value` must be valid for the
 /// option.
 unsafe fn set_option<T>(
-    socket: &OwnedFd,
+    socket: &impl AsRawFd,
     level: c_int,
     option: c_int,
     value: &T,

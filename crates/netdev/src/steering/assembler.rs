@@ -77,6 +77,8 @@ const JUMP_32: u8 = 0x06;
 const JUMP: u8 = 0x05;
 const EQUAL: u8 = 0x10;
 const NOT_EQUAL: u8 = 0x50;
+const ABOVE: u8 = 0x20;
+const BELOW: u8 = 0xa0;
 const LESS_SIGNED: u8 = 0xc0;
 
 impl Assembler {
@@ -98,6 +100,11 @@ impl Assembler {
     /// Places the label at the next instruction.
     pub(super) fn place(&mut self, label: Label) {
         self.labels[label.0] = Some(self.code.len());
+    }
+
+    /// True if a jump leads to the label.
+    pub(super) fn is_used(&self, label: Label) -> bool {
+        self.jumps.iter().any(|(_, to)| *to == label)
     }
 
     /// `to = from`, all 64 bits.
@@ -209,6 +216,16 @@ impl Assembler {
     /// Jumps if the lower half of a register differs from `value`.
     pub(super) fn jump_unless(&mut self, register: Register, value: u32, label: Label) {
         self.jump_to(label, JUMP_32 | NOT_EQUAL, register, R0, value as i32);
+    }
+
+    /// Jumps if the lower half of a register is above `value`, both without sign.
+    pub(super) fn jump_if_above(&mut self, register: Register, value: u32, label: Label) {
+        self.jump_to(label, JUMP_32 | ABOVE, register, R0, value as i32);
+    }
+
+    /// Jumps if the lower half of a register is below `value`, both without sign.
+    pub(super) fn jump_if_below(&mut self, register: Register, value: u32, label: Label) {
+        self.jump_to(label, JUMP_32 | BELOW, register, R0, value as i32);
     }
 
     /// Jumps if a pointer is null.

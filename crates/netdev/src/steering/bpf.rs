@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::AtomicU32;
@@ -14,11 +14,20 @@ use super::assembler::Instruction;
 
 /// Commands (`enum bpf_cmd`).
 const MAP_CREATE: libc::c_long = 0;
+const MAP_UPDATE_ELEM: libc::c_long = 2;
+const MAP_DELETE_ELEM: libc::c_long = 3;
 const PROG_LOAD: libc::c_long = 5;
+const LINK_CREATE: libc::c_long = 28;
 
+const MAP_TYPE_HASH: u32 = 1;
 const MAP_TYPE_ARRAY: u32 = 2;
 const MMAPABLE: u32 = 1 << 10;
-const PROG_TYPE_SOCKET_FILTER: u32 = 1;
+/// For sockets.
+pub(super) const PROG_TYPE_SOCKET_FILTER: u32 = 1;
+/// For interfaces.
+pub(super) const PROG_TYPE_SCHED_CLS: u32 = 3;
+/// Where frames arrive at an interface, Linux 6.6.
+const ATTACH_TCX_INGRESS: u32 = 46;
 
 /// Attributes of `BPF_MAP_CREATE`, as far as they are needed here.
 #[repr(C)]
@@ -42,6 +51,96 @@ struct ProgLoad {
     log: u64,
 }
 
+/// Attributes of `BPF_MAP_UPDATE_ELEM` and `BPF_MAP_DELETE_ELEM`.
+#[repr(C)]
+struct MapElement {
+    map: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// Attributes of `BPF_LINK_CREATE`, as far as they are needed here.
+#[repr(C)]
+struct LinkCreate {
+    program: u32,
+    interface: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+/// Bytes of a key of [`create_set`].
+pub(super) const SET_KEY_BYTES: usize = 16;
+
+/// Creates a set of keys.
+pub(super) fn create_set(entries_max: u32) -> io::Result<OwnedFd> {
+    let attributes = MapCreate {
+        map_type: MAP_TYPE_HASH,
+        key_bytes: SET_KEY_BYTES as u32,
+        value_bytes: size_of::<u32>() as u32,
+        entries_max,
+        flags: 0,
+    };
+    // SAFETY: `MapCreate` is a prefix of this command's attributes, the rest is zero, and it holds
+    // no pointers.
+    unsafe { bpf(MAP_CREATE, &attributes) }
+}
+
+/// Puts a key into a set, or takes it out.
+pub(super) fn change_set(
+    set: BorrowedFd<'_>,
+    key: &[u8; SET_KEY_BYTES],
+    is_in: bool,
+) -> io::Result<()> {
+    let value = 1_u32;
+    let attributes = MapElement {
+        map: set.as_raw_fd() as u32,
+        padding: 0,
+        key: key.as_ptr() as u64,
+        value: if is_in {
+            ptr::from_ref(&value) as u64
+        } else {
+            0
+        },
+        flags: 0,
+    };
+    let command = if is_in {
+        MAP_UPDATE_ELEM
+    } else {
+        MAP_DELETE_ELEM
+    };
+    // SAFETY: `MapElement` has all of these commands' attributes. Its pointers are to `key` and
+    // `value`, which are as long as keys and values of a set, and the kernel copies both during
+    // the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            &raw const attributes,
+            size_of::<MapElement>(),
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Has a program of [`PROG_TYPE_SCHED_CLS`] look at each frame that arrives at an interface, until
+/// the returned descriptor and its duplicates are closed.
+pub(super) fn attach_to_ingress(program: &OwnedFd, interface: u32) -> io::Result<OwnedFd> {
+    let attributes = LinkCreate {
+        program: program.as_raw_fd() as u32,
+        interface,
+        attach_type: ATTACH_TCX_INGRESS,
+        flags: 0,
+    };
+    // SAFETY: `LinkCreate` is a prefix of this command's attributes, the rest is zero, and it holds
+    // no pointers.
+    unsafe { bpf(LINK_CREATE, &attributes) }
+}
+
 /// Creates an array of `elements` elements, which can be mapped.
 pub(super) fn create_array(elements: u32, element_bytes: u32) -> io::Result<OwnedFd> {
     let attributes = MapCreate {
@@ -56,10 +155,10 @@ pub(super) fn create_array(elements: u32, element_bytes: u32) -> io::Result<Owne
     unsafe { bpf(MAP_CREATE, &attributes) }
 }
 
-/// Loads a program for sockets.
-pub(super) fn load_filter(program: &[Instruction]) -> io::Result<OwnedFd> {
+/// Loads a program of a type.
+pub(super) fn load(prog_type: u32, program: &[Instruction]) -> io::Result<OwnedFd> {
     let attributes = ProgLoad {
-        prog_type: PROG_TYPE_SOCKET_FILTER,
+        prog_type,
         instructions: program.len() as u32,
         code: program.as_ptr() as u64,
         // The program calls no helper that requires another license.
@@ -149,8 +248,6 @@ impl Drop for Mapping {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::os::fd::AsRawFd;
-
     use super::*;
 
     /// `BPF_PROG_TEST_RUN`.

@@ -45,7 +45,10 @@ pub(crate) fn load(
     own: &[IpAddr],
     target: Option<Target>,
 ) -> io::Result<OwnedFd> {
-    bpf::load_filter(&program(map, family, own, target))
+    bpf::load(
+        bpf::PROG_TYPE_SOCKET_FILTER,
+        &program(map, family, own, target),
+    )
 }
 
 /// Offsets in the kernel's `__sk_buff`.
@@ -53,21 +56,21 @@ const PACKET_TYPE: i16 = 4;
 const VLAN_PRESENT: i16 = 20;
 
 /// Helpers of the kernel (`enum bpf_func_id`).
-const MAP_LOOKUP_ELEM: i32 = 1;
+pub(super) const MAP_LOOKUP_ELEM: i32 = 1;
 const SKB_LOAD_BYTES_RELATIVE: i32 = 68;
 /// `BPF_HDR_START_NET`.
 const FROM_IP_HEADER: u32 = 1;
 
 /// Places on the stack.
 const KEY: i16 = -8;
-const TCP_HEADER: i16 = -40;
-const IP_HEADER: i16 = -80;
+pub(super) const TCP_HEADER: i16 = -40;
+pub(super) const IP_HEADER: i16 = -80;
 
 /// Bytes of a TCP header up to its flags, and as many of a datagram.
 const TCP_BYTES: u32 = 14;
 
 impl Family {
-    fn header_bytes(self) -> u32 {
+    pub(super) fn header_bytes(self) -> u32 {
         match self {
             Family::V4 => 20,
             Family::V6 => 40,
@@ -75,7 +78,7 @@ impl Family {
     }
 
     /// Returns the offsets of source and destination in the IP header, in bytes.
-    fn addresses(self) -> [i16; 2] {
+    pub(super) fn addresses(self) -> [i16; 2] {
         match self {
             Family::V4 => [12, 16],
             Family::V6 => [8, 24],
@@ -83,7 +86,7 @@ impl Family {
     }
 
     /// Returns the offset of the next protocol's number in the IP header, in bytes.
-    fn protocol(self) -> i16 {
+    pub(super) fn protocol(self) -> i16 {
         match self {
             Family::V4 => 9,
             Family::V6 => 6,
@@ -122,11 +125,49 @@ fn words_v6(ip: Ipv6Addr) -> Vec<u32> {
 }
 
 /// Labels of the decisions.
-struct Ways {
+pub(super) struct Ways {
     /// No port takes the frame.
-    drop: Label,
+    pub(super) drop: Label,
     /// The host takes the frame.
-    host: Label,
+    pub(super) host: Label,
+    /// The worker whose name is in register 7 takes the frame.
+    worker: Label,
+}
+
+impl Ways {
+    pub(super) fn new(code: &mut Assembler) -> Ways {
+        Ways {
+            drop: code.label(),
+            host: code.label(),
+            worker: code.label(),
+        }
+    }
+
+    /// Ends the program of the host's port, or of a worker's.
+    pub(super) fn end(&self, code: &mut Assembler, target: Option<Target>) {
+        let take = code.label();
+        // A worker's frame. The kernel takes no program with instructions that are never reached.
+        if code.is_used(self.worker) {
+            code.place(self.worker);
+            match target {
+                Some(target) => code.jump_if(R7, target.get(), take),
+                None => code.jump(self.drop),
+            }
+        }
+        if target.is_some() {
+            // A worker's program drops the host's frames.
+            code.place(self.host);
+        }
+        code.place(self.drop);
+        code.set(R0, 0);
+        code.exit();
+        if target.is_none() {
+            code.place(self.host);
+        }
+        code.place(take);
+        code.set(R0, u32::MAX);
+        code.exit();
+    }
 }
 
 fn program(
@@ -136,50 +177,49 @@ fn program(
     target: Option<Target>,
 ) -> Vec<Instruction> {
     let mut code = Assembler::default();
-    let ways = Ways {
-        drop: code.label(),
-        host: code.label(),
-    };
-    let (take, worker) = (code.label(), code.label());
+    let ways = Ways::new(&mut code);
     look_at_addresses(&mut code, family, own, &ways);
-    look_for_segment(&mut code, family, &ways);
-    load_first_element(&mut code, map, &ways);
-    look_whether_to_hash(&mut code, family, &ways);
-    siphash::hash(&mut code, &tuple_words(family));
-    look_for_flow(&mut code, map, family, worker, &ways);
-    look_for_syn(&mut code, family, own, &ways);
-    look_up_target(&mut code, map, &ways);
-    // A worker's frame.
-    code.place(worker);
-    match target {
-        Some(target) => code.jump_if(R7, target.get(), take),
-        None => code.jump(ways.drop),
-    }
-    if target.is_some() {
-        // A worker's program drops the host's frames.
-        code.place(ways.host);
-    }
-    code.place(ways.drop);
-    code.set(R0, 0);
-    code.exit();
-    if target.is_none() {
-        code.place(ways.host);
-    }
-    code.place(take);
-    code.set(R0, u32::MAX);
-    code.exit();
+    let is_own = |code: &mut Assembler, ways: &Ways| jump_if_own_source(code, family, own, ways);
+    look_for_worker(&mut code, map, family, is_own, &ways);
+    ways.end(&mut code, target);
     code.finish()
+}
+
+/// Decides which port gets a frame for the stack. `jump_if_own_source` jumps to the host with a
+/// frame from an own address.
+pub(super) fn look_for_worker(
+    code: &mut Assembler,
+    map: BorrowedFd<'_>,
+    family: Family,
+    jump_if_own_source: impl Fn(&mut Assembler, &Ways),
+    ways: &Ways,
+) {
+    look_for_segment(code, family, ways);
+    load_first_element(code, map, ways);
+    look_whether_to_hash(code, family, ways);
+    siphash::hash(code, &tuple_words(family));
+    look_for_flow(code, map, family, ways);
+    // A SYN from another machine.
+    jump_unless_syn(code, family, ways.host);
+    jump_if_own_source(code, ways);
+    look_up_target(code, map, ways);
+    code.jump(ways.worker);
+}
+
+/// Continues with a frame that was sent to this machine, not by it; its IP header is on the stack.
+pub(super) fn look_at_type(code: &mut Assembler, family: Family, drop: Label) {
+    code.copy(R6, R1);
+    code.load(Width::Word, R7, R6, PACKET_TYPE);
+    code.jump_if(R7, u32::from(libc::PACKET_OTHERHOST), drop);
+    code.jump_if(R7, u32::from(libc::PACKET_OUTGOING), drop);
+    code.load(Width::Word, R0, R6, VLAN_PRESENT);
+    code.jump_unless(R0, 0, drop);
+    load_bytes(code, 0, IP_HEADER, family.header_bytes(), drop);
 }
 
 /// Continues with a frame to an own address.
 fn look_at_addresses(code: &mut Assembler, family: Family, own: &[IpAddr], ways: &Ways) {
-    code.copy(R6, R1);
-    code.load(Width::Word, R7, R6, PACKET_TYPE);
-    code.jump_if(R7, u32::from(libc::PACKET_OTHERHOST), ways.drop);
-    code.jump_if(R7, u32::from(libc::PACKET_OUTGOING), ways.drop);
-    code.load(Width::Word, R0, R6, VLAN_PRESENT);
-    code.jump_unless(R0, 0, ways.drop);
-    load_bytes(code, 0, IP_HEADER, family.header_bytes(), ways.drop);
+    look_at_type(code, family, ways.drop);
     let is_own = code.label();
     let [_, destination] = family.addresses();
     for address in own {
@@ -253,14 +293,8 @@ fn tuple_words(family: Family) -> Vec<i16> {
     addresses.chain([TCP_HEADER]).collect()
 }
 
-/// Jumps to `worker` with a frame of a flow; the target is in register 7.
-fn look_for_flow(
-    code: &mut Assembler,
-    map: BorrowedFd<'_>,
-    family: Family,
-    worker: Label,
-    ways: &Ways,
-) {
+/// Jumps to the worker with a frame of a flow; the target is in register 7.
+fn look_for_flow(code: &mut Assembler, map: BorrowedFd<'_>, family: Family, ways: &Ways) {
     let (found, none) = (code.label(), code.label());
     code.load(Width::Word, R1, R9, 4 * FLOWS_WORD as i16);
     code.jump_if(R1, 0, none);
@@ -308,7 +342,7 @@ fn look_for_flow(
     code.move_by_register(R0, R7);
     code.load(Width::Word, R7, R0, 0);
     code.jump_if(R7, 0, ways.host);
-    code.jump(worker);
+    code.jump(ways.worker);
     code.place(none);
 }
 
@@ -320,9 +354,7 @@ fn jump_unless_same(code: &mut Assembler, word: usize, at: i16, otherwise: Label
     code.jump_unless(R1, 0, otherwise);
 }
 
-/// Continues with a SYN from another machine.
-fn look_for_syn(code: &mut Assembler, family: Family, own: &[IpAddr], ways: &Ways) {
-    jump_unless_syn(code, family, ways.host);
+fn jump_if_own_source(code: &mut Assembler, family: Family, own: &[IpAddr], ways: &Ways) {
     let [source, _] = family.addresses();
     for words in own.iter().filter_map(|address| family.words(*address)) {
         jump_if_words(code, IP_HEADER + source, &words, ways.host);
@@ -389,8 +421,14 @@ fn look_up_element(code: &mut Assembler, map: BorrowedFd<'_>, otherwise: Label) 
 
 /// Copies `count` bytes of the frame, from its IP header on, to the stack.
 fn load_bytes(code: &mut Assembler, from: u32, to: i16, count: u32, otherwise: Label) {
-    code.copy(R1, R6);
     code.set(R2, from);
+    load_bytes_from_r2(code, to, count, otherwise);
+}
+
+/// Copies `count` bytes of the frame to the stack, from the offset in register 2 on, counted from
+/// the IP header.
+pub(super) fn load_bytes_from_r2(code: &mut Assembler, to: i16, count: u32, otherwise: Label) {
+    code.copy(R1, R6);
     code.copy(R3, FRAME);
     code.move_by(R3, to.into());
     code.set(R4, count);
@@ -807,10 +845,7 @@ mod tests {
     /// Returns a program that returns the hash of a segment.
     fn hash_program(map: BorrowedFd<'_>, family: Family) -> OwnedFd {
         let mut code = Assembler::default();
-        let ways = Ways {
-            drop: code.label(),
-            host: code.label(),
-        };
+        let ways = Ways::new(&mut code);
         code.copy(R6, R1);
         load_bytes(&mut code, 0, IP_HEADER, family.header_bytes(), ways.drop);
         let at = family.header_bytes();
@@ -823,7 +858,7 @@ mod tests {
         code.place(ways.host);
         code.set(R0, 0);
         code.exit();
-        bpf::load_filter(&code.finish()).expect("the kernel takes it")
+        bpf::load(bpf::PROG_TYPE_SOCKET_FILTER, &code.finish()).expect("the kernel takes it")
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::ipc::host_configuration::{self, HostConfiguration, Observed};
 use crate::ipc::log_lines;
 use crate::ipc::messages::{FromHost, NicFate, ToHost};
 use crate::ipc::qlog_request::QlogRequest;
+use crate::ipc::shared_link::NewAddresses;
 use config::certificates;
 use config::place::Problem;
 
@@ -41,12 +42,14 @@ enum Received {
 }
 
 /// A request, carried out between two turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Order {
     Drain,
     Pong,
     /// Detach the application with this process.
     Detach(u32),
+    /// Follow the kernel's addresses.
+    Addresses(NewAddresses),
 }
 
 const OBSERVER_SOCKET: &str = "socket to the observer process";
@@ -413,6 +416,10 @@ impl HostControl {
             ToHost::Ping => self.take_order(Order::Pong),
             ToHost::Detach(pid) => self.take_order(Order::Detach(pid)),
             ToHost::LogLevel(level) => log_lines::set_level(level.0),
+            ToHost::Addresses => {
+                let addresses = NewAddresses::read(&arrived("addresses")?)?;
+                self.take_order(Order::Addresses(addresses));
+            }
         }
         Ok(None)
     }
@@ -492,6 +499,11 @@ impl NicSource<App> for HostControl {
                     let found = others.application_of(pid);
                     let is_known = found.is_some_and(|app| others.detach(app));
                     report(FromHost::Detached { pid, is_known });
+                }
+                Order::Addresses(new) => {
+                    let addresses = new.addresses.iter();
+                    let addresses = addresses.map(|cidr| (cidr.0.address, cidr.0.prefix_len));
+                    stack.set_addresses(addresses.collect(), new.gateways);
                 }
                 Order::Drain => {
                     stack.stop_listening();

@@ -206,6 +206,9 @@ pub enum ToHost {
     Detach(u32),
     /// Sets the level of the process's log.
     LogLevel(Text<LogLevel>),
+    /// With a sealed file: addresses and gateways from now on
+    /// ([`NewAddresses`](crate::ipc::shared_link::NewAddresses)).
+    Addresses,
 }
 
 /// Messages of the supervisor to a NIC process, and to the relay to one on another machine.

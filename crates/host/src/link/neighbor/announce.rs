@@ -29,6 +29,9 @@ impl Neighbors {
     /// Announces all own addresses, now and twice later: [`Neighbors::poll_frame`] has something to
     /// send.
     pub(crate) fn announce(&mut self, now_us: u64) {
+        if self.is_shared {
+            return;
+        }
         self.announcements = Some(Announcements {
             left: ANNOUNCEMENTS,
             next_us: now_us,

@@ -18,6 +18,9 @@ impl Neighbors {
             return None;
         }
         if self.is_own(sender) {
+            if self.is_shared {
+                return None;
+            }
             self.on_claim(now_us, sender, packet.sender_mac);
             return None;
         }
@@ -29,7 +32,7 @@ impl Neighbors {
             self.learn_from_arp(now_us, sender, packet.sender_mac, answers_us, asks_us);
         }
         // Probes (sender unspecified, RFC 5227 §2.1.1) are answered like any other request.
-        (for_us && packet.operation == arp::Operation::Request).then(|| {
+        (for_us && !self.is_shared && packet.operation == arp::Operation::Request).then(|| {
             arp::Packet {
                 operation: arp::Operation::Reply,
                 sender_mac: self.mac,

@@ -21,6 +21,9 @@ impl Neighbors {
         }) = packet.message
             && self.is_own(target.into())
         {
+            if self.is_shared {
+                return None;
+            }
             self.on_claim(
                 now_us,
                 target.into(),
@@ -32,7 +35,7 @@ impl Neighbors {
             return None;
         }
         match packet.message {
-            Message::Neighbor(Neighbor::Solicitation { target, source_mac }) => {
+            Message::Neighbor(Neighbor::Solicitation { target, source_mac }) if !self.is_shared => {
                 self.on_solicitation(now_us, packet, target, source_mac)
             }
             Message::Neighbor(Neighbor::Advertisement {

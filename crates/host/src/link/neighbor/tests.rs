@@ -615,3 +615,61 @@ fn an_advertisement_of_another_machine_for_an_own_address_is_a_conflict() {
     assert_eq!(packet.destination, "ff02::1".parse::<Ipv6Addr>().unwrap());
     assert_eq!(neighbors.poll_frame(), None);
 }
+
+#[test]
+fn a_shared_address_is_the_kernels_to_answer_for_and_to_reach() {
+    let mut shared = neighbors();
+    shared.share();
+    assert_eq!(shared.on_arp(0, &request(MAC_A, A_V4, OUR_V4)), None);
+    assert_eq!(shared.on_ndisc(0, &solicitation(A_V6, Some(MAC_A))), None);
+    // The kernel's own packets are no claims.
+    assert_eq!(shared.on_arp(0, &reply(MAC_B, OUR_V4)), None);
+    assert_eq!(shared.take_conflicts(), 0);
+    shared.announce(0);
+    assert_eq!(shared.poll_frame(), None);
+    for own in [
+        IpAddr::V4(OUR_V4),
+        IpAddr::V6(OUR_V6),
+        Ipv4Addr::LOCALHOST.into(),
+        Ipv6Addr::LOCALHOST.into(),
+    ] {
+        let mut route = shared.route(own);
+        assert!(!route.is_looped());
+        assert_eq!(
+            shared.resolve_route(0, &mut route),
+            Resolution::Known(LOOPBACK_MAC)
+        );
+    }
+    // Neighbours are resolved as ever.
+    assert_eq!(
+        shared.resolve(0, ELSEWHERE_V4.into()),
+        Resolution::Unreachable
+    );
+    let next_hop = shared.next_hop(ELSEWHERE_V4.into());
+    assert_eq!(shared.resolve(0, next_hop), Resolution::Pending);
+    assert!(shared.poll_frame().is_some());
+    shared.on_arp(SECOND, &reply(MAC_B, GATEWAY_V4));
+    assert_eq!(shared.resolve(SECOND, next_hop), Resolution::Known(MAC_B));
+}
+
+#[test]
+fn neighbours_stay_known_when_addresses_change() {
+    let mut shared = neighbors();
+    shared.share();
+    shared.resolve(0, A_V4.into());
+    shared.on_arp(SECOND, &reply(MAC_A, A_V4));
+    let new = Ipv4Addr::new(10, 78, 0, 2);
+    let gateway = Ipv4Addr::new(10, 78, 0, 1);
+    shared.set_addresses(&[(new.into(), 24)], &[gateway.into()]);
+    assert_eq!(
+        shared.resolve(SECOND, A_V4.into()),
+        Resolution::Known(MAC_A),
+        "for the RST of a connection of the old address"
+    );
+    assert_eq!(shared.next_hop(ELSEWHERE_V4.into()), gateway);
+    assert_eq!(shared.source_for(ELSEWHERE_V4.into()), Some(new.into()));
+    assert_eq!(
+        shared.resolve(SECOND, new.into()),
+        Resolution::Known(LOOPBACK_MAC)
+    );
+}
