@@ -9,7 +9,7 @@ pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// (RFC 9113 §6.8).
 pub const ANNOUNCED_FOR: Duration = Duration::from_secs(1);
 
-/// Bytes in the TCP stream, written and not sent, from which on no stream writes. A stream that
+/// Bytes in the TCP stream that it cannot send yet, from which on no stream writes. A stream that
 /// becomes urgent waits for these.
 pub const UNSENT_BYTES_MAX: u64 = 64 << 10;
 
