@@ -193,6 +193,26 @@ impl Client {
         }
     }
 
+    /// Sets an option that the host stack keeps; without waiting for an answer if none is needed.
+    fn set_for_connection(
+        &self,
+        socket: &Socket<'_>,
+        option: SocketOption,
+        value: u64,
+        flags: Flags,
+    ) -> Result<()> {
+        let fd = socket.fd.as_raw_fd();
+        let reuse = self.table.reuse(fd);
+        if told(socket, option, reuse) == Some(value) && IDEMPOTENT.contains(&option) {
+            return Ok(());
+        }
+        if UNANSWERED.contains(&option) && reuse.is_allowed() && may_send(socket, flags) {
+            self.table.set_reuse(fd, Reuse::with_sent_options);
+            return send(socket, option, value);
+        }
+        set(socket, option, value)
+    }
+
     /// Sets an option, as setsockopt(2). ENOPROTOOPT if there is no such option, or it cannot be
     /// set; EINVAL if the value is of another kind or out of range.
     pub fn set_option(
@@ -239,16 +259,7 @@ impl Client {
             if option == SocketOption::Cork && flags.has(Flags::CONNECTED) && !socket.waits() {
                 return cork(&socket, value);
             }
-            let reuse = self.table.reuse(fd.as_raw_fd());
-            if told(&socket, option, reuse) == Some(value) && IDEMPOTENT.contains(&option) {
-                return Ok(());
-            }
-            if UNANSWERED.contains(&option) && reuse.is_allowed() && may_send(&socket, flags) {
-                self.table
-                    .set_reuse(fd.as_raw_fd(), Reuse::with_sent_options);
-                return send(&socket, option, value);
-            }
-            return set(&socket, option, value);
+            return self.set_for_connection(&socket, option, value, flags);
         }
         match (level, name, value) {
             (libc::SOL_SOCKET, libc::SO_RCVLOWAT, &OptionValue::Number(bytes)) => {
