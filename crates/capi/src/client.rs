@@ -8,6 +8,8 @@
 //! | [`application_file`] | the application of all processes of a program |
 //! | `handle_names` | recognition of handles by their names |
 //! | `handles` | the store of descriptors for future sockets |
+//! | `reuse` | descriptors of closed connections for new ones |
+//! | `unshared` | descriptors without copies |
 //! | `fork` | detection of forks |
 //! | `fork_lock` | locks for which a child of a fork never waits |
 //! | `notices` | messages for people about calls that fail |
@@ -22,7 +24,7 @@
 //! | `rings` | how threads without a descriptor sleep |
 //! | `watchers` | waiters for changes of a socket |
 //! | `blocking` | calls that block: timeouts and signals |
-//! | `confinement` | processes that give up rights |
+//! | `confinement`, `few_calls` | processes that give up rights |
 //! | `opening` | socket, bind, getsockname, getpeername |
 //! | `connecting` | connect, listen, accept |
 //! | `transfer` | send and receive |
@@ -52,9 +54,10 @@ mod attach;
 mod blocking;
 pub mod cancellation;
 mod closing;
-pub(crate) mod confinement;
+mod confinement;
 mod connecting;
 pub(crate) mod epoll;
+pub(crate) mod few_calls;
 mod files;
 mod fork;
 mod fork_lock;
@@ -73,6 +76,7 @@ mod process;
 mod queues;
 mod readiness;
 mod recovery;
+mod reuse;
 mod rings;
 mod sendfile;
 mod sends;
@@ -86,6 +90,7 @@ mod table;
 pub mod tally;
 mod timing;
 mod transfer;
+mod unshared;
 mod watchers;
 mod zero_copy;
 
@@ -93,10 +98,10 @@ pub use application::Client;
 pub use application_key::{ApplicationKey, BadApplicationKey};
 pub use attach::{AttachError, DEFAULT_PATH};
 pub use confinement::Confinement;
-pub use epoll::{EpollChange, EpollEvent, is_event_of_library};
+pub use epoll::{EpollChange, EpollEvent, is_event_of_library, members_in_kernel};
 pub use fork::generation as process_generation;
-pub use fork::note_bare_fork;
 pub use fork::watch as watch_for_forks;
+pub use fork::{note_bare_fork, note_copies};
 pub(crate) use fork_lock::ForkLock;
 pub use modes::{APPLICATION_VARIABLE, Modes, Options, UnknownMode};
 pub use notices::{Notice, receive_notices};
@@ -111,3 +116,4 @@ pub use sockopt::{
 pub use splice::{SpliceLimits, SpliceStatus};
 pub use timing::Instant;
 pub use transfer::{ReceiveFlags, SendFlags};
+pub use unshared::{reuse_descriptors, stop_reusing_descriptors};

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use socket_channel::attach::{MODE_BUFFERS_ON_DEMAND, MODES_DEFAULT};
 use socket_channel::{AppId, ChannelId, HandleId};
-use sockets::{Attachment, NewHandles, Waker, Woken};
+use sockets::{Attachment, Clock, NewHandles, Waker, Woken, monotonic_us};
 
 use crate::complaints::Complaints;
 use crate::message::{Body, Message};
@@ -56,6 +56,7 @@ pub enum Reply {
 /// Resources of the node that an application's turn uses.
 pub(crate) struct Context<'a> {
     pub(crate) now_us: u64,
+    pub(crate) clock: Clock,
     pub(crate) out: &'a mut VecDeque<Vec<u8>>,
     pub(crate) waker: Option<&'a Waker>,
     /// Requests handles from the broker that have arrived meanwhile.
@@ -91,6 +92,7 @@ pub struct Node {
     complaints: Complaints,
     /// The time of the last turn.
     now_us: u64,
+    clock: Clock,
 }
 
 impl Node {
@@ -103,6 +105,7 @@ impl Node {
         waker.watch_bells()?;
         Ok(Node {
             waker: Some(waker),
+            clock: Some(monotonic_us),
             ..Node::without_descriptors()
         })
     }
@@ -119,7 +122,14 @@ impl Node {
             replies: Vec::new(),
             complaints: Complaints::default(),
             now_us: 0,
+            clock: None,
         }
+    }
+
+    /// Sets the clock that bounds the turns of applications.
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Node {
+        Node { clock, ..self }
     }
 
     /// Readable when a bell has rung, or a descriptor was closed. `None` in a simulation.
@@ -241,7 +251,9 @@ impl Node {
     /// Adds handles without descriptors, for tests and simulation.
     pub fn add_handles_without_descriptors(&mut self, app: AppId, first: HandleId, count: u32) {
         if let Some(app) = self.apps.get_mut(&app) {
-            (first.0..first.0 + count).for_each(|number| app.add_handle(HandleId(number), None));
+            let channel = app.channels.first().map_or(ChannelId(0), |it| it.id);
+            let numbers = first.0..first.0 + count;
+            numbers.for_each(|number| app.add_handle(HandleId(number), channel, None));
         }
     }
 
@@ -353,6 +365,7 @@ impl Node {
             };
             let mut cx = Context {
                 now_us,
+                clock: self.clock,
                 out: &mut self.out,
                 waker: self.waker.as_ref(),
                 handles,

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use crate::attached::{client, is_split};
 use crate::cancel::point;
+use crate::copies;
 use crate::inherited;
 use crate::kernel::kernel;
 use crate::library;
@@ -351,6 +352,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendmsg(
         if is_split(fd) {
             point(|| sw_sendmsg(fd, message, flags))
         } else {
+            copies::share_passed(message);
             library::sendmsg(fd, message, flags)
         }
     }
@@ -414,6 +416,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendmmsg(
     // SAFETY: the arguments are valid for sendmmsg(2), by the caller's contract.
     unsafe {
         if !is_split(fd) {
+            copies::share_all_passed(messages, count);
             return library::sendmmsg(fd, messages, count, flags);
         }
         one_by_one(count, |place| {

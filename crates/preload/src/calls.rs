@@ -5,7 +5,7 @@ use libc::{c_int, c_long, c_uint, c_ulong, socklen_t};
 use rustix::io::Errno;
 
 use crate::kernel::call;
-use crate::{bytes, confinement, descriptors, events, options, sockets};
+use crate::{bytes, confinement, copies, descriptors, events, options, sockets};
 
 /// syscall(2). Calls on the kernel's descriptors, and calls that do not concern descriptors, go to
 /// the kernel unchanged.
@@ -28,26 +28,59 @@ pub unsafe extern "C-unwind" fn splitway_preload_syscall(
         on_ours(number, given).unwrap_or_else(|| {
             confinement::prepare_for_call(number, given);
             let copies = copies_memory(number, given);
+            prepare_copies(number, given);
             let done = call(number, given);
             if copies && done >= 0 {
                 capi::client::note_bare_fork(done == 0);
+            }
+            if done != 0 {
+                note_copies_made(number, given);
             }
             done
         })
     }
 }
 
-/// Reports whether the call creates a process with memory of its own.
-unsafe fn copies_memory(number: c_long, [a, ..]: [c_long; 6]) -> bool {
-    const SHARES: u64 = libc::CLONE_VM.unsigned_abs() as u64;
+/// Returns the flags of clone(2) if the call creates a process or a thread.
+unsafe fn clone_flags(number: c_long, [a, ..]: [c_long; 6]) -> Option<u64> {
     match number {
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_fork => true,
-        libc::SYS_clone => a.cast_unsigned() & SHARES == 0,
+        libc::SYS_fork => Some(0),
+        libc::SYS_clone => Some(a.cast_unsigned()),
         // SAFETY: by the caller's contract the pointer is that of a `clone_args`, which begins with
         // the flags (clone(2)).
-        libc::SYS_clone3 if a != 0 => unsafe { *pointer::<u64>(a) & SHARES == 0 },
-        _ => false,
+        libc::SYS_clone3 if a != 0 => unsafe { Some(*pointer::<u64>(a)) },
+        _ => None,
+    }
+}
+
+/// Reports whether the call creates a process with memory of its own.
+unsafe fn copies_memory(number: c_long, given: [c_long; 6]) -> bool {
+    const SHARES: u64 = libc::CLONE_VM.unsigned_abs() as u64;
+    // SAFETY: `number` and `given` form a valid system call, by the caller's contract.
+    unsafe { clone_flags(number, given) }.is_some_and(|flags| flags & SHARES == 0)
+}
+
+/// Prepares for a call that copies descriptors.
+unsafe fn prepare_copies(number: c_long, given: [c_long; 6]) {
+    let [a, b, c, ..] = given;
+    // SAFETY: `number` and `given` form a valid system call, by the caller's contract.
+    unsafe {
+        match number {
+            libc::SYS_sendmsg => copies::share_passed(pointer(b)),
+            libc::SYS_sendmmsg => copies::share_all_passed(pointer(b), c as c_uint),
+            libc::SYS_execve | libc::SYS_execveat => copies::prepare_exec(),
+            libc::SYS_unshare => copies::prepare_unshare(a),
+            _ => note_copies_made(number, given),
+        }
+    }
+}
+
+/// Notes a call that creates a process, before and after it.
+unsafe fn note_copies_made(number: c_long, given: [c_long; 6]) {
+    // SAFETY: `number` and `given` form a valid system call, by the caller's contract.
+    if let Some(flags) = unsafe { clone_flags(number, given) } {
+        copies::prepare_clone(flags);
     }
 }
 

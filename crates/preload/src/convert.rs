@@ -1,24 +1,26 @@
 //! Conversion between kernel sockets and split sockets: the new socket takes over the number, the
 //! flags, the options that were set, and the entry in an epoll set.
 
+use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use capi::Family;
 use capi::abi::last_error;
-use capi::client::{Client, DescriptorFlags, EpollChange, EpollEvent};
-use rustix::fs::{OFlags, fcntl_getfl};
+use capi::client::{Client, DescriptorFlags, EpollChange};
+use rustix::fs::{OFlags, fcntl_getfl, fstat};
 use rustix::io::{Errno, FdFlags, Result, fcntl_getfd};
 use rustix::net::ipproto;
 
 use crate::attached::complain;
+use crate::epoll_sets;
 use crate::events::{extend, wake_waiting};
 use crate::kernel::kernel;
 use crate::kernels::{
     OPTIONS, VALUE_BYTES, bound, make_settable, stream_family, tcp_socket, unspecified,
 };
 use crate::options::{splitway_preload_getsockopt, splitway_preload_setsockopt};
-use crate::pending;
+use crate::pending::{self, Interest};
 use crate::settings::settings;
 use crate::streams;
 
@@ -147,26 +149,87 @@ fn replace(fd: BorrowedFd<'_>, family: Family) -> Result<()> {
     let fresh = tcp_socket(family)?;
     let (from, fresh) = (fd.as_raw_fd(), fresh.as_raw_fd());
     copy_options(from, fresh, new.as_raw_fd());
+    let duplicates = duplicates(fd)?;
+    // The kernel's sets lose a socket when its last descriptor is replaced.
+    let entries = [from].into_iter().chain(duplicates.iter().copied());
+    let entries: Vec<(RawFd, Vec<Interest>)> = entries.map(|fd| (fd, entries_of(fd))).collect();
     // SAFETY: `fd` is open; the program's descriptor of this number becomes the split socket.
-    unsafe { put(&new, fd.as_raw_fd(), flags) }?;
-    let interest = pending::remove(fd.as_raw_fd());
+    unsafe { put(&new, from, flags) }?;
+    pending::remove(from);
     // SAFETY: the number now is a duplicate; it is given back to the program below.
-    let own = unsafe { OwnedFd::from_raw_fd(fd.as_raw_fd()) };
+    let own = unsafe { OwnedFd::from_raw_fd(from) };
     let own = client.note_successor(new.as_fd(), own);
     own.map(IntoRawFd::into_raw_fd)?;
     client.close(new)?;
-    streams::note_split(fd.as_raw_fd());
-    if let Some(interest) = interest {
-        // SAFETY: the number is the program's and not -1; the kernel checks whether it is open.
-        let epoll = unsafe { BorrowedFd::borrow_raw(interest.epoll) };
-        let event = EpollEvent {
-            events: interest.events,
-            data: interest.data,
-        };
-        extend(client, epoll)?;
-        client.epoll_change(epoll, fd, EpollChange::Add(event))?;
-        wake_waiting(client);
+    for duplicate in duplicates {
+        // SAFETY: `from` is open, and so is the program's duplicate.
+        unsafe { replace_duplicate(client, fd, duplicate) }?;
     }
+    for (number, entries) in entries {
+        streams::note_split(number);
+        // SAFETY: the number is the program's, and not -1; the kernel checks whether it is open.
+        let fd = unsafe { BorrowedFd::borrow_raw(number) };
+        for entry in entries {
+            enter(client, fd, entry)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the program's other descriptors of a socket that is about to be converted.
+fn duplicates(fd: BorrowedFd<'_>) -> Result<Vec<RawFd>> {
+    if !pending::get(fd.as_raw_fd()).is_duplicated {
+        return Ok(Vec::new());
+    }
+    // A number of the kernel's own, which no two sockets share.
+    let of = |fd: BorrowedFd<'_>| fstat(fd).map(|it| (it.st_dev, it.st_ino));
+    let own = of(fd)?;
+    let is_other = |other: &RawFd| {
+        // SAFETY: the number is not -1; the kernel reports a closed one.
+        let other_fd = unsafe { BorrowedFd::borrow_raw(*other) };
+        *other != fd.as_raw_fd() && of(other_fd) == Ok(own)
+    };
+    Ok(pending::duplicated().into_iter().filter(is_other).collect())
+}
+
+/// Makes a duplicate of a former kernel socket one of the split socket.
+///
+/// # Safety
+/// Both are open, and the program's.
+unsafe fn replace_duplicate(client: &Client, fd: BorrowedFd<'_>, number: RawFd) -> Result<()> {
+    // SAFETY: the number is open, by this function's contract.
+    let flags = flags_of(unsafe { BorrowedFd::borrow_raw(number) })?;
+    // SAFETY: as above; `own` is given back to the program.
+    unsafe {
+        let split = ManuallyDrop::new(OwnedFd::from_raw_fd(fd.as_raw_fd()));
+        put(&split, number, flags)?;
+        let own = client.note_duplicate(fd, OwnedFd::from_raw_fd(number));
+        own.map(IntoRawFd::into_raw_fd)?;
+    }
+    pending::remove(number);
+    Ok(())
+}
+
+/// Returns the entries of a pending socket in epoll sets.
+fn entries_of(fd: RawFd) -> Vec<Interest> {
+    let pending = pending::get(fd);
+    if pending.is_in_several {
+        return epoll_sets::entries_of(fd);
+    }
+    pending.interest.into_iter().collect()
+}
+
+/// Adds a converted socket to a set that had the kernel socket as a member.
+fn enter(client: &Client, fd: BorrowedFd<'_>, entry: Interest) -> Result<()> {
+    // SAFETY: the number is the program's and not -1; the kernel checks whether it is open.
+    let epoll = unsafe { BorrowedFd::borrow_raw(entry.epoll) };
+    extend(client, epoll)?;
+    match client.epoll_change(epoll, fd, EpollChange::Add(entry.event)) {
+        // By another descriptor of the set.
+        Err(Errno::EXIST) => {}
+        added => added?,
+    }
+    wake_waiting(client);
     Ok(())
 }
 

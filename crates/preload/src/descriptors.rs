@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use capi::Client;
 use capi::abi::{set_errno, sw_close, sw_ioctl};
-use capi::client::{cancellation, is_kept_in_children, kept_in_children};
+use capi::client::{cancellation, is_kept_in_children, kept_in_children, stop_reusing_descriptors};
 use libc::{c_int, c_long, c_uint, c_ulong, c_void};
 use rustix::io::{Errno, Result};
 
@@ -78,7 +78,7 @@ fn note_closed(fd: c_int) {
 /// it.
 fn let_go_of(fd: c_int) -> Result<()> {
     match client() {
-        Some(client) => client.let_go_of_number(fd),
+        Some(client) => client.let_go_of_number(fd).map(drop),
         None if is_kept_in_children(fd) => Err(Errno::BADF),
         None => Ok(()),
     }
@@ -120,6 +120,9 @@ pub extern "C-unwind" fn splitway_preload_close_range(
         STANDARD
             .filter(|fd| fd.unsigned_abs() >= first)
             .for_each(note_closed);
+    }
+    if flags & UNSHARE != 0 {
+        stop_reusing_descriptors();
     }
     if first > last || flags & !(UNSHARE | CLOEXEC) != 0 {
         // An invalid call closes nothing.
@@ -171,6 +174,8 @@ fn noted(old: c_int, new: c_int) -> c_int {
         return new;
     }
     epoll_sets::note_duplicate(old, new);
+    pending::remove(new);
+    pending::note_duplicate(old, new);
     match note_duplicate(old, new) {
         Ok(()) => {
             streams::note_split(new);
@@ -238,6 +243,19 @@ fn note_flags(fd: c_int) {
     }
 }
 
+/// Notes a command of fcntl(2) by which a descriptor's state in the kernel may differ from that of
+/// a new one.
+fn note_change(fd: c_int, command: c_int) {
+    let Some(client) = client() else {
+        return;
+    };
+    match command {
+        libc::F_GETFD | libc::F_GETFL | libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {}
+        libc::F_SETFD | libc::F_SETFL => client.forget_flags(fd),
+        _ => client.forbid_reuse(fd),
+    }
+}
+
 /// pidfd_getfd(2): a descriptor of another process.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn splitway_preload_pidfd_getfd(
@@ -263,6 +281,11 @@ pub unsafe extern "C-unwind" fn splitway_preload_fcntl(
     if command == libc::F_SETFD && is_kept_in_children(fd) {
         return 0;
     }
+    if client().is_some_and(|client| client.is_closed_number(fd)) {
+        set_errno(Errno::BADF);
+        return -1;
+    }
+    note_change(fd, command);
     // SAFETY: the arguments are valid for fcntl(2), by the caller's contract.
     let done = unsafe { library::fcntl(fd, command, argument) };
     if command == libc::F_SETFL {
@@ -295,6 +318,10 @@ pub unsafe extern "C-unwind" fn splitway_preload_ioctl(
     if request == libc::FIOCLEX && is_kept_in_children(fd) {
         return 0;
     }
+    if client().is_some_and(|client| client.is_closed_number(fd)) {
+        set_errno(Errno::BADF);
+        return -1;
+    }
     // Requests that the kernel handles for split sockets too; programs make them on any descriptor.
     let kernels = [libc::FIONBIO, libc::FIOCLEX, libc::FIONCLEX, FIOASYNC];
     // SAFETY: the arguments are valid for ioctl(2), by the caller's contract.
@@ -305,8 +332,11 @@ pub unsafe extern "C-unwind" fn splitway_preload_ioctl(
             kernel!(SYS_ioctl, fd, request, argument) as c_int
         }
     };
-    if request == libc::FIONBIO {
+    if [libc::FIONBIO, libc::FIOCLEX, libc::FIONCLEX].contains(&request) {
         note_flags(fd);
+    }
+    if let Some(client) = client().filter(|_| request == FIOASYNC) {
+        client.forbid_reuse(fd);
     }
     done
 }

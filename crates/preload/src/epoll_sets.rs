@@ -11,13 +11,19 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-use capi::client::{Instant, Numbers, process_generation};
+use capi::client::{Instant, Numbers, members_in_kernel, process_generation};
+
+use crate::pending::Interest;
 
 static KNOWN: Numbers = Numbers::new();
+
+/// Set once any set was known.
+static IS_ANY_KNOWN: AtomicBool = AtomicBool::new(false);
 
 /// Adds the number of a new set, or of a duplicate.
 pub(crate) fn insert(fd: RawFd) {
     KNOWN.insert(fd);
+    IS_ANY_KNOWN.store(true, Ordering::Release);
 }
 
 /// Removes a closed number.
@@ -41,8 +47,32 @@ pub(crate) fn known() -> Vec<RawFd> {
     KNOWN.all()
 }
 
+/// Returns the entries that a descriptor has in sets of the kernel.
+pub(crate) fn entries_of(fd: RawFd) -> Vec<Interest> {
+    let sets = known().into_iter();
+    let entries = sets.flat_map(|epoll| {
+        let members = members_in_kernel(epoll).into_iter();
+        let of_it = members.filter(|(member, _)| *member == fd);
+        of_it.map(move |(_, event)| Interest { epoll, event })
+    });
+    entries.collect()
+}
+
+/// Reports whether the program has ever made a set.
+pub(crate) fn is_any_known() -> bool {
+    IS_ANY_KNOWN.load(Ordering::Acquire)
+}
+
+/// Reports whether a number may be that of a set.
+pub(crate) fn is_known(fd: RawFd) -> bool {
+    KNOWN.has(fd)
+}
+
 /// Largest number of counted threads; others are woken by chance only.
 const PLACES: usize = 1024;
+
+/// Largest number of sets that a thread in poll(2) waits for and is woken for.
+const SETS_MAX: usize = 4;
 
 /// Time limit for waking threads: one may have left its call by `longjmp`.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -51,17 +81,25 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[repr(align(64))]
 struct Place {
     is_taken: AtomicBool,
-    /// In the high half the process, since a child inherits the places of its parent's threads; in
-    /// the low half the number of the set plus 1, or 0.
-    waits_in: AtomicU64,
+    /// In the high half of each the process, since a child inherits the places of its parent's
+    /// threads; in the low half the number of a set plus 1, or 0.
+    waits_in: [AtomicU64; SETS_MAX],
 }
 
 static TABLE: [Place; PLACES] = [const {
     Place {
         is_taken: AtomicBool::new(false),
-        waits_in: AtomicU64::new(0),
+        waits_in: [const { AtomicU64::new(0) }; SETS_MAX],
     }
 }; PLACES];
+
+impl Place {
+    fn set(&self, words: [u64; SETS_MAX]) {
+        for (place, word) in self.waits_in.iter().zip(words) {
+            place.store(word, Ordering::Release);
+        }
+    }
+}
 
 /// Place of a thread, for the thread's lifetime.
 #[derive(Debug)]
@@ -81,7 +119,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         if let Some(place) = self.0 {
-            place.waits_in.store(0, Ordering::Release);
+            place.set([0; SETS_MAX]);
             place.is_taken.store(false, Ordering::Release);
         }
     }
@@ -91,10 +129,10 @@ thread_local! {
     static CLAIM: Claim = Claim::new();
 }
 
-fn note(word: u64) {
+fn note(words: [u64; SETS_MAX]) {
     let _ = CLAIM.try_with(|claim| {
         if let Some(place) = claim.0 {
-            place.waits_in.store(word, Ordering::Release);
+            place.set(words);
         }
     });
     // Changes that others make before they read the place are visible after this fence.
@@ -104,25 +142,35 @@ fn note(word: u64) {
 /// Notes that this thread is about to wait in a set; the caller must check after it that the set
 /// holds no split sockets.
 pub(crate) fn begin_wait(set: RawFd) {
-    let number = u64::from(set.unsigned_abs()) + 1;
-    note(u64::from(process_generation()) << 32 | number);
+    begin_waits([set].into_iter());
+}
+
+/// Like [`begin_wait`], for a thread that waits for several sets in poll(2): for the first few.
+pub(crate) fn begin_waits(sets: impl Iterator<Item = RawFd>) {
+    let process = u64::from(process_generation()) << 32;
+    let mut words = [0; SETS_MAX];
+    for (word, set) in words.iter_mut().zip(sets) {
+        *word = process | (u64::from(set.unsigned_abs()) + 1);
+    }
+    note(words);
 }
 
 /// Notes that this thread has stopped waiting.
 pub(crate) fn end_wait() {
-    note(0);
+    note([0; SETS_MAX]);
 }
 
 /// Makes all threads that wait in the concerned sets return; each call of `wake` wakes one.
 pub(crate) fn wake_those_in(is_concerned: impl Fn(RawFd) -> bool, wake: impl Fn()) {
     fence(Ordering::SeqCst);
     let process = u64::from(process_generation());
-    let is_waiting = |place: &Place| {
-        let word = place.waits_in.load(Ordering::Acquire);
+    let is_in = |word: &AtomicU64| {
+        let word = word.load(Ordering::Acquire);
         let set = (word as u32).checked_sub(1);
         let set = set.filter(|_| word >> 32 == process);
         set.is_some_and(|set| RawFd::try_from(set).is_ok_and(&is_concerned))
     };
+    let is_waiting = |place: &Place| place.waits_in.iter().any(is_in);
     let until = Instant::now() + PATIENCE;
     while TABLE.iter().any(is_waiting) && Instant::now() < until {
         wake();
@@ -164,6 +212,28 @@ mod tests {
             end_wait();
         });
         assert!(wakes.load(Ordering::SeqCst) >= 3);
+    }
+
+    #[test]
+    fn who_polls_several_sets_is_woken_for_each() {
+        for concerned in [90_001, 90_004] {
+            let (begun, has_begun) = std::sync::mpsc::channel();
+            let is_woken = &AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    begin_waits(90_001..=90_009);
+                    begun.send(()).unwrap();
+                    while !is_woken.load(Ordering::SeqCst) {
+                        std::thread::yield_now();
+                    }
+                    end_wait();
+                });
+                has_begun.recv().unwrap();
+                let wake = || is_woken.store(true, Ordering::SeqCst);
+                wake_those_in(|fd| fd == concerned, wake);
+            });
+            assert!(is_woken.load(Ordering::SeqCst), "{concerned}");
+        }
     }
 
     #[test]

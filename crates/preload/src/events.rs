@@ -7,7 +7,7 @@ use capi::Client;
 use capi::abi::{
     check_given, check_items, poll_with_mask, set_errno, sw_epoll_ctl, sw_epoll_pwait, sw_poll,
 };
-use capi::client::{Instant, is_event_of_library};
+use capi::client::{EpollEvent, Instant, is_event_of_library};
 use libc::{
     c_int, c_long, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval,
 };
@@ -93,15 +93,12 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_ctl(
         if done == 0 && !is_split(fd) {
             // The call has read `event`, unless `op` takes none.
             let is_given = op != libc::EPOLL_CTL_DEL;
-            let interest = if is_given { event.as_ref() } else { None };
-            pending::set_interest(
-                fd,
-                interest.map(|event| pending::Interest {
-                    epoll,
-                    events: event.events,
-                    data: event.u64,
-                }),
-            );
+            let event = if is_given { event.as_ref() } else { None };
+            let event = event.map(|event| EpollEvent {
+                events: event.events,
+                data: event.u64,
+            });
+            pending::set_interest(fd, epoll, event);
         }
         done
     }
@@ -266,8 +263,53 @@ pub unsafe extern "C-unwind" fn splitway_preload_poll(
         if has_ours(fds, count) {
             return point(|| sw_poll(fds, count, timeout_ms));
         }
-        library::poll(fds, count, timeout_ms)
+        let timeout = || Ok(u64::try_from(timeout_ms).ok().map(Duration::from_millis));
+        let then = |left| point(|| sw_poll(fds, count, milliseconds(left)));
+        poll_sets(fds, count, timeout, then, || {
+            library::poll(fds, count, timeout_ms)
+        })
     }
+}
+
+/// Waits by `kernel` in poll(2). If sets of epoll among the descriptors get split sockets then,
+/// goes on by `then` for the rest of the time.
+///
+/// # Safety
+/// The arguments are valid for poll(2).
+unsafe fn poll_sets(
+    fds: *const pollfd,
+    count: nfds_t,
+    timeout: impl FnOnce() -> Result<Option<Duration>, Errno>,
+    then: impl FnOnce(Option<Duration>) -> c_int,
+    kernel: impl FnOnce() -> c_int,
+) -> c_int {
+    let count_of = count as usize;
+    if !epoll_sets::is_any_known() || count == 0 || check_items(fds, count_of).is_err() {
+        return kernel();
+    }
+    // SAFETY: `fds` has `count` readable items, as just checked.
+    let numbers = unsafe { std::slice::from_raw_parts(fds, count_of) };
+    let numbers = numbers.iter().map(|polled| polled.fd);
+    let mut sets = numbers.filter(|fd| epoll_sets::is_known(*fd)).peekable();
+    if sets.peek().is_none() {
+        return kernel();
+    }
+    let timeout = match timeout() {
+        Ok(timeout) => timeout,
+        Err(errno) => return fail(errno),
+    };
+    let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    epoll_sets::begin_waits(sets);
+    // SAFETY: the arguments are valid for poll(2), by this function's contract.
+    let has_ours = || unsafe { has_ours(fds, count) };
+    let done = if has_ours() { 0 } else { kernel() };
+    epoll_sets::end_wait();
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    let is_over = done < 0 || done == 0 && left == Some(Duration::ZERO);
+    if is_over || !has_ours() {
+        return done;
+    }
+    then(left)
 }
 
 pub(crate) unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
@@ -309,7 +351,11 @@ pub unsafe extern "C-unwind" fn splitway_preload_ppoll(
                 Err(errno) => fail(errno),
             };
         }
-        library::ppoll(fds, count, timeout, mask)
+        let whole = || given(timeout).and_then(duration);
+        let then = |left| point(|| poll_with_mask(fds, count, left, mask));
+        poll_sets(fds, count, whole, then, || {
+            library::ppoll(fds, count, timeout, mask)
+        })
     }
 }
 

@@ -11,6 +11,7 @@ use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawn
 use rustix::io::Errno;
 
 use crate::attached::client;
+use crate::copies::{copying, prepare_clone, prepare_exec, starting};
 use crate::kernel::kernel;
 use crate::library::next;
 use crate::settings::settings;
@@ -122,6 +123,7 @@ pub unsafe extern "C" fn splitway_preload_execve(
 ) -> c_int {
     // SAFETY: the arguments are valid for execve(2), by the caller's contract.
     unsafe {
+        prepare_exec();
         with(environment, |environment| {
             kernel!(SYS_execve, path, arguments, environment) as c_int
         })
@@ -151,6 +153,7 @@ pub unsafe extern "C" fn splitway_preload_execvpe(
 ) -> c_int {
     // SAFETY: the arguments are valid for execvpe(3), by the caller's contract.
     unsafe {
+        prepare_exec();
         with(environment, |environment| {
             match LIBRARY.get().and_then(|library| library.execvpe) {
                 Some(execvpe) => execvpe(file, arguments, environment),
@@ -169,6 +172,7 @@ pub unsafe extern "C" fn splitway_preload_fexecve(
 ) -> c_int {
     // SAFETY: the arguments are valid for fexecve(3), by the caller's contract.
     unsafe {
+        prepare_exec();
         with(environment, |environment| {
             let empty = c"".as_ptr();
             let flags = libc::AT_EMPTY_PATH;
@@ -192,7 +196,7 @@ pub unsafe extern "C" fn splitway_preload_posix_spawn(
         with(environment, |environment| {
             let spawn = LIBRARY.get().and_then(|library| library.posix_spawn);
             spawn.map_or(libc::ENOSYS, |spawn| {
-                spawn(pid, path, actions, attributes, arguments, environment)
+                starting(|| spawn(pid, path, actions, attributes, arguments, environment))
             })
         })
     }
@@ -213,7 +217,7 @@ pub unsafe extern "C" fn splitway_preload_posix_spawnp(
         with(environment, |environment| {
             let spawn = LIBRARY.get().and_then(|library| library.posix_spawnp);
             spawn.map_or(libc::ENOSYS, |spawn| {
-                spawn(pid, file, actions, attributes, arguments, environment)
+                starting(|| spawn(pid, file, actions, attributes, arguments, environment))
             })
         })
     }
@@ -237,7 +241,7 @@ pub unsafe extern "C" fn splitway_preload__Fork() -> pid_t {
         return unsafe { libc::fork() };
     };
     // SAFETY: `_Fork` takes no arguments; its child is restricted by the caller's contract.
-    let child = unsafe { fork() };
+    let child = copying(|| unsafe { fork() });
     if child >= 0 {
         capi::client::note_bare_fork(child == 0);
     }
@@ -260,12 +264,14 @@ pub unsafe extern "C" fn splitway_preload_clone(
         set_errno(Errno::NOSYS);
         return -1;
     };
+    prepare_clone(flags.cast_unsigned().into());
     // SAFETY: the arguments are valid for clone(2), by the caller's contract. A child with memory
     // of its own runs `work` there.
     let child = unsafe { clone(work, stack, flags, argument, parent_id, storage, child_id) };
     if child > 0 && flags & libc::CLONE_VM == 0 {
         capi::client::note_bare_fork(false);
     }
+    prepare_clone(flags.cast_unsigned().into());
     child
 }
 

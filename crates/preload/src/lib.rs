@@ -34,6 +34,7 @@
 //! | `confinement` | calls by which a process gives up rights |
 //! | `cancel` | thread cancellation in calls on split sockets |
 //! | `inherited` | split sockets from other processes |
+//! | `copies` | descriptors that other processes get |
 //! | `exec` | passes the library on to new program images |
 //!
 //! The functions take the arguments of their namesakes, with the same requirements for pointers;
@@ -61,6 +62,8 @@ pub mod cancel;
 pub mod confinement;
 #[allow(unsafe_code, reason = "descriptors of the program are numbers")]
 mod convert;
+#[allow(unsafe_code, reason = "C passes pointers")]
+pub mod copies;
 #[allow(unsafe_code, reason = "C passes pointers")]
 pub mod descriptors;
 mod epoll_sets;

@@ -3,9 +3,12 @@
 use std::os::fd::BorrowedFd;
 
 use capi::abi::set_default_options;
-use capi::client::{Options, application_file, receive_notices, tally, watch_for_forks};
+use capi::client::{
+    Options, application_file, receive_notices, reuse_descriptors, tally, watch_for_forks,
+};
 
 use crate::attached::complain;
+use crate::copies;
 use crate::descriptors;
 use crate::environment::{
     APPLICATION_FILE, CONNECT, ExecEnvironment, LISTEN, LOADED, SPLICE, TALLY,
@@ -32,7 +35,9 @@ pub extern "C" fn splitway_preload_start() {
     receive_notices(|notice| complain(&notice.to_string()));
     // A failure is retried, and reported, when the process attaches.
     watch_for_forks();
+    reuse_descriptors();
     exec::find();
+    copies::find();
     library::find();
     streams::find();
     descriptors::look_at_standard();

@@ -30,7 +30,7 @@ use crate::segment::Limits;
 const MAGIC: [u8; 8] = *b"swsocket";
 
 /// Version of the packets, of the segment and of the messages. Both sides must have the same.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// Most handles in one packet; `SCM_RIGHTS` takes 253 descriptors.
 pub const HANDLES_MAX: u32 = 64;

@@ -380,6 +380,12 @@ impl HostRecord {
         self.change(self.flags | flags);
     }
 
+    /// Sets [`Flags::LOOKED_UP`], which makes no socket ready.
+    pub fn note_look_up(&mut self) {
+        self.flags |= Flags::LOOKED_UP;
+        self.publish_state();
+    }
+
     /// Clears flags.
     pub fn clear(&mut self, flags: Flags) {
         self.change(self.flags - flags);

@@ -288,6 +288,23 @@ pub enum Command<'a> {
         /// The handle.
         handle: HandleId,
     },
+    /// Closes the socket of a handle, as Close does. The descriptor stays open: the process uses
+    /// the handle for another socket, and no other process may look that up before a Share. No
+    /// Answer; only the process that got the handle may reuse it.
+    Reuse {
+        /// The handle.
+        handle: HandleId,
+    },
+    /// Lets other processes look up the socket of a reused handle: its descriptor is passed on. The
+    /// Answer is EBADF unless the handle still is that socket's.
+    Share {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The socket.
+        socket: SocketId,
+        /// Its handle.
+        handle: HandleId,
+    },
     /// Opens a file of the NIC stack. The Answer has its socket; the record reports the result.
     OpenFile {
         /// Echoed in the Answer.
@@ -511,6 +528,8 @@ const LOOK_UP: u8 = 20;
 const SPLICE: u8 = 21;
 const UNSPLICE: u8 = 22;
 const ROOM: u8 = 23;
+const REUSE: u8 = 24;
+const SHARE: u8 = 25;
 const ANSWER: u8 = 129;
 const READY: u8 = 130;
 const SCAN_ALL: u8 = 131;
@@ -781,6 +800,7 @@ impl<'a> Command<'a> {
             | Command::AcceptNext { .. }
             | Command::LookUp { .. }
             | Command::GetAddress { .. } => self.encode_held(message),
+            Command::Reuse { .. } | Command::Share { .. } => self.encode_reuse(message),
             Command::Splice { .. } | Command::Unsplice { .. } => self.encode_splice(message),
         }
     }
@@ -826,6 +846,21 @@ impl<'a> Command<'a> {
                 &socket_record(GET_ADDRESS, side.code(), request, socket),
             ),
             _ => unreachable!("commands for what is held"),
+        }
+    }
+
+    fn encode_reuse(&self, message: &mut Vec<u8>) {
+        match *self {
+            Command::Reuse { handle } => append(message, &handle_record(REUSE, 0, 0, handle)),
+            Command::Share {
+                request,
+                socket,
+                handle,
+            } => append(
+                message,
+                &value_record(Head::new(SHARE, 0, request), socket, handle.0.into()),
+            ),
+            _ => unreachable!("commands about reused handles"),
         }
     }
 
@@ -910,11 +945,11 @@ impl<'a> Command<'a> {
         let request = head.request.get();
         is(head.reserved.get() == 0)?;
         match head.kind {
-            OPEN | CLOSE | LOOK_UP => Command::decode_handle(head, record(message)?),
+            OPEN | CLOSE | REUSE | LOOK_UP => Command::decode_handle(head, record(message)?),
             KICK | GET_OPTION | GET_INFO | DISCONNECT | LOOK | GET_ADDRESS | UNSPLICE => {
                 Command::decode_socket(head, record(message)?)
             }
-            LISTEN | ACCEPT | SHUTDOWN | SET_OPTION | RECEIVE | ROOM | ACCEPT_NEXT => {
+            LISTEN | ACCEPT | SHUTDOWN | SET_OPTION | RECEIVE | ROOM | ACCEPT_NEXT | SHARE => {
                 Command::decode_value(head, record(message)?)
             }
             BIND => {
@@ -986,9 +1021,12 @@ impl<'a> Command<'a> {
     fn decode_handle(head: &Head, record: &HandleRecord) -> Result<Command<'a>, Malformed> {
         let (request, handle) = (head.request.get(), HandleId(record.handle.get()));
         is(record.reserved.get() == 0)?;
-        if head.kind == CLOSE {
+        if head.kind == CLOSE || head.kind == REUSE {
             is(head.small == 0 && request == 0)?;
-            return Ok(Command::Close { handle });
+            return Ok(match head.kind {
+                CLOSE => Command::Close { handle },
+                _ => Command::Reuse { handle },
+            });
         }
         if head.kind == LOOK_UP {
             is(head.small == 0)?;
@@ -1080,6 +1118,14 @@ impl<'a> Command<'a> {
             ACCEPT_NEXT => {
                 is(head.small == 0)?;
                 Ok(Command::AcceptNext {
+                    request,
+                    socket,
+                    handle: HandleId(u32_of(record.value)?),
+                })
+            }
+            SHARE => {
+                is(head.small == 0)?;
+                Ok(Command::Share {
                     request,
                     socket,
                     handle: HandleId(u32_of(record.value)?),

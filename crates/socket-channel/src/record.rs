@@ -238,6 +238,8 @@ impl Flags {
     pub const FIN_RECEIVED: Flags = Flags(8192);
     /// The socket is part of a splice, or about to be: a NIC stack moves its bytes.
     pub const SPLICED: Flags = Flags(16_384);
+    /// Another process has looked up the socket's handle, so it has a copy of the descriptor.
+    pub const LOOKED_UP: Flags = Flags(32_768);
 
     /// Reports whether all of `flags` are set.
     pub const fn has(self, flags: Flags) -> bool {

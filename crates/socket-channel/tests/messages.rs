@@ -137,6 +137,13 @@ fn held() -> impl Strategy<Value = Command<'static>> {
                 handle,
             }
         }),
+        (any::<u32>(), socket(), handle()).prop_map(|(request, socket, handle)| {
+            Command::Share {
+                request,
+                socket,
+                handle,
+            }
+        }),
         (any::<u32>(), handle()).prop_map(|(request, handle)| Command::LookUp { request, handle }),
         (any::<[u32; 3]>(), socket(), socket()).prop_map(
             |([request, idle_ms, life_ms], first, second)| Command::Splice {
@@ -173,6 +180,7 @@ fn unasked() -> impl Strategy<Value = Command<'static>> {
             }
         ),
         handle().prop_map(|handle| Command::Close { handle }),
+        handle().prop_map(|handle| Command::Reuse { handle }),
         file.prop_map(|(socket, file, mark, [offset, len, at])| {
             Command::SendFile {
                 socket,

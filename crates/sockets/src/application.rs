@@ -131,6 +131,9 @@ pub(crate) struct Handle {
     /// Process to which it was given.
     pub(crate) channel: ChannelId,
     pub(crate) socket: Option<SocketId>,
+    /// Its process has reused it: another process's copy of the descriptor may be of a socket
+    /// before this one.
+    pub(crate) is_private: bool,
 }
 
 /// See the [module documentation](self).
@@ -272,6 +275,7 @@ impl App {
             _fd: fd,
             channel,
             socket: None,
+            is_private: false,
         };
         *self.handles_of.entry(channel).or_default() += 1;
         if let Some(replaced) = self.handles.insert(handle, handle_of) {

@@ -8,11 +8,11 @@ const ALL_US_MAX: u64 = 1_000;
 const COMMANDS_PER_LOOK: u32 = 4;
 
 /// A monotonic clock in microseconds. `None` in a simulation, whose turns take no time.
-pub(crate) type Clock = Option<fn() -> u64>;
+pub type Clock = Option<fn() -> u64>;
 
 /// An application's budget of a turn.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub struct Budget {
     commands_left: u32,
     us_max: u64,
     clock: Clock,
@@ -24,7 +24,7 @@ pub(crate) struct Budget {
 impl Budget {
     /// Makes a budget of `commands_max` commands, and of `us_max` microseconds from the first
     /// command.
-    pub(crate) fn new(commands_max: u32, us_max: u32, clock: Clock) -> Budget {
+    pub fn new(commands_max: u32, us_max: u32, clock: Clock) -> Budget {
         Budget {
             commands_left: commands_max,
             us_max: us_max.into(),
@@ -36,12 +36,12 @@ impl Budget {
     }
 
     /// Reports whether the budget is used up.
-    pub(crate) fn is_used_up(&self) -> bool {
+    pub fn is_used_up(&self) -> bool {
         self.commands_left == 0 || self.spent_us >= self.us_max
     }
 
     /// Charges a command, or work of similar cost, before it is done.
-    pub(crate) fn take(&mut self) {
+    pub fn take(&mut self) {
         self.commands_left = self.commands_left.saturating_sub(1);
         let Some(clock) = self.clock else {
             return;
@@ -58,7 +58,7 @@ impl Budget {
     }
 
     /// Returns the microseconds since the first command.
-    pub(crate) fn spent_us(&mut self) -> u64 {
+    pub fn spent_us(&mut self) -> u64 {
         self.look();
         self.spent_us
     }

@@ -1,7 +1,7 @@
 //! Commands of an application.
 
 use rustix::io::Errno;
-use socket_channel::{Command, Event, HandleId, How, Side, SocketId};
+use socket_channel::{ChannelId, Command, Event, HandleId, How, Side, SocketId};
 
 use crate::application::{App, Context};
 use crate::state::stream::{Mark, What};
@@ -21,8 +21,13 @@ pub(crate) enum Outcome {
 }
 
 impl App {
-    /// Executes a command.
-    pub(crate) fn execute(&mut self, cx: &mut Context<'_>, command: &Command<'_>) -> Outcome {
+    /// Executes a command of a process.
+    pub(crate) fn execute(
+        &mut self,
+        cx: &mut Context<'_>,
+        by: ChannelId,
+        command: &Command<'_>,
+    ) -> Outcome {
         match *command {
             Command::Open {
                 request,
@@ -76,8 +81,23 @@ impl App {
             | Command::Receive { .. }
             | Command::Room { .. }
             | Command::AcceptNext { .. }
-            | Command::LookUp { .. }
             | Command::GetAddress { .. } => self.execute_for_held(cx, command),
+            Command::LookUp { .. } | Command::Reuse { .. } | Command::Share { .. } => {
+                self.execute_about_handle(cx, by, command)
+            }
+            Command::Splice { .. } | Command::Unsplice { .. } => {
+                self.execute_about_splice(cx, command)
+            }
+            Command::Accept { .. }
+            | Command::Kick { .. }
+            | Command::Shutdown { .. }
+            | Command::SendFile { .. }
+            | Command::Close { .. } => self.execute_unanswered(cx, command),
+        }
+    }
+
+    fn execute_about_splice(&mut self, cx: &mut Context<'_>, command: &Command<'_>) -> Outcome {
+        let (request, begun) = match *command {
             Command::Splice {
                 request,
                 first,
@@ -86,19 +106,12 @@ impl App {
                 life_ms,
             } => {
                 let limits = splice::limits(idle_ms, life_ms);
-                let begun = self.splice(cx, [first, second], limits);
-                answer(cx, request, begun)
+                (request, self.splice(cx, [first, second], limits))
             }
-            Command::Unsplice { request, socket } => {
-                let begun = self.unsplice(cx, socket);
-                answer(cx, request, begun)
-            }
-            Command::Accept { .. }
-            | Command::Kick { .. }
-            | Command::Shutdown { .. }
-            | Command::SendFile { .. }
-            | Command::Close { .. } => self.execute_unanswered(cx, command),
-        }
+            Command::Unsplice { request, socket } => (request, self.unsplice(cx, socket)),
+            _ => return Outcome::Malformed,
+        };
+        answer(cx, request, begun)
     }
 
     fn execute_about_options(&mut self, cx: &mut Context<'_>, command: &Command<'_>) -> Outcome {
@@ -160,10 +173,6 @@ impl App {
             } => {
                 self.receive(cx, socket, bytes);
                 answer(cx, request, self.is_there(socket))
-            }
-            Command::LookUp { request, handle } => {
-                let found = self.look_up(cx, handle);
-                answer_with_socket(cx, request, found)
             }
             Command::Room {
                 request,
@@ -255,11 +264,84 @@ impl App {
         Outcome::None
     }
 
+    /// Executes a command of a process about one of the application's handles.
+    fn execute_about_handle(
+        &mut self,
+        cx: &mut Context<'_>,
+        by: ChannelId,
+        command: &Command<'_>,
+    ) -> Outcome {
+        match *command {
+            Command::LookUp { request, handle } => {
+                let found = self.look_up(cx, by, handle);
+                answer_with_socket(cx, request, found)
+            }
+            Command::Reuse { handle } => {
+                if self.reuse(cx, by, handle).is_err() {
+                    cx.counters.commands_refused += 1;
+                }
+                Outcome::None
+            }
+            Command::Share {
+                request,
+                socket,
+                handle,
+            } => {
+                let shared = self.share_handle(socket, handle);
+                answer(cx, request, shared)
+            }
+            _ => Outcome::Malformed,
+        }
+    }
+
     /// Returns the socket of a handle. EAGAIN: the command that gives it one may still be in the
-    /// ring of another process.
-    fn look_up(&mut self, cx: &mut Context<'_>, handle: HandleId) -> Result<SocketId, Errno> {
+    /// ring of another process. EBADF also for a private handle of another process.
+    fn look_up(
+        &mut self,
+        cx: &mut Context<'_>,
+        by: ChannelId,
+        handle: HandleId,
+    ) -> Result<SocketId, Errno> {
         let handle = self.handle(cx, handle).ok_or(Errno::BADF)?;
-        handle.socket.ok_or(Errno::AGAIN)
+        if handle.is_private && handle.channel != by {
+            return Err(Errno::BADF);
+        }
+        let (id, is_own) = (handle.socket.ok_or(Errno::AGAIN)?, handle.channel == by);
+        if let Some(socket) = self.socket(id).filter(|_| !is_own) {
+            socket.record.note_look_up();
+        }
+        Ok(id)
+    }
+
+    /// Closes the socket of a handle that its process keeps for another one.
+    fn reuse(
+        &mut self,
+        cx: &mut Context<'_>,
+        by: ChannelId,
+        handle: HandleId,
+    ) -> Result<(), Errno> {
+        let found = self.handles.get_mut(&handle).ok_or(Errno::BADF)?;
+        if found.channel != by {
+            return Err(Errno::PERM);
+        }
+        let id = found.socket.take().ok_or(Errno::INVAL)?;
+        found.is_private = true;
+        if let Some(socket) = self.socket(id) {
+            socket.handle = None;
+        }
+        self.close(cx, id);
+        cx.counters.handles_reused += 1;
+        Ok(())
+    }
+
+    /// Lets other processes look up a handle, if it still belongs to this socket.
+    fn share_handle(&mut self, socket: SocketId, handle: HandleId) -> Result<(), Errno> {
+        let found = self.handles.get_mut(&handle).ok_or(Errno::BADF)?;
+        if found.socket != Some(socket) {
+            return Err(Errno::BADF);
+        }
+        found.is_private = false;
+        Ok(())
     }
 
     fn unless_detached(&self) -> Result<(), Errno> {

@@ -44,6 +44,8 @@ counters::counters! {
         splices_given_up: Counter,
         /// Bytes forwarded between joined connections.
         spliced_bytes: Counter,
+        /// Connections closed by applications that kept the descriptor for another one.
+        handles_reused: Counter,
         /// Commands refused: not allowed, or invalid.
         commands_refused: Counter,
         /// Turns of which an application has used up its share, so that its other commands waited.

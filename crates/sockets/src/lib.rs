@@ -65,8 +65,10 @@ mod waker;
 pub use crate::broker::{
     Arrived, Attachment, Broker, BrokerGone, First, Identity, Known, NewHandles,
 };
+pub use crate::budget::{Budget, Clock};
 pub use crate::counters::Counters;
 pub use crate::grant::{Grant, Rules};
 pub use crate::sockets::Sockets;
 pub use crate::view::ApplicationView;
 pub use crate::waker::{Waker, Woken};
+pub use host::monotonic_us;

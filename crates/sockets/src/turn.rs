@@ -175,7 +175,7 @@ impl App {
             let outcome = match channel.end.receive() {
                 Ok(Some(command)) => {
                     budget.take();
-                    self.execute(cx, &command)
+                    self.execute(cx, channel.id, &command)
                 }
                 Ok(None) => {
                     channel.on_none_left();

@@ -11,7 +11,7 @@ use std::mem::size_of;
 
 use rustix::io::{Errno, Result};
 
-use crate::client::confinement::has_few_calls;
+use crate::client::few_calls::has_few_calls;
 use crate::sys::{system_call, word};
 
 const PAGE_BYTES: usize = 4096;

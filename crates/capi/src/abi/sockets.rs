@@ -214,15 +214,16 @@ pub extern "C" fn sw_close(fd: libc::c_int) -> libc::c_int {
     let close = || {
         // Also checks that `fd` is open: an `OwnedFd` must not close a free number.
         rustix::io::fcntl_getfd(borrow(fd)?)?;
-        if let Some(client) = client_if_attached() {
-            client.let_go_of_number(fd)?;
-        }
+        let client = client_if_attached();
+        let was_in_store = client.map(|client| client.let_go_of_number(fd));
+        let was_in_store = was_in_store.transpose()?;
         // SAFETY: `fd` is open, and the caller gives it up, as in close(2).
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        match client_if_attached() {
-            Some(client) => client.close(fd),
-            None => Ok(()),
+        if was_in_store == Some(true) {
+            // The program has not opened it, or has closed it.
+            return Err(Errno::BADF);
         }
+        client.map_or(Ok(()), |client| client.close(fd))
     };
     zero(close())
 }

@@ -21,6 +21,7 @@ use super::process::{Process, number};
 use super::sets::Sets;
 use super::socket::Socket;
 use super::table::{Entry, Table};
+use super::unshared::Reuse;
 use crate::sys;
 
 /// An application that is attached to the host stack, with the calls on its sockets.
@@ -32,7 +33,7 @@ use crate::sys;
 /// A child of a fork may use the sockets that it inherits: its first call attaches it.
 #[derive(Debug)]
 pub struct Client {
-    table: Table,
+    pub(super) table: Table,
     first: Generation,
 }
 
@@ -40,6 +41,8 @@ pub struct Client {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Forgotten {
     pub(crate) socket: SocketId,
+    pub(crate) handle: HandleId,
+    pub(crate) reuse: Reuse,
     /// The socket has had other descriptors in this process.
     pub(crate) was_shared: bool,
     /// The socket still has another descriptor in this process.
@@ -120,7 +123,13 @@ impl Client {
 
     /// Like [`Client::is_split`], for a number, which need not be open.
     pub fn is_split_number(&self, fd: RawFd) -> bool {
-        self.entry_of(fd).is_some()
+        self.entry_of(fd).is_some() || is_in_store(fd)
+    }
+
+    /// Reports whether a number is closed for the program, though the library keeps a descriptor
+    /// there for its next connection.
+    pub fn is_closed_number(&self, fd: RawFd) -> bool {
+        is_in_store(fd)
     }
 
     /// Returns a descriptor's entry in this process. In a child, the first lookup of an inherited
@@ -171,16 +180,17 @@ impl Client {
     }
 
     /// Gives up a number in the library's store that the program closes or replaces without having
-    /// opened it. EBADF if the library needs the number.
-    pub fn let_go_of_number(&self, fd: RawFd) -> Result<()> {
+    /// opened it; reports whether it was there. EBADF if the library needs the number.
+    pub fn let_go_of_number(&self, fd: RawFd) -> Result<bool> {
         if self.is_kept(fd) {
             return Err(Errno::BADF);
         }
-        if own::is_stored(fd) {
+        let is_stored = is_in_store(fd);
+        if is_stored {
             self.process_if_attached()
                 .inspect(|process| process.handles.give_up(fd));
         }
-        Ok(())
+        Ok(is_stored)
     }
 
     /// Like [`Client::let_go_of_number`], for all numbers that `are` selects.
@@ -261,7 +271,12 @@ impl Client {
     /// Returns the split socket behind a descriptor, if it is one.
     pub(crate) fn find<'a>(&'a self, fd: BorrowedFd<'a>) -> Result<Option<Socket<'a>>> {
         let Some(Entry { socket: id, .. }) = self.entry_of(number(fd)) else {
-            return Ok(None);
+            let is_closed = is_in_store(number(fd));
+            return if is_closed {
+                Err(Errno::BADF)
+            } else {
+                Ok(None)
+            };
         };
         let process = self.process()?;
         Ok(Some(Socket {
@@ -329,7 +344,11 @@ impl Client {
 
     /// Registers `new` as a duplicate of `old`: a split socket, a file or an epoll set.
     pub fn note_duplicate(&self, old: BorrowedFd<'_>, new: OwnedFd) -> Result<OwnedFd> {
+        if is_in_store(number(old)) {
+            return Err(Errno::BADF);
+        }
         if let Some(entry) = self.entry_of(number(old)) {
+            self.share(number(old));
             self.table.share_at(number(old));
             self.note_as(number(new.as_fd()), entry.handle, entry.socket, true)?;
             return Ok(new);
@@ -346,6 +365,7 @@ impl Client {
     /// Forgets the known flags of a descriptor and its duplicates, after the program has changed
     /// them.
     pub fn forget_flags(&self, fd: RawFd) {
+        self.table.set_reuse(fd, Reuse::with_unknown_flags);
         if known_flags::is_any_known() {
             let numbers = self.with_duplicates(fd).into_iter();
             numbers.for_each(known_flags::forget);
@@ -375,14 +395,26 @@ impl Client {
 
     /// Removes a descriptor from the table; returns its socket, and whether that has others.
     pub(crate) fn forget(&self, fd: BorrowedFd<'_>) -> Option<Forgotten> {
-        let is_shared = self.table.get(number(fd)).is_some_and(|it| it.is_shared);
+        let entry = self.table.get(number(fd))?;
+        let is_shared = entry.is_shared;
+        let reuse = self.table.reuse(number(fd));
         let socket = self.table.remove(number(fd))?;
         Some(Forgotten {
             socket,
+            handle: entry.handle,
+            reuse,
             was_shared: is_shared,
             has_other: is_shared && self.table.has(socket),
         })
     }
+}
+
+/// Reports whether a number is that of a descriptor in the library's store, which the program has
+/// not opened, or has closed.
+pub(crate) fn is_in_store(fd: RawFd) -> bool {
+    // A child's first look empties the store that it has inherited.
+    fork::generation();
+    own::is_stored(fd)
 }
 
 impl Generation {

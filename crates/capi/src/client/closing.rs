@@ -12,6 +12,7 @@ use super::blocking;
 use super::connecting::disconnect;
 use super::link::Answer;
 use super::process::{Process, errno, number};
+use super::reuse;
 use super::sets::{Sets, Source};
 use super::socket::{Socket, note};
 use super::transfer::is_over;
@@ -61,22 +62,34 @@ impl Client {
     /// closed its last descriptor; data already sent is still delivered, and `SO_LINGER` makes the
     /// call wait for that.
     pub fn close(&self, fd: OwnedFd) -> Result<()> {
-        self.close_by(fd, drop)
+        self.close_with(fd, |fd, reusable| match reusable {
+            Some((process, forgotten)) => reuse::keep(process, &forgotten, fd),
+            None => drop(fd),
+        })
     }
 
     /// Like [`Client::close`], with a `close` other than close(2), such as dup3(2), which replaces
     /// the descriptor at the same moment.
     pub fn close_by(&self, fd: OwnedFd, close: impl FnOnce(OwnedFd)) -> Result<()> {
+        self.close_with(fd, |fd, _| close(fd))
+    }
+
+    /// Closes a descriptor; `close` also gets the process and the entry of a connection whose
+    /// descriptor may be reused.
+    fn close_with(
+        &self,
+        fd: OwnedFd,
+        close: impl FnOnce(OwnedFd, Option<(&Process, Forgotten)>),
+    ) -> Result<()> {
         let place = number(fd.as_fd());
         // Closing an inherited descriptor does not attach a child that has made no call yet.
         let socket = self.process_if_attached().and_then(|_| {
             let found = self.find(fd.as_fd());
             found.ok().flatten()
         });
-        let is_listener = socket.is_some_and(|socket| {
-            let look = socket.look();
-            look.is_ok_and(|look| look.flags.has(Flags::LISTENER))
-        });
+        let flags = socket.and_then(|socket| Some(socket.look().ok()?.flags));
+        let has = |flag: Flags| flags.is_some_and(|flags| flags.has(flag));
+        let is_listener = has(Flags::LISTENER);
         let lingered = socket.map_or(Ok(()), |socket| linger(&socket));
         let forgotten = self.forget(fd.as_fd());
         match self.process_if_attached() {
@@ -88,12 +101,14 @@ impl Client {
         {
             process.sends.forget(id, || self.has_descriptor_of(id));
         }
-        if let Some(socket) = socket {
+        let is_kept_open = socket.is_some_and(|socket| {
             let watchers = &socket.process.link.watchers;
-            watchers.keep_open(socket.id.index, fd.as_fd());
-        }
-        // The host stack notices by the hang-up that the last copy is closed.
-        close(fd);
+            watchers.keep_open(socket.id.index, fd.as_fd())
+        });
+        let is_reusable = has(Flags::CONNECTED) && !has(Flags::LOOKED_UP) && !is_kept_open;
+        let forgotten = forgotten.filter(|it| is_reusable && it.reuse.is_allowed());
+        // Otherwise the host stack notices by the hang-up that the last copy is closed.
+        close(fd, self.process_if_attached().zip(forgotten));
         if is_listener && let Some(generation) = self.process_if_attached() {
             generation.handles.note_closed_listener();
         }

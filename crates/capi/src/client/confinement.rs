@@ -5,11 +5,10 @@
 //! attaches at the last moment: in the call that gives the right up. So processes that do neither
 //! pay nothing.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use rustix::io::Result;
 
 use super::application::Client;
+use super::few_calls::note_few_calls;
 use super::known_flags;
 use crate::sys;
 
@@ -22,14 +21,6 @@ pub enum Confinement {
     Calls,
 }
 
-/// This process, or one before it, has prepared to give up system calls.
-static HAS_FEW_CALLS: AtomicBool = AtomicBool::new(false);
-
-/// True once this process has prepared to give up system calls.
-pub(crate) fn has_few_calls() -> bool {
-    HAS_FEW_CALLS.load(Ordering::Relaxed)
-}
-
 impl Client {
     /// Prepares this process for giving up rights, so that its sockets work afterwards.
     ///
@@ -39,7 +30,7 @@ impl Client {
         let process = self.process()?;
         process.prepare_for_confinement()?;
         if confinement == Confinement::Calls {
-            HAS_FEW_CALLS.store(true, Ordering::Relaxed);
+            note_few_calls();
             // The first lookup of an inherited socket makes system calls, too.
             let sockets = self.numbers().into_iter();
             let sockets = sockets.filter(|fd| self.entry_of(*fd).is_some());

@@ -13,6 +13,7 @@ use super::opening::{DescriptorFlags, check_family, named, peer, set_flags, unma
 use super::process::errno;
 use super::socket::{Direction, Socket, note};
 use super::tally::{self, Counted};
+use super::unshared::{self, Reuse, Unshared};
 
 /// Most connections that may wait for `accept`, as `net.core.somaxconn`.
 const BACKLOG_MAX: u32 = 4096;
@@ -111,13 +112,21 @@ impl Client {
         flags: DescriptorFlags,
     ) -> Result<(OwnedFd, SocketAddr)> {
         let listener = self.socket_of(fd)?;
+        // Before the handle is taken, which a fork may copy from then on.
+        let unshared = Unshared::now();
         let taken = take_or_wait(&listener, flags.nonblocking);
         if matches!(taken, Err(Errno::CONNRESET)) {
             listener.set_note(note::LEFT, true);
         }
         let (handle, id) = taken?;
         set_flags(&handle, flags)?;
+        let flags = unshared::Flags {
+            is_nonblocking: flags.nonblocking,
+            closes_on_exec: flags.close_on_exec,
+        };
+        let reuse = Reuse::new(unshared, flags, handle.is_private);
         let fd = self.adopt(handle.fd, handle.id, id)?;
+        self.allow_reuse(fd.as_fd(), reuse);
         let peer = self.finish_accept(&listener, fd.as_fd())?;
         tally::count(Counted::Accepted, 1);
         Ok((fd, peer))
@@ -228,7 +237,7 @@ fn take(listener: &Socket<'_>, nonblocking: bool) -> Result<Option<(Handle, Sock
     }
     // The handle goes first: without one, the connection must stay in the queue.
     let process = listener.process;
-    let handle = process.take_handle(nonblocking)?;
+    let handle = process.take_reusable_handle(nonblocking)?;
     let taken = listener.record.accept().map_err(errno);
     let taken = match taken {
         Ok(None) if listener.record.held() > 0 => ask_for_held(listener, handle.id),

@@ -18,6 +18,7 @@ use super::application::Client;
 use super::cancellation;
 use super::process::{Process, number};
 use super::readiness::{Report, report};
+use super::set_copies::kernel_members;
 use super::sets::{Interest, Set, Sets, Source, bell_data, canary_data};
 use super::timing::{Instant, timespec};
 use super::watchers::Watch;
@@ -57,6 +58,17 @@ pub enum EpollChange {
 /// timeout.
 pub(crate) type Ask<'a> =
     dyn FnMut(BorrowedFd<'_>, &mut Vec<EpollEvent>, usize, Option<Duration>) -> Result<()> + 'a;
+
+/// Returns the members of a set of the kernel, without those of the library; none if the kernel
+/// does not list them, as without `/proc`.
+pub fn members_in_kernel(set: RawFd) -> Vec<(RawFd, EpollEvent)> {
+    let members = kernel_members(set, [bell_data(), canary_data()]).unwrap_or_default();
+    let members = members.into_iter().map(|member| {
+        let (events, data) = (member.events, member.data);
+        (member.fd, EpollEvent { events, data })
+    });
+    members.collect()
+}
 
 /// Calls `epoll_wait` of the kernel.
 pub(crate) fn ask_kernel(

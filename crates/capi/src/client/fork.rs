@@ -22,6 +22,7 @@ use crate::sys;
 /// Highest generation assigned so far: that in the page, or a larger one about to be written there.
 static FORKS_BEFORE: AtomicU32 = AtomicU32::new(FIRST);
 static FORKS_MADE: AtomicU32 = AtomicU32::new(0);
+static COPIES: AtomicU32 = AtomicU32::new(0);
 static PAGE: OnceBox<Page> = OnceBox::new();
 static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 
@@ -36,17 +37,19 @@ struct Page {
 }
 
 extern "C" fn before() {
+    note_copies();
     set_copies::before_fork(generation());
 }
 
 extern "C" fn in_parent() {
-    FORKS_MADE.fetch_add(1, Ordering::Relaxed);
-    set_copies::after_fork(false);
+    FORKS_MADE.fetch_add(1, Ordering::SeqCst);
+    note_copies();
+    set_copies::after_fork(None);
 }
 
 extern "C" fn in_child() {
     wipe();
-    set_copies::after_fork(true);
+    set_copies::after_fork(Some(generation()));
 }
 
 /// Empties the page in a child, where the kernel does not.
@@ -62,8 +65,20 @@ pub fn note_bare_fork(is_child: bool) {
     if is_child {
         wipe();
     } else {
-        FORKS_MADE.fetch_add(1, Ordering::Relaxed);
+        FORKS_MADE.fetch_add(1, Ordering::SeqCst);
+        note_copies();
     }
+}
+
+/// Notes that another process may have copies of all descriptors. To be called before such a
+/// process is created, and after: descriptors that threads have opened in between are copied too.
+pub fn note_copies() {
+    COPIES.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Returns a number that grows with each copy of all descriptors: [`note_copies`].
+pub(crate) fn copies() -> u32 {
+    COPIES.load(Ordering::SeqCst)
 }
 
 /// Starts counting forks, unless this process already does. Returns false if there is no memory for
@@ -120,5 +135,5 @@ fn count() -> u32 {
 /// Returns the number of children that this process, and those before it, have made. State created
 /// before the last fork is shared with that child.
 pub(crate) fn children() -> u32 {
-    FORKS_MADE.load(Ordering::Relaxed)
+    FORKS_MADE.load(Ordering::SeqCst)
 }

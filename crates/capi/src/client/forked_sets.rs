@@ -14,6 +14,7 @@ use rustix::io::{Errno, FdFlags, Result, fcntl_getfd};
 
 use socket_channel::SocketId;
 
+use super::fork;
 use super::process::Process;
 use super::set_copies::{Copied, take};
 use super::sets::{Interest, Set, Sets, Source, bell_data, canary_data};
@@ -24,7 +25,7 @@ type IsStill<'a> = &'a dyn Fn(RawFd, SocketId) -> bool;
 
 /// Gives a child its copies of its parent's sets.
 pub(super) fn inherit(process: &Process, parent: &Process, is_still: IsStill<'_>) {
-    let copies = take(parent.sets.identity());
+    let copies = take(fork::generation(), parent.sets.identity());
     let replaced = copies.into_iter().filter_map(|copied| {
         let set = Arc::new(Set::new());
         let numbers = replace(process, &copied.numbers, &set).ok()?;

@@ -1,22 +1,24 @@
 //! Handles: descriptors for future sockets, kept in store.
 //!
-//! The broker makes them in batches, so that `accept` seldom waits for it. A child inherits the
-//! handles in store at the fork, which would delay their hang-ups; so the parent then closes its
-//! store, and the child never uses it. Each batch is twice as large as the last, and small again
-//! after a fork: a process that forks for each connection wastes little.
+//! The broker makes them in batches, so that `accept` seldom waits for it. Closed connections leave
+//! theirs here for `accept` (`reuse.rs`). A child inherits the handles in store at the fork, which
+//! would delay their hang-ups; so the parent then closes its store, and the child never uses it.
+//! Each batch is twice as large as the last, and small again after a fork: a process that forks for
+//! each connection wastes little.
 //!
 //! A dead broker is noticed when the store is empty: then the process connects to its successor.
 //! The connection keeps its number, so that a child finds it without a lock.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::io::{Errno, Result};
 use socket_channel::HandleId;
 use socket_channel::attach::{BadPacket, HANDLES_MAX, Reply, Request};
 
 use super::attach::{AttachError, Membership, errno_of, reattach, receive, retry, send};
+use super::few_calls::has_few_calls;
 use super::fork;
 use super::own::{self, Kept};
 use crate::sys;
@@ -29,8 +31,10 @@ const BATCH_MIN: u32 = 8;
 pub(crate) struct Handle {
     pub(crate) id: HandleId,
     pub(crate) fd: OwnedFd,
-    /// `O_NONBLOCK` is set.
-    pub(crate) is_nonblocking: bool,
+    /// `O_NONBLOCK` is set, if that is known.
+    pub(crate) is_nonblocking: Option<bool>,
+    /// It was that of another socket, so other processes may not look it up.
+    pub(crate) is_private: bool,
 }
 
 /// See the [module documentation](self).
@@ -49,6 +53,8 @@ pub(crate) struct Handles {
 #[derive(Debug)]
 struct Store {
     handles: Vec<Handle>,
+    /// Handles of closed connections; together with the others [`HANDLES_MAX`] at most.
+    reusable: Vec<Handle>,
     /// Value of [`fork::children`] at the last call.
     children: u32,
     /// Size of the next batch.
@@ -72,8 +78,28 @@ impl Store {
         handle.inspect(|handle| own::take_out(handle.fd.as_fd()))
     }
 
+    fn pop_reusable(&mut self) -> Option<Handle> {
+        let handle = self.reusable.pop();
+        handle.inspect(|handle| own::take_out(handle.fd.as_fd()))
+    }
+
+    fn has_room(&self) -> bool {
+        self.handles.len() + self.reusable.len() < HANDLES_MAX as usize
+    }
+
     fn empty(&mut self) {
         while self.pop().is_some() {}
+        while self.pop_reusable().is_some() {}
+    }
+
+    /// Removes a descriptor by its number.
+    fn remove(&mut self, fd: RawFd) -> Option<Handle> {
+        for handles in [&mut self.handles, &mut self.reusable] {
+            if let Some(place) = handles.iter().position(|it| it.fd.as_raw_fd() == fd) {
+                return Some(handles.swap_remove(place));
+            }
+        }
+        None
     }
 }
 
@@ -94,6 +120,7 @@ impl Handles {
             membership,
             store: Mutex::new(Store {
                 handles: Vec::new(),
+                reusable: Vec::new(),
                 children: fork::children(),
                 batch: 2 * BATCH_MIN,
                 is_fresh: true,
@@ -127,6 +154,42 @@ impl Handles {
     /// may have no more descriptors, or the application no more handles; ECONNRESET if no broker
     /// answers, ESHUTDOWN if the application was detached.
     pub(crate) fn take(&self, nonblocking: bool, check: impl Fn() -> Result<()>) -> Result<Handle> {
+        let mut store = self.up_to_date();
+        if store.handles.is_empty() {
+            let left = (HANDLES_MAX as usize).saturating_sub(store.reusable.len());
+            let count = (store.batch as usize).min(left).max(1) as u32;
+            let mut batch = self.reach(&check, || self.ask(count, nonblocking));
+            if matches!(batch, Err(Errno::MFILE)) && !store.reusable.is_empty() {
+                // Their numbers are needed.
+                store.empty();
+                batch = self.reach(check, || self.ask(1, nonblocking));
+            }
+            store.fill(batch?);
+            store.batch = (2 * store.batch).min(HANDLES_MAX);
+            store.is_fresh = true;
+        }
+        store.pop().ok_or(Errno::MFILE)
+    }
+
+    /// Like [`Handles::take`], preferably the handle of a closed connection.
+    pub(crate) fn take_reusable(
+        &self,
+        nonblocking: bool,
+        check: impl Fn() -> Result<()>,
+    ) -> Result<Handle> {
+        let mut store = self.up_to_date();
+        // Its flags may have to be set.
+        let reusable = if has_few_calls() {
+            None
+        } else {
+            store.pop_reusable()
+        };
+        drop(store);
+        reusable.map_or_else(|| self.take(nonblocking, check), Ok)
+    }
+
+    /// Locks the store, which is empty after a fork.
+    fn up_to_date(&self) -> MutexGuard<'_, Store> {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let children = fork::children();
         if store.children != children {
@@ -134,21 +197,35 @@ impl Handles {
             store.empty();
             store.batch = BATCH_MIN;
         }
-        if store.handles.is_empty() {
-            let count = store.batch;
-            let batch = self.reach(check, || self.ask(count, nonblocking))?;
-            store.fill(batch);
-            store.batch = (2 * count).min(HANDLES_MAX);
-            store.is_fresh = true;
-        }
-        store.pop().ok_or(Errno::MFILE)
+        store
     }
 
     /// Puts an unused handle back.
     pub(crate) fn put_back(&self, handle: Handle) {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        if store.children == fork::children() {
-            store.fill(vec![handle]);
+        if store.children != fork::children() {
+            return;
+        }
+        own::store(handle.fd.as_fd());
+        if handle.is_private {
+            store.reusable.push(handle);
+        } else {
+            store.handles.push(handle);
+        }
+    }
+
+    /// Reports whether the store keeps the handle of a connection that is closed now.
+    pub(crate) fn has_room(&self) -> bool {
+        let store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        store.children == fork::children() && store.has_room()
+    }
+
+    /// Keeps the handle of a closed connection, if there is room and `is_unshared` holds.
+    pub(crate) fn keep(&self, handle: Handle, is_unshared: impl Fn() -> bool) {
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        if store.children == fork::children() && store.has_room() && is_unshared() {
+            own::store(handle.fd.as_fd());
+            store.reusable.push(handle);
         }
     }
 
@@ -156,9 +233,8 @@ impl Handles {
     /// it.
     pub(crate) fn give_up(&self, fd: RawFd) {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = store.handles.iter().position(|it| it.fd.as_raw_fd() == fd);
-        if let Some(place) = place {
-            own::give_up(store.handles.swap_remove(place).fd);
+        if let Some(handle) = store.remove(fd) {
+            own::give_up(handle.fd);
         }
     }
 
@@ -301,7 +377,8 @@ impl Handles {
                 let handles = numbered.map(|(id, fd)| Handle {
                     id: HandleId(id),
                     fd,
-                    is_nonblocking: nonblocking,
+                    is_nonblocking: Some(nonblocking),
+                    is_private: false,
                 });
                 let mut handles: Vec<Handle> = handles.collect();
                 handles.reverse();

@@ -25,7 +25,7 @@ pub struct DescriptorFlags {
 
 /// Gives a handle's descriptor, which was made close-on-exec, its flags.
 pub(crate) fn set_flags(handle: &Handle, flags: DescriptorFlags) -> Result<()> {
-    if flags.nonblocking != handle.is_nonblocking {
+    if Some(flags.nonblocking) != handle.is_nonblocking {
         let mut status = OFlags::RDWR;
         status.set(OFlags::NONBLOCK, flags.nonblocking);
         rustix::fs::fcntl_setfl(&handle.fd, status)?;

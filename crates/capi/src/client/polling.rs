@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Result;
 use socket_channel::SocketId;
 
-use super::application::Client;
+use super::application::{Client, is_in_store};
 use super::cancellation;
 use super::process::{Process, number};
 use super::readiness::{ALWAYS, bits, bits_or_hint, is_ready};
@@ -160,6 +160,9 @@ impl Poll<'_, '_> {
                 Some(Ok(record)) if hint => bits_or_hint(self.process, record, wanted),
                 Some(Ok(record)) => bits(self.process, record) & (wanted | ALWAYS),
                 Some(Err(_)) => ALWAYS,
+                None if polled.fd.is_some_and(|fd| is_in_store(number(fd))) => {
+                    u32::from(PollFlags::NVAL.bits())
+                }
                 None => {
                     let place = polled.fd.map(number);
                     let set = place.and_then(|place| self.process.sets.get(place));

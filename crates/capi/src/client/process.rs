@@ -163,6 +163,14 @@ impl Process {
         self.note_end(taken)
     }
 
+    /// Like [`Process::take_handle`], for a connection from an accept queue, which may get the
+    /// handle of a closed one.
+    pub(crate) fn take_reusable_handle(&self, nonblocking: bool) -> Result<Handle> {
+        let check = || self.link.look_at_host();
+        let taken = self.handles.take_reusable(nonblocking, check);
+        self.note_end(taken)
+    }
+
     /// Requests an address. A closed socket may still hold it while the broker has a copy of the
     /// descriptor: then the request is repeated once that is closed.
     pub(crate) fn ask_for_address<'a>(

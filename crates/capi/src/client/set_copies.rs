@@ -2,14 +2,18 @@
 //!
 //! A handler before the fork records the sets, and the registry stays locked until the fork is
 //! over: the child finds it complete. A set is not copied if its lock stays taken: a thread that
-//! forks in a signal handler may have interrupted itself.
+//! forks in a signal handler may have interrupted itself. A child that was made without handlers
+//! inherits no set, and leaves its parent's registry alone, which another thread may have locked.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::fs;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
+
+use once_cell::race::OnceBox;
 
 use super::timing::Instant;
 use socket_channel::SocketId;
@@ -61,11 +65,42 @@ struct Registry {
     passed: Vec<Copied>,
 }
 
-static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
-    live: Vec::new(),
-    inherited: Vec::new(),
-    passed: Vec::new(),
-});
+/// A registry, and those of children that were made without handlers.
+#[derive(Debug)]
+struct Owned {
+    /// Generation of the process that uses it; 0 before the first.
+    owner: AtomicU32,
+    registry: Mutex<Registry>,
+    next: OnceBox<Owned>,
+}
+
+impl Owned {
+    const fn new(owner: u32) -> Owned {
+        Owned {
+            owner: AtomicU32::new(owner),
+            registry: Mutex::new(Registry {
+                live: Vec::new(),
+                inherited: Vec::new(),
+                passed: Vec::new(),
+            }),
+            next: OnceBox::new(),
+        }
+    }
+
+    /// Returns the registry of a process, given by its generation.
+    fn of(own: u32) -> &'static Owned {
+        let mut owned = &REGISTRY;
+        let _ = owned
+            .owner
+            .compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire);
+        while owned.owner.load(Ordering::Acquire) != own {
+            owned = owned.next.get_or_init(|| Box::new(Owned::new(own)));
+        }
+        owned
+    }
+}
+
+static REGISTRY: Owned = Owned::new(0);
 
 thread_local! {
     /// The registry, while this thread forks.
@@ -77,6 +112,7 @@ thread_local! {
 struct Held {
     // It is dropped first.
     registry: MutexGuard<'static, Registry>,
+    owned: &'static Owned,
     _using: Using,
 }
 
@@ -89,15 +125,20 @@ impl Drop for Using {
     }
 }
 
-/// Returns the registry. `None` in a signal handler that has interrupted a user of the registry in
-/// the same thread. Other threads hold it no longer than a fork takes.
-fn registry() -> Option<Held> {
+/// Returns the registry of a process. `None` in a signal handler that has interrupted a user of the
+/// registry in the same thread. Other threads hold it no longer than a fork takes.
+fn registry(own: u32) -> Option<Held> {
     if IS_USING.try_with(|is_using| is_using.replace(true)) != Ok(false) {
         return None;
     }
     let _using = Using;
-    let registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
-    Some(Held { registry, _using })
+    let owned = Owned::of(own);
+    let registry = owned.registry.lock();
+    Some(Held {
+        registry: registry.unwrap_or_else(PoisonError::into_inner),
+        owned,
+        _using,
+    })
 }
 
 /// Returns a lock, unless it stays taken for [`PATIENCE`].
@@ -119,7 +160,7 @@ pub(super) fn patiently<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 
 /// Registers the sets of this process.
 pub(super) fn register(generation: u32, sets: Weak<dyn CopiedAtFork>) {
-    if let Some(mut held) = registry() {
+    if let Some(mut held) = registry(generation) {
         let live = &mut held.registry.live;
         live.retain(|(_, sets)| sets.strong_count() > 0);
         live.push((generation, sets));
@@ -128,7 +169,7 @@ pub(super) fn register(generation: u32, sets: Weak<dyn CopiedAtFork>) {
 
 /// Records the sets of a process, given by its generation, that is about to fork.
 pub(super) fn before_fork(generation: u32) {
-    let Some(mut held) = registry() else {
+    let Some(mut held) = registry(generation) else {
         return;
     };
     let live = held
@@ -146,19 +187,21 @@ pub(super) fn before_fork(generation: u32) {
     let _ = HELD.try_with(|it| it.replace(Some(held)));
 }
 
-/// Ends a fork, in the child or in the parent.
-pub(super) fn after_fork(is_child: bool) {
+/// Ends a fork, in the parent, or in the child, which has a generation of its own.
+pub(super) fn after_fork(child: Option<u32>) {
     if let Some(mut held) = HELD.try_with(RefCell::take).ok().flatten() {
         let passed = std::mem::take(&mut held.registry.passed);
-        if is_child {
+        if let Some(generation) = child {
             held.registry.inherited = passed;
+            held.owned.owner.store(generation, Ordering::Release);
         }
     }
 }
 
-/// Takes this process's copies of an ancestor's sets; it has them once.
-pub(super) fn take(of: usize) -> Vec<Copied> {
-    registry().map_or_else(Vec::new, |mut held| {
+/// Takes the copies of an ancestor's sets that a process has, given by its generation; it has them
+/// once.
+pub(super) fn take(generation: u32, of: usize) -> Vec<Copied> {
+    registry(generation).map_or_else(Vec::new, |mut held| {
         let copies = held.registry.inherited.extract_if(.., |it| it.of == of);
         copies.collect()
     })

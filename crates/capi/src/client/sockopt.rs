@@ -1,6 +1,6 @@
 //! getsockopt(2) and setsockopt(2), by the numbers of Linux.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::io::{Errno, Result};
@@ -10,6 +10,7 @@ use socket_channel::{Command, Family, Flags, Lock, SocketOption};
 use super::application::Client;
 use super::link::Answer;
 use super::socket::{Direction, Socket, note};
+use super::unshared::Reuse;
 
 /// Level of this library's own options; the kernel has no such level.
 pub const SOL_SPLITWAY: i32 = 0x5357;
@@ -140,7 +141,7 @@ impl Client {
         }
         if let Some((option, unit)) = kept_by_host(level, name) {
             is_of_family(&socket, level).map_err(|_| Errno::OPNOTSUPP)?;
-            let value = get(&socket, option)?;
+            let value = get(&socket, option, self.table.reuse(fd.as_raw_fd()))?;
             return Ok(match unit {
                 Unit::Buffer => number(value.saturating_mul(2)),
                 Unit::Bits => OptionValue::Number(value as u32 as i32),
@@ -166,11 +167,11 @@ impl Client {
                 Ok(number(socket.record.wanted_rx_lowat().max(1)))
             }
             (libc::SOL_SOCKET, libc::SO_LINGER) => {
-                let ms = get(&socket, SocketOption::LingerMs)?;
+                let ms = get(&socket, SocketOption::LingerMs, Reuse::NONE)?;
                 Ok(linger_of(ms))
             }
             (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
-                let code = get(&socket, SocketOption::Congestion)?;
+                let code = get(&socket, SocketOption::Congestion, Reuse::NONE)?;
                 let name = usize::try_from(code)
                     .ok()
                     .and_then(|at| CONGESTIONS.get(at));
@@ -190,6 +191,26 @@ impl Client {
             }
             _ => Err(Errno::NOPROTOOPT),
         }
+    }
+
+    /// Sets an option that the host stack keeps; without waiting for an answer if none is needed.
+    fn set_for_connection(
+        &self,
+        socket: &Socket<'_>,
+        option: SocketOption,
+        value: u64,
+        flags: Flags,
+    ) -> Result<()> {
+        let fd = socket.fd.as_raw_fd();
+        let reuse = self.table.reuse(fd);
+        if told(socket, option, reuse) == Some(value) && IDEMPOTENT.contains(&option) {
+            return Ok(());
+        }
+        if UNANSWERED.contains(&option) && reuse.is_allowed() && may_send(socket, flags) {
+            self.table.set_reuse(fd, Reuse::with_sent_options);
+            return send(socket, option, value);
+        }
+        set(socket, option, value)
     }
 
     /// Sets an option, as setsockopt(2). ENOPROTOOPT if there is no such option, or it cannot be
@@ -238,7 +259,7 @@ impl Client {
             if option == SocketOption::Cork && flags.has(Flags::CONNECTED) && !socket.waits() {
                 return cork(&socket, value);
             }
-            return set(&socket, option, value);
+            return self.set_for_connection(&socket, option, value, flags);
         }
         match (level, name, value) {
             (libc::SOL_SOCKET, libc::SO_RCVLOWAT, &OptionValue::Number(bytes)) => {
@@ -382,15 +403,43 @@ const IDEMPOTENT: [SocketOption; 7] = [
     SocketOption::LingerMs,
 ];
 
-/// Returns the value of an option in the record of a connection that came with its options. The
-/// record may lag behind `TCP_CORK`.
-fn told(socket: &Socket<'_>, option: SocketOption) -> Option<u64> {
-    let told = socket.record.option(option);
-    told.filter(|_| !socket.waits() && option != SocketOption::Cork)
+/// Options that the host stack sets to any value that this library lets pass: a server sets them
+/// for each connection, and needs no answer.
+const UNANSWERED: [SocketOption; 5] = [
+    SocketOption::NoDelay,
+    SocketOption::KeepAlive,
+    SocketOption::KeepIdleSeconds,
+    SocketOption::KeepIntervalSeconds,
+    SocketOption::KeepCount,
+];
+
+/// Reports whether an option of a socket that no other process has may be set without an answer.
+fn may_send(socket: &Socket<'_>, flags: Flags) -> bool {
+    let is_open = flags.has(Flags::CONNECTED) && !flags.is_over();
+    is_open && !flags.has(Flags::LOOKED_UP) && !socket.waits()
 }
 
-fn get(socket: &Socket<'_>, option: SocketOption) -> Result<u64> {
-    if let Some(value) = told(socket, option) {
+/// Sets an option without waiting for an answer. Until the host stack has the command, the record
+/// has the former value.
+fn send(socket: &Socket<'_>, option: SocketOption, value: u64) -> Result<()> {
+    socket.process.link.send(&Command::SetOption {
+        request: 0,
+        socket: socket.id,
+        option,
+        value,
+    })
+}
+
+/// Returns the value of an option in the record of a connection that came with its options. The
+/// record may lag behind `TCP_CORK`, and options that were sent.
+fn told(socket: &Socket<'_>, option: SocketOption, reuse: Reuse) -> Option<u64> {
+    let told = socket.record.option(option);
+    let lags = reuse.has_sent_options() && UNANSWERED.contains(&option);
+    told.filter(|_| !socket.waits() && option != SocketOption::Cork && !lags)
+}
+
+fn get(socket: &Socket<'_>, option: SocketOption, reuse: Reuse) -> Result<u64> {
+    if let Some(value) = told(socket, option, reuse) {
         return Ok(value);
     }
     let id = socket.id;
@@ -431,7 +480,9 @@ fn cork(socket: &Socket<'_>, value: u64) -> Result<()> {
 }
 
 fn set(socket: &Socket<'_>, option: SocketOption, value: u64) -> Result<()> {
-    if IDEMPOTENT.contains(&option) && told(socket, option) == Some(value) {
+    let may_lag = UNANSWERED.contains(&option);
+    if IDEMPOTENT.contains(&option) && !may_lag && told(socket, option, Reuse::NONE) == Some(value)
+    {
         return Ok(());
     }
     let id = socket.id;

@@ -13,6 +13,8 @@ use once_cell::race::OnceBox;
 use rustix::io::{Errno, Result};
 use socket_channel::{HandleId, SocketId};
 
+use super::unshared::Reuse;
+
 /// Together with [`PAGE_SLOTS`] as many descriptors as `fs.nr_open` allows by default.
 const PAGES: usize = 1024;
 const PAGE_SLOTS: usize = 1024;
@@ -37,6 +39,8 @@ struct Slot {
     socket: AtomicU64,
     /// See [`Entry::of`].
     of: AtomicU64,
+    /// See [`Reuse`].
+    reuse: AtomicU64,
 }
 
 /// [`Entry::is_shared`].
@@ -67,6 +71,7 @@ impl Slot {
     fn store(&self, entry: Entry) {
         self.socket.store(0, Ordering::Release);
         self.of.store(entry.of(), Ordering::Release);
+        self.reuse.store(Reuse::NONE.0, Ordering::Release);
         self.socket.store(entry.socket.to_raw(), Ordering::Release);
     }
 }
@@ -122,6 +127,29 @@ impl Table {
         if let Some(slot) = self.slot(fd) {
             slot.of.fetch_or(IS_SHARED, Ordering::AcqRel);
         }
+    }
+
+    /// Returns how a descriptor may be reused when it is closed.
+    pub(crate) fn reuse(&self, fd: RawFd) -> Reuse {
+        let slot = self.slot(fd);
+        slot.map_or(Reuse::NONE, |slot| {
+            Reuse(slot.reuse.load(Ordering::Acquire))
+        })
+    }
+
+    /// Changes how a descriptor may be reused when it is closed.
+    pub(crate) fn set_reuse(&self, fd: RawFd, change: impl Fn(Reuse) -> Reuse) {
+        if let Some(slot) = self.slot(fd) {
+            let changed = |word| Some(change(Reuse(word)).0);
+            let (set, fetched) = (Ordering::AcqRel, Ordering::Acquire);
+            let _ = slot.reuse.fetch_update(set, fetched, changed);
+        }
+    }
+
+    /// Returns all descriptors whose handles are private, by a search of the whole table.
+    pub(crate) fn private_numbers(&self) -> Vec<RawFd> {
+        let is_private = |fd: &RawFd| self.reuse(*fd).is_private();
+        self.numbers().into_iter().filter(is_private).collect()
     }
 
     /// Returns all descriptors of sockets, by a search of the whole table.

@@ -55,17 +55,17 @@ impl Watchers {
     }
 
     /// Gives a duplicate of a descriptor that is about to be closed to threads in calls on its
-    /// socket.
-    pub(crate) fn keep_open(&self, socket: u32, fd: BorrowedFd<'_>) {
+    /// socket. Returns whether there are any.
+    pub(crate) fn keep_open(&self, socket: u32, fd: BorrowedFd<'_>) -> bool {
         let by_socket = self.lock();
         let watches = by_socket.get(&socket).into_iter().flatten();
         let mut calls = watches.filter(|watch| watch.is_call()).peekable();
-        if calls.peek().is_some()
-            && let Ok(duplicate) = fcntl_dupfd_cloexec(fd, LIBRARY_FDS_FROM)
-        {
+        let has_calls = calls.peek().is_some();
+        if has_calls && let Ok(duplicate) = fcntl_dupfd_cloexec(fd, LIBRARY_FDS_FROM) {
             let duplicate = Arc::new(Kept::new(duplicate));
             calls.for_each(|watch| watch.keep(&duplicate));
         }
+        has_calls
     }
 
     /// Notifies the waiters of a socket that may have changed. Returns true if a thread sleeps on

@@ -190,6 +190,7 @@ impl World {
         let count = count.min(self.handles_left);
         self.handles_left -= count;
         let first = self.numbers + 1;
+        let channel = self.brokers[&process].1.unwrap_or_default();
         let mut passed = Vec::new();
         for _ in 0..count {
             let number = self.number();
@@ -207,6 +208,8 @@ impl World {
             let handle = HandleOf {
                 fd: own,
                 socket: None,
+                channel,
+                is_private: false,
             };
             self.handles.insert(number, handle);
             passed.push(theirs);

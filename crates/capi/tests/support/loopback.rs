@@ -78,7 +78,9 @@ impl World {
                 self.obey_about_options(channel, command);
             }
             Command::Close { handle } => self.close_handle(handle.0),
-            Command::LookUp { request, handle } => self.look_up(channel, request, handle.0),
+            Command::LookUp { .. } | Command::Reuse { .. } | Command::Share { .. } => {
+                self.obey_about_handles(channel, command);
+            }
             Command::OpenFile { .. } | Command::OpenPassed { .. } | Command::SendFile { .. } => {
                 self.obey_about_files(channel, command);
             }
@@ -199,9 +201,49 @@ impl World {
         self.hint(socket.index);
     }
 
+    fn obey_about_handles(&mut self, channel: u32, command: Command<'_>) {
+        match command {
+            Command::LookUp { request, handle } => self.look_up(channel, request, handle.0),
+            Command::Reuse { handle } => self.reuse(channel, handle.0),
+            Command::Share {
+                request,
+                socket,
+                handle,
+            } => {
+                let done = self.share(socket, handle.0);
+                self.answer(channel, request, done);
+            }
+            _ => unreachable!("commands about handles"),
+        }
+    }
+
+    /// The process closes a connection, and keeps its descriptor.
+    fn reuse(&mut self, channel: u32, number: u32) {
+        let handle = self.handles.get_mut(&number).unwrap();
+        assert_eq!(handle.channel, channel, "it is its own");
+        handle.is_private = true;
+        let socket = handle.socket.take().unwrap();
+        self.close(socket);
+    }
+
+    fn share(&mut self, socket: SocketId, number: u32) -> Result<Done, Errno> {
+        let handle = self.handles.get_mut(&number);
+        let handle = handle.filter(|handle| handle.socket == Some(socket));
+        handle.ok_or(Errno::BADF)?.is_private = false;
+        Ok(Done::default())
+    }
+
     fn look_up(&mut self, channel: u32, request: u32, handle: u32) {
-        let handle = self.handles.get(&handle).ok_or(Errno::BADF);
-        let found = handle.and_then(|handle| handle.socket.ok_or(Errno::AGAIN));
+        let handle = self.handles.get(&handle);
+        let handle = handle.filter(|it| !it.is_private || it.channel == channel);
+        let is_own = handle.is_some_and(|handle| handle.channel == channel);
+        let found = handle.ok_or(Errno::BADF);
+        let found = found.and_then(|handle| handle.socket.ok_or(Errno::AGAIN));
+        if let Ok(id) = found
+            && let Some(socket) = self.sockets.get_mut(&id.index).filter(|_| !is_own)
+        {
+            socket.record.note_look_up();
+        }
         let done = found.map(|id| Done {
             socket: Some(id),
             ..Done::default()

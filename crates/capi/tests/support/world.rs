@@ -61,6 +61,10 @@ pub(super) struct ChannelOf {
 pub(super) struct HandleOf {
     pub(super) fd: OwnedFd,
     pub(super) socket: Option<SocketId>,
+    /// The process that it was given to, by its channel.
+    pub(super) channel: u32,
+    /// That process has used it for another socket before.
+    pub(super) is_private: bool,
 }
 
 /// A range of a file on its way.

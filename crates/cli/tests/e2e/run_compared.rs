@@ -110,6 +110,16 @@ fn large_writes_that_do_not_block_go_whole_in_all_orders_of_ends() {
 }
 
 #[test]
+fn descriptors_of_closed_connections_are_those_of_others_as_in_the_kernel() {
+    isolated(|site| says_the_same(&site, "cli/tests/programs/kept.c", splitway_run_on, 200));
+}
+
+#[test]
+fn sockets_and_waits_from_before_an_address_are_as_in_the_kernel() {
+    isolated(|site| says_the_same(&site, "cli/tests/programs/late.c", splitway_run_on, 7));
+}
+
+#[test]
 fn closed_sockets_leave_nothing_behind() {
     isolated(|site| says_the_same(&site, "cli/tests/programs/closed.c", splitway_run_on, 100));
 }

@@ -69,6 +69,11 @@ pub(crate) struct Handle {
     /// Hangs up when the last copy is closed; watched until it is dropped. `None` in a simulation.
     _fd: Option<OwnedFd>,
     pub(crate) use_of: Use,
+    /// Process to which it was given.
+    pub(crate) channel: ChannelId,
+    /// Its process has reused it: another process's copy of the descriptor may be of a socket
+    /// before this one.
+    pub(crate) is_private: bool,
 }
 
 /// The use of a handle.
@@ -178,9 +183,14 @@ impl App {
         is_closed && self.closes.is_empty()
     }
 
-    pub(crate) fn add_handle(&mut self, handle: HandleId, fd: Option<OwnedFd>) {
-        let use_of = Use::Nothing;
-        self.handles.insert(handle, Handle { _fd: fd, use_of });
+    pub(crate) fn add_handle(&mut self, handle: HandleId, channel: ChannelId, fd: Option<OwnedFd>) {
+        let made = Handle {
+            _fd: fd,
+            use_of: Use::Nothing,
+            channel,
+            is_private: false,
+        };
+        self.handles.insert(handle, made);
     }
 
     /// Adds handles, and watches their hang-ups.
@@ -193,7 +203,7 @@ impl App {
                 tracing::warn!(%error, "a descriptor of an application is not watched");
                 continue;
             }
-            self.add_handle(handle, Some(fd));
+            self.add_handle(handle, new.channel, Some(fd));
         }
     }
 

@@ -4,6 +4,7 @@ use rustix::io::Errno;
 use socket_channel::channel::ReceiveError;
 use socket_channel::message::BindFlags;
 use socket_channel::{ChannelId, Command, Event, HandleId, How, SocketId, SocketOption};
+use sockets::Budget;
 
 use crate::message::Body;
 use crate::node::Context;
@@ -25,17 +26,18 @@ enum Outcome {
 }
 
 impl App {
-    /// Takes commands, up to a turn's limit. Returns whether there were any, and whether none are
-    /// left.
+    /// Takes commands, up to a turn's limits of number and time. Returns whether there were any,
+    /// and whether none are left.
     pub(crate) fn take_commands(&mut self, cx: &mut Context<'_>) -> (bool, bool) {
-        let mut budget = self.grant.messages_per_turn;
+        let (messages, us) = (self.grant.messages_per_turn, self.grant.turn_us_max);
+        let mut budget = Budget::new(messages, us, cx.clock);
         let count = self.channels.len();
         let (mut has_taken, mut is_all) = (false, true);
         let mut corrupt = Vec::new();
         for step in 0..count {
             let place = (self.first + step) % count;
             loop {
-                let may_take = budget > 0 && self.may_take(cx);
+                let may_take = !budget.is_used_up() && self.may_take(cx);
                 let channel = &mut self.channels[place];
                 // No process reads the answers of one that has ended, nor makes room for them.
                 let has_ended = self.ended.contains(&channel.id);
@@ -48,7 +50,7 @@ impl App {
                     Ok(Some(received)) => received.encode(&mut command),
                     Ok(None) => break,
                     Err(ReceiveError::Malformed) => {
-                        budget -= 1;
+                        budget.take();
                         continue;
                     }
                     Err(ReceiveError::Corrupt) => {
@@ -56,7 +58,7 @@ impl App {
                         break;
                     }
                 }
-                budget -= 1;
+                budget.take();
                 has_taken = true;
                 let id = channel.id;
                 self.on_command(cx, id, &command);
@@ -109,12 +111,68 @@ impl App {
     }
 
     /// The socket of a handle. EAGAIN: the command that assigns one may still be in the ring of
-    /// another process.
-    fn look_up(&self, handle: HandleId) -> Result<SocketId, Errno> {
-        match self.handles.get(&handle).map(|handle| handle.use_of) {
-            Some(Use::Socket(id)) => Ok(id),
-            Some(Use::Nothing | Use::Awaited) => Err(Errno::AGAIN),
-            None => Err(Errno::BADF),
+    /// another process. EBADF also for a private handle of another process.
+    fn look_up(&mut self, by: ChannelId, handle: HandleId) -> Result<SocketId, Errno> {
+        let found = self.handles.get(&handle).ok_or(Errno::BADF)?;
+        let is_own = found.channel == by;
+        let id = match found.use_of {
+            _ if found.is_private && !is_own => return Err(Errno::BADF),
+            Use::Socket(id) => id,
+            Use::Nothing | Use::Awaited => return Err(Errno::AGAIN),
+        };
+        if let Some(socket) = self.socket(id).filter(|_| !is_own) {
+            socket.record.note_look_up();
+        }
+        Ok(id)
+    }
+
+    /// Closes the socket of a handle that its process keeps for another one.
+    fn reuse(&mut self, cx: &mut Context<'_>, by: ChannelId, handle: HandleId) {
+        let found = self.handles.get_mut(&handle);
+        let Some(found) = found.filter(|found| found.channel == by) else {
+            return;
+        };
+        if let Use::Socket(id) = found.use_of {
+            found.use_of = Use::Nothing;
+            found.is_private = true;
+            if let Some(socket) = self.socket(id) {
+                socket.handle = None;
+            }
+            self.close(cx, id);
+        }
+    }
+
+    /// Lets other processes look up a handle, if it still belongs to this socket.
+    fn share_handle(&mut self, socket: SocketId, handle: HandleId) -> Result<(), Errno> {
+        let found = self.handles.get_mut(&handle);
+        let found = found.filter(|found| matches!(found.use_of, Use::Socket(id) if id == socket));
+        found.ok_or(Errno::BADF)?.is_private = false;
+        Ok(())
+    }
+
+    /// Executes a command of a process about one of the application's handles.
+    fn execute_about_handle(
+        &mut self,
+        cx: &mut Context<'_>,
+        by: ChannelId,
+        command: &Command<'_>,
+    ) -> Outcome {
+        let (request, found) = match *command {
+            Command::LookUp { request, handle } => (request, self.look_up(by, handle)),
+            Command::Share {
+                request,
+                socket,
+                handle,
+            } => (request, self.share_handle(socket, handle).map(|()| socket)),
+            Command::Reuse { handle } => {
+                self.reuse(cx, by, handle);
+                return Outcome::None;
+            }
+            _ => return Outcome::None,
+        };
+        match found {
+            Ok(socket) => Outcome::Found { request, socket },
+            Err(errno) => Outcome::Failed { request, errno },
         }
     }
 
@@ -145,10 +203,9 @@ impl App {
                 request,
                 errno: Errno::OPNOTSUPP,
             },
-            Command::LookUp { request, handle } => match self.look_up(handle) {
-                Ok(socket) => Outcome::Found { request, socket },
-                Err(errno) => Outcome::Failed { request, errno },
-            },
+            Command::LookUp { .. } | Command::Reuse { .. } | Command::Share { .. } => {
+                self.execute_about_handle(cx, channel, command)
+            }
             Command::Bind {
                 request,
                 socket,

@@ -1,13 +1,15 @@
 //! Applications have their turns one after another, whatever their numbers are.
 
+use std::cell::Cell;
+
 use cluster::message::{Body, Message};
 use cluster::{Brought, Gate, Granted, Node};
-use socket_channel::channel::{HostEnd, in_memory};
+use socket_channel::channel::{AppEnd, HostEnd, in_memory};
 use socket_channel::{
     AppId, ChannelId, Command, Event, Family, HandleId, Layout, Limits, Segment, SocketId,
     SocketOption,
 };
-use sockets::{Attachment, First, Grant, Identity};
+use sockets::{Attachment, Clock, First, Grant, Identity};
 
 use crate::nodes::{Asked, KEY, MODES};
 
@@ -45,36 +47,91 @@ fn app_of(message: &[u8]) -> u32 {
     Message::decode(message).unwrap().app
 }
 
+/// An application of a node, which the stack node has attached.
+fn attach(node: &mut Node, app: u32, grant: Grant) -> AppEnd {
+    let (host, end) = in_memory();
+    node.attach(Attachment {
+        app: AppId(app),
+        channel: ChannelId(app),
+        pid: 0,
+        uid: 1000,
+        first: Some(First {
+            grant,
+            segment: segment(),
+            identity: Identity {
+                key: KEY,
+                modes: MODES,
+                segment_file: None,
+            },
+        }),
+        end: host,
+    });
+    node.add_handles_without_descriptors(AppId(app), HandleId(0), 2000);
+    let body = Body::Attached {
+        errno: 0,
+        modes: MODES,
+    };
+    node.on_message(&Message { app, body }.encode());
+    end
+}
+
+thread_local! {
+    static NOW_US: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A clock of a machine on which reading it takes 100 µs.
+fn slow_clock() -> u64 {
+    NOW_US.replace(NOW_US.get() + 100)
+}
+
+#[test]
+fn a_turn_of_an_application_is_bounded_in_time() {
+    const COMMANDS: usize = 200;
+    let grant = Grant {
+        messages_per_turn: 256,
+        turn_us_max: 200,
+        ..Grant::default()
+    };
+    let commands = |clock: Clock| {
+        let mut node = Node::without_descriptors().with_clock(clock);
+        node.begin_session();
+        let mut end = attach(&mut node, 1, grant.clone());
+        for number in 0..COMMANDS {
+            let command = Command::LookUp {
+                request: number as u32 + 1,
+                handle: HandleId(0),
+            };
+            end.send(&command).unwrap();
+        }
+        end.flush();
+        let mut in_turns = Vec::new();
+        while node.turn(0, &mut Vec::new) {
+            let mut answers = 0;
+            while let Some(Event::Answer { .. }) = end.receive().unwrap() {
+                answers += 1;
+            }
+            end.flush();
+            in_turns.push(answers);
+        }
+        assert_eq!(in_turns.iter().sum::<usize>(), COMMANDS);
+        in_turns
+    };
+    assert_eq!(
+        commands(None).len(),
+        1,
+        "without a clock, their number bounds them"
+    );
+    let in_turns = commands(Some(slow_clock));
+    assert!(in_turns.iter().all(|taken| *taken <= 12), "{in_turns:?}");
+}
+
 #[test]
 fn each_application_of_a_node_is_first_in_turn() {
     let mut node = Node::without_descriptors();
     node.begin_session();
     let mut ends = Vec::new();
     for app in APPS {
-        let (host, end) = in_memory();
-        node.attach(Attachment {
-            app: AppId(app),
-            channel: ChannelId(app),
-            pid: 0,
-            uid: 1000,
-            first: Some(First {
-                grant: Grant::default(),
-                segment: segment(),
-                identity: Identity {
-                    key: KEY,
-                    modes: MODES,
-                    segment_file: None,
-                },
-            }),
-            end: host,
-        });
-        node.add_handles_without_descriptors(AppId(app), HandleId(0), 2000);
-        let body = Body::Attached {
-            errno: 0,
-            modes: MODES,
-        };
-        node.on_message(&Message { app, body }.encode());
-        ends.push((app, end));
+        ends.push((app, attach(&mut node, app, Grant::default())));
     }
     while node.next_message().is_some() {}
     let mut next = 0;

@@ -98,7 +98,19 @@ fn some_command(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
 fn some_command_for_held(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
     let request = random(5) as u32;
     let socket = some_socket(random);
-    match random(10) {
+    match random(13) {
+        10 => Command::Reuse {
+            handle: HandleId(random(24) as u32),
+        },
+        11 => Command::Share {
+            request,
+            socket,
+            handle: HandleId(random(24) as u32),
+        },
+        12 => Command::LookUp {
+            request,
+            handle: HandleId(random(24) as u32),
+        },
         5..=7 => Command::Splice {
             request,
             first: socket,

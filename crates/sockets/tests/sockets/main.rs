@@ -17,6 +17,7 @@ mod modes;
 mod offloads;
 mod passed;
 mod program;
+mod reuse;
 mod splices;
 mod turns;
 mod views;
