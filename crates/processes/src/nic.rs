@@ -75,7 +75,7 @@ pub struct NicSettings {
     /// The stack's ports, if the kernel has its addresses as well. The set of addresses comes as
     /// the last further descriptor, but before the map.
     #[serde(default)]
-    pub share: Option<SharedLink>,
+    pub share: Option<Box<SharedLink>>,
     /// Whether no predecessor holds memory that this process is to take over.
     #[serde(default)]
     pub is_first: bool,

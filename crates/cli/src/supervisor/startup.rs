@@ -287,7 +287,7 @@ impl NicStarter<'_> {
                         Some(_) => self.attachment.ip_addresses(),
                         None => Vec::new(),
                     },
-                    share: self.attachment.shared_link(),
+                    share: self.attachment.shared_link().map(Box::new),
                     is_first: true,
                     ablation: self.args.nic_ablation.clone(),
                 });
