@@ -528,23 +528,6 @@ mod tests {
                 "network.addresses: ",
             ),
             ("network.gateways = [\"192.0.2.1\"]", "network.gateways: "),
-            ("network.share = true", "network.share: the interface"),
-            (
-                "network = { interface = \"e\", share = true, addresses = [\"192.0.2.1/24\"] }",
-                "network.addresses: shared addresses are the kernel's",
-            ),
-            (
-                "network = { interface = \"e\", share = true, gateways = [\"192.0.2.1\"] }",
-                "network.gateways: the gateways of shared addresses",
-            ),
-            (
-                "network = { interface = \"e\", share = true }\nsockets.path = \"/run/s\"",
-                "network.share: programs open ports",
-            ),
-            (
-                "network = { interface = \"e\", share = true }\nnic.attach = [\"/run/n\"]",
-                "network.share: a NIC stack that was started elsewhere",
-            ),
             ("network.mtu = 1279", "network.mtu: 1279 is not from 1280"),
             (
                 "network = { interface = \"e\", addresses = [\"192.0.2.1/24\"], mtu = 1500 }",
@@ -609,6 +592,35 @@ mod tests {
             );
         }
         assert_eq!(problems("nic.root = \"/srv\""), [""; 0]);
+    }
+
+    #[test]
+    fn shared_addresses_are_those_of_an_interface_for_programs_of_this_server_alone() {
+        for (text, complaint) in [
+            ("network.share = true", "network.share: the interface"),
+            (
+                "network = { interface = \"e\", share = true, addresses = [\"192.0.2.1/24\"] }",
+                "network.addresses: shared addresses are the kernel's",
+            ),
+            (
+                "network = { interface = \"e\", share = true, gateways = [\"192.0.2.1\"] }",
+                "network.gateways: the gateways of shared addresses",
+            ),
+            (
+                "network = { interface = \"e\", share = true }\nsockets.path = \"/run/s\"",
+                "network.share: programs open ports",
+            ),
+            (
+                "network = { interface = \"e\", share = true }\nnic.attach = [\"/run/n\"]",
+                "network.share: a NIC stack that was started elsewhere",
+            ),
+        ] {
+            let found = problems(text);
+            assert!(
+                found.iter().any(|problem| problem.starts_with(complaint)),
+                "{text}: {found:?}"
+            );
+        }
     }
 
     #[test]

@@ -32,8 +32,8 @@ pub const HOLD_US_MAX: u64 = 2_000_000;
 /// Longest plaintext of a TLS record, in bytes (RFC 8446 §5.1).
 pub const RECORD_PLAINTEXT_BYTES_MAX: usize = 1 << 14;
 
-/// Longest end of a record, in bytes, behind a range that begins it, for which a NIC stack seals the
-/// range without copying it. Host stacks cut records accordingly.
+/// Longest end of a record, in bytes, behind a range that begins it, for which a NIC stack seals
+/// the range without copying it. Host stacks cut records accordingly.
 pub const RECORD_TAIL_BYTES_MAX: usize = 64;
 
 /// Most records that one RECORDS defines.

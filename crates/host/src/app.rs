@@ -681,8 +681,8 @@ pub trait Io {
     fn unacknowledged(&self, stream: StreamId) -> u64;
     /// Returns the number of bytes queued and not sent yet.
     fn unsent(&self, stream: StreamId) -> u64;
-    /// Returns how many bytes TCP may send at once now: the usable window of RFC 9293 §3.8.6.2.1, as
-    /// far as congestion window and pacing permit; 0 for QUIC.
+    /// Returns how many bytes TCP may send at once now: the usable window of RFC 9293 §3.8.6.2.1,
+    /// as far as congestion window and pacing permit; 0 for QUIC.
     fn usable_window(&self, stream: StreamId) -> u64;
     /// True if only the peer delays the stream: bytes are unacknowledged, and all issued bytes have
     /// departed, so that neither the NIC stack nor pacing holds the stream back.

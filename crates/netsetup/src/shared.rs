@@ -1,5 +1,5 @@
 //! An interface whose addresses the stack shares with the kernel: the kernel's addresses and
-//! default routes there, and changes of them.
+//! default routes there, and their changes.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};

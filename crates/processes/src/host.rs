@@ -41,7 +41,7 @@ use crate::host::key_log::KeyLogger;
 use crate::ipc::ablation::HostAblation;
 use crate::ipc::capture_request::HOST_MARK;
 use crate::ipc::child;
-use crate::ipc::launch::{self, Settings};
+use crate::ipc::launch::{self, Launched, Settings};
 use crate::ipc::messages::FromHost;
 use crate::ipc::shared_link::{Shared, SharedLink};
 use crate::ipc::signals::Signals;
@@ -129,15 +129,10 @@ const SHARED_PAUSE_US_MAX: u64 = 1_000;
 /// Runs until the supervisor ends it.
 pub fn run() -> Result<(), Failure> {
     let mut launched = launch::enter::<HostSettings>()?;
-    let shared = match launched.settings.share.clone() {
-        Some(link) => Some(Shared::new(&link, launched.take_socket()?)),
-        None => None,
-    };
-    let map = launched.take_any_socket();
-    let (settings, control) = (launched.settings, launched.control);
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
-    let (port, map) = open_port(&settings, shared.as_ref(), map)?;
+    let (port, map) = open_port(&mut launched)?;
+    let (settings, control) = (launched.settings, launched.control);
 
     let mut supervisor = HostControl::new(control, settings.nics, u64::from_ne_bytes(random()?))?;
     // A reload may name the first origin.
@@ -292,10 +287,14 @@ fn listen(stack: &mut Stack, port: u16) -> Result<BindingId, Failure> {
 /// Opens the port for all frames to the stack's addresses, which belong to this machine alone,
 /// except those that a steering map, if any, assigns to NIC workers.
 fn open_port(
-    settings: &HostSettings,
-    shared: Option<&Shared>,
-    map: Option<OwnedFd>,
+    launched: &mut Launched<HostSettings>,
 ) -> Result<(PacketPort, Option<SteeringMap>), Failure> {
+    let shared = match launched.settings.share.clone() {
+        Some(link) => Some(Shared::new(&link, launched.take_socket()?)),
+        None => None,
+    };
+    let (shared, map) = (shared.as_ref(), launched.take_any_socket());
+    let settings = &launched.settings;
     let own: Vec<IpAddr> = settings
         .addresses
         .iter()

@@ -11,6 +11,7 @@
 //! | `sealed` | sealed memory files |
 //! | `host_configuration` | the configuration of the host process, at its start and on reload |
 //! | `stat_report` | the document of `splitway stat` |
+//! | `shared_link` | ports on an interface whose addresses the kernel has as well |
 //! | `ablation` | switches for measurements, absent from configuration files |
 //! | `capture_request` | request and answer of `splitway capture` |
 //! | `qlog_request` | request and answer of `splitway qlog` |

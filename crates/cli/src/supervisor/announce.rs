@@ -143,18 +143,7 @@ pub(crate) fn announce(started: &Started<'_>) {
             file.display()
         ));
     }
-    if attachment.lacks_ipv6() {
-        line(format_args!(
-            "IPv6 is switched off on this machine: serving over IPv4 only."
-        ));
-    }
-    if attachment.shared.is_some() {
-        let device = &attachment.device;
-        line(format_args!(
-            "sharing the addresses of {device} with the kernel: its firewall does not see packets \
-             of the ports below"
-        ));
-    }
+    announce_addresses(started, &mut line);
     for port in config.http3_ports() {
         line(format_args!("HTTP/3 on UDP port {port} as well"));
     }
@@ -174,6 +163,23 @@ pub(crate) fn announce(started: &Started<'_>) {
     }
     line(format_args!("End with Ctrl-C."));
     say(&text);
+}
+
+/// Prints the restrictions of the addresses.
+fn announce_addresses(started: &Started<'_>, line: &mut impl FnMut(std::fmt::Arguments<'_>)) {
+    let attachment = started.attachment;
+    if attachment.lacks_ipv6() {
+        line(format_args!(
+            "IPv6 is switched off on this machine: serving over IPv4 only."
+        ));
+    }
+    if attachment.shared.is_some() {
+        let device = &attachment.device;
+        line(format_args!(
+            "sharing the addresses of {device} with the kernel: its firewall does not see packets \
+             of the ports below"
+        ));
+    }
 }
 
 /// Prints the URLs of the proxy.

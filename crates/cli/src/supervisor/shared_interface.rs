@@ -1,6 +1,6 @@
 //! An interface whose addresses the stack shares with the kernel: its ports are kept from the
-//! kernel and its programs, and its addresses are followed. Everything here ends with the process, however
-//! it ends: the programs at the ingress, and the sockets that hold ports.
+//! kernel and its programs, and its addresses are followed. Everything here ends with the process,
+//! however it ends: the programs at the ingress, and the sockets that hold ports.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -4,6 +4,7 @@
 use std::num::NonZeroU16;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use failure::Failure;
@@ -22,6 +23,7 @@ use crate::supervisor::observer::ObserverSupervisor;
 use crate::supervisor::origin_plan::OriginPlan;
 use crate::supervisor::reload;
 use config::certificates::CertificateSource;
+use config::log_level::LogLevel;
 use config::root;
 use config::self_signed::Fresh;
 use config::size::Size;
@@ -73,6 +75,19 @@ pub(crate) struct Served {
     pub(crate) broker: Option<BrokerSupervisor>,
 }
 
+/// Starts the host process; returns it, and the socket to it.
+fn start_host(
+    settings: &HostSettings,
+    log: LogLevel,
+    attachment: &Attachment,
+    map: Option<&OwnedFd>,
+) -> Result<(Child, OwnedFd), Failure> {
+    let shared = attachment.shared.as_ref().map(|shared| shared.borrow());
+    let addresses = shared.as_ref().map(|shared| shared.addresses());
+    let descriptors: Vec<_> = addresses.into_iter().chain(map).collect();
+    launch::start(&Program::own()?.image(), settings, log, &descriptors)
+}
+
 impl Startup<'_> {
     /// Starts the processes.
     pub(crate) fn run(
@@ -95,11 +110,8 @@ impl Startup<'_> {
             attachment,
         } = self;
         let (log, map) = (config.logs.level.0, steering_map(config, args));
-        let (program, map) = (Program::own()?, map.as_ref());
-        let shared = attachment.shared.as_ref().map(|shared| shared.borrow());
-        let addresses = shared.as_ref().map(|shared| shared.addresses());
-        let descriptors: Vec<_> = addresses.into_iter().chain(map).collect();
-        let (host, to_host) = launch::start(&program.image(), &settings, log, &descriptors)?;
+        let map = map.as_ref();
+        let (host, to_host) = start_host(&settings, log, attachment, map)?;
         children.add(Role::Host, host);
         let loaded = certificates.map(|source| source.read(&attachment.ip_addresses()));
         let loaded = loaded.transpose()?.unwrap_or_default();

@@ -116,7 +116,7 @@ fn descriptors_of_closed_connections_are_those_of_others_as_in_the_kernel() {
 
 #[test]
 fn sockets_and_waits_from_before_an_address_are_as_in_the_kernel() {
-    isolated(|site| says_the_same(&site, "cli/tests/programs/late.c", splitway_run_on, 7));
+    isolated(|site| says_the_same(&site, "cli/tests/programs/late.c", splitway_run_on, 6));
 }
 
 #[test]

@@ -107,8 +107,8 @@ pub(crate) struct Neighbors {
     /// Own addresses with the length of the on-link prefix, in bits.
     addresses: Vec<(IpAddr, u8)>,
     gateways: Vec<IpAddr>,
-    /// The machine's kernel has the addresses as well: it answers for them, and gets what is sent
-    /// to them.
+    /// The machine's kernel has the addresses as well: it answers for them, and gets their other
+    /// packets.
     is_shared: bool,
     /// Ordered, so that a simulation repeats itself.
     entries: BTreeMap<IpAddr, Entry>,

@@ -66,7 +66,7 @@ struct Looped {
 #[derive(Debug, Default)]
 pub(crate) struct Loopback {
     segments: VecDeque<Looped>,
-    /// Payload of these segments, in bytes.
+    /// Payload of the segments, in bytes.
     bytes: usize,
     waiting: Waiting,
 }

@@ -29,7 +29,7 @@ pub(super) const LOOPBACK: &str = "lo";
 /// Hardware address of the loopback device.
 pub const LOOPBACK_MAC: [u8; 6] = [0; 6];
 
-/// Raw sockets, and the limit of what they take.
+/// Raw sockets, and their limit.
 #[derive(Debug)]
 pub(super) struct LocalPath {
     v4: OwnedFd,
@@ -61,8 +61,8 @@ impl LocalPath {
         })
     }
 
-    /// Sends a packet to the kernel. TCP segments may be longer than the connection's MSS, as far as
-    /// loopback's MTU permits. What is not sent counts as dropped by the link.
+    /// Sends a packet to the kernel. TCP segments may be longer than the connection's MSS, as far
+    /// as loopback's MTU permits. Unsent segments count as dropped by the link.
     pub(super) fn send(&self, packet: &Superpacket<'_>) -> Result<(), SendError> {
         let header = packet.header;
         let room = (self.bytes_max + ethernet::HEADER_BYTES).saturating_sub(header.len());

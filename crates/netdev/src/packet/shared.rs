@@ -1,10 +1,10 @@
 //! Ports on an interface whose addresses the kernel keeps ([`crate::steering::Share`]).
 //!
-//! The kernel must not handle what the stack takes, so a program drops it at the interface's
+//! The kernel must not handle the stack's frames, so a program drops them at the interface's
 //! ingress. Sockets of one protocol come after it; those of every protocol come before, and so one
-//! socket takes all of the stack's frames of an interface. It does not see what this machine sends
-//! (`PACKET_IGNORE_OUTGOING`). A second one, on the loopback device, takes what the machine itself
-//! sends to the shared addresses; `local` is the way back.
+//! socket takes all of the stack's frames of an interface. It does not see frames of this machine
+//! (`PACKET_IGNORE_OUTGOING`). A second one, on the loopback device, takes the machine's own frames
+//! to the shared addresses; `local` is the way back.
 
 use std::os::fd::BorrowedFd;
 

@@ -110,7 +110,7 @@ pub(super) fn change_set(
     } else {
         MAP_DELETE_ELEM
     };
-    // SAFETY: `MapElement` has all of these commands' attributes. Its pointers are to `key` and
+    // SAFETY: `MapElement` has all attributes of both commands. Its pointers are to `key` and
     // `value`, which are as long as keys and values of a set, and the kernel copies both during
     // the call.
     let result = unsafe {

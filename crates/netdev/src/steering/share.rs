@@ -1,9 +1,9 @@
 //! Programs for an interface whose addresses the stack shares with the kernel.
 //!
 //! The stack has some ports of the addresses, the kernel all others and every other protocol. A
-//! program at the interface's ingress ([`keep_from_kernel`]) drops what is the stack's; packet
-//! sockets, which the kernel serves before, take it by a filter ([`load`]) of the same code. So no
-//! frame is handled twice. What the stack only reads, ARP and some ICMP, both get.
+//! program at the interface's ingress ([`keep_from_kernel`]) drops the stack's frames; packet
+//! sockets, which the kernel serves before, take them by a filter ([`load`]) of the same code. So
+//! no frame is handled twice. Both get ARP and some ICMP, which the stack only reads.
 //!
 //! | Frames to an address of the set | Kernel | Stack |
 //! |---|---|---|
@@ -61,7 +61,7 @@ pub struct SharedPorts {
     pub local: Option<RangeInclusive<u16>>,
 }
 
-/// Shared addresses, and the stack's ports of them.
+/// Shared addresses, and the stack's ports.
 #[derive(Clone, Copy, Debug)]
 pub struct Share<'a> {
     /// A set of [`AddressSet`].
