@@ -4,7 +4,6 @@
 use std::num::NonZeroU16;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 use failure::Failure;
@@ -29,6 +28,7 @@ use config::self_signed::Fresh;
 use config::size::Size;
 use config::{Config, Content, Forwarding, Text};
 use processes::host::HostSettings;
+use processes::ipc::child::Child;
 use processes::ipc::fd_passing;
 use processes::ipc::launch;
 use processes::ipc::messages::{FromBroker, FromFetcher, FromHost, FromNic, FromObserver, ToHost};
