@@ -433,6 +433,10 @@ impl Io for Net {
         self.unacknowledged(stream)
     }
 
+    fn usable_window(&self, _: StreamId) -> u64 {
+        0
+    }
+
     fn waits_for_peer(&self, stream: StreamId) -> bool {
         self.unacknowledged(stream) > 0
     }
