@@ -231,6 +231,7 @@ impl Supervisor<'_> {
             .chain(self.observer.deadline())
             .chain(self.reload.deadline())
             .chain(self.certificates.deadline())
+            .chain(shared.as_ref().and_then(|shared| shared.deadline()))
             .min();
         self.children.next_or_readable(&watched, deadline)
     }
@@ -249,8 +250,8 @@ impl Supervisor<'_> {
             // Each supervisor below takes its own.
             Event::Nic(..) | Event::Fetcher(_) | Event::Broker(_) | Event::Observer(_) => {}
             Event::Exited(_) | Event::Failed(_) | Event::Reported(_) => {}
-            Event::Readable => self.follow_addresses(),
-            Event::Timeout | Event::Relay(_) => {}
+            Event::Readable | Event::Timeout => self.follow_addresses(),
+            Event::Relay(_) => {}
         }
         // Before the fetcher's supervisor may start another, whose counters begin at zero.
         if let Event::Fetcher(FromFetcher::Counters { origin, report }) = event {

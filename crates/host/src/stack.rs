@@ -631,7 +631,7 @@ impl Stack {
             (self.tcp).replace(&mut self.ground, handle, &Tuple::of(packet), time_wait);
         } else if (self.ground.config).is_martian(frame.bytes, packet.source, packet.destination) {
             return self.on_martian();
-        } else if self.ground.config.has_address(packet.destination) {
+        } else if self.ground.config.may_get(packet.destination) {
             self.ground.counters.segments_received += 1;
         } else {
             return;

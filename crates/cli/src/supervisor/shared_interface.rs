@@ -7,6 +7,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use failure::Failure;
 use netdev::steering::{AddressSet, Share, keep_from_kernel};
@@ -25,6 +26,10 @@ const LOOPBACK_INDEX: u32 = 1;
 /// Ports that are locked together for the connections of one stack.
 const LOCKED_TOGETHER: u16 = 256;
 
+/// How long packets to an address that has gone still come to the stack: a peer may go on after the
+/// resets that end its connections, and is to be answered.
+const LEAVES_FOR: Duration = Duration::from_secs(1);
+
 /// Where the kernel's own choice of ports is configured.
 const KERNELS_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 const KERNELS_EXCEPTIONS: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
@@ -38,6 +43,8 @@ pub(crate) struct SharedInterface {
     addressing: Addressing,
     /// By address.
     held: BTreeMap<IpAddr, Vec<HeldPort>>,
+    /// Addresses that have gone and are still in the set, with the time at which they leave it.
+    leaving: BTreeMap<IpAddr, Instant>,
     _at_ingress: [OwnedFd; 2],
     _locks: Vec<AddressLock>,
 }
@@ -89,6 +96,7 @@ impl SharedInterface {
             follower,
             addressing: Addressing::default(),
             held: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             _at_ingress: at_ingress,
             _locks: locks,
         };
@@ -114,8 +122,14 @@ impl SharedInterface {
         self.set.descriptor()
     }
 
+    /// Returns when [`SharedInterface::follow`] is to be called at the latest.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.leaving.values().min().copied()
+    }
+
     /// Follows the kernel's addresses and routes. Returns the new ones, if they have changed.
     pub(crate) fn follow(&mut self) -> Option<NewAddresses> {
+        self.forget_gone(Instant::now());
         if !self.follower.has_changed() {
             return None;
         }
@@ -167,15 +181,27 @@ impl SharedInterface {
         self.set.insert(address).map_err(|error| {
             Failure::broken(format!("sharing {address} of {}", self.device), error)
         })?;
+        self.leaving.remove(&address);
         self.held.insert(address, held);
         Ok(())
     }
 
+    /// Gives up the ports of an address. Its packets come for a while longer.
     fn remove(&mut self, address: IpAddr) {
-        if let Err(error) = self.set.remove(address) {
-            tracing::error!(%error, %address, "its ports stay with the stack");
-        }
         self.held.remove(&address);
+        self.leaving.insert(address, Instant::now() + LEAVES_FOR);
+    }
+
+    /// Takes addresses whose time has come out of the set.
+    fn forget_gone(&mut self, now: Instant) {
+        for (address, _) in self
+            .leaving
+            .extract_if(.., |_, leaves_at| *leaves_at <= now)
+        {
+            if let Err(error) = self.set.remove(address) {
+                tracing::error!(%error, %address, "its ports stay with the stack");
+            }
+        }
     }
 }
 

@@ -174,6 +174,11 @@ impl TcpLayer {
         if self.on_half_open(ground, now_us, tuple, segment) {
             return;
         }
+        if ground.config.is_shared && !ground.config.is_own(tuple.local.ip()) {
+            // The address has gone, and its connections with it.
+            self.refuse(ground, now_us, tuple, segment);
+            return;
+        }
         let mut before = None;
         match self.time_waits.on_segment(now, &tuple, segment) {
             Answer::Unknown => {
