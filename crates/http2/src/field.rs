@@ -46,6 +46,18 @@ pub fn check_ends(value: &[u8]) -> Result<(), Invalid> {
     }
 }
 
+/// True for a connection-specific field, whose message is malformed (RFC 9113 §8.2.2, RFC 9114
+/// §4.2).
+pub fn is_connection_specific(name: &[u8], value: &[u8]) -> bool {
+    match name {
+        b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" => {
+            true
+        }
+        b"te" => !value.eq_ignore_ascii_case(b"trailers"),
+        _ => false,
+    }
+}
+
 /// `tchar` of RFC 9110 §5.6.2.
 pub const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
@@ -69,6 +81,22 @@ static IS_NAME_BYTE: [bool; 256] = {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_of_the_connection_are_those_of_the_rfc() {
+        for name in [
+            "connection",
+            "keep-alive",
+            "proxy-connection",
+            "transfer-encoding",
+            "upgrade",
+        ] {
+            assert!(is_connection_specific(name.as_bytes(), b""), "{name}");
+        }
+        assert!(is_connection_specific(b"te", b"trailers, gzip"));
+        assert!(!is_connection_specific(b"te", b"Trailers"));
+        assert!(!is_connection_specific(b"cookie", b"upgrade"));
+    }
 
     #[test]
     fn tokens_are_those_of_the_grammar() {

@@ -65,14 +65,9 @@ pub(super) fn read(
     head_bytes_max: usize,
 ) -> Result<Head, Unreadable> {
     let mut reader = Reader::default();
-    let mut result = Ok(());
-    let decoded = decoder.decode(block, &mut Vec::new(), |name, value| {
-        if result.is_ok() {
-            result = reader.take(name, value, head_bytes_max);
-        }
-    });
-    decoded.map_err(|_| Unreadable::Block)?;
-    result?;
+    decode(decoder, block, |name, value| {
+        reader.take(name, value, head_bytes_max)
+    })?;
     reader.end(ends_stream, head_bytes_max)
 }
 
@@ -82,20 +77,53 @@ pub(super) fn read(
 /// # Errors
 /// As [`read`]; also, the section is longer than a chunked body can have.
 pub(super) fn read_trailers(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<u8>, Unreadable> {
-    let (mut result, mut lines) = (Ok(()), Vec::new());
-    let decoded = decoder.decode(block, &mut Vec::new(), |name, value| {
-        if result.is_ok() {
-            result = field::check(name, value).and_then(|()| field::check_ends(value));
-        }
+    let mut lines = Vec::new();
+    decode(decoder, block, |name, value| {
+        field::check(name, value)?;
+        field::check_ends(value)?;
         if lines.len() <= TRAILER_BYTES_MAX {
             line(&mut lines, name, value);
         }
-    });
-    decoded.map_err(|_| Unreadable::Block)?;
-    result?;
+        Ok(())
+    })?;
     match lines.len() <= TRAILER_BYTES_MAX {
         true => Ok(lines),
         false => Err(Unreadable::Message),
+    }
+}
+
+/// Hands the fields of a block to `take`, up to one that it refuses. The dynamic table takes the
+/// whole block.
+///
+/// # Errors
+/// The block cannot be decoded, or what `take` returned.
+pub(super) fn decode(
+    decoder: &mut Decoder,
+    block: &[u8],
+    mut take: impl FnMut(&[u8], &[u8]) -> Result<(), Unreadable>,
+) -> Result<(), Unreadable> {
+    let mut result = Ok(());
+    let decoded = decoder.decode(block, &mut Vec::new(), |name, value| {
+        if result.is_ok() {
+            result = take(name, value);
+        }
+    });
+    decoded.map_err(|_| Unreadable::Block)?;
+    result
+}
+
+/// Takes the value of `Content-Length` (RFC 9110 §8.6).
+///
+/// # Errors
+/// It is no number, or the second one.
+pub(super) fn take_content_length(
+    content_bytes: &mut Option<u64>,
+    value: &[u8],
+) -> Result<(), Unreadable> {
+    let bytes = number::saturating(value).ok_or(Unreadable::Message)?;
+    match content_bytes.replace(bytes) {
+        Some(_) => Err(Unreadable::Message),
+        None => Ok(()),
     }
 }
 
@@ -124,10 +152,7 @@ impl Reader {
         self.has_fields = true;
         field::check(name, value)?;
         match name {
-            // RFC 9113 §8.2.2: connection-specific fields.
-            b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"
-            | b"upgrade" => return Err(Unreadable::Message),
-            b"te" if !value.eq_ignore_ascii_case(b"trailers") => return Err(Unreadable::Message),
+            _ if field::is_connection_specific(name, value) => return Err(Unreadable::Message),
             b"host" => {
                 let is_second = self.host.replace(value.to_vec()).is_some();
                 return match is_second || value.is_empty() {
@@ -135,13 +160,7 @@ impl Reader {
                     false => Ok(()),
                 };
             }
-            b"content-length" => {
-                let bytes = number::saturating(value).ok_or(Unreadable::Message)?;
-                return match self.content_bytes.replace(bytes) {
-                    Some(_) => Err(Unreadable::Message),
-                    None => Ok(()),
-                };
-            }
+            b"content-length" => return take_content_length(&mut self.content_bytes, value),
             b"priority" => self.priority = Some(Priority::parse(value)),
             _ => {}
         }

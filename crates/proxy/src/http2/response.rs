@@ -4,7 +4,7 @@ use http_message::number;
 use http2::field;
 use http2::hpack::decode::Decoder;
 
-use super::request::{Framing, Unreadable, line};
+use super::request::{self, Framing, Unreadable, line, take_content_length};
 
 /// The head of a response.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,14 +26,9 @@ pub(super) fn read(
     head_bytes_max: usize,
 ) -> Result<Head, Unreadable> {
     let mut reader = Reader::default();
-    let mut result = Ok(());
-    let decoded = decoder.decode(block, &mut Vec::new(), |name, value| {
-        if result.is_ok() {
-            result = reader.take(name, value, head_bytes_max);
-        }
-    });
-    decoded.map_err(|_| Unreadable::Block)?;
-    result?;
+    request::decode(decoder, block, |name, value| {
+        reader.take(name, value, head_bytes_max)
+    })?;
     reader.end(is_head, ends_stream)
 }
 
@@ -57,16 +52,8 @@ impl Reader {
         // No other pseudo-header field passes.
         field::check(name, value)?;
         match name {
-            // RFC 9113 §8.2.2: connection-specific fields.
-            b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"
-            | b"upgrade" => return Err(Unreadable::Message),
-            b"content-length" => {
-                let bytes = number::saturating(value).ok_or(Unreadable::Message)?;
-                return match self.content_bytes.replace(bytes) {
-                    Some(_) => Err(Unreadable::Message),
-                    None => Ok(()),
-                };
-            }
+            _ if field::is_connection_specific(name, value) => return Err(Unreadable::Message),
+            b"content-length" => return take_content_length(&mut self.content_bytes, value),
             _ => {}
         }
         line(&mut self.lines, name, value);

@@ -151,10 +151,7 @@ impl<'a> Reader<'a> {
             return Err(Problem::Refused(status));
         }
         match name {
-            // RFC 9113 §8.2.2, RFC 9114 §4.2: connection-specific fields.
-            b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"
-            | b"upgrade" => return Err(Problem::Malformed),
-            b"te" if !value.eq_ignore_ascii_case(b"trailers") => return Err(Problem::Malformed),
+            _ if field::is_connection_specific(name, value) => return Err(Problem::Malformed),
             b"host" => {
                 if let Some(authority) = &self.authority {
                     // RFC 9113 §8.3.1, RFC 9114 §4.3.1: both must be equal, and `Host` is written
