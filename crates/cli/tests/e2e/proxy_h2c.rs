@@ -61,11 +61,11 @@ fn to_h2c(more: &str, ports: &[u16]) -> String {
     pool("web", &format!("protocol = \"h2c\"\n{more}"), ports)
 }
 
-/// Counters of faults. Stream errors of backends are not among them: a few empty responses count
-/// as STREAM_CLOSED, though every byte arrives.
-const FAULTS: [&str; 4] = [
+/// Counters of faults.
+const FAULTS: [&str; 5] = [
     "proxy_http2_stream_errors",
     "proxy_http2_connection_errors",
+    "proxy_backend_http2_stream_errors",
     "proxy_backend_http2_connection_errors",
     "proxy_refused_5xx",
 ];
@@ -90,7 +90,7 @@ fn every_byte_gets_through_to_backends_of_http_2() {
             Ok(())
         });
         assert!(backends.iter().all(|it| it.backend.requests() > 50));
-        assert_eq!(counted(proxy, FAULTS), [0; 4]);
+        assert_eq!(counted(proxy, FAULTS), [0; 5]);
     });
 }
 
@@ -138,7 +138,7 @@ fn streams_outlive_lost_packets_and_nic_processes() {
                 Ok(())
             });
         });
-        assert_eq!(counted(proxy, FAULTS), [0; 4]);
+        assert_eq!(counted(proxy, FAULTS), [0; 5]);
     });
 }
 
@@ -165,6 +165,6 @@ fn a_backend_that_is_replaced_costs_no_get_and_a_reload_changes_the_protocol() {
         let (is_done, said) = ctl("reload", None);
         assert!(is_done, "{said}");
         download(&folder, server, AT_ONCE, &[1000; 20]).unwrap();
-        assert_eq!(counted(proxy, FAULTS), [0; 4]);
+        assert_eq!(counted(proxy, FAULTS), [0; 5]);
     });
 }

@@ -185,8 +185,13 @@ impl Connection {
             return Err(Fault::Stream(id, Code::PROTOCOL_ERROR));
         }
         if stream.incoming_ended {
-            return match self.ids.is_reset(id) {
-                true => Ok(false),
+            // nginx 1.22.1 ends a response without content twice, by its head and by an empty frame.
+            let ends_again = is_to_backend && payload_bytes == 0 && data.ends_stream;
+            return match ends_again || self.ids.is_reset(id) {
+                true => {
+                    self.budget.spend(now_us, FRAME_TOKENS)?;
+                    Ok(false)
+                }
                 false => Err(Fault::Stream(id, Code::STREAM_CLOSED)),
             };
         }

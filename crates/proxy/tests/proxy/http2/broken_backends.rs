@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http2::frame::kind;
+use http2::frame::{self, kind};
 
 use super::backends::{OK, to_http2};
 use super::client::{Client, GET, POST};
@@ -193,6 +193,36 @@ fn a_stream_that_is_reset_cuts_its_response_or_has_502() {
     assert_eq!(world.accepted(8080).len(), 1, "the connection stays");
     backend.hear(&mut world);
     assert!(backend.goaways.is_empty());
+}
+
+/// nginx 1.22.1 ends responses without content twice.
+///
+/// Covers: RFC 9113 §5.1
+#[test]
+fn an_empty_frame_that_ends_a_stream_again_is_no_error_and_content_is() {
+    for (content, has_end, code) in [
+        (&b""[..], true, None),
+        (b"", false, Some(5)),
+        (b"x", true, Some(5)),
+    ] {
+        let mut world = World::new(to_http2(&[8080]), &[8080]);
+        let mut client = Client::new(&mut world, &[]);
+        // The request goes on, so that the stream stays.
+        client.request(&mut world, 1, &POST, false);
+        let (mut backend, _) = Client::backend(&mut world, 8080, &[]);
+        let mut frames = backend.block(1, &[(":status", "204")], true);
+        frame::data(&mut frames, 1, content, has_end);
+        world.send(backend.stream, frames);
+        client.hear(&mut world);
+        assert_eq!(client.heard(1).blocks, [":status: 204\n"]);
+        backend.hear(&mut world);
+        let errors = world.counters().backend_http2_stream_errors;
+        assert_eq!(errors, u64::from(code.is_some()), "{content:?} {has_end}");
+        if let Some(code) = code {
+            assert_eq!(backend.heard(1).reset, Some(code));
+        }
+        assert!(backend.goaways.is_empty());
+    }
 }
 
 /// Covers: RFC 9113 §8.1.1, RFC 9113 §8.2.2, RFC 9113 §8.3.2
