@@ -116,7 +116,7 @@ fn sites_rules_and_signed_urls_are_served_as_the_file_says() {
 }
 
 /// A rule that names this version of the configuration.
-fn version(number: u32) -> String {
+pub(crate) fn version(number: u32) -> String {
     format!("[[site]]\n[[site.rule]]\npath = \"*\"\nfields = [\"X-Version: {number}\"]\n")
 }
 

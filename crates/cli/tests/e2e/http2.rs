@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
 use testbed::http::Connection;
@@ -12,12 +12,12 @@ use testbed::site::{KnownFile, Site};
 use testbed::splitway::{HTTP_V4, Splitway};
 use testbed::{Context, Result};
 
-use crate::config::{configuration, serve_configured};
+use crate::config::{configuration, serve_configured, version};
 use crate::deaths::{clients_outlive_nics, counted, files, host_counter, lose_packets};
 use crate::https::{Certificate, HTTPS, serve_tls};
 use crate::isolation::no_content_in_the_host;
 use crate::stat::json;
-use crate::support::on_threads;
+use crate::support::{ctl, on_threads};
 
 /// Clients while NIC processes die.
 const CLIENTS: usize = 10;
@@ -31,11 +31,11 @@ fn serve(site: &Site, certificate: &Certificate, more: &[&str]) -> Splitway {
 }
 
 /// Streams at a time of a client's connection.
-const AT_ONCE: &str = "--parallel --parallel-max 100";
+pub(crate) const AT_ONCE: &str = "--parallel --parallel-max 100";
 
 /// Downloads all these files over one connection, and compares every byte. `folder` is the client's
 /// own.
-fn download(
+pub(crate) fn download(
     folder: &Path,
     (server, certificate): (&str, &Certificate),
     files: &[KnownFile],
@@ -199,6 +199,46 @@ fn streams_outlive_nic_processes_and_lost_packets() {
             "reads_failed",
         ];
         assert_eq!(counted(splitway, names), [0; 5]);
+    });
+}
+
+/// Rules, limits and certificates change while streams last; their connections stay.
+#[test]
+fn streams_outlive_reloads() {
+    isolated(|site| {
+        let files = files(&site);
+        let certificate = certificate(&site);
+        let tls = format!(
+            "[[listen]]\nport = 443\ntls = true\n[[tls.certificate]]\nchain = {:?}\nkey = {:?}\n",
+            certificate.certificate, certificate.key
+        );
+        let text = |number: u32| format!("{tls}{}", version(number));
+        let path = configuration(&site, &text(0));
+        let mut splitway = serve_configured(&path);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let clients = scope.spawn(|| {
+                on_threads(4, |index| {
+                    let folder = site.outside().join(format!("client{index}"));
+                    let server = (&*urls()[index % 2], &certificate);
+                    let options = format!("--http2 {AT_ONCE} --limit-rate 500k");
+                    while !is_over.load(Ordering::Relaxed) {
+                        download(&folder, server, &files, &options)?;
+                    }
+                    Ok(())
+                });
+            });
+            for number in 1..=20 {
+                configuration(&site, &text(number));
+                let (done, said) = ctl("reload", None);
+                assert!(done && said.contains("configuration read again"), "{said}");
+            }
+            is_over.store(true, Ordering::Relaxed);
+            clients.join().unwrap();
+        });
+        assert!(splitway.end_with(Signal::TERM).unwrap().success());
+        assert_eq!(host_counter(&mut splitway, "connections_broken"), 0);
+        assert_eq!(host_counter(&mut splitway, "http_http2_stream_errors"), 0);
     });
 }
 

@@ -21,6 +21,9 @@ use testbed::process::{Process, run, signal, tool};
 use testbed::site::{KnownFile, Site};
 use testbed::splitway::Splitway;
 
+use crate::deaths::{counted, files};
+use crate::http2::{self, AT_ONCE};
+use crate::https::Certificate;
 use crate::restart::restart_nic;
 use crate::support::{RESPONSE_MAX, SOON, on_threads, program, sh, slowest_response};
 
@@ -216,6 +219,58 @@ fn replicas_are_replaced_one_after_the_other_and_no_response_waits() {
             .map(|line| line.contains(&first_mac))
             .collect();
         assert_eq!(places, [true, false].repeat(3), "{said}");
+    });
+}
+
+/// Of a machine that dies, the tags of the last records are unknown, and some connections over TLS
+/// are reset.
+#[test]
+fn streams_of_http_2_go_on_while_replicas_are_replaced() {
+    isolated(|site| {
+        let files = files(&site);
+        let outside = site.outside().to_owned();
+        let certificate = Certificate::new(&outside, "server", "ec", &["localhost"]);
+        let machines = Machines::new(site);
+        run(tool("cp -a")
+            .arg(machines.site.root())
+            .arg(machines.second_root()))
+        .unwrap();
+        let (_first, first_mac) = machines.nic_stack(0, machines.site.root());
+        let (_second, second_mac) = machines.nic_stack(1, &machines.second_root());
+        let control = outside.join("host.sock");
+        let tls = certificate.options();
+        let mut options = vec!["--replicas", "--report-json"];
+        options.extend(["--control-socket", control.to_str().unwrap()]);
+        options.extend(["--tls-listen", "443"]);
+        options.extend(tls.iter().map(String::as_str));
+        let host = machines.host_stack([&first_mac, &second_mac], &options);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let clients = scope.spawn(|| {
+                on_threads(4, |index| {
+                    let folder = outside.join(format!("client{index}"));
+                    let server = ("https://localhost", &certificate);
+                    let there = "--connect-to localhost:443:10.91.0.2:443";
+                    let options = format!("--http2 {AT_ONCE} --limit-rate 500k {there}");
+                    while !is_over.load(Ordering::Relaxed) {
+                        http2::download(&folder, server, &files, &options)?;
+                    }
+                    Ok(())
+                });
+            });
+            for _ in 0..3 {
+                let (done, said) = restart_nic(&control);
+                assert!(done && said.lines().count() == 2, "{said}");
+            }
+            is_over.store(true, Ordering::Relaxed);
+            clients.join().unwrap();
+        });
+        let names = [
+            "connections_broken",
+            "tls_records_unproven",
+            "http_http2_stream_errors",
+        ];
+        assert_eq!(counted(host, names), [0; 3]);
     });
 }
 
