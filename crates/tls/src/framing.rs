@@ -54,6 +54,13 @@ impl Extent {
     }
 }
 
+/// An extent that waits, and how many bytes are before it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cursor {
+    index: usize,
+    start: u64,
+}
+
 /// Plaintext that waits to be cut.
 #[derive(Debug, Default)]
 pub(crate) struct Framing {
@@ -158,12 +165,12 @@ impl Framing {
             self.small_sent = 0;
         }
         let bytes_max = self.fit(limits);
-        let mut end = 0;
+        let (mut end, mut cursor) = (0, Cursor::default());
         let mut record_bytes = 0;
         let mut records_left = records_max.min(limits.records_max as u64);
         while records_left > 0 {
             let is_small = self.small_sent < SMALL_BYTES;
-            let len = self.record_bytes(end, bytes_max, is_small);
+            let len = self.record_bytes(&mut cursor, end, bytes_max, is_small);
             if record_bytes == 0 {
                 record_bytes = len;
             }
@@ -179,9 +186,10 @@ impl Framing {
                 break;
             }
             if !is_small && len == RECORD_BYTES {
-                let more = self.whole_records(end, bytes_max).min(records_left);
+                let more = self.whole_records(cursor, end, bytes_max).min(records_left);
                 debug_assert!((0..more).all(|n| {
-                    self.record_bytes(end + n * RECORD_BYTES, bytes_max, false) == RECORD_BYTES
+                    let (start, mut cursor) = (end + n * RECORD_BYTES, cursor);
+                    self.record_bytes(&mut cursor, start, bytes_max, false) == RECORD_BYTES
                 }));
                 records_left -= more;
                 end += more * RECORD_BYTES;
@@ -191,7 +199,7 @@ impl Framing {
             return None;
         }
         self.cut_us = now_us;
-        let pieces = self.take(end);
+        let pieces = self.take(end, cursor.index + 1);
         self.was_empty = self.bytes == 0;
         let follow_bytes = match (pieces.last(), self.extents.front()) {
             (
@@ -236,8 +244,24 @@ impl Framing {
         bytes
     }
 
-    /// Returns the length of the record that begins `start` bytes from the front.
-    fn record_bytes(&self, start: u64, bytes_max: u64, is_small: bool) -> u64 {
+    /// Moves on to the extent of a byte, which is not before the cursor.
+    fn seek(&self, cursor: &mut Cursor, byte: u64) -> Option<&Extent> {
+        while let Some(extent) = self.extents.get(cursor.index) {
+            let end = cursor.start + extent.len();
+            if end > byte {
+                return Some(extent);
+            }
+            *cursor = Cursor {
+                index: cursor.index + 1,
+                start: end,
+            };
+        }
+        None
+    }
+
+    /// Returns the length of the record that begins `start` bytes from the front, and moves to the
+    /// extent in which it ends. The cursor is there already, or before.
+    fn record_bytes(&self, cursor: &mut Cursor, start: u64, bytes_max: u64, is_small: bool) -> u64 {
         let left = bytes_max - start;
         if is_small {
             return left.min(SMALL_RECORD_BYTES);
@@ -248,27 +272,18 @@ impl Framing {
             return left.min(header_bytes);
         }
         let len = left.min(RECORD_BYTES);
-        // Finds the extent within which the record would end.
-        let mut extent_start = 0;
-        for extent in &self.extents {
-            let extent_end = extent_start + extent.len();
-            if extent_end > start + len {
-                if let Extent::Virtual { offset, .. } = extent
-                    && extent_start < start + len
-                {
-                    let first = offset + start.saturating_sub(extent_start);
-                    let end = offset + (start + len - extent_start);
-                    let aligned = [RECORD_BYTES, SMALL_RECORD_BYTES]
-                        .map(|unit| end - end % unit)
-                        .into_iter()
-                        .find(|&aligned| aligned > first);
-                    return len - (end - aligned.unwrap_or(end));
-                }
-                break;
+        match self.seek(cursor, start + len) {
+            Some(Extent::Virtual { offset, .. }) if cursor.start < start + len => {
+                let first = offset + start.saturating_sub(cursor.start);
+                let end = offset + (start + len - cursor.start);
+                let aligned = [RECORD_BYTES, SMALL_RECORD_BYTES]
+                    .map(|unit| end - end % unit)
+                    .into_iter()
+                    .find(|&aligned| aligned > first);
+                len - (end - aligned.unwrap_or(end))
             }
-            extent_start = extent_end;
+            _ => len,
         }
-        len
     }
 
     /// Returns the length of a header at the front, which a long range follows.
@@ -285,33 +300,25 @@ impl Framing {
     /// Returns the number of full records that follow in the extent in whose middle a record has
     /// ended, `start` bytes from the front. If that end is aligned, theirs are, too; a record that
     /// has only just reached into the extent may have ended elsewhere, and the next one is shorter.
-    fn whole_records(&self, start: u64, bytes_max: u64) -> u64 {
-        let mut extent_start = 0;
-        for extent in &self.extents {
-            let extent_end = extent_start + extent.len();
-            if extent_end > start {
-                let left = extent_end.min(bytes_max) - start;
-                let is_aligned = match extent {
-                    Extent::Virtual { offset, .. } if extent_start < start => {
-                        (offset + (start - extent_start)).is_multiple_of(RECORD_BYTES)
-                    }
-                    _ => false,
-                };
-                // The last record is excluded: it may share its end with another extent.
-                return if is_aligned {
-                    (left / RECORD_BYTES).saturating_sub(1)
-                } else {
-                    0
-                };
-            }
-            extent_start = extent_end;
+    /// The cursor is at the extent, or before.
+    fn whole_records(&self, mut cursor: Cursor, start: u64, bytes_max: u64) -> u64 {
+        let Some(Extent::Virtual { offset, len, .. }) = self.seek(&mut cursor, start) else {
+            return 0;
+        };
+        let Some(before) = start.checked_sub(cursor.start).filter(|&before| before > 0) else {
+            return 0;
+        };
+        if !(offset + before).is_multiple_of(RECORD_BYTES) {
+            return 0;
         }
-        0
+        let left = (cursor.start + len).min(bytes_max) - start;
+        // The last record is excluded: it may share its end with another extent.
+        (left / RECORD_BYTES).saturating_sub(1)
     }
 
-    fn take(&mut self, bytes: u64) -> Vec<Piece> {
+    fn take(&mut self, bytes: u64, pieces_expected: usize) -> Vec<Piece> {
         self.bytes -= bytes;
-        let mut pieces = Vec::new();
+        let mut pieces = Vec::with_capacity(pieces_expected);
         let mut left = bytes;
         while let Some(extent) = self.extents.front_mut().filter(|_| left > 0) {
             let taken = extent.len().min(left);
