@@ -68,6 +68,8 @@ enum Benchmark {
     Tls(suites::tls::Settings),
     /// Files over HTTP/2, against nginx and Splitway's HTTP/1.1 over TLS.
     Http2(suites::http2::Settings),
+    /// Addresses shared with the kernel, against a link of Splitway's own and against DNAT.
+    Share(suites::share::Settings),
     /// nginx and lighttpd on one core, over file sizes (IO-TCP, figure 2).
     Figure2(paper::figures::Settings),
     /// Where CPU time goes, by function (IO-TCP, table 1). Needs root and `perf`.
@@ -244,6 +246,7 @@ fn measure(benchmark: Benchmark) -> testbed::Result<()> {
         Benchmark::Workers(settings) => suites::workers::measure(&settings),
         Benchmark::Tls(settings) => suites::tls::measure(&settings),
         Benchmark::Http2(settings) => suites::http2::measure(&settings),
+        Benchmark::Share(settings) => suites::share::measure(&settings),
         Benchmark::Figure10(settings) => paper::figure10::measure(&settings),
         Benchmark::Figure2(settings) => {
             paper::figures::measure(paper::figures::Name::Figure2, &settings)
@@ -317,6 +320,7 @@ fn plan(benchmark: &Benchmark) -> Plan {
         Benchmark::Workers(settings) => suites::workers::plan(settings),
         Benchmark::Tls(settings) => suites::tls::plan(settings),
         Benchmark::Http2(settings) => suites::http2::plan(settings),
+        Benchmark::Share(settings) => suites::share::plan(settings),
         Benchmark::Figure10(settings) => paper::figure10::plan(settings),
         Benchmark::Figure2(settings) => paper::figures::plan(Name::Figure2, settings),
         Benchmark::Figure7(settings) => paper::figures::plan(Name::Figure7, settings),

@@ -10,6 +10,7 @@
 //! | `model` | simulated: hardware that is not here, and 100 to 800 Gbit/s |
 //! | `latency` | one client of an idle server |
 //! | `load_mix` | everything at once: sizes, ranges, slow readers, clients that go away, reloads |
+//! | `share` | an address that is shared with the kernel |
 //! | `soak` | resources after millions of connections, reloads, deaths |
 //! | `sockets` | programs on split sockets, against the kernel's and the host process's server |
 //! | `programs` | unmodified programs on split sockets, against the same on the kernel's |
@@ -34,6 +35,7 @@ pub(crate) mod programs;
 pub(crate) mod proxy;
 pub(crate) mod quic;
 pub(crate) mod quic_engines;
+pub(crate) mod share;
 pub(crate) mod soak;
 pub(crate) mod sockets;
 pub(crate) mod targets;
