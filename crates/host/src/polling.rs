@@ -113,6 +113,8 @@ pub struct Polling {
     /// too little.
     patience: u32,
     moderating: bool,
+    /// The last pause without backlog has gathered enough.
+    was_rich: bool,
 }
 
 impl Polling {
@@ -130,6 +132,7 @@ impl Polling {
             short_sleeps: 0,
             patience: PATIENCE_MIN,
             moderating: false,
+            was_rich: false,
         }
     }
 
@@ -185,11 +188,15 @@ impl Polling {
                 // The NIC stack does not wait any more.
                 self.brought = Brought::Departures;
             }
-            if pause.items < MODERATION_ITEMS_MIN {
-                self.patience = (self.patience * 2).min(PATIENCE_MAX);
-                self.short_sleeps = 0;
-            } else {
-                self.patience = PATIENCE_MIN;
+            let is_rich = pause.items >= MODERATION_ITEMS_MIN;
+            // A poor one among rich ones is chance, and eight sleeps would cost more than it.
+            match (is_rich, std::mem::replace(&mut self.was_rich, is_rich)) {
+                (true, _) => self.patience = PATIENCE_MIN,
+                (false, true) => {}
+                (false, false) => {
+                    self.patience = (self.patience * 2).min(PATIENCE_MAX);
+                    self.short_sleeps = 0;
+                }
             }
             return;
         }
@@ -416,11 +423,11 @@ mod tests {
             });
         }
         polling.on_paused(Pause::default());
-        assert_eq!(
-            polling.on_idle(0, backlog(0)),
-            Rest::Sleep,
-            "a poor one ends them"
-        );
+        let rest = polling.on_idle(0, backlog(0));
+        assert_eq!(rest, Rest::Pause(MODERATION_US), "a poor one is chance");
+        polling.on_paused(Pause::default());
+        let rest = polling.on_idle(0, backlog(0));
+        assert_eq!(rest, Rest::Sleep, "two end them");
     }
 
     #[test]
