@@ -1,4 +1,4 @@
-//! epoll, poll and select.
+//! epoll and poll.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -8,9 +8,7 @@ use capi::abi::{
     check_given, check_items, poll_with_mask, set_errno, sw_epoll_ctl, sw_epoll_pwait, sw_poll,
 };
 use capi::client::{EpollEvent, Instant, is_event_of_library};
-use libc::{
-    c_int, c_long, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval,
-};
+use libc::{c_int, epoll_event, nfds_t, pollfd, sigset_t, size_t, timespec};
 use rustix::io::Errno;
 
 use crate::attached::{client, is_split};
@@ -20,7 +18,7 @@ use crate::kernel::kernel;
 use crate::library;
 use crate::pending;
 
-fn fail(errno: Errno) -> c_int {
+pub(crate) fn fail(errno: Errno) -> c_int {
     set_errno(errno);
     -1
 }
@@ -219,14 +217,14 @@ unsafe fn without_own(events: *mut epoll_event, count: c_int) -> c_int {
 ///
 /// # Safety
 /// The item is valid as long as the reference is in use.
-unsafe fn given<'a, T>(at: *const T) -> Result<Option<&'a T>, Errno> {
+pub(crate) unsafe fn given<'a, T>(at: *const T) -> Result<Option<&'a T>, Errno> {
     check_given(at)?;
     // SAFETY: the item is readable, as just checked, and valid by this function's contract.
     Ok(unsafe { at.as_ref() })
 }
 
 /// Converts a timeout; `None` is infinite. EINVAL if it is out of range.
-fn duration(timeout: Option<&timespec>) -> Result<Option<Duration>, Errno> {
+pub(crate) fn duration(timeout: Option<&timespec>) -> Result<Option<Duration>, Errno> {
     let Some(timeout) = timeout else {
         return Ok(None);
     };
@@ -247,7 +245,7 @@ fn milliseconds(timeout: Option<Duration>) -> c_int {
 }
 
 /// Reports whether a descriptor is a split socket, or an epoll set with split sockets.
-fn is_ours(fd: c_int) -> bool {
+pub(crate) fn is_ours(fd: c_int) -> bool {
     is_split(fd) || is_extended(fd)
 }
 
@@ -370,189 +368,4 @@ pub unsafe extern "C-unwind" fn splitway_preload___ppoll_chk(
 ) -> c_int {
     // SAFETY: the arguments are valid for `ppoll`, by the caller's contract.
     unsafe { splitway_preload_ppoll(fds, count, timeout, mask) }
-}
-
-/// select(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn splitway_preload_select(
-    end: c_int,
-    read: *mut fd_set,
-    write: *mut fd_set,
-    except: *mut fd_set,
-    timeout: *mut timeval,
-) -> c_int {
-    // SAFETY: the arguments are valid for select(2), by the caller's contract.
-    unsafe {
-        let (sets, looked_at) = ([read, write, except], looked_at(end));
-        if !has_ours_in(looked_at, sets) {
-            return library::select(end, read, write, except, timeout);
-        }
-        let relative = match given(timeout) {
-            Ok(timeout) => timeout.copied().map(normal),
-            Err(errno) => return fail(errno),
-        };
-        let begun = Instant::now();
-        let done = point(|| select_with_poll(looked_at, sets, relative.as_ref(), std::ptr::null()));
-        if let (Some(timeout), Some(relative)) = (timeout.as_mut(), relative) {
-            // As Linux, writes back the remaining time.
-            let left = less(relative, begun.elapsed());
-            *timeout = timeval {
-                tv_sec: left.tv_sec,
-                tv_usec: left.tv_nsec / 1000,
-            };
-        }
-        done
-    }
-}
-
-/// Normalizes a timeout of select(2), whose microseconds may exceed a second, for pselect(2).
-fn normal(timeout: timeval) -> timespec {
-    const US: i64 = 1_000_000;
-    timespec {
-        tv_sec: timeout.tv_sec.saturating_add(timeout.tv_usec / US),
-        tv_nsec: timeout.tv_usec % US * 1000,
-    }
-}
-
-/// Returns the remaining part of a timeout; an invalid one is returned unchanged.
-fn less(timeout: timespec, passed: Duration) -> timespec {
-    let Ok(Some(whole)) = duration(Some(&timeout)) else {
-        return timeout;
-    };
-    let left = whole.saturating_sub(passed);
-    timespec {
-        tv_sec: left.as_secs().cast_signed(),
-        tv_nsec: left.subsec_nanos().into(),
-    }
-}
-
-/// pselect(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn splitway_preload_pselect(
-    end: c_int,
-    read: *mut fd_set,
-    write: *mut fd_set,
-    except: *mut fd_set,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the arguments are valid for pselect(2), by the caller's contract.
-    unsafe {
-        let (sets, looked_at) = ([read, write, except], looked_at(end));
-        if has_ours_in(looked_at, sets) {
-            return match given(timeout) {
-                Ok(timeout) => point(|| select_with_poll(looked_at, sets, timeout, mask)),
-                Err(errno) => fail(errno),
-            };
-        }
-        library::pselect(end, read, write, except, timeout, mask)
-    }
-}
-
-/// Bits of a set's word.
-const WORD_BITS: usize = c_long::BITS as usize;
-
-/// Returns the word of a set that contains a descriptor, and the bit. Sets of programs with many
-/// descriptors are longer than their type.
-unsafe fn place_in(fd: c_int, set: *mut fd_set) -> (*mut c_long, c_long) {
-    let fd = fd.unsigned_abs() as usize;
-    // SAFETY: the set is long enough for the descriptor, by the caller's contract.
-    let word = unsafe { set.cast::<c_long>().add(fd / WORD_BITS) };
-    (word, 1 << (fd % WORD_BITS))
-}
-
-/// Reports whether a descriptor is in a set of select(2).
-unsafe fn is_in(fd: c_int, set: *mut fd_set) -> bool {
-    if set.is_null() {
-        return false;
-    }
-    // SAFETY: the set is long enough for the descriptor, by the caller's contract.
-    unsafe {
-        let (word, bit) = place_in(fd, set);
-        *word & bit != 0
-    }
-}
-
-/// Returns the number of descriptors to check: at most the size of this process's descriptor table.
-/// Programs pass their descriptor limit as the end, with shorter sets.
-fn looked_at(end: c_int) -> c_int {
-    const USUAL: c_int = libc::FD_SETSIZE as c_int;
-    if end <= USUAL {
-        return end;
-    }
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mut lines = status.lines();
-    let size = lines.find_map(|line| line.strip_prefix("FDSize:")?.trim().parse().ok());
-    end.min(size.unwrap_or(USUAL))
-}
-
-unsafe fn has_ours_in(end: c_int, sets: [*mut fd_set; 3]) -> bool {
-    let words = (end.max(0) as usize).div_ceil(WORD_BITS);
-    let is_there =
-        |set: &*mut fd_set| set.is_null() || check_items(set.cast::<c_long>(), words).is_ok();
-    // The kernel reports unreadable sets.
-    // SAFETY: the sets have `words` readable words, as just checked.
-    client().is_some()
-        && sets.iter().all(is_there)
-        && (0..end).any(|fd| unsafe { sets.iter().any(|set| is_in(fd, *set)) } && is_ours(fd))
-}
-
-/// Implements select(2) by poll(2), with the kernel's mapping of events (`POLLIN_SET` and so on).
-unsafe fn select_with_poll(
-    end: c_int,
-    sets: [*mut fd_set; 3],
-    timeout: Option<&timespec>,
-    mask: *const sigset_t,
-) -> c_int {
-    const MEANINGS: [(i16, i16); 3] = [
-        (libc::POLLIN, libc::POLLIN | libc::POLLHUP | libc::POLLERR),
-        (libc::POLLOUT, libc::POLLOUT | libc::POLLERR),
-        (libc::POLLPRI, libc::POLLPRI),
-    ];
-    let timeout = match duration(timeout) {
-        Ok(timeout) => timeout,
-        Err(errno) => return fail(errno),
-    };
-    let mut polled = Vec::new();
-    // SAFETY: the sets are long enough for `end` descriptors, by the caller's contract.
-    unsafe {
-        for fd in 0..end {
-            let wanted = sets.iter().zip(MEANINGS);
-            let events = wanted
-                .filter(|(set, _)| is_in(fd, **set))
-                .fold(0, |events, (_, (event, _))| events | event);
-            if events != 0 {
-                polled.push(pollfd {
-                    fd,
-                    events,
-                    revents: 0,
-                });
-            }
-        }
-        let (at, count) = (polled.as_mut_ptr(), polled.len() as nfds_t);
-        if poll_with_mask(at, count, timeout, mask) < 0 {
-            return -1;
-        }
-        if polled
-            .iter()
-            .any(|polled| polled.revents & libc::POLLNVAL != 0)
-        {
-            return fail(Errno::BADF);
-        }
-        let mut ready = 0;
-        for polled in &polled {
-            for (set, (event, meaning)) in sets.iter().zip(MEANINGS) {
-                if polled.events & event == 0 {
-                    continue;
-                }
-                if polled.revents & meaning != 0 {
-                    ready += 1;
-                } else {
-                    let (word, bit) = place_in(polled.fd, *set);
-                    *word &= !bit;
-                }
-            }
-        }
-        ready
-    }
 }

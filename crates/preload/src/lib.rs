@@ -28,7 +28,8 @@
 //! | `options` | setsockopt, getsockopt |
 //! | `bytes` | read and write in all forms |
 //! | `pipes` | pipes between split sockets, and connections that a NIC stack joins instead |
-//! | `events` | epoll, poll, select |
+//! | `events` | epoll and poll |
+//! | `select` | select |
 //! | `epoll_sets` | epoll sets of the kernel, and threads that wait in them |
 //! | `descriptors` | close, dup, fcntl, ioctl |
 //! | `confinement` | calls by which a process gives up rights |
@@ -82,6 +83,8 @@ pub mod options;
 mod pending;
 #[allow(unsafe_code, reason = "descriptors are numbers of the program's")]
 mod pipes;
+#[allow(unsafe_code, reason = "C passes pointers")]
+pub mod select;
 mod settings;
 #[allow(unsafe_code, reason = "C passes pointers")]
 pub mod sockets;
