@@ -500,8 +500,8 @@ pub trait Io {
     }
     /// Permits or forbids other bindings of the same address: see [`Bind::reuse_address`].
     fn reuse_address(&mut self, _binding: BindingId, _reuses: bool) {}
-    /// Shares a bound address with other bindings of a group ([`Bind::reuse_port`]).
-    fn join_group(&mut self, _binding: BindingId, _group: u32) {}
+    /// Permits or forbids other bindings of a group: see [`Bind::reuse_port`].
+    fn reuse_port(&mut self, _binding: BindingId, _group: Option<u32>) {}
     /// Limits the further connections that the application accepts from this listener, including
     /// those on their way to it; unlimited by default. While no listener of an address has room,
     /// its SYNs and the ACKs that complete handshakes are dropped, as on Linux; peers repeat them.

@@ -167,8 +167,8 @@ impl Io for Streams<'_> {
         self.layers.tcp.bindings.reuse_address(binding, reuses);
     }
 
-    fn join_group(&mut self, binding: BindingId, group: u32) {
-        self.layers.tcp.bindings.join_group(binding, group);
+    fn reuse_port(&mut self, binding: BindingId, group: Option<u32>) {
+        self.layers.tcp.bindings.reuse_port(binding, group);
     }
 
     fn set_listener_room(&mut self, binding: BindingId, room: usize) {

@@ -56,8 +56,7 @@ impl App {
         Ok(())
     }
 
-    /// Sets `SO_REUSEADDR` or `SO_REUSEPORT` of a bound socket. As in the kernel, a port shared by
-    /// `SO_REUSEPORT` stays shared.
+    /// Sets `SO_REUSEADDR` or `SO_REUSEPORT` of a bound socket.
     fn share_address(
         &mut self,
         cx: &mut Context<'_>,
@@ -75,7 +74,9 @@ impl App {
         };
         match (option, binding) {
             (SocketOption::ReuseAddress, Some(binding)) => cx.io.reuse_address(binding, shares),
-            (SocketOption::ReusePort, Some(binding)) if shares => cx.io.join_group(binding, uid),
+            (SocketOption::ReusePort, Some(binding)) => {
+                cx.io.reuse_port(binding, shares.then_some(uid));
+            }
             _ => {}
         }
         Ok(())

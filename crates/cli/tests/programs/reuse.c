@@ -73,6 +73,65 @@ static void clear_later(int option)
     close(one);
 }
 
+/* When the first socket listens: not at all, or at one of these moments. */
+enum { NEVER, BEFORE_ITS_CHANGE, AFTER_ITS_CHANGE, BESIDE_THE_SECOND, MOMENTS };
+
+/* Changes of an option: the last leaves it as it is. */
+#define CHANGES 3
+
+static void change(int fd, int option, int to)
+{
+    if (to < CHANGES - 1)
+        set(fd, option, to);
+}
+
+static char listens(int fd)
+{
+    return listen(fd, 5) < 0 ? 'x' : '+';
+}
+
+/* One order of two sockets, and a third in the end: says whether each may bind and listen. */
+static void order(int option, int has, int then, int moment, int other_has, int other_then)
+{
+    struct sockaddr_in at;
+    int one = first(has ? option : 0, &at), two = with(other_has ? option : 0);
+    char said[8] = "------";
+    if (moment == BEFORE_ITS_CHANGE)
+        said[0] = listens(one);
+    change(one, option, then);
+    if (moment == AFTER_ITS_CHANGE)
+        said[0] = listens(one);
+    int is_bound = bind(two, (struct sockaddr *)&at, sizeof at) == 0;
+    said[1] = is_bound ? '+' : 'x';
+    change(two, option, other_then);
+    if (moment == BESIDE_THE_SECOND)
+        said[0] = listens(one);
+    if (is_bound)
+        said[2] = listens(two);
+    int three = with(option);
+    is_bound = bind(three, (struct sockaddr *)&at, sizeof at) == 0;
+    said[3] = is_bound ? '+' : 'x';
+    if (is_bound)
+        said[4] = listens(three);
+    close(two);
+    if (moment == NEVER)
+        said[5] = listens(one);
+    printf("%d, then %d, listens %d; %d, then %d: %s\n", has, then, moment, other_has, other_then,
+           said);
+    close(three);
+    close(one);
+}
+
+static void all_orders(int option)
+{
+    for (int has = 0; has < 2; has++)
+        for (int then = 0; then < CHANGES; then++)
+            for (int moment = NEVER; moment < MOMENTS; moment++)
+                for (int other_has = 0; other_has < 2; other_has++)
+                    for (int other_then = 0; other_then < CHANGES; other_then++)
+                        order(option, has, then, moment, other_has, other_then);
+}
+
 int main(void)
 {
     static const struct {
@@ -83,6 +142,7 @@ int main(void)
         printf("%s\n", options[at].name);
         set_later(options[at].option);
         clear_later(options[at].option);
+        all_orders(options[at].option);
     }
     return 0;
 }

@@ -2,8 +2,10 @@
 //!
 //! The rules are those of Linux (socket(7), `inet_csk_get_port`): two bindings of one port conflict
 //! if their addresses overlap, unless both allow the address to be used again and neither listens,
-//! or both belong to the same reuseport group. Connections go to the listener with the most
-//! specific address, and within a group to the one that the hash of their addresses chooses.
+//! or both belong to the same reuseport group. What counts is what both want when the later one
+//! binds or begins to listen; but a member of the group that was the last to do so on the port joins
+//! it unchecked (`tb->fastreuseport`). Connections go to the listener with the most specific
+//! address, and within a group to the one that the hash of their addresses chooses.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -33,6 +35,15 @@ impl Scope {
             IpAddr::V4(_) => Scope::AllV4,
             IpAddr::V6(_) if bind.v6_only => Scope::AllV6,
             IpAddr::V6(_) => Scope::All,
+        }
+    }
+
+    fn contains(self, other: Scope) -> bool {
+        match (self, other) {
+            (Scope::All, _) => true,
+            (Scope::AllV4, Scope::One(ip)) => ip.is_ipv4(),
+            (Scope::AllV6, Scope::One(ip)) => ip.is_ipv6(),
+            (own, other) => own == other,
         }
     }
 }
@@ -77,8 +88,11 @@ struct Class {
 }
 
 impl Class {
-    fn is_shared_with(&self, reuse_port: Option<u32>) -> bool {
-        reuse_port.is_some() && self.reuse_port == reuse_port
+    /// Reports whether a binding that binds or begins to listen may not have this one beside it.
+    fn forbids(&self, reuse_address: bool, reuse_port: Option<u32>) -> bool {
+        let is_reused = reuse_address && self.reuse_address && !self.listens;
+        let is_shared = reuse_port.is_some() && self.reuse_port == reuse_port;
+        !is_reused && !is_shared
     }
 }
 
@@ -142,6 +156,9 @@ struct Port {
     ones: [Classes; 2],
     /// Bindings of all IPv4 addresses, of all IPv6 addresses, and of both.
     all: [Group; 3],
+    /// The reuseport group, and the scope, of the binding that was the last to bind or to begin to
+    /// listen, if it was in one. What it wants later changes nothing.
+    shared: Option<(u32, Scope)>,
 }
 
 fn family(ip: IpAddr) -> usize {
@@ -174,6 +191,24 @@ impl Port {
             if is_empty {
                 self.one.remove(&ip);
             }
+        }
+    }
+
+    /// Reports whether the port admits one that binds or begins to listen.
+    fn admits(&self, scope: Scope, reuse_address: bool, reuse_port: Option<u32>) -> bool {
+        let forbids = |other: &Class| other.forbids(reuse_address, reuse_port);
+        self.is_shared_by(scope, reuse_port) || !self.any_overlapping(scope, forbids)
+    }
+
+    fn is_shared_by(&self, scope: Scope, reuse_port: Option<u32>) -> bool {
+        let shared = self.shared.filter(|(group, _)| Some(*group) == reuse_port);
+        shared.is_some_and(|(_, of)| of.contains(scope))
+    }
+
+    /// Notes what one wanted that was admitted.
+    fn note_admitted(&mut self, scope: Scope, reuse_port: Option<u32>) {
+        if !self.is_shared_by(scope, reuse_port) {
+            self.shared = reuse_port.map(|group| (group, scope));
         }
     }
 
@@ -255,12 +290,9 @@ impl Bindings {
             0 => choose(&mut |port| !self.by_port.contains_key(&port)).ok_or(BindError::NoPort)?,
             port => port,
         };
-        let conflicts = |other: &Class| {
-            let both_reuse = bind.reuse_address && other.reuse_address;
-            (!both_reuse || other.listens) && !other.is_shared_with(bind.reuse_port)
-        };
         let of_port = self.by_port.get(&port);
-        if of_port.is_some_and(|found| found.any_overlapping(scope, conflicts)) {
+        let admits = |port: &Port| port.admits(scope, bind.reuse_address, bind.reuse_port);
+        if !of_port.is_none_or(admits) {
             return Err(BindError::InUse);
         }
         self.generation = self.generation.wrapping_add(1).max(1);
@@ -275,6 +307,7 @@ impl Bindings {
         };
         let of_port = self.by_port.entry(port).or_default();
         of_port.add(scope, binding.class());
+        of_port.note_admitted(scope, bind.reuse_port);
         *self.by_owner.entry(bind.owner).or_default() += 1;
         let index = self.bindings.insert(binding);
         Ok(id(index, &self.bindings[index]))
@@ -289,17 +322,21 @@ impl Bindings {
         self.has_classes |= options.traffic_class != TrafficClass::default();
         let open = self.get(binding).filter(|_| !self.is_closed);
         let (index, found) = open.ok_or(BindError::NoBinding)?;
-        let (scope, reuse_port, port) = (found.scope, found.reuse_port, found.address.port());
+        let (scope, class, port) = (found.scope, found.class(), found.address.port());
         if let Some(listening) = &mut self.bindings[index].listening {
             listening.options = options;
             self.revision += 1;
             return Ok(());
         }
-        let conflicts = |other: &Class| other.listens && !other.is_shared_with(reuse_port);
-        let of_port = self.by_port.get(&port);
-        if of_port.is_some_and(|found| found.any_overlapping(scope, conflicts)) {
+        let of_port = self.by_port.entry(port).or_default();
+        // It is not in its own way.
+        of_port.remove(scope, class);
+        let is_admitted = of_port.admits(scope, class.reuse_address, class.reuse_port);
+        of_port.add(scope, class);
+        if !is_admitted {
             return Err(BindError::InUse);
         }
+        of_port.note_admitted(scope, class.reuse_port);
         let listening = Listening {
             options,
             ..Listening::default()
@@ -308,18 +345,17 @@ impl Bindings {
         Ok(())
     }
 
-    /// Whether the address may be shared with those that reuse addresses (`SO_REUSEADDR`): what
-    /// counts is what both want when the later one binds.
+    /// Whether the address may be shared with those that reuse addresses (`SO_REUSEADDR`).
     pub(crate) fn reuse_address(&mut self, binding: BindingId, reuses: bool) {
         if let Some((index, _)) = self.get(binding) {
             self.change(index, |binding| binding.reuse_address = reuses);
         }
     }
 
-    /// Has a binding share its address with others of a group (`SO_REUSEPORT`).
-    pub(crate) fn join_group(&mut self, binding: BindingId, group: u32) {
+    /// Whether the address may be shared with others of a group (`SO_REUSEPORT`).
+    pub(crate) fn reuse_port(&mut self, binding: BindingId, group: Option<u32>) {
         if let Some((index, _)) = self.get(binding) {
-            self.change(index, |binding| binding.reuse_port = Some(group));
+            self.change(index, |binding| binding.reuse_port = group);
         }
     }
 
@@ -604,7 +640,11 @@ mod tests {
 
     /// Reference model: the rules applied to a plain list of bindings.
     #[derive(Default)]
-    struct Model(Vec<Modelled>);
+    struct Model {
+        all: Vec<Modelled>,
+        /// Of each port, what the last wanted that was admitted, if it was in a group.
+        shared: HashMap<u16, Bind>,
+    }
 
     struct Modelled {
         id: BindingId,
@@ -613,31 +653,33 @@ mod tests {
         listens: Option<Option<usize>>,
     }
 
+    fn ips() -> impl Iterator<Item = IpAddr> {
+        IPS.iter().map(|ip| ip.parse().unwrap())
+    }
+
+    fn covers(bind: &Bind, ip: IpAddr) -> bool {
+        let own = bind.address.ip();
+        let all = match own {
+            IpAddr::V4(_) => ip.is_ipv4(),
+            IpAddr::V6(_) => ip.is_ipv6() || !bind.v6_only,
+        };
+        own == ip || (own.is_unspecified() && all)
+    }
+
     impl Modelled {
         fn covers(&self, ip: IpAddr) -> bool {
-            let all = match self.bind.address.ip() {
-                IpAddr::V4(_) => ip.is_ipv4(),
-                IpAddr::V6(_) => ip.is_ipv6() || !self.bind.v6_only,
-            };
-            let own = self.bind.address.ip();
-            own == ip || (own.is_unspecified() && all)
+            covers(&self.bind, ip)
         }
 
-        /// True if both bindings cover one of `IPS`.
-        fn overlaps(&self, other: &Bind) -> bool {
-            let id = self.id;
-            let other = Modelled {
-                id,
-                bind: *other,
-                listens: None,
-            };
-            let mut ips = IPS.iter().map(|ip| ip.parse::<IpAddr>().unwrap());
-            let same_port = self.bind.address.port() == other.bind.address.port();
-            same_port && ips.any(|ip| self.covers(ip) && other.covers(ip))
-        }
-
-        fn shares_with(&self, other: &Bind) -> bool {
-            other.reuse_port.is_some() && self.bind.reuse_port == other.reuse_port
+        /// True if this one forbids the other.
+        fn forbids(&self, other: &Bind) -> bool {
+            let own = &self.bind;
+            let same_port = own.address.port() == other.address.port();
+            let overlaps = ips().any(|ip| covers(own, ip) && covers(other, ip));
+            let both_reuse = own.reuse_address && other.reuse_address;
+            let is_reused = both_reuse && self.listens.is_none();
+            let is_shared = other.reuse_port.is_some() && own.reuse_port == other.reuse_port;
+            same_port && overlaps && !is_reused && !is_shared
         }
 
         fn specificity(&self) -> u8 {
@@ -650,25 +692,39 @@ mod tests {
     }
 
     impl Model {
-        fn may_bind(&self, wanted: &Bind) -> bool {
-            !self.0.iter().any(|other| {
-                let reuse = wanted.reuse_address && other.bind.reuse_address;
-                let is_reused = reuse && other.listens.is_none();
-                other.overlaps(wanted) && !is_reused && !other.shares_with(wanted)
-            })
+        fn is_shared_by(&self, wanted: &Bind) -> bool {
+            let shared = self.shared.get(&wanted.address.port());
+            let of_group = shared.filter(|it| it.reuse_port == wanted.reuse_port);
+            of_group.is_some_and(|it| ips().all(|ip| covers(it, ip) || !covers(wanted, ip)))
         }
 
-        fn may_listen(&self, at: usize) -> bool {
-            let wanted = self.0[at].bind;
-            let others = self.0.iter().enumerate().filter(|(index, _)| *index != at);
-            let mut listening = others.filter(|(_, other)| other.listens.is_some());
-            !listening.any(|(_, other)| other.overlaps(&wanted) && !other.shares_with(&wanted))
+        /// Whether one may bind, or the one at a place may listen.
+        fn admits(&self, wanted: &Bind, own: Option<usize>) -> bool {
+            let others = self.all.iter().enumerate();
+            let mut others = others.filter(|(index, _)| Some(*index) != own);
+            self.is_shared_by(wanted) || !others.any(|(_, other)| other.forbids(wanted))
+        }
+
+        fn note_admitted(&mut self, wanted: &Bind) {
+            if self.is_shared_by(wanted) {
+                return;
+            }
+            self.shared.remove(&wanted.address.port());
+            if wanted.reuse_port.is_some() {
+                self.shared.insert(wanted.address.port(), *wanted);
+            }
+        }
+
+        /// Forgets what was shared on ports that no binding has.
+        fn forget(&mut self) {
+            let has = |port| self.all.iter().any(|it| it.bind.address.port() == port);
+            self.shared.retain(|port, _| has(*port));
         }
 
         /// The listeners that a connection may go to; `None`: there are none, full or not.
         fn destinations(&self, local: SocketAddr) -> Option<Vec<BindingId>> {
             let port = local.port();
-            let listeners = self.0.iter().filter(|it| {
+            let listeners = self.all.iter().filter(|it| {
                 it.listens.is_some() && it.bind.address.port() == port && it.covers(local.ip())
             });
             let listeners: Vec<&Modelled> = listeners.collect();
@@ -696,12 +752,12 @@ mod tests {
             assert_eq!(found, expected, "seed {seed}, {local}");
             let of_port = |it: &&Modelled| it.bind.address.port() == local.port();
             for owner in [ONE, TWO] {
-                let own = self.0.iter().filter(|it| it.bind.owner == owner);
+                let own = self.all.iter().filter(|it| it.bind.owner == owner);
                 assert_eq!(bindings.of_owner(owner), own.clone().count(), "seed {seed}");
                 let has = own.filter(of_port).count() > 0;
                 let port = local.port();
                 assert_eq!(bindings.has_owner(port, owner), has, "seed {seed}");
-                let mut others = self.0.iter().filter(of_port);
+                let mut others = self.all.iter().filter(of_port);
                 let taken = others.any(|it| it.bind.owner != owner && it.covers(local.ip()));
                 assert_eq!(bindings.is_taken(owner, local), taken, "seed {seed}");
             }
@@ -740,7 +796,7 @@ mod tests {
                 let local = random.address(4);
                 model.check(&bindings, local, seed);
             }
-            for left in &model.0 {
+            for left in &model.all {
                 assert!(bindings.release(left.id), "seed {seed}");
             }
             assert!(bindings.by_port.is_empty() && bindings.by_owner.is_empty());
@@ -748,33 +804,22 @@ mod tests {
     }
 
     fn change(random: &mut Random, bindings: &mut Bindings, model: &mut Model, seed: u64) {
-        let what = random.below(8);
-        if what < 3 || model.0.is_empty() {
-            let wanted = Bind {
-                owner: [ONE, TWO][random.below(2) as usize],
-                address: random.address(6),
-                v6_only: random.below(2) == 0,
-                reuse_address: random.below(3) > 0,
-                reuse_port: [None, Some(1), Some(2)][random.below(3) as usize],
-            };
-            let bound = bind(bindings, &wanted);
-            assert_eq!(bound.is_ok(), model.may_bind(&wanted), "seed {seed}");
-            model.0.extend(bound.ok().map(|id| Modelled {
-                id,
-                bind: wanted,
-                listens: None,
-            }));
+        let what = random.below(10);
+        if what < 3 || model.all.is_empty() {
+            bind_any(random, bindings, model, seed);
             return;
         }
-        let at = random.below(model.0.len() as u64) as usize;
-        let may_listen = model.may_listen(at);
-        let Modelled { id, listens, .. } = &mut model.0[at];
+        let at = random.below(model.all.len() as u64) as usize;
+        let Modelled { id, bind, listens } = &mut model.all[at];
         match what {
             3 | 4 => {
-                let listened = bindings.listen(*id, StreamOptions::default()).is_ok();
+                let (id, bind, listened_before) = (*id, *bind, listens.is_some());
+                let may_listen = listened_before || model.admits(&bind, Some(at));
+                let listened = bindings.listen(id, StreamOptions::default()).is_ok();
                 assert_eq!(listened, may_listen, "seed {seed}");
-                if listened {
-                    listens.get_or_insert(None);
+                if listened && !listened_before {
+                    model.all[at].listens = Some(None);
+                    model.note_admitted(&bind);
                 }
             }
             5 => {
@@ -788,10 +833,41 @@ mod tests {
                     *bound = Some(room);
                 }
             }
+            7 => {
+                bind.reuse_address = random.below(3) > 0;
+                bindings.reuse_address(*id, bind.reuse_address);
+            }
+            8 => {
+                bind.reuse_port = GROUPS[random.below(3) as usize];
+                bindings.reuse_port(*id, bind.reuse_port);
+            }
             _ => {
                 assert!(bindings.release(*id), "seed {seed}");
-                model.0.remove(at);
+                model.all.remove(at);
+                model.forget();
             }
+        }
+    }
+
+    const GROUPS: [Option<u32>; 3] = [None, Some(1), Some(2)];
+
+    fn bind_any(random: &mut Random, bindings: &mut Bindings, model: &mut Model, seed: u64) {
+        let wanted = Bind {
+            owner: [ONE, TWO][random.below(2) as usize],
+            address: random.address(6),
+            v6_only: random.below(2) == 0,
+            reuse_address: random.below(3) > 0,
+            reuse_port: GROUPS[random.below(3) as usize],
+        };
+        let bound = bind(bindings, &wanted);
+        assert_eq!(bound.is_ok(), model.admits(&wanted, None), "seed {seed}");
+        if let Ok(id) = bound {
+            model.note_admitted(&wanted);
+            model.all.push(Modelled {
+                id,
+                bind: wanted,
+                listens: None,
+            });
         }
     }
 
@@ -912,7 +988,7 @@ mod tests {
         assert_eq!(bind(&mut bindings, &again), Err(BindError::InUse));
         bindings.listen(one, StreamOptions::default()).unwrap();
         assert_eq!(bind(&mut bindings, &grouped), Err(BindError::InUse));
-        bindings.join_group(one, 1);
+        bindings.reuse_port(one, Some(1));
         let two = bind(&mut bindings, &grouped).unwrap();
         bindings.listen(two, StreamOptions::default()).unwrap();
         let sent = [0, 1].map(|hash| to(&bindings, "10.0.0.1:80", hash));
@@ -924,6 +1000,77 @@ mod tests {
         bindings.release(one);
         bindings.release(two);
         assert_eq!(bindings.of_owner(again.owner), 0);
+    }
+
+    /// What a second socket of a port gets, as the kernel has it (`cli/tests/programs/reuse.c`).
+    #[test]
+    fn what_counts_is_wanted_when_one_binds_or_listens() {
+        #[derive(Clone, Copy, PartialEq)]
+        enum Step {
+            /// `SO_REUSEADDR` of both before they bind, and `SO_REUSEPORT` of both.
+            Addresses,
+            Ports,
+            /// The first sets or clears an option.
+            Address(bool),
+            Port(bool),
+            Listens,
+            /// The second binds, and listens.
+            Joins(bool),
+            ListensToo(bool),
+        }
+        use Step::*;
+        let table: &[&[Step]] = &[
+            &[Addresses, Joins(true), Listens, ListensToo(false)],
+            &[Addresses, Address(false), Joins(false)],
+            &[Addresses, Joins(true), Address(false), ListensToo(false)],
+            &[Addresses, Listens, Joins(false)],
+            &[Ports, Joins(true), Listens, ListensToo(true)],
+            &[Ports, Port(false), Joins(true)],
+            &[Ports, Port(false), Joins(true), ListensToo(true)],
+            &[Ports, Port(false), Listens, Joins(false)],
+            &[Ports, Port(false), Listens, Port(true), Joins(true)],
+            &[Ports, Listens, Port(false), Joins(true), ListensToo(true)],
+            &[Ports, Joins(true), Port(false), ListensToo(true)],
+            &[Port(true), Joins(false)],
+            &[Address(true), Joins(false)],
+        ];
+        for (row, steps) in table.iter().enumerate() {
+            let mut bindings = Bindings::default();
+            let wanted = Bind {
+                reuse_address: steps[0] == Addresses,
+                reuse_port: (steps[0] == Ports).then_some(1),
+                ..at("10.0.0.1:80")
+            };
+            let first = bind(&mut bindings, &wanted).unwrap();
+            let mut second = None;
+            for step in *steps {
+                let joined = match *step {
+                    Addresses | Ports => continue,
+                    Address(reuses) => {
+                        bindings.reuse_address(first, reuses);
+                        continue;
+                    }
+                    Port(shares) => {
+                        bindings.reuse_port(first, shares.then_some(1));
+                        continue;
+                    }
+                    Listens => {
+                        bindings.listen(first, StreamOptions::default()).unwrap();
+                        continue;
+                    }
+                    Joins(_) => {
+                        second = bind(&mut bindings, &wanted).ok();
+                        second.is_some()
+                    }
+                    ListensToo(_) => {
+                        let binding = second.unwrap();
+                        bindings.listen(binding, StreamOptions::default()).is_ok()
+                    }
+                };
+                let expected = matches!(step, Joins(true) | ListensToo(true));
+                assert_eq!(joined, expected, "row {row}");
+            }
+        }
     }
 
     #[test]
