@@ -142,7 +142,7 @@ unsafe fn on_ours(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_l
                 let (len, flags) = (e as usize, f as c_uint);
                 bytes::splitway_preload_splice(from.0, from.1, to.0, to.1, len, flags) as c_long
             }
-            is::SYS_ppoll if events::has_ours(pointer(a), b as c_ulong) => {
+            is::SYS_ppoll if events::concerns(pointer(a), b as c_ulong) => {
                 events::splitway_preload_ppoll(pointer(a), b as c_ulong, pointer(c), pointer(d))
                     .into()
             }
@@ -257,7 +257,7 @@ unsafe fn old(number: c_long, [a, b, c, d]: [c_long; 4]) -> Option<c_long> {
             is::SYS_epoll_wait => {
                 events::splitway_preload_epoll_wait(int(a), pointer(b), int(c), int(d))
             }
-            is::SYS_poll if events::has_ours(pointer(a), b as c_ulong) => {
+            is::SYS_poll if events::concerns(pointer(a), b as c_ulong) => {
                 events::splitway_preload_poll(pointer(a), b as c_ulong, int(c))
             }
             _ => return None,

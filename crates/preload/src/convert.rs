@@ -210,13 +210,24 @@ unsafe fn replace_duplicate(client: &Client, fd: BorrowedFd<'_>, number: RawFd) 
     Ok(())
 }
 
-/// Returns the entries of a pending socket in epoll sets.
+/// Returns the entries of a pending socket in epoll sets, as the kernel lists them: it knows all, and
+/// which of them have reported with `EPOLLONESHOT`.
 fn entries_of(fd: RawFd) -> Vec<Interest> {
+    const ONE_SHOT: u32 = libc::EPOLLONESHOT.cast_unsigned();
+    const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
     let pending = pending::get(fd);
-    if pending.is_in_several {
-        return epoll_sets::entries_of(fd);
+    let mut interest = pending.interest;
+    let is_one_shot = interest.is_some_and(|it| it.event.events & ONE_SHOT != 0);
+    if pending.is_in_several || is_one_shot {
+        let entries = epoll_sets::entries_of(fd);
+        if !entries.is_empty() {
+            return entries;
+        }
     }
-    pending.interest.into_iter().collect()
+    if let Some(interest) = &mut interest {
+        interest.event.events |= ALWAYS;
+    }
+    interest.into_iter().collect()
 }
 
 /// Adds a converted socket to a set that had the kernel socket as a member.
@@ -224,7 +235,7 @@ fn enter(client: &Client, fd: BorrowedFd<'_>, entry: Interest) -> Result<()> {
     // SAFETY: the number is the program's and not -1; the kernel checks whether it is open.
     let epoll = unsafe { BorrowedFd::borrow_raw(entry.epoll) };
     extend(client, epoll)?;
-    match client.epoll_change(epoll, fd, EpollChange::Add(entry.event)) {
+    match client.epoll_succeed(epoll, fd, entry.event) {
         // By another descriptor of the set.
         Err(Errno::EXIST) => {}
         added => added?,

@@ -7,7 +7,7 @@ use capi::Client;
 use capi::abi::{
     check_given, check_items, poll_with_mask, set_errno, sw_epoll_ctl, sw_epoll_pwait, sw_poll,
 };
-use capi::client::{EpollEvent, Instant, is_event_of_library};
+use capi::client::{EpollEvent, Instant, is_event_of_library, members_in_kernel};
 use libc::{c_int, epoll_event, nfds_t, pollfd, sigset_t, size_t, timespec};
 use rustix::io::Errno;
 
@@ -48,9 +48,31 @@ pub extern "C-unwind" fn splitway_preload_epoll_create(size: c_int) -> c_int {
     splitway_preload_epoll_create1(0)
 }
 
-/// Lets a set, by all its descriptors, hold split sockets.
+/// Lets a set, by all its descriptors, hold split sockets, and those that hold it wait for these.
 pub(crate) fn extend(client: &Client, epoll: BorrowedFd<'_>) -> Result<(), Errno> {
-    client.epoll_extend(epoll, &epoll_sets::known())
+    client.epoll_extend(epoll, &epoll_sets::known())?;
+    nest(client)
+}
+
+/// Lets sets that hold others with split sockets wait for these: what a set held before its member
+/// had any, the kernel knows.
+fn nest(client: &Client) -> Result<(), Errno> {
+    let mut has_nested = true;
+    while has_nested {
+        has_nested = false;
+        for number in epoll_sets::outer() {
+            // SAFETY: the number is not -1; the kernel reports a closed one.
+            let outer = unsafe { BorrowedFd::borrow_raw(number) };
+            let members = members_in_kernel(number).into_iter();
+            for (member, interest) in members.filter(|(member, _)| is_extended(*member)) {
+                // SAFETY: as above.
+                let inner = unsafe { BorrowedFd::borrow_raw(member) };
+                client.epoll_extend(outer, &epoll_sets::known())?;
+                has_nested |= client.epoll_nest(outer, inner, interest)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Wakes threads that wait in the kernel for sets with split sockets, so that they wait for these
@@ -70,6 +92,8 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_ctl(
 ) -> c_int {
     // SAFETY: the arguments are valid for epoll_ctl(2), by the caller's contract.
     unsafe {
+        let is_set = op == libc::EPOLL_CTL_ADD && epoll_sets::note_member(epoll, fd);
+        let is_plain_set = is_set && !is_extended(fd);
         let mut is_new = None;
         if let Some(client) = client().filter(|_| is_split(fd) || is_extended(fd))
             && epoll >= 0
@@ -85,6 +109,17 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_ctl(
         } else {
             kernel!(SYS_epoll_ctl, epoll, op, fd, event) as c_int
         };
+        if done == 0
+            && is_plain_set
+            && is_extended(fd)
+            && let Some(client) = client()
+        {
+            // The member has got its first split socket during the call.
+            is_new = Some(client);
+            if let Err(errno) = nest(client) {
+                return fail(errno);
+            }
+        }
         if let Some(client) = is_new {
             wake_waiting(client);
         }
@@ -187,6 +222,7 @@ unsafe fn wait(
             } else {
                 epoll_sets::end_wait();
             }
+            epoll_sets::await_wakers();
             left = until.map_or(timeout, |until| {
                 Some(until.saturating_duration_since(Instant::now()))
             });
@@ -281,14 +317,8 @@ unsafe fn poll_sets(
     then: impl FnOnce(Option<Duration>) -> c_int,
     kernel: impl FnOnce() -> c_int,
 ) -> c_int {
-    let count_of = count as usize;
-    if !epoll_sets::is_any_known() || count == 0 || check_items(fds, count_of).is_err() {
-        return kernel();
-    }
-    // SAFETY: `fds` has `count` readable items, as just checked.
-    let numbers = unsafe { std::slice::from_raw_parts(fds, count_of) };
-    let numbers = numbers.iter().map(|polled| polled.fd);
-    let mut sets = numbers.filter(|fd| epoll_sets::is_known(*fd)).peekable();
+    // SAFETY: the arguments are valid for poll(2), by this function's contract.
+    let mut sets = unsafe { sets_in(fds, count) }.peekable();
     if sets.peek().is_none() {
         return kernel();
     }
@@ -310,7 +340,29 @@ unsafe fn poll_sets(
     then(left)
 }
 
-pub(crate) unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
+/// Returns the descriptors that may be sets of epoll.
+///
+/// # Safety
+/// The array is valid for poll(2), as long as the result is in use.
+unsafe fn sets_in(fds: *const pollfd, count: nfds_t) -> impl Iterator<Item = c_int> {
+    let is_readable = || count > 0 && check_items(fds, count as usize).is_ok();
+    let count = if epoll_sets::is_any_known() && is_readable() {
+        count as usize
+    } else {
+        0
+    };
+    // SAFETY: `fds` has `count` readable items, as just checked.
+    let numbers = (0..count).map(move |place| unsafe { (*fds.add(place)).fd });
+    numbers.filter(|fd| epoll_sets::is_known(*fd))
+}
+
+/// Reports whether poll(2) of these descriptors concerns the library.
+pub(crate) unsafe fn concerns(fds: *const pollfd, count: nfds_t) -> bool {
+    // SAFETY: the arguments are valid for poll(2), by the caller's contract.
+    unsafe { has_ours(fds, count) || sets_in(fds, count).next().is_some() }
+}
+
+unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
     let count = count as usize;
     // The kernel reports an unreadable array.
     if client().is_none() || count == 0 || check_items(fds, count).is_err() {

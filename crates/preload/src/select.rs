@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use crate::attached::client;
 use crate::cancel::point;
+use crate::epoll_sets;
 use crate::events::{duration, fail, given, is_ours};
 use crate::library;
 
@@ -24,24 +25,24 @@ pub unsafe extern "C-unwind" fn splitway_preload_select(
     // SAFETY: the arguments are valid for select(2), by the caller's contract.
     unsafe {
         let (sets, looked_at) = ([read, write, except], looked_at(end));
-        if !has_ours_in(looked_at, sets) {
-            return library::select(end, read, write, except, timeout);
-        }
-        let relative = match given(timeout) {
-            Ok(timeout) => timeout.copied().map(normal),
-            Err(errno) => return fail(errno),
-        };
-        let begun = Instant::now();
-        let done = point(|| select_with_poll(looked_at, sets, relative.as_ref(), std::ptr::null()));
-        if let (Some(timeout), Some(relative)) = (timeout.as_mut(), relative) {
-            // As Linux, writes back the remaining time.
-            let left = less(relative, begun.elapsed());
-            *timeout = timeval {
-                tv_sec: left.tv_sec,
-                tv_usec: left.tv_nsec / 1000,
+        let kernel = || library::select(end, read, write, except, timeout);
+        wait(looked_at, sets, kernel, || {
+            let relative = match given(timeout) {
+                Ok(timeout) => timeout.copied().map(normal),
+                Err(errno) => return fail(errno),
             };
-        }
-        done
+            let (begun, mask) = (Instant::now(), std::ptr::null());
+            let done = point(|| select_with_poll(looked_at, sets, relative.as_ref(), mask));
+            if let (Some(timeout), Some(relative)) = (timeout.as_mut(), relative) {
+                // As Linux, writes back the remaining time.
+                let left = less(relative, begun.elapsed());
+                *timeout = timeval {
+                    tv_sec: left.tv_sec,
+                    tv_usec: left.tv_nsec / 1000,
+                };
+            }
+            done
+        })
     }
 }
 
@@ -79,14 +80,41 @@ pub unsafe extern "C-unwind" fn splitway_preload_pselect(
     // SAFETY: the arguments are valid for pselect(2), by the caller's contract.
     unsafe {
         let (sets, looked_at) = ([read, write, except], looked_at(end));
-        if has_ours_in(looked_at, sets) {
-            return match given(timeout) {
-                Ok(timeout) => point(|| select_with_poll(looked_at, sets, timeout, mask)),
-                Err(errno) => fail(errno),
-            };
-        }
-        library::pselect(end, read, write, except, timeout, mask)
+        let kernel = || library::pselect(end, read, write, except, timeout, mask);
+        wait(looked_at, sets, kernel, || match given(timeout) {
+            Ok(timeout) => point(|| select_with_poll(looked_at, sets, timeout, mask)),
+            Err(errno) => fail(errno),
+        })
     }
+}
+
+/// Waits by `kernel`, unless split sockets are among the descriptors. A set of epoll that gets some
+/// meanwhile becomes readable, and the next call is for `library`.
+///
+/// # Safety
+/// The sets are valid for select(2).
+unsafe fn wait(
+    end: c_int,
+    sets: [*mut fd_set; 3],
+    kernel: impl FnOnce() -> c_int,
+    library: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the sets are valid, by this function's contract.
+    let has_ours = || client().is_some() && unsafe { any_in(end, sets, is_ours) };
+    if has_ours() {
+        return library();
+    }
+    // SAFETY: as above.
+    if !epoll_sets::is_any_known() || !unsafe { any_in(end, sets, epoll_sets::is_known) } {
+        return kernel();
+    }
+    // SAFETY: as above; the sets are readable, since they have members.
+    let is_waited_for = |fd: &c_int| unsafe { is_in_any(*fd, sets) } && epoll_sets::is_known(*fd);
+    epoll_sets::begin_waits((0..end).filter(is_waited_for));
+    let is_late = has_ours();
+    let done = if is_late { 0 } else { kernel() };
+    epoll_sets::end_wait();
+    if is_late { library() } else { done }
 }
 
 /// Bits of a set's word.
@@ -126,15 +154,19 @@ fn looked_at(end: c_int) -> c_int {
     end.min(size.unwrap_or(USUAL))
 }
 
-unsafe fn has_ours_in(end: c_int, sets: [*mut fd_set; 3]) -> bool {
+/// Reports whether a descriptor is in any of the sets.
+unsafe fn is_in_any(fd: c_int, sets: [*mut fd_set; 3]) -> bool {
+    // SAFETY: the sets are long enough for the descriptor, by the caller's contract.
+    sets.iter().any(|set| unsafe { is_in(fd, *set) })
+}
+
+unsafe fn any_in(end: c_int, sets: [*mut fd_set; 3], is: impl Fn(c_int) -> bool) -> bool {
     let words = (end.max(0) as usize).div_ceil(WORD_BITS);
     let is_there =
         |set: &*mut fd_set| set.is_null() || check_items(set.cast::<c_long>(), words).is_ok();
     // The kernel reports unreadable sets.
     // SAFETY: the sets have `words` readable words, as just checked.
-    client().is_some()
-        && sets.iter().all(is_there)
-        && (0..end).any(|fd| unsafe { sets.iter().any(|set| is_in(fd, *set)) } && is_ours(fd))
+    sets.iter().all(is_there) && (0..end).any(|fd| unsafe { is_in_any(fd, sets) } && is(fd))
 }
 
 /// Implements select(2) by poll(2), with the kernel's mapping of events (`POLLIN_SET` and so on).

@@ -380,9 +380,9 @@ impl HostRecord {
         self.change(self.flags | flags);
     }
 
-    /// Sets [`Flags::LOOKED_UP`], which makes no socket ready.
-    pub fn note_look_up(&mut self) {
-        self.flags |= Flags::LOOKED_UP;
+    /// Sets flags that make no socket ready, such as [`Flags::LOOKED_UP`]: they are no edge.
+    pub fn note(&mut self, flags: Flags) {
+        self.flags |= flags;
         self.publish_state();
     }
 

@@ -1,7 +1,7 @@
 //! Commands of an application.
 
 use rustix::io::Errno;
-use socket_channel::{ChannelId, Command, Event, HandleId, How, Side, SocketId};
+use socket_channel::{ChannelId, Command, Event, Flags, HandleId, How, Side, SocketId};
 
 use crate::application::{App, Context};
 use crate::state::stream::{Mark, What};
@@ -308,7 +308,7 @@ impl App {
         }
         let (id, is_own) = (handle.socket.ok_or(Errno::AGAIN)?, handle.channel == by);
         if let Some(socket) = self.socket(id).filter(|_| !is_own) {
-            socket.record.note_look_up();
+            socket.record.note(Flags::LOOKED_UP);
         }
         Ok(id)
     }

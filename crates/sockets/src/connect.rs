@@ -118,7 +118,7 @@ impl App {
         socket.own.is_port_named = address.port() != 0;
         let local = cx.io.bound_address(binding).unwrap_or(address);
         socket.set_local(local);
-        socket.record.set(Flags::BOUND);
+        socket.record.note(Flags::BOUND);
         self.touch(id);
         Ok(())
     }

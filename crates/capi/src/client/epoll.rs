@@ -17,7 +17,7 @@ use rustix::io::{Errno, Result};
 use super::application::Client;
 use super::cancellation;
 use super::process::{Process, number};
-use super::readiness::{Report, report};
+use super::readiness::{ALWAYS, ONE_SHOT, Report, changes, report};
 use super::set_copies::kernel_members;
 use super::sets::{Interest, Set, Sets, Source, bell_data, canary_data};
 use super::timing::{Instant, timespec};
@@ -130,6 +130,55 @@ impl Client {
             process.sets.insert(fd, Arc::clone(&set));
         }
         Ok(())
+    }
+
+    /// Adds a split socket to a set that had the kernel's socket in its place, with this interest as
+    /// the kernel lists it. What the kernel's socket was ready for has been reported. EEXIST.
+    pub fn epoll_succeed(
+        &self,
+        epoll: BorrowedFd<'_>,
+        fd: BorrowedFd<'_>,
+        interest: EpollEvent,
+    ) -> Result<()> {
+        let process = self.process()?;
+        let (place, of_set) = (number(fd), number(epoll));
+        let socket = self.find(fd)?.ok_or(Errno::BADF)?;
+        let set = process.sets.get(of_set).ok_or(Errno::INVAL)?;
+        let edge = changes(process, process.record(socket.id)?.edge());
+        let watch = || process.link.watch_bell(epoll, bell_data(), canary_data());
+        set.ensure_bell(of_set, watch)?;
+        let (source, interest) = (Source::Socket(socket.id), listed(interest, Some(edge)));
+        add_member(process, &set, place, source, interest)?;
+        // A thread may sleep in the set.
+        process.link.nudge();
+        Ok(())
+    }
+
+    /// Notes that a set that may hold split sockets is a member of another one in the kernel, with
+    /// this interest as the kernel lists it. Returns false if that was known.
+    pub fn epoll_nest(
+        &self,
+        outer: BorrowedFd<'_>,
+        inner: BorrowedFd<'_>,
+        interest: EpollEvent,
+    ) -> Result<bool> {
+        let process = self.process()?;
+        let (place, of_set) = (number(inner), number(outer));
+        let found = (process.sets.get(of_set), process.sets.get(place));
+        let (Some(set), Some(member)) = found else {
+            return Ok(false);
+        };
+        let watch = || process.link.watch_bell(outer, bell_data(), canary_data());
+        set.ensure_bell(of_set, watch)?;
+        let source = Source::Set(Arc::downgrade(&member));
+        match add_member(process, &set, place, source, listed(interest, None)) {
+            Err(Errno::EXIST) => Ok(false),
+            added => {
+                // A thread may sleep in the set.
+                process.link.nudge();
+                added.map(|()| true)
+            }
+        }
     }
 
     /// Wakes threads that sleep in sets with split members, including threads that fell asleep
@@ -334,6 +383,35 @@ fn check_exclusive(change: EpollChange) -> Result<()> {
     if is_legal { Ok(()) } else { Err(Errno::INVAL) }
 }
 
+/// Returns an interest as the kernel lists it: it keeps no events after `EPOLLONESHOT`, and
+/// otherwise those that are always reported.
+fn listed(event: EpollEvent, edge: Option<u64>) -> Interest {
+    let EpollEvent { events, data } = event;
+    Interest {
+        events,
+        data,
+        edge,
+        is_spent: events & ONE_SHOT != 0 && events & ALWAYS == 0,
+    }
+}
+
+/// Adds a member with its interest. EEXIST.
+fn add_member(
+    process: &Process,
+    set: &Set,
+    place: i32,
+    source: Source,
+    interest: Interest,
+) -> Result<()> {
+    let mut members = set.members();
+    set.find_again(&mut members, place, &source);
+    if members.contains_key(&place) {
+        return Err(Errno::EXIST);
+    }
+    process.add_member(set, &mut members, place, source, interest);
+    Ok(())
+}
+
 fn change_member(
     process: &Process,
     set: &Set,
@@ -347,31 +425,27 @@ fn change_member(
         edge: None,
         is_spent: false,
     };
+    let wanted = match change {
+        EpollChange::Add(event) => return add_member(process, set, place, source, interest(event)),
+        EpollChange::Modify(event) => Some(interest(event)),
+        EpollChange::Delete => None,
+    };
     let mut members = set.members();
     set.find_again(&mut members, place, &source);
-    match change {
-        EpollChange::Add(event) => {
-            if members.contains_key(&place) {
-                return Err(Errno::EXIST);
-            }
-            process.add_member(set, &mut members, place, source, interest(event));
+    if let Some(wanted) = wanted {
+        let member = members.get(&place).ok_or(Errno::NOENT)?;
+        if member.interest().events & EXCLUSIVE != 0 {
+            return Err(Errno::INVAL);
         }
-        EpollChange::Modify(event) => {
-            let member = members.get(&place).ok_or(Errno::NOENT)?;
-            if member.interest().events & EXCLUSIVE != 0 {
-                return Err(Errno::INVAL);
-            }
-            *member.interest() = interest(event);
-            member.queue();
-        }
-        EpollChange::Delete => {
-            let member = members.remove(&place).ok_or(Errno::NOENT)?;
-            member.remove();
-            if let Source::Socket(id) = member.source {
-                let watch: Arc<dyn Watch> = member;
-                process.link.watchers.remove(id.index, &watch);
-            }
-        }
+        *member.interest() = wanted;
+        member.queue();
+        return Ok(());
+    }
+    let member = members.remove(&place).ok_or(Errno::NOENT)?;
+    member.remove();
+    if let Source::Socket(id) = member.source {
+        let watch: Arc<dyn Watch> = member;
+        process.link.watchers.remove(id.index, &watch);
     }
     Ok(())
 }

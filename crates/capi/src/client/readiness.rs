@@ -11,7 +11,7 @@ use super::socket::note;
 pub(crate) const ALWAYS: u32 = EventFlags::ERR.union(EventFlags::HUP).bits();
 
 const EDGE: u32 = EventFlags::ET.bits();
-const ONE_SHOT: u32 = EventFlags::ONESHOT.bits();
+pub(crate) const ONE_SHOT: u32 = EventFlags::ONESHOT.bits();
 
 /// Bits of a socket whose state is lost.
 const GONE: EventFlags = EventFlags::IN
@@ -69,6 +69,14 @@ pub(crate) fn bits_or_hint(process: &Process, record: AppRecord<'_>, wanted: u32
     }
 }
 
+/// Counts what makes an edge, given the edges of a socket's record.
+pub(crate) fn changes(process: &Process, edge: u64) -> u64 {
+    // Each counter only grows, and so does the sum. The end of the host stack changes no record.
+    let is_gone = process.link.check().is_err();
+    edge.wrapping_add(process.sends.changes())
+        .wrapping_add(is_gone.into())
+}
+
 /// Events reported by a member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Report {
@@ -104,12 +112,7 @@ fn report_by(process: &Process, member: &Member, interest: &mut Interest) -> Opt
             let record = process.record(*id).ok()?;
             loop {
                 let edge = record.edge();
-                // Each counter only grows, and so does the sum. The end of the host stack changes
-                // no record.
-                let is_gone = process.link.check().is_err();
-                let changes = edge
-                    .wrapping_add(process.sends.changes())
-                    .wrapping_add(is_gone.into());
+                let changes = changes(process, edge);
                 let is_reported = events & EDGE != 0 && interest.edge == Some(changes);
                 let ready = bits(process, record) & (events | ALWAYS);
                 if ready != 0 && !is_reported {

@@ -242,7 +242,7 @@ impl World {
         if let Ok(id) = found
             && let Some(socket) = self.sockets.get_mut(&id.index).filter(|_| !is_own)
         {
-            socket.record.note_look_up();
+            socket.record.note(Flags::LOOKED_UP);
         }
         let done = found.map(|id| Done {
             socket: Some(id),

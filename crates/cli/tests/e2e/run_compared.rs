@@ -120,6 +120,11 @@ fn sockets_and_waits_from_before_an_address_are_as_in_the_kernel() {
 }
 
 #[test]
+fn sets_that_hold_sets_wake_those_who_waited_before_the_first_socket() {
+    isolated(|site| says_the_same(&site, "cli/tests/programs/nested.c", splitway_run_on, 18));
+}
+
+#[test]
 fn closed_sockets_leave_nothing_behind() {
     isolated(|site| says_the_same(&site, "cli/tests/programs/closed.c", splitway_run_on, 100));
 }

@@ -2,60 +2,14 @@
  * Says what becomes of sockets that programs use in several ways before they have an address, and
  * of waits that began before, a line for each: of split sockets the same as of those of the kernel.
  */
-#include "programs.h"
+#include "sets.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/select.h>
 #include <unistd.h>
-
-static struct sockaddr_in listen_on(int fd)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET};
-    socklen_t len = sizeof at;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    check(bind(fd, (struct sockaddr *)&at, sizeof at), "bind");
-    check(listen(fd, 8), "listen");
-    check(getsockname(fd, (struct sockaddr *)&at, &len), "getsockname");
-    return at;
-}
-
-static int connected_to(struct sockaddr_in at)
-{
-    int fd = stream();
-    check(connect(fd, (struct sockaddr *)&at, sizeof at), "connect");
-    return fd;
-}
-
-static int change(int set, int how, int fd, unsigned events, unsigned long data)
-{
-    struct epoll_event event = {.events = events, .data.u64 = data};
-    return epoll_ctl(set, how, fd, &event);
-}
-
-static void add(int set, int fd, unsigned events, unsigned long data)
-{
-    check(change(set, EPOLL_CTL_ADD, fd, events, data), "epoll_ctl");
-}
-
-static int new_set(void)
-{
-    return check(epoll_create1(EPOLL_CLOEXEC), "epoll_create1");
-}
-
-/* Says what a set reports next. */
-static void say_next(const char *what, int set)
-{
-    struct epoll_event found[4];
-    int count = epoll_wait(set, found, 4, 20000);
-    printf("%s: %d,", what, count);
-    for (int place = 0; place < count; place++)
-        printf(" %#lx", (unsigned long)found[place].data.u64);
-    printf("\n");
-}
 
 /* A socket is a member of three sets before it is bound. */
 static void several_sets(void)
@@ -82,6 +36,41 @@ static void several_sets(void)
     close(one);
     close(two);
     close(gone);
+}
+
+/* What a socket reports before it has an address, it does not report again when it gets one. */
+static void reported_before(void)
+{
+    struct epoll_event found;
+    int edge = new_set(), once = new_set(), spent = new_set(), listener = stream(), own = stream();
+    add(edge, listener, EPOLLIN | EPOLLET, 1);
+    add(once, listener, EPOLLIN | EPOLLONESHOT, 2);
+    add(spent, own, EPOLLOUT | EPOLLONESHOT, 3);
+    say_next("an edge", edge);
+    say_next("once", once);
+    say_next("once, alone", spent);
+    check(change(once, EPOLL_CTL_MOD, listener, EPOLLIN | EPOLLONESHOT, 4), "EPOLL_CTL_MOD");
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t len = sizeof at;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    check(bind(listener, (struct sockaddr *)&at, sizeof at), "bind");
+    printf("bound: %d", epoll_wait(edge, &found, 1, 0));
+    check(listen(listener, 8), "listen");
+    check(getsockname(listener, (struct sockaddr *)&at, &len), "getsockname");
+    printf(", listening: %d\n", epoll_wait(edge, &found, 1, 0));
+    check(connect(own, (struct sockaddr *)&at, sizeof at), "connect");
+    say_next("an edge", edge);
+    printf("the edge again: %d\n", epoll_wait(edge, &found, 1, 0));
+    say_next("changed, and not reported", once);
+    printf("reported: %d\n", epoll_wait(once, &found, 1, 0));
+    printf("connected: %d", epoll_wait(spent, &found, 1, 0));
+    printf(", changed: %d\n", change(spent, EPOLL_CTL_MOD, own, EPOLLOUT | EPOLLONESHOT, 5));
+    say_next("connected and changed", spent);
+    close(own);
+    close(listener);
+    close(edge);
+    close(once);
+    close(spent);
 }
 
 /* A socket has two descriptors before it is bound, each in a set. */
@@ -156,6 +145,46 @@ static void *wait_by_ppoll(void *none)
     return none;
 }
 
+static fd_set of_both(void)
+{
+    fd_set both;
+    FD_ZERO(&both);
+    FD_SET(event_beside, &both);
+    FD_SET(waited_for, &both);
+    return both;
+}
+
+static void *wait_by_select(void *none)
+{
+    struct timeval timeout = {.tv_sec = 20};
+    fd_set readable;
+    int count;
+    atomic_store(&started, gettid());
+    do {
+        readable = of_both();
+        count = select(FD_SETSIZE, &readable, NULL, NULL, &timeout);
+    } while (count > 0 && is_early());
+    snprintf(answer, sizeof answer, "%d, %d %d", count, FD_ISSET(event_beside, &readable) != 0,
+             FD_ISSET(waited_for, &readable) != 0);
+    return none;
+}
+
+static void *wait_by_pselect(void *none)
+{
+    struct timespec timeout = {.tv_sec = 20};
+    fd_set readable, writable;
+    int count;
+    atomic_store(&started, gettid());
+    do {
+        readable = writable = of_both();
+        FD_CLR(event_beside, &writable);
+        count = pselect(FD_SETSIZE, &readable, &writable, NULL, &timeout, NULL);
+    } while (count > 0 && is_early());
+    snprintf(answer, sizeof answer, "%d, %d %d, %d", count, FD_ISSET(event_beside, &readable) != 0,
+             FD_ISSET(waited_for, &readable) != 0, FD_ISSET(waited_for, &writable) != 0);
+    return none;
+}
+
 /* A thread waits for a set, by another call, before the set's first socket comes. */
 static void waited_before(const char *what, void *(*wait)(void *))
 {
@@ -177,6 +206,43 @@ static void waited_before(const char *what, void *(*wait)(void *))
     close(client);
     close(listener);
     close(set);
+    close(event_beside);
+}
+
+static void *wait_for_exceptions(void *none)
+{
+    struct timeval timeout = {.tv_sec = 20};
+    fd_set readable, except;
+    FD_ZERO(&readable);
+    FD_SET(event_beside, &readable);
+    except = of_both();
+    atomic_store(&started, gettid());
+    int count = select(FD_SETSIZE, &readable, NULL, &except, &timeout);
+    snprintf(answer, sizeof answer, "%d, %d %d", count, FD_ISSET(event_beside, &readable) != 0,
+             FD_ISSET(waited_for, &except) != 0);
+    return none;
+}
+
+/* A thread waits for a socket before that has an address. Only for exceptions does the call wait. */
+static void waited_for_socket(void)
+{
+    pthread_t thread;
+    int listener = stream();
+    waited_for = listener;
+    event_beside = check(eventfd(0, 0), "eventfd");
+    struct pollfd polled = {.fd = listener, .events = POLLIN};
+    printf("without an address: %d", poll(&polled, 1, 20000));
+    printf(", %#x\n", (unsigned)polled.revents);
+    atomic_store(&started, 0);
+    pthread_create(&thread, NULL, wait_for_exceptions, NULL);
+    await_sleep(&started);
+    struct sockaddr_in at = listen_on(listener);
+    int client = connected_to(at);
+    check(eventfd_write(event_beside, 1), "eventfd_write");
+    pthread_join(thread, NULL);
+    printf("a socket, for exceptions: %s\n", answer);
+    close(client);
+    close(listener);
     close(event_beside);
 }
 
@@ -220,9 +286,13 @@ int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
     several_sets();
+    reported_before();
     duplicated();
     waited_before("by poll", wait_by_poll);
     waited_before("by ppoll", wait_by_ppoll);
+    waited_before("by select", wait_by_select);
+    waited_before("by pselect", wait_by_pselect);
+    waited_for_socket();
     closed_listener();
     return 0;
 }

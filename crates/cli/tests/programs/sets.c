@@ -2,62 +2,15 @@
  * Says what sets of epoll report in ways that programs seldom use them, a line for each: of split
  * sockets the same as of those of the kernel.
  */
-#include "programs.h"
+#include "sets.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define WAITING 3
+#define WAITING 8
 #define EVENTS 8
-
-static struct sockaddr_in listen_on(int fd)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET};
-    socklen_t len = sizeof at;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    check(bind(fd, (struct sockaddr *)&at, sizeof at), "bind");
-    check(listen(fd, 8), "listen");
-    check(getsockname(fd, (struct sockaddr *)&at, &len), "getsockname");
-    return at;
-}
-
-static int connected_to(struct sockaddr_in at)
-{
-    int fd = stream();
-    check(connect(fd, (struct sockaddr *)&at, sizeof at), "connect");
-    return fd;
-}
-
-static int change(int set, int how, int fd, unsigned events, unsigned long data)
-{
-    struct epoll_event event = {.events = events, .data.u64 = data};
-    return epoll_ctl(set, how, fd, &event);
-}
-
-static void add(int set, int fd, unsigned events, unsigned long data)
-{
-    check(change(set, EPOLL_CTL_ADD, fd, events, data), "epoll_ctl");
-}
-
-static int new_set(void)
-{
-    return check(epoll_create1(EPOLL_CLOEXEC), "epoll_create1");
-}
-
-/* Says what a set reports next. */
-static void say_next(const char *what, int set)
-{
-    struct epoll_event found[4];
-    int count = epoll_wait(set, found, 4, 20000);
-    printf("%s: %d,", what, count);
-    for (int place = 0; place < count; place++)
-        printf(" %#lx", (unsigned long)found[place].data.u64);
-    printf("\n");
-}
 
 static int waited_for;
 static atomic_int started[WAITING];

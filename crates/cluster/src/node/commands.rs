@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use socket_channel::channel::ReceiveError;
 use socket_channel::message::BindFlags;
-use socket_channel::{ChannelId, Command, Event, HandleId, How, SocketId, SocketOption};
+use socket_channel::{ChannelId, Command, Event, Flags, HandleId, How, SocketId, SocketOption};
 use sockets::Budget;
 
 use crate::message::Body;
@@ -121,7 +121,7 @@ impl App {
             Use::Nothing | Use::Awaited => return Err(Errno::AGAIN),
         };
         if let Some(socket) = self.socket(id).filter(|_| !is_own) {
-            socket.record.note_look_up();
+            socket.record.note(Flags::LOOKED_UP);
         }
         Ok(id)
     }
