@@ -5,7 +5,6 @@ import os
 import queue
 import sys
 import threading
-import time
 from concurrent import futures
 
 import grpc
@@ -32,7 +31,7 @@ unary = channel.unary_unary("/test.Calls/Unary")
 server_streaming = channel.unary_stream("/test.Calls/ServerStreaming")
 client_streaming = channel.stream_unary("/test.Calls/ClientStreaming")
 conversation = channel.stream_stream("/test.Calls/Conversation")
-silence = channel.unary_unary("/test.Calls/Silence")
+silence = channel.unary_stream("/test.Calls/Silence")
 cancellations = channel.unary_unary("/test.Calls/Cancellations")
 failure = channel.unary_unary("/test.Calls/Failure")
 failure_amid = channel.unary_stream("/test.Calls/FailureAmid")
@@ -94,12 +93,13 @@ def check_failures():
 
 
 def check_ends():
-    """A deadline and a cancellation end calls at the server as well."""
-    late = grpc.StatusCode.DEADLINE_EXCEEDED
-    check_status(lambda: silence(b"", timeout=0.3), late, None)
-    call = silence.future(b"")
-    time.sleep(0.1)
-    assert call.cancel()
+    """A deadline and a cancellation end calls that have begun at the server as well."""
+    responses = silence(b"", timeout=5)
+    assert next(responses) == b"begun"
+    check_status(lambda: next(responses), grpc.StatusCode.DEADLINE_EXCEEDED, None)
+    responses = silence(b"")
+    assert next(responses) == b"begun"
+    assert responses.cancel()
     assert cancellations(b"2", timeout=60) == b"2"
 
 

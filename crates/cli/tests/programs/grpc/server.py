@@ -1,4 +1,4 @@
-"""A server of gRPC without TLS, whose messages are bytes: server.py PORT."""
+"""A server of gRPC without TLS, whose messages are bytes: server.py PORT..."""
 
 import hashlib
 import sys
@@ -38,12 +38,12 @@ def conversation(requests, context):
 
 
 def silence(request, context):
-    """Says nothing until the call is over."""
+    """Says nothing but that it has begun, until the call is over."""
+    yield b"begun"
     is_over = threading.Event()
     if context.add_callback(is_over.set):
         is_over.wait(100)
     cancelled.release()
-    return b""
 
 
 def cancellations(request, context):
@@ -67,7 +67,7 @@ METHODS = {
     "ServerStreaming": grpc.unary_stream_rpc_method_handler(server_streaming),
     "ClientStreaming": grpc.stream_unary_rpc_method_handler(client_streaming),
     "Conversation": grpc.stream_stream_rpc_method_handler(conversation),
-    "Silence": grpc.unary_unary_rpc_method_handler(silence),
+    "Silence": grpc.unary_stream_rpc_method_handler(silence),
     "Cancellations": grpc.unary_unary_rpc_method_handler(cancellations),
     "Failure": grpc.unary_unary_rpc_method_handler(failure),
     "FailureAmid": grpc.unary_stream_rpc_method_handler(failure_amid),
@@ -78,7 +78,8 @@ def main():
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=150), options=options)
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("test.Calls", METHODS)])
-    assert server.add_insecure_port(f"0.0.0.0:{sys.argv[1]}")
+    for port in sys.argv[1:]:
+        assert server.add_insecure_port(f"0.0.0.0:{port}")
     server.start()
     print("ready", flush=True)
     server.wait_for_termination()
