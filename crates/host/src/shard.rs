@@ -22,8 +22,10 @@ const BATCH: usize = 256;
 /// More events than a ring holds.
 const EVENTS_MAX: usize = contract::limits::EVENT_RING_BYTES;
 
-/// Interval in which a shard that is never idle checks whether it must end, in microseconds.
-const END_CHECK_US: u64 = 10_000;
+/// Interval in which a shard that is never idle looks at the descriptors that would wake it, in
+/// microseconds: closed descriptors of programs, messages of the broker and the shard's own end
+/// wait until then.
+const LOOK_US: u64 = 1_000;
 
 /// Longest sleep, in microseconds: a day. A timeout of 2³¹ milliseconds or more would take another
 /// system call (`epoll_pwait2`), which a serving process may not make.
@@ -275,7 +277,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         waiter: &Waiter,
         nics: &mut impl NicSource<A>,
     ) -> Result<(), ShardError> {
-        let mut end_checked_us = 0;
+        let mut looked_us = 0;
         self.stack.set_unix_time(unix_time());
         loop {
             let now_us = monotonic_us();
@@ -307,7 +309,7 @@ impl<P: Port, A: Application> Shard<P, A> {
                     woken
                 }
                 // Never asleep, it has to ask.
-                _ if now_us.saturating_sub(end_checked_us) > END_CHECK_US => {
+                _ if now_us.saturating_sub(looked_us) > LOOK_US => {
                     waiter.wait(Some(NO_TIME)).map_err(ShardError::Wait)?
                 }
                 Some(Rest::Pause(us)) => {
@@ -321,7 +323,7 @@ impl<P: Port, A: Application> Shard<P, A> {
                 None => continue,
             };
             // Not since the sleep began: a turn after it does not have to ask again.
-            end_checked_us = monotonic_us();
+            looked_us = monotonic_us();
             self.stack.set_unix_time(unix_time());
             if woken.stop {
                 return Ok(());
