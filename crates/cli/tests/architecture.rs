@@ -26,13 +26,39 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "host",
         &[
-            "contract", "counters", "wire", "tcp", "tls", "quic", "netdev",
+            "client-address",
+            "contract",
+            "counters",
+            "wire",
+            "tcp",
+            "tls",
+            "quic",
+            "netdev",
         ],
     ),
+    ("client-address", &[]),
     ("http-message", &[]),
     ("http2", &[]),
-    ("server", &["counters", "host", "http-message", "http2"]),
-    ("proxy", &["counters", "host", "http-message", "http2"]),
+    (
+        "server",
+        &[
+            "client-address",
+            "counters",
+            "host",
+            "http-message",
+            "http2",
+        ],
+    ),
+    (
+        "proxy",
+        &[
+            "client-address",
+            "counters",
+            "host",
+            "http-message",
+            "http2",
+        ],
+    ),
     ("sockets", &["counters", "host", "socket-channel", "tcp"]),
     ("cluster", &["socket-channel", "sockets"]),
     // It talks with the host process by messages alone.

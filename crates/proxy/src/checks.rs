@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use client_address::proxy_protocol;
 use host::app::{AppEvent, CloseReason, ConnectError, Io, Owner, StreamId};
 use http_message::response;
 
@@ -10,7 +11,6 @@ use crate::config::{Check, CheckKind};
 use crate::http2::names::is_of_http2;
 use crate::http2::wanted::Carrier;
 use crate::pools::BackendId;
-use crate::proxy_protocol;
 use crate::shared::{Shared, Use};
 
 /// Most bytes of an answer that are read behind its head.

@@ -1,14 +1,16 @@
 //! Configuration of a proxy: listeners, pools, limits, timeouts, and their defaults.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use client_address::Prefix;
+use client_address::proxy_protocol::Version;
+
 use crate::balance::Balance;
-use crate::proxy_protocol::Version;
 use crate::route::Rule;
 
 /// Configuration of a proxy. [`Config::default`] has no listener.
@@ -216,34 +218,6 @@ impl fmt::Display for Forwarded {
     }
 }
 
-/// A network: addresses with a common prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prefix {
-    /// An address in the network.
-    pub address: IpAddr,
-    /// Length of the common prefix, in bits.
-    pub bits: u8,
-}
-
-impl Prefix {
-    /// True if the network contains the address. An IPv4 address mapped into IPv6 is an IPv4
-    /// address.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        let bits = u32::from(self.bits);
-        match (self.address, address.to_canonical()) {
-            (IpAddr::V4(own), IpAddr::V4(address)) => {
-                let differing = u32::from(own) ^ u32::from(address);
-                differing.checked_shr(32 - bits.min(32)).unwrap_or(0) == 0
-            }
-            (IpAddr::V6(own), IpAddr::V6(address)) => {
-                let differing = u128::from(own) ^ u128::from(address);
-                differing.checked_shr(128 - bits.min(128)).unwrap_or(0) == 0
-            }
-            _ => false,
-        }
-    }
-}
-
 /// Backends, each of which can answer any of the pool's requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
@@ -401,27 +375,5 @@ impl Forwarded {
 
     pub(crate) fn has_forwarded(self) -> bool {
         matches!(self, Forwarded::Forwarded | Forwarded::Both)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prefixes_contain_what_begins_like_them() {
-        let prefix = |address: &str, bits| Prefix {
-            address: address.parse().unwrap(),
-            bits,
-        };
-        let contains = |prefix: Prefix, address: &str| prefix.contains(address.parse().unwrap());
-        assert!(contains(prefix("10.1.0.0", 16), "10.1.255.1"));
-        assert!(!contains(prefix("10.1.0.0", 16), "10.2.0.0"));
-        assert!(contains(prefix("10.1.2.3", 32), "::ffff:10.1.2.3"));
-        assert!(contains(prefix("0.0.0.0", 0), "192.0.2.1"));
-        assert!(!contains(prefix("0.0.0.0", 0), "fd00::1"));
-        assert!(contains(prefix("fd00::", 8), "fdff::1"));
-        assert!(!contains(prefix("fd00::1", 128), "fd00::2"));
-        assert!(contains(prefix("::", 0), "fd00::2"));
     }
 }

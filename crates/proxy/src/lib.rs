@@ -38,7 +38,6 @@
 //! | `pools` | pools and their backends at run time |
 //! | `balance` | the choice of a backend: round robin, least connections, Maglev |
 //! | `health`, `checks` | the usability of a backend; active health checks |
-//! | `proxy_protocol` | the PROXY protocol, versions 1 and 2 |
 //! | `client_hello` | the server name of a TLS connection |
 //! | `config`, `counters`, `note` | configuration; event counts; access log notes |
 //!
@@ -65,7 +64,6 @@ mod note;
 mod pace;
 mod pools;
 mod proxy;
-mod proxy_protocol;
 mod route;
 mod session;
 mod shared;
@@ -73,11 +71,12 @@ mod shares;
 mod trailers;
 
 pub use balance::{Balance, BalanceError, HashOn};
+pub use client_address::Prefix;
+pub use client_address::proxy_protocol::{Version, VersionError};
 pub use config::{
     Backend, Check, CheckKind, Config, Ejection, Forwarded, Listener, Mode, NameError, Pool,
-    Prefix, Protocol,
+    Protocol,
 };
 pub use counters::{BackendCounters, Counters};
 pub use proxy::{BackendView, Proxy};
-pub use proxy_protocol::{Version, VersionError};
 pub use route::{HostPattern, HostPatternError, Rule};

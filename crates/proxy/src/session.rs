@@ -17,6 +17,7 @@ mod tunnel;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use client_address::proxy_protocol;
 use host::Source;
 use host::app::{AppEvent, CloseReason, Io, StreamId, StreamMemory};
 
@@ -30,7 +31,6 @@ use crate::config::{Listener, Mode};
 use crate::http2::names::is_of_http2;
 use crate::note::Outcome;
 use crate::pace;
-use crate::proxy_protocol;
 use crate::shared::{Leave, Shared};
 use crate::shares::Holder;
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use client_address::proxy_protocol;
 use host::app::{CloseReason, Io, StreamId};
 use http_message::access::NO_RESPONSE;
 use http_message::request::{Parsed, without_empty_lines};
@@ -21,7 +22,6 @@ use crate::http2::names::is_of_http2;
 use crate::joint::Joint;
 use crate::note::{Note, Outcome};
 use crate::pace::{self, Look, Pace, Since};
-use crate::proxy_protocol;
 use crate::shared::{Leave, Shared};
 
 /// Time for which a client that sends `Expect: 100-continue` delays nothing, in microseconds: its

@@ -1,5 +1,6 @@
 //! Sessions in TCP mode, and those upgraded to another protocol.
 
+use client_address::proxy_protocol;
 use host::app::{Io, StreamId};
 use host::splicing::SpliceEvent;
 
@@ -11,7 +12,6 @@ use crate::client_hello::{self, HELLO_BYTES_MAX, Hello};
 use crate::forward::source_key;
 use crate::joint::{Joint, Moved};
 use crate::note::{Note, Outcome};
-use crate::proxy_protocol;
 use crate::route;
 use crate::shared::{Leave, Shared};
 

@@ -60,24 +60,35 @@ const V2_FIXED_BYTES: usize = 16;
 const V2_REST_BYTES_MAX: usize = 4096;
 
 /// Longest header that [`parse`] accepts, in bytes.
-pub(crate) const HEADER_BYTES_MAX: usize = V2_FIXED_BYTES + V2_REST_BYTES_MAX;
+pub const HEADER_BYTES_MAX: usize = V2_FIXED_BYTES + V2_REST_BYTES_MAX;
 
 /// The header of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub struct Header {
     /// Length of the header, in bytes.
-    pub(crate) bytes: usize,
+    pub bytes: usize,
     /// Source and destination of the connection; `None` if it is the sender's own, or of an unknown
     /// kind.
-    pub(crate) addresses: Option<(SocketAddr, SocketAddr)>,
+    pub addresses: Option<(SocketAddr, SocketAddr)>,
 }
 
 /// The required header is missing or malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HeaderError;
+pub struct HeaderError;
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is no header of the PROXY protocol")
+    }
+}
+
+impl std::error::Error for HeaderError {}
 
 /// Parses the header of a connection; `None` if more bytes must arrive first.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
+///
+/// # Errors
+/// If the bytes begin with no header.
+pub fn parse(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
     let known = bytes.len().min(SIGNATURE.len());
     if bytes[..known] == SIGNATURE[..known] {
         return parse_v2(bytes);
@@ -186,11 +197,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
 
 /// Appends a header with source and destination of a connection; without addresses, the header of
 /// the proxy's own connections.
-pub(crate) fn build(
-    version: Version,
-    addresses: Option<(SocketAddr, SocketAddr)>,
-    out: &mut Vec<u8>,
-) {
+pub fn build(version: Version, addresses: Option<(SocketAddr, SocketAddr)>, out: &mut Vec<u8>) {
     let addresses = addresses.map(|(source, destination)| same_family(source, destination));
     match version {
         Version::V1 => build_v1(addresses, out),

@@ -1,0 +1,71 @@
+//! Networks, from which proxies are trusted.
+
+use std::net::IpAddr;
+
+/// A network: addresses with a common prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    /// An address in the network.
+    pub address: IpAddr,
+    /// Length of the common prefix, in bits.
+    pub bits: u8,
+}
+
+impl Prefix {
+    /// True if the network contains the address. An IPv4 address mapped into IPv6 is an IPv4
+    /// address.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let bits = u32::from(self.bits);
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(own), IpAddr::V4(address)) => {
+                let differing = u32::from(own) ^ u32::from(address);
+                differing.checked_shr(32 - bits.min(32)).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(own), IpAddr::V6(address)) => {
+                let differing = u128::from(own) ^ u128::from(address);
+                differing.checked_shr(128 - bits.min(128)).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+/// True if one of the networks contains the address.
+pub fn any_contains(networks: &[Prefix], address: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_contain_what_begins_like_them() {
+        let prefix = |address: &str, bits| Prefix {
+            address: address.parse().unwrap(),
+            bits,
+        };
+        let contains = |prefix: Prefix, address: &str| prefix.contains(address.parse().unwrap());
+        assert!(contains(prefix("10.1.0.0", 16), "10.1.255.1"));
+        assert!(!contains(prefix("10.1.0.0", 16), "10.2.0.0"));
+        assert!(contains(prefix("10.1.2.3", 32), "::ffff:10.1.2.3"));
+        assert!(contains(prefix("0.0.0.0", 0), "192.0.2.1"));
+        assert!(!contains(prefix("0.0.0.0", 0), "fd00::1"));
+        assert!(contains(prefix("fd00::", 8), "fdff::1"));
+        assert!(!contains(prefix("fd00::1", 128), "fd00::2"));
+        assert!(contains(prefix("::", 0), "fd00::2"));
+    }
+
+    #[test]
+    fn of_several_networks_one_must_contain_the_address() {
+        let networks = [("10.0.0.0", 8), ("fd00::", 8)].map(|(address, bits)| Prefix {
+            address: address.parse().unwrap(),
+            bits,
+        });
+        for (address, is_in) in [("10.9.9.9", true), ("fd00::7", true), ("11.0.0.1", false)] {
+            let contains = any_contains(&networks, address.parse().unwrap());
+            assert_eq!(contains, is_in, "{address}");
+        }
+        assert!(!any_contains(&[], "10.9.9.9".parse().unwrap()));
+    }
+}
