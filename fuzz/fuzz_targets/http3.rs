@@ -174,6 +174,7 @@ impl Net {
         let stream = self.insert(id);
         let accepted = AppEvent::Accepted {
             peer: PEER.into(),
+            proxied: None,
             tls: None,
         };
         self.events.push_back((stream, accepted));

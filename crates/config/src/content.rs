@@ -9,21 +9,22 @@ use std::sync::Arc;
 
 use ::http::{HeaderName, HeaderValue, StatusCode};
 use failure::Failure;
-use host::QuicSecret;
+use host::{HeaderPort, Proxies, QuicSecret};
 use netem::conditions::Rate;
 use origin::OriginUrl;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use server::{EarlyHint, ExtraField, Pull, RulePull, Scheme, SigningKeys};
+use server::{EarlyHint, ExtraField, Prefix, Pull, RulePull, Scheme, SigningKeys};
 use zeroize::Zeroizing;
 
 use super::place::{Place, Problem};
 use super::ranges::{check_number, check_time};
 use super::site::{Cors, Hsts, Pace, Redirect, Rule, Site};
 use super::text::{Text, Time};
-use super::{Config, Http, Origin, file};
+use super::{Config, Http, Listen, Origin, file};
 use crate::key_file::{self, SecretBytes};
 use crate::origin_place::{CachePlace, OriginChoice};
 use crate::size::Size;
+use crate::socket_values::AddressRange;
 
 /// The part that is sent to the host process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +36,7 @@ pub struct Content {
     site: Vec<Site>,
     replicas: bool,
     http3_port: Option<NonZeroU16>,
+    listen: Vec<Listen>,
     /// Port of redirects to `https`.
     https_port: Option<NonZeroU16>,
     secrets: BTreeMap<String, Secret>,
@@ -118,6 +120,7 @@ impl Content {
             site: config.site.clone(),
             replicas: config.nic.replicas,
             http3_port: config.http3_ports().next(),
+            listen: config.listen.clone(),
             https_port: config.https_port(),
             secrets: secrets.collect::<Result<_, E>>()?,
             quic_secret: None,
@@ -139,6 +142,21 @@ impl Content {
     /// Place of the origin cache, if there are origins.
     pub fn cache(&self) -> Option<&CachePlace> {
         self.cache.as_ref()
+    }
+
+    /// The proxies in front of the server.
+    pub fn proxies(&self) -> Proxies {
+        let listens = self.listen.iter();
+        let ports = listens.filter(|listen| !listen.proxy_protocol_from.is_empty());
+        let ports = ports.map(|listen| HeaderPort {
+            port: listen.port.get(),
+            networks: networks(&listen.proxy_protocol_from),
+            timeout: self.http.head_timeout.0.0,
+        });
+        Proxies {
+            header_ports: ports.collect(),
+            forwarding: networks(&self.http.forwarded_from),
+        }
     }
 
     /// The server's configuration, or all problems.
@@ -181,6 +199,8 @@ impl Content {
             responses_in_flight_max: http.responses_in_flight_max as usize,
             http2_streams_max: http.http2_streams_max,
             http2_prior_knowledge: http.http2_prior_knowledge,
+            forwarded_from: networks(&http.forwarded_from),
+            forwarded: http.forwarded.0,
             rejects_misdirected: http.reject_misdirected,
             head_timeout: http.head_timeout.0.0,
             idle_timeout: http.idle_timeout.0.0,
@@ -566,6 +586,10 @@ fn lower_cors(cors: &Cors) -> Result<server::Cors, (&'static str, String)> {
         lowered.max_age = time;
     }
     Ok(lowered)
+}
+
+fn networks(ranges: &[Text<AddressRange>]) -> Vec<Prefix> {
+    ranges.iter().map(|range| range.0.network()).collect()
 }
 
 fn lower_pace(pace: &Pace) -> Result<server::Pace, String> {

@@ -7,7 +7,7 @@ use netsetup::cidr::Cidr;
 use observer::AccessFormat;
 use proxy::{Balance, Forwarded, HostPattern, Mode, Protocol, Version};
 use serde_json::{Value, json};
-use server::{Coding, HostName, HttpVersion, Pattern, RelativePath, Scheme};
+use server::{Coding, ForwardedField, HostName, HttpVersion, Pattern, RelativePath, Scheme};
 
 use crate::connection_memory::ConnectionMemory;
 use crate::control_link::NicPlace;
@@ -96,6 +96,7 @@ forms! {
     ConnectionMemory => size();
     EcnOption => names(EcnOption::NAMES.map(|(_, name)| name));
     Forwarded => names(["off", "x-forwarded-for", "forwarded", "both"]);
+    ForwardedField => names(ForwardedField::ALL.map(ForwardedField::name));
     HostName => pattern("^\\S+$");
     HostPattern => pattern("^\\S+$");
     HttpVersion => names(HttpVersion::ALL.map(HttpVersion::name));

@@ -6,10 +6,11 @@ use std::str::FromStr;
 
 use netem::conditions::Rate;
 use serde::{Deserialize, Serialize};
-use server::{Coding, RelativePath};
+use server::{Coding, ForwardedField, RelativePath};
 
 use super::text::{Text, Time};
 use crate::size::Size;
+use crate::socket_values::AddressRange;
 
 /// HTTP: limits, timeouts, and defaults of all sites.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,6 +45,14 @@ pub struct Http {
     pub http2_streams_max: u32,
     /// Serve HTTP/2 on ports without TLS as well, to clients that begin with it.
     pub http2_prior_knowledge: bool,
+    /// Addresses of proxies, such as `["10.0.0.0/8"]`, that name the client in each request. The
+    /// client is the last address in their field that is not among these. It counts for the access
+    /// log and `rate_per_source`. Applies to connections accepted from then on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub forwarded_from: Vec<Text<AddressRange>>,
+    /// The field in which they name it: `"x-forwarded-for"`, or `"forwarded"` (RFC 7239). They must
+    /// append to it, or replace it: what a client writes into any other field does not count.
+    pub forwarded: Text<ForwardedField>,
     /// Answer 421 over HTTP/2 and HTTP/3 to a request for a host that is neither the server name of
     /// the TLS handshake nor a name of its certificate: the client repeats it on a connection of
     /// its own. False if a proxy in front sends another `:authority` than server name.
@@ -78,6 +87,7 @@ impl Default for Http {
             responses_in_flight_max,
             http2_streams_max,
             http2_prior_knowledge,
+            forwarded,
             rejects_misdirected,
             head_timeout,
             idle_timeout,
@@ -107,6 +117,8 @@ impl Default for Http {
             responses_in_flight_max: responses_in_flight_max as u32,
             http2_streams_max,
             http2_prior_knowledge,
+            forwarded_from: Vec::new(),
+            forwarded: Text(forwarded),
             reject_misdirected: rejects_misdirected,
             head_timeout: time(head_timeout),
             idle_timeout: time(idle_timeout),

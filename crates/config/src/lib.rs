@@ -92,7 +92,6 @@ pub struct Config {
     pub network: Network,
     /// Ports to serve on, one table for each. Default: port 80, without TLS.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub listen: Vec<Listen>,
     /// NIC stack: the source of content.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
@@ -245,7 +244,14 @@ impl Config {
     pub fn keep_until_restart(&mut self, old: &Self) -> Result<Vec<String>, Failure> {
         let wanted = self.clone();
         self.network = old.network.clone();
-        self.listen = old.listen.clone();
+        let ports = |config: &Self| {
+            let listens = config.listen.iter();
+            let ports = listens.map(|listen| (listen.port, listen.tls, listen.http3));
+            ports.collect::<Vec<_>>()
+        };
+        if ports(self) != ports(old) {
+            self.listen = old.listen.clone();
+        }
         self.nic = old.nic.clone();
         self.quic = Quic {
             receive: wanted.quic.receive,

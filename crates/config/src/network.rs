@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 
-use super::socket_values::PortRange;
+use super::socket_values::{AddressRange, PortRange};
 use super::text::Text;
 use netsetup::cidr::Cidr;
 
@@ -40,19 +40,27 @@ pub struct Network {
 }
 
 /// A port to serve on, at all addresses: of TCP, and with HTTP/3 of UDP as well.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Listen {
     /// Port number.
+    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub port: NonZeroU16,
     /// Serve HTTPS on the port instead of HTTP.
     #[serde(default)]
+    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub tls: bool,
     /// Serve HTTP/3 on the UDP port of the same number, with the same certificates; responses over
     /// TCP advertise it (`Alt-Svc`). Requires `tls`.
     #[serde(default)]
+    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub http3: bool,
+    /// Addresses, such as `["10.0.0.0/8"]`, from which every TCP connection begins with a PROXY
+    /// protocol header, version 1 or 2, which names the client; from others none does. With `tls`,
+    /// the header comes before TLS.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proxy_protocol_from: Vec<Text<AddressRange>>,
 }
 
 impl Default for Network {

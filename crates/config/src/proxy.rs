@@ -695,19 +695,14 @@ impl Forwarding {
             let pool = listen.pool.as_ref();
             let of_port = |ports: &[NonZeroU16]| ports.is_empty() || ports.contains(&listen.port);
             let own = rules.iter().filter(|(ports, _)| of_port(ports));
-            let prefixes = listen
-                .proxy_protocol_from
-                .iter()
-                .map(|range| range.0.prefix());
+            let networks = listen.proxy_protocol_from.iter();
             listeners.push(::proxy::Listener {
                 port: listen.port.get(),
                 mode: listen.mode.0,
                 http2_prior_knowledge: listen.http2_prior_knowledge,
                 rules: own.map(|(_, rule)| rule.clone()).collect(),
                 pool: pool.map(|name| self.pool(name, place.key("pool"), problems)),
-                proxy_from: prefixes
-                    .map(|(address, bits)| ::proxy::Prefix { address, bits })
-                    .collect(),
+                proxy_from: networks.map(|range| range.0.network()).collect(),
             });
         }
         listeners
@@ -819,13 +814,6 @@ fn check_listen_tls(listen: &ProxyListen, place: &Place, problems: &mut Vec<Prob
     if listen.http2_prior_knowledge && (listen.tls || listen.mode.0 == Mode::Tcp) {
         let why = "it is for mode \"http\" without TLS, which negotiates HTTP/2 by itself";
         problems.push(Problem::new(place.key("http2_prior_knowledge"), why));
-    }
-    if listen.tls && !listen.proxy_protocol_from.is_empty() {
-        let why = "a PROXY protocol header comes before TLS, which the stack terminates";
-        problems.push(
-            Problem::new(place.key("proxy_protocol_from"), why)
-                .remedy("Give TLS another port than that of peers with such headers."),
-        );
     }
 }
 
@@ -1026,11 +1014,6 @@ mod tests {
                 "name = 'tls'",
                 "name = 'tls'\nprotocol = 'h2c'",
                 "proxy.listen[1].mode",
-            ),
-            (
-                "pool = 'web'\n",
-                "pool = 'web'\ntls = true\n",
-                "proxy.listen[0].proxy_protocol_from",
             ),
             (
                 "hosts =",

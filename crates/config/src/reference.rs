@@ -346,6 +346,9 @@ const WRONG: &[&str] = &[
     "http.rate_min = '5'",
     "http.rate_per_source = '8mb'",
     "http.precompressed = ['lzma']",
+    "http.forwarded = 'both'",
+    "http.forwarded_from = ['lb']",
+    "listen = [{ port = 80, proxy_protocol_from = ['lb'] }]",
     "origin.variants_max = 1025",
     "origin.urls = ['ftp://a.example']",
     "signing_keys.a = 1",
@@ -442,6 +445,7 @@ fn names_in_the_schema_are_those_that_are_read() {
     }
     parse::<::proxy::Mode>();
     parse::<::proxy::Forwarded>();
+    parse::<server::ForwardedField>();
     parse::<::proxy::Protocol>();
     parse::<::proxy::Version>();
     parse::<observer::AccessFormat>();
@@ -470,7 +474,11 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
     ),
     (
         "[[listen]]",
-        &[("port", &["80"]), ("tls", &["true", "false"])],
+        &[
+            ("port", &["80"]),
+            ("tls", &["true", "false"]),
+            ("proxy_protocol_from", &["['10.0.0.0/8', '::1']"]),
+        ],
     ),
     (
         "[[listen]]",
@@ -557,6 +565,8 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("responses_in_flight_max", &["1000000"]),
             ("http2_streams_max", &["1000"]),
             ("http2_prior_knowledge", &["true", "false"]),
+            ("forwarded_from", &["['10.0.0.0/8', '::1']"]),
+            ("forwarded", &["'forwarded'", "'x-forwarded-for'"]),
             ("reject_misdirected", &["true", "false"]),
             ("head_timeout", &["'1500ms'"]),
             ("idle_timeout", &["'24h'"]),

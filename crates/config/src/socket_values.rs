@@ -8,6 +8,7 @@ use host::OffloadPolicy;
 use netsetup::cidr::Cidr;
 use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
 use serde::ser::{Serialize, Serializer};
+use server::Prefix;
 
 /// TCP ports from the first to the last, both included: `8000-8999`, or `80` alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +83,14 @@ impl AddressRange {
     /// One of its addresses, and the length of the prefix, in bits.
     pub fn prefix(self) -> (IpAddr, u8) {
         (self.0.address, self.0.prefix_len)
+    }
+
+    /// The network, as the host process knows it.
+    pub fn network(self) -> Prefix {
+        Prefix {
+            address: self.0.address,
+            bits: self.0.prefix_len,
+        }
     }
 }
 

@@ -323,6 +323,15 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
+/// The ends of a client's connection to a proxy, by the header of the PROXY protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proxied {
+    /// The client.
+    pub client: SocketAddr,
+    /// The address that it has connected to.
+    pub local: SocketAddr,
+}
+
 /// An event of a stream, for an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppEvent {
@@ -331,6 +340,8 @@ pub enum AppEvent {
     Accepted {
         /// Address and port of the peer.
         peer: SocketAddr,
+        /// The client, if the peer is a trusted proxy that names it.
+        proxied: Option<Box<Proxied>>,
         /// Negotiated TLS parameters, if the stream speaks TLS.
         tls: Option<Box<TlsAgreed>>,
     },

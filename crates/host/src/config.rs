@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
+use client_address::Prefix;
+use client_address::prefix::any_contains;
 use netdev::packet::LOOPBACK_MAC;
 
 /// Configuration of a [`crate::Stack`].
@@ -120,6 +123,42 @@ impl From<&StackConfig> for Changeable {
             echo_replies_per_second: config.echo_replies_per_second,
             quic_receive: config.quic_receive,
         }
+    }
+}
+
+/// Proxies that pass on connections and requests of clients. [`Default`]: none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proxies {
+    /// TCP ports to which some connections begin with a header of the PROXY protocol.
+    pub header_ports: Vec<HeaderPort>,
+    /// Networks of proxies that name clients in their requests. Like those above, they may have
+    /// more than [`Admission::connections_per_source`].
+    pub forwarding: Vec<Prefix>,
+}
+
+/// A TCP port to which some connections begin with a header of the PROXY protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderPort {
+    /// The port.
+    pub port: u16,
+    /// Networks from which all connections do, and from others none.
+    pub networks: Vec<Prefix>,
+    /// Longest wait for the header.
+    pub timeout: Duration,
+}
+
+impl Proxies {
+    /// How long to wait for the header of this peer's connections to this port; `None` if they have
+    /// none.
+    pub(crate) fn header_timeout(&self, port: u16, peer: IpAddr) -> Option<Duration> {
+        let mut ports = self.header_ports.iter();
+        let port = ports.find(|it| it.port == port && any_contains(&it.networks, peer));
+        port.map(|port| port.timeout)
+    }
+
+    /// True if the peer may name clients in its requests.
+    pub(crate) fn is_forwarding(&self, peer: IpAddr) -> bool {
+        any_contains(&self.forwarding, peer)
     }
 }
 

@@ -100,6 +100,9 @@ counters::counters! {
         half_open_evicted: Counter,
         /// SYNs dropped, or handshake ACKs refused, because the source is at its connection limit.
         sources_refused: Counter,
+        /// Connections of trusted proxies reset because they do not begin with a header of the
+        /// PROXY protocol, or because it did not arrive in time.
+        proxy_headers_invalid: Counter,
         /// Handshakes given up because our SYN,ACK was not acknowledged.
         half_open_expired: Counter,
         /// SYNs answered with a SYN cookie.

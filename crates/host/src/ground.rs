@@ -51,7 +51,7 @@ use self::memory::Memory;
 use self::shortage::Shortage;
 use self::workers::WorkerLink;
 use crate::app::{AppEvent, StreamId};
-use crate::config::StackConfig;
+use crate::config::{Proxies, StackConfig};
 use crate::counters::Counters;
 use crate::link::neighbor::Neighbors;
 use crate::nics::balance::Balance;
@@ -77,6 +77,8 @@ pub(crate) struct Ground {
     pub(crate) division: Division,
     /// How many connections each source has.
     pub(crate) sources: Sources,
+    /// Proxies in front of the server.
+    pub(crate) proxies: Proxies,
     pub(crate) memory: Memory,
     pub(crate) shortage: Shortage,
     pub(crate) steering: Option<SteeringMap>,
@@ -106,6 +108,7 @@ impl Ground {
             balance: Balance::default(),
             division: Division::default(),
             sources: Sources::new(limit, KeyedHash(config.hash_key())),
+            proxies: Proxies::default(),
             memory: Memory::default(),
             shortage: Shortage::default(),
             steering: None,

@@ -66,7 +66,9 @@ pub use ::quic::{
 };
 pub use ::tcp::CongestionAlgorithm;
 pub use applications::{Absent, Applications};
-pub use config::{Admission, Changeable, OffloadPolicy, QuicReceive, StackConfig};
+pub use config::{
+    Admission, Changeable, HeaderPort, OffloadPolicy, Proxies, QuicReceive, StackConfig,
+};
 pub use contract::{Growth, PassedId};
 pub use counters::Counters;
 pub use episode::Episode;

@@ -303,6 +303,9 @@ impl Stack {
                 .next_with_room(&mut self.ground)
                 .or_else(|| self.tcp.dirty.pop_front())
             {
+                if self.tcp.awaits_header(handle) {
+                    self.tcp.read_header(&mut self.ground, now_us, handle);
+                }
                 // Still marked dirty, so that it is not queued twice.
                 if self.tcp.in_tls_handshake(handle) {
                     self.tcp.shaking_hands.push_back(handle);
@@ -355,8 +358,11 @@ impl Stack {
                 return;
             }
             entry.app_deadline_us = None;
+            let handle = entry.handle();
+            if entry.awaits_header() {
+                return self.tcp.miss_header(&mut self.ground, now_us, handle);
+            }
             if entry.is_deferred {
-                let handle = entry.handle();
                 self.accept_deferred(now_us, handle, app);
                 return;
             }
@@ -500,6 +506,9 @@ impl Stack {
             if entry.tls.is_some() {
                 return self.pass_on_tls_events(now_us, handle, app);
             }
+            if entry.is_held_back() {
+                return (self.tcp).await_header(&mut self.ground, now_us, handle);
+            }
             let (stream, peer) = (entry.stream, entry.tuple.remote);
             let Some(event) = entry.tcp.poll_event() else {
                 return;
@@ -518,7 +527,8 @@ impl Stack {
                     continue;
                 }
                 ConnectionEvent::Connected => {
-                    if defers_accept(&self.tcp.bindings, now_us, entry) {
+                    // It is accepted with its text.
+                    if entry.is_deferred || defers_accept(&self.tcp.bindings, now_us, entry) {
                         continue;
                     }
                     entry.told = true;
@@ -528,8 +538,8 @@ impl Stack {
                     }
                     unreserve(&mut self.tcp.bindings, entry);
                     self.ground.counters.connections_accepted += 1;
-                    let tls = None;
-                    AppEvent::Accepted { peer, tls }
+                    let (proxied, tls) = (None, None);
+                    AppEvent::Accepted { peer, proxied, tls }
                 }
                 ConnectionEvent::Readable => AppEvent::Readable,
                 ConnectionEvent::Writable => AppEvent::Writable,

@@ -12,6 +12,7 @@
 //! | `listening` | addresses that applications bind, and listeners |
 //! | `fast_open` | text in SYNs |
 //! | `loopback` | connections with both ends here |
+//! | `proxied` | connections that trusted proxies pass on |
 //! | `tls_streams` | connections that speak TLS |
 //! | `records` | their records, for the NIC workers, and what becomes of the tags |
 //! | `route` | where a connection goes whose NIC stack is gone, or lacks its file |
@@ -30,6 +31,7 @@ pub(crate) mod listening;
 pub(crate) mod loopback;
 pub(crate) mod memory;
 pub(crate) mod migration;
+pub(crate) mod proxied;
 pub(crate) mod records;
 pub(crate) mod route;
 pub(crate) mod setup;

@@ -3,6 +3,7 @@
 mod admission;
 mod fast_open;
 mod orphans;
+mod proxied;
 mod rig;
 mod setup;
 mod splice;

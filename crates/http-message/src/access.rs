@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -30,8 +30,10 @@ const SPARE_MAX: usize = 512;
 /// A completed response, and its request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessRecord<'a> {
-    /// The client.
-    pub peer: SocketAddr,
+    /// The client; its port is 0 if it is not known.
+    pub client: SocketAddr,
+    /// The peer of the connection, if it is a proxy that passes on connections or requests.
+    pub proxy: Option<IpAddr>,
     /// Number of the connection, unique within a server.
     pub connection: u64,
     /// Number of the request on its connection, from 1.

@@ -73,7 +73,7 @@ fn combined(ended: OffsetDateTime, record: &AccessRecord<'_>, lines: &mut Vec<u8
     let _ = write!(
         lines,
         "{} - - [{:02}/{month}/{:04}:{hour:02}:{minute:02}:{second:02} +0000] \"",
-        record.peer.ip(),
+        record.client.ip(),
         ended.day(),
         ended.year(),
     );
@@ -106,7 +106,8 @@ fn escape(text: Option<&[u8]>, lines: &mut Vec<u8>) {
 struct Line<'a> {
     time: String,
     remote_addr: std::net::IpAddr,
-    remote_port: u16,
+    remote_port: Option<u16>,
+    peer_addr: Option<std::net::IpAddr>,
     connection: u64,
     connection_request: u32,
     method: Option<Cow<'a, str>>,
@@ -149,8 +150,9 @@ fn json(ended: OffsetDateTime, record: &AccessRecord<'_>, lines: &mut Vec<u8>) {
             ended.day(),
             ended.millisecond(),
         ),
-        remote_addr: record.peer.ip(),
-        remote_port: record.peer.port(),
+        remote_addr: record.client.ip(),
+        remote_port: Some(record.client.port()).filter(|port| *port != 0),
+        peer_addr: record.proxy,
         connection: record.connection,
         connection_request: record.request,
         method: method.map(text),
@@ -199,7 +201,8 @@ pub(crate) mod tests {
 
     pub(crate) fn record() -> AccessRecord<'static> {
         AccessRecord {
-            peer: "[2001:db8::7]:40000".parse().unwrap(),
+            client: "[2001:db8::7]:40000".parse().unwrap(),
+            proxy: None,
             connection: 12,
             request: 3,
             ended_us: 5_000_000,
@@ -252,7 +255,7 @@ pub(crate) mod tests {
         let with_cache = line(AccessFormat::CombinedCache, &record());
         assert!(with_cache.ends_with("\\x7F\\x01\" HIT\n"), "{with_cache}");
         let bare = AccessRecord {
-            peer: "192.0.2.1:1".parse().unwrap(),
+            client: "192.0.2.1:1".parse().unwrap(),
             status: 408,
             body_bytes: 0,
             request_line: b"",
@@ -275,7 +278,7 @@ pub(crate) mod tests {
             line(AccessFormat::Json, &record()),
             concat!(
                 r#"{"time":"2026-11-02T03:04:05.678Z","remote_addr":"2001:db8::7","#,
-                r#""remote_port":40000,"#,
+                r#""remote_port":40000,"peer_addr":null,"#,
                 r#""connection":12,"#,
                 r#""connection_request":3,"method":"GET","target":"/a%20b?q=\"x\"","#,
                 r#""protocol":"HTTP/1.1","#,
@@ -291,6 +294,20 @@ pub(crate) mod tests {
                 "\n"
             )
         );
+    }
+
+    #[test]
+    fn a_client_behind_a_proxy_has_no_port_if_the_proxy_does_not_name_it() {
+        let proxied = AccessRecord {
+            client: "192.0.2.1:0".parse().unwrap(),
+            proxy: Some("fd00::9".parse().unwrap()),
+            ..record()
+        };
+        let fields = r#""remote_addr":"192.0.2.1","remote_port":null,"peer_addr":"fd00::9","#;
+        let json = line(AccessFormat::Json, &proxied);
+        assert!(json.contains(fields), "{json}");
+        let combined = line(AccessFormat::Combined, &proxied);
+        assert!(combined.starts_with("192.0.2.1 - - ["), "{combined}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How a client has arrived.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use host::app::StreamId;
 use http_message::access::AccessTls;
@@ -14,7 +14,11 @@ pub(crate) struct Arrival {
     pub(crate) connection: StreamId,
     /// Requests on the connection before the session's first one.
     pub(crate) requests_before: u32,
+    /// The client.
     pub(crate) peer: SocketAddr,
+    /// The peer of the connection, if a header of the PROXY protocol has named another client.
+    pub(crate) proxy: Option<IpAddr>,
+    /// The address that the client has connected to.
     pub(crate) local: SocketAddr,
     /// Negotiated parameters, if the connection speaks TLS.
     pub(crate) tls: Option<AccessTls<'static>>,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use client_address::Prefix;
 use client_address::proxy_protocol::Version;
+use host::{HeaderPort, Proxies};
 
 use crate::balance::Balance;
 use crate::route::Rule;
@@ -53,6 +54,23 @@ pub struct Config {
     pub forwarded: Forwarded,
     /// Name in `Via`; `None`: no such field. Default: none.
     pub via: Option<String>,
+}
+
+impl Config {
+    /// The proxies in front of this one, which the stack has to know.
+    pub fn proxies(&self) -> Proxies {
+        let listeners = self.listeners.iter();
+        let ports = listeners.filter(|listener| !listener.proxy_from.is_empty());
+        let ports = ports.map(|listener| HeaderPort {
+            port: listener.port,
+            networks: listener.proxy_from.clone(),
+            timeout: self.head_timeout,
+        });
+        Proxies {
+            header_ports: ports.collect(),
+            forwarding: Vec::new(),
+        }
+    }
 }
 
 impl Default for Config {

@@ -76,8 +76,6 @@ counters::counters! {
         rate_timeouts: Counter,
         /// Connections to backends not begun because no local port was left.
         backend_ports_exhausted: Counter,
-        /// Connections without a valid PROXY protocol header where one is required.
-        proxy_headers_invalid: Counter,
         /// Health checks passed by backends.
         checks_passed: Counter,
         /// Health checks failed by backends.

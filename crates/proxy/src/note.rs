@@ -1,6 +1,6 @@
 //! Access log notes of an exchange.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use http_message::access::{AccessRecord, AccessTls, RequestText};
 
@@ -17,7 +17,9 @@ pub(crate) struct Note {
 /// The parties and the result of an exchange.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome<'a> {
-    pub(crate) peer: SocketAddr,
+    pub(crate) client: SocketAddr,
+    /// The peer that has named the client.
+    pub(crate) proxy: Option<IpAddr>,
     pub(crate) tls: Option<AccessTls<'static>>,
     pub(crate) connection: u64,
     pub(crate) request: u32,
@@ -70,7 +72,8 @@ impl Note {
         };
         let since = |at_us: u64| at_us.saturating_sub(self.begun_us);
         log.note(&AccessRecord {
-            peer: outcome.peer,
+            client: outcome.client,
+            proxy: outcome.proxy,
             connection: outcome.connection,
             request: outcome.request,
             ended_us: now_us,

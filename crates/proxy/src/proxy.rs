@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use host::app::{AppEvent, Application, BindingId, Io, Owner, StreamId, StreamMemory, TlsAgreed};
+use host::app::{
+    AppEvent, Application, BindingId, Io, Owner, Proxied, StreamId, StreamMemory, TlsAgreed,
+};
 use http_message::access::{AccessLog, AccessSink, AccessTls};
 
 use crate::arrival::Arrival;
@@ -204,7 +206,7 @@ impl Proxy {
         &mut self,
         io: &mut SessionIo<'_>,
         stream: StreamId,
-        peer: SocketAddr,
+        (peer, proxied): (SocketAddr, Option<&Proxied>),
         tls: Option<&TlsAgreed>,
     ) {
         let binding = io.listener(stream);
@@ -214,12 +216,14 @@ impl Proxy {
             return;
         };
         self.shared.counters.connections_accepted += 1;
+        let own = io.addresses(stream).map_or(peer, |(local, _)| local);
         let arrival = Arrival {
             listener,
             connection: stream,
             requests_before: 0,
-            peer,
-            local: io.addresses(stream).map_or(peer, |(local, _)| local),
+            peer: proxied.map_or(peer, |proxied| proxied.client),
+            proxy: proxied.map(|_| peer.ip()),
+            local: proxied.map_or(own, |proxied| proxied.local),
             tls: tls.map(access_tls),
         };
         let shared = &mut self.shared;
@@ -506,8 +510,8 @@ impl Proxy {
 impl Application for Proxy {
     fn on_event(&mut self, io: &mut dyn Io, stream: StreamId, event: AppEvent) {
         self.with_http2(io, |proxy, io| {
-            if let AppEvent::Accepted { peer, tls } = &event {
-                proxy.accept(io, stream, *peer, tls.as_deref());
+            if let AppEvent::Accepted { peer, proxied, tls } = &event {
+                proxy.accept(io, stream, (*peer, proxied.as_deref()), tls.as_deref());
             }
             proxy.dispatch(io, stream, &event);
             proxy.wake(io);

@@ -1,9 +1,9 @@
 //! The life of a client's connection.
 //!
 //! ```text
-//!   ProxyHeader ─▶ Head ─▶ Exchange ─▶ Head … ─▶ Answer ─▶ Linger       HTTP
-//!        │                    └──101──▶ Tunnel
-//!        └───────▶ Hello ─▶ Opening ─▶ Tunnel                           TCP
+//!   Head ─▶ Exchange ─▶ Head … ─▶ Answer ─▶ Linger       HTTP
+//!               └──101──▶ Tunnel
+//!   Hello ─▶ Opening ─▶ Tunnel                           TCP
 //! ```
 //!
 //! Every event leads to [`Session::advance`], which advances as far as possible and may be called
@@ -17,7 +17,6 @@ mod tunnel;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use client_address::proxy_protocol;
 use host::Source;
 use host::app::{AppEvent, CloseReason, Io, StreamId, StreamMemory};
 
@@ -28,7 +27,6 @@ use crate::arrival::Arrival;
 use crate::attempt::refusal_of;
 use crate::buffer::Buffer;
 use crate::config::{Listener, Mode};
-use crate::http2::names::is_of_http2;
 use crate::note::Outcome;
 use crate::pace;
 use crate::shared::{Leave, Shared};
@@ -70,8 +68,6 @@ pub(crate) struct Session {
 
 #[derive(Debug)]
 enum Phase {
-    /// Waits for a header of the PROXY protocol.
-    ProxyHeader,
     /// Waits for the head of a request, which may have arrived in part.
     Head {
         has_begun: bool,
@@ -118,8 +114,6 @@ impl Session {
             ..
         } = arrival;
         let settings = &shared.config.listeners[listener];
-        let is_http2 = is_of_http2(client);
-        let is_trusted = !is_http2 && settings.proxy_from.iter().any(|it| it.contains(peer.ip()));
         let mut session = Session {
             key,
             client,
@@ -131,23 +125,13 @@ impl Session {
             input: Buffer::default(),
             output: Buffer::default(),
             has_ended: false,
-            phase: Phase::ProxyHeader,
+            phase: begin(settings),
             requests: 0,
             moved_us: io.now_us(),
             acknowledged: 0,
         };
-        if !is_trusted {
-            session.phase = session.begin(settings);
-        }
         session.arm(io, shared.config.head_timeout);
         session
-    }
-
-    fn begin(&self, listener: &Listener) -> Phase {
-        match listener.mode {
-            Mode::Http => Phase::Head { has_begun: false },
-            Mode::Tcp => Phase::Hello,
-        }
     }
 
     /// The client's stream.
@@ -168,15 +152,9 @@ impl Session {
         matches!(self.phase, Phase::Preface)
     }
 
-    /// How the client has arrived, by a header of the PROXY protocol if there was one, and the
-    /// bytes received.
+    /// How the client has arrived, and the bytes received.
     pub(crate) fn into_arrival(self) -> (Arrival, Buffer) {
-        let arrival = Arrival {
-            peer: self.peer,
-            local: self.local,
-            ..self.arrival
-        };
-        (arrival, self.input)
+        (self.arrival, self.input)
     }
 
     /// True if the session is over, and can be removed.
@@ -357,7 +335,6 @@ impl Session {
     fn go_on(&mut self, io: &mut dyn Io, shared: &mut Shared, mut step: Step) {
         while let (phase, true) = step {
             step = match phase {
-                Phase::ProxyHeader => self.read_proxy_header(io, shared),
                 Phase::Head { has_begun } => self.read_head(io, shared, has_begun),
                 Phase::Exchange(exchange) => self.exchange(io, shared, exchange),
                 Phase::Preface => (Phase::Preface, false),
@@ -375,7 +352,8 @@ impl Session {
     /// Returns the common part of the outcome of a request or a tunnel.
     fn outcome(&self, io: &dyn Io, status: u16) -> Outcome<'static> {
         Outcome {
-            peer: self.peer,
+            client: self.peer,
+            proxy: self.arrival.proxy,
             tls: self.arrival.tls,
             connection: self.arrival.connection.0,
             request: self.arrival.requests_before.saturating_add(self.requests),
@@ -446,7 +424,7 @@ impl Session {
 
     fn on_timer(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         let step = match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::ProxyHeader | Phase::Hello => {
+            Phase::Hello => {
                 io.abort(self.client);
                 RESET
             }
@@ -524,28 +502,6 @@ impl Session {
         }
     }
 
-    fn read_proxy_header(&mut self, io: &mut dyn Io, shared: &mut Shared) -> Step {
-        let bytes_max = proxy_protocol::HEADER_BYTES_MAX;
-        self.input
-            .fill(io, self.client, &mut shared.scratch, bytes_max);
-        match proxy_protocol::parse(self.input.bytes()) {
-            Ok(Some(header)) => {
-                self.input.consume(header.bytes);
-                if let Some((source, destination)) = header.addresses {
-                    (self.peer, self.local) = (source, destination);
-                }
-                let phase = self.begin(&shared.config.listeners[self.listener]);
-                (phase, true)
-            }
-            Ok(None) if !self.has_ended => (Phase::ProxyHeader, false),
-            Ok(None) | Err(_) => {
-                shared.counters.proxy_headers_invalid += 1;
-                io.abort(self.client);
-                RESET
-            }
-        }
-    }
-
     /// Ends the client's connection after all queued bytes.
     fn close(&mut self, io: &mut dyn Io) -> Step {
         io.shutdown(self.client);
@@ -582,6 +538,13 @@ impl Session {
             return (Phase::Over, false);
         }
         (Phase::Linger { left }, false)
+    }
+}
+
+fn begin(listener: &Listener) -> Phase {
+    match listener.mode {
+        Mode::Http => Phase::Head { has_begun: false },
+        Mode::Tcp => Phase::Hello,
     }
 }
 

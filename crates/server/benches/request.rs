@@ -46,7 +46,11 @@ fn workload() {
     let mut server = Server::new(Config::default());
     let mut net = Net::default();
     let peer = SocketAddr::from((Ipv4Addr::new(10, 77, 0, 1), 40_000));
-    let accepted = AppEvent::Accepted { peer, tls: None };
+    let accepted = AppEvent::Accepted {
+        peer,
+        proxied: None,
+        tls: None,
+    };
     server.on_event(&mut net, STREAM, accepted);
     for number in 0..WARM_UP_REQUESTS + REQUESTS {
         net.inbox = REQUEST;

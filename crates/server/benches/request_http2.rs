@@ -106,7 +106,15 @@ fn workload() {
         identity: TlsIdentity::default(),
     };
     let tls = Some(Box::new(tls));
-    server.on_event(&mut net, STREAM, AppEvent::Accepted { peer, tls });
+    server.on_event(
+        &mut net,
+        STREAM,
+        AppEvent::Accepted {
+            peer,
+            proxied: None,
+            tls,
+        },
+    );
     net.inbox = greeting().leak();
     server.on_event(&mut net, STREAM, AppEvent::Readable);
     let requests = (0..WARM_UP_REQUESTS + REQUESTS).map(|number| {

@@ -117,6 +117,7 @@ fn main() {
     };
     let accepted = AppEvent::Accepted {
         peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 40_000)),
+        proxied: None,
         tls: None,
     };
     server.on_event(&mut memory, STREAM, accepted);

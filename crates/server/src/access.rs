@@ -2,18 +2,22 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use host::app::TlsAgreed;
 use http_message::access::{AccessLog, AccessRecord, AccessTls, RequestText};
 
+use crate::exchange::client::Arrival;
 use crate::semantics::encoding::Coding;
 use crate::semantics::pull::CacheStatus;
 
 /// Access log state of one connection.
 #[derive(Debug)]
 pub(crate) struct Accesses {
-    peer: SocketAddr,
+    /// The peer, if it passes on connections or requests of others.
+    proxy: Option<IpAddr>,
+    /// The client of the request in hand.
+    client: SocketAddr,
     connection: u64,
     tls: Option<AccessTls<'static>>,
     /// Number of the request in hand on its connection.
@@ -33,6 +37,7 @@ pub(crate) struct Accesses {
 /// A response that is not complete.
 #[derive(Debug)]
 struct Response {
+    client: SocketAddr,
     request: u32,
     begun_us: u64,
     first_byte_us: Option<u64>,
@@ -64,9 +69,11 @@ pub(crate) struct Begun<'a> {
 }
 
 impl Accesses {
-    pub(crate) fn new(connection: u64, peer: SocketAddr, tls: Option<&TlsAgreed>) -> Self {
+    pub(crate) fn new(connection: u64, arrival: &Arrival, tls: Option<&TlsAgreed>) -> Self {
+        let is_proxied = arrival.is_forwarding || arrival.address != arrival.peer;
         Accesses {
-            peer,
+            proxy: is_proxied.then_some(arrival.peer.ip()),
+            client: arrival.address,
             connection,
             tls: tls.map(|agreed| AccessTls {
                 version: agreed.suite.version.name(),
@@ -87,6 +94,11 @@ impl Accesses {
         self.request = number;
         self.begun_us = now_us;
         self.how = None;
+    }
+
+    /// Notes the client that a proxy names in the request.
+    pub(crate) fn on_client(&mut self, client: SocketAddr) {
+        self.client = client;
     }
 
     /// Notes the role of the cache in an origin's answer.
@@ -110,6 +122,7 @@ impl Accesses {
             return;
         };
         self.responses.push_back(Response {
+            client: self.client,
             request: self.request,
             begun_us: self.begun_us,
             first_byte_us: None,
@@ -180,7 +193,8 @@ impl Accesses {
         let body_bytes = end.saturating_sub(response.body_start + tail_bytes);
         let text = &response.text;
         log.note(&AccessRecord {
-            peer: self.peer,
+            client: response.client,
+            proxy: self.proxy,
             connection: self.connection,
             request: response.request,
             ended_us: now_us,

@@ -4,6 +4,9 @@ use std::num::{NonZeroU16, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
+use client_address::Prefix;
+use client_address::forwarded::ForwardedField;
+
 use crate::semantics::relative_path::RelativePath;
 use crate::semantics::site::Site;
 
@@ -77,6 +80,11 @@ pub struct Config {
     /// Requests over HTTP/2 and HTTP/3 for a host that is neither the server name of the handshake
     /// nor a name of its certificate get 421 (RFC 9110 §7.4). Default: true.
     pub rejects_misdirected: bool,
+    /// Networks of proxies that name the clients of their requests. Applies to connections that
+    /// begin from then on. Default: none.
+    pub forwarded_from: Vec<Prefix>,
+    /// The field in which they do. Default: `X-Forwarded-For`.
+    pub forwarded: ForwardedField,
     /// UDP port that serves the same content over HTTP/3, for `Alt-Svc` (RFC 9114 §3.1.1). Default:
     /// none.
     pub http3_port: Option<NonZeroU16>,
@@ -130,6 +138,8 @@ impl Default for Config {
             http2_prior_knowledge: false,
             http2_streams_max: 100,
             rejects_misdirected: true,
+            forwarded_from: Vec::new(),
+            forwarded: ForwardedField::default(),
             http3_port: None,
         }
     }

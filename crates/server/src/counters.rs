@@ -48,6 +48,9 @@ counters::counters! {
         /// Requests over HTTP/2 or HTTP/3 answered 421 because their host is not one of the
         /// connection.
         misdirected_requests: Counter,
+        /// Requests of trusted proxies whose `X-Forwarded-For` or `Forwarded` has an element of
+        /// theirs that is no address.
+        forwarded_invalid: Counter,
         /// Requests over HTTP/2.
         http2_requests: Counter,
         /// HTTP/2 streams reset because of a client error.

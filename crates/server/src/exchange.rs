@@ -1,6 +1,7 @@
 //! From a request to its response, in any version of HTTP: the common part of all codecs. It never
 //! imports a codec.
 
+pub(crate) mod client;
 pub(crate) mod field_section;
 pub(crate) mod input;
 pub(crate) mod lifecycle;

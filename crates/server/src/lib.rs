@@ -44,6 +44,7 @@
 //! | **`exchange/`** | |
 //! | `lifecycle` | the life of one exchange: `resolve`, `answer`, `listing` |
 //! | `shared` | state shared by the exchanges of a server |
+//! | `client` | the client of a request, behind proxies or not |
 //! | `request` | a parsed request |
 //! | `input` | received bytes, not consumed |
 //! | `version` | the differences between versions of HTTP |
@@ -87,6 +88,8 @@ mod http3;
 mod semantics;
 mod server;
 
+pub use client_address::Prefix;
+pub use client_address::forwarded::{ForwardedField, ForwardedFieldError};
 pub use config::Config;
 pub use counters::Counters;
 pub use exchange::lifecycle::ConnectionInfo;

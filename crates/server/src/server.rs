@@ -4,16 +4,18 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use host::Episode;
 use host::app::{
-    AppEvent, Application, Io, Owner, QuicConnection, QuicEvent, StreamId, StreamMemory, TlsAgreed,
+    AppEvent, Application, Io, Owner, Proxied, QuicConnection, QuicEvent, StreamId, StreamMemory,
+    TlsAgreed,
 };
-use host::{Episode, Source};
 use http_message::access::{AccessLog, AccessSink};
 use rustc_hash::FxHashMap;
 
 use crate::access::Accesses;
 use crate::config::Config;
 use crate::counters::Counters;
+use crate::exchange::client::Arrival;
 use crate::exchange::field_section::Scratch;
 use crate::exchange::input::{Input, Pool};
 use crate::exchange::lifecycle::ConnectionInfo;
@@ -163,9 +165,12 @@ impl Server {
         io: &mut dyn Io,
         stream: StreamId,
         peer: SocketAddr,
+        proxied: Option<&Proxied>,
         tls: Option<Box<TlsAgreed>>,
     ) {
         let shared = &mut self.shared;
+        let scheme = Scheme::of_connection(tls.as_ref());
+        let arrival = Arrival::new(&shared.config, peer, proxied, scheme);
         shared.counters.connections_accepted += 1;
         let is_http2 = tls
             .as_ref()
@@ -173,7 +178,7 @@ impl Server {
         let is_undecided = tls.is_none() && shared.config.http2_prior_knowledge;
         if is_http2 || is_undecided {
             let accepted = http2::connection::Accepted {
-                peer,
+                arrival,
                 tls,
                 is_logged: self.logs_accesses,
                 is_undecided,
@@ -183,9 +188,8 @@ impl Server {
             return;
         }
         let accesses = self.logs_accesses && shared.access_log.is_some();
-        let accesses = accesses.then(|| Accesses::new(stream.0, peer, tls.as_deref()));
-        let client = (Source::from(peer.ip()), Scheme::of_connection(tls.as_ref()));
-        let connection = Connection::new(stream, client, accesses);
+        let accesses = accesses.then(|| Accesses::new(stream.0, &arrival, tls.as_deref()));
+        let connection = Connection::new(stream, &arrival, accesses);
         self.connections.insert(stream, Box::new(connection));
     }
 
@@ -194,12 +198,11 @@ impl Server {
         let Some(connection) = self.http2_connections.remove(&stream) else {
             return;
         };
-        let peer = connection.peer();
+        let arrival = connection.arrival();
         connection.closed(io, &mut self.shared);
         let accesses = self.logs_accesses && self.shared.access_log.is_some();
-        let accesses = accesses.then(|| Accesses::new(stream.0, peer, None));
-        let client = (Source::from(peer.ip()), Scheme::Http);
-        let mut connection = Connection::new(stream, client, accesses);
+        let accesses = accesses.then(|| Accesses::new(stream.0, &arrival, None));
+        let mut connection = Connection::new(stream, &arrival, accesses);
         connection.resume(io, &mut self.shared, received);
         self.connections.insert(stream, Box::new(connection));
     }
@@ -251,11 +254,15 @@ impl Server {
 impl Application for Server {
     fn on_event(&mut self, io: &mut dyn Io, stream: StreamId, event: AppEvent) {
         match event {
-            AppEvent::Accepted { peer, ref tls } => {
+            AppEvent::Accepted {
+                peer,
+                ref proxied,
+                ref tls,
+            } => {
                 if self.on_quic_stream(io, stream, &event) {
                     return;
                 }
-                self.accepted(io, stream, peer, tls.clone());
+                self.accepted(io, stream, peer, proxied.as_deref(), tls.clone());
             }
             AppEvent::Closed {
                 acknowledged,
@@ -309,7 +316,7 @@ impl Application for Server {
                 let shared = &mut self.shared;
                 let is_logged = self.logs_accesses;
                 let handshake = Handshake {
-                    peer,
+                    arrival: Arrival::new(&shared.config, peer, None, Scheme::Https),
                     tls,
                     is_early,
                 };
@@ -352,6 +359,7 @@ impl Application for Server {
         let connection = self.connections.get(&stream);
         let bytes = connection.map(|connection| connection.memory_bytes());
         StreamMemory {
+            client: connection.and_then(|connection| connection.forwarded()),
             bytes: bytes.or_else(http2).unwrap_or(0),
             ..StreamMemory::default()
         }

@@ -668,6 +668,11 @@ impl Connection {
         count
     }
 
+    /// Copies received bytes that stay unread, and returns how many.
+    pub fn peek(&self, buf: &mut [u8]) -> usize {
+        self.rcv.peek(buf)
+    }
+
     /// Bytes received and not read.
     pub fn unread_bytes(&self) -> usize {
         self.rcv.readable()

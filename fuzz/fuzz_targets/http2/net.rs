@@ -74,6 +74,7 @@ impl Net {
         let peer = SocketAddr::from(PEER);
         let accepted = AppEvent::Accepted {
             peer,
+            proxied: None,
             tls: Some(tls),
         };
         event(server, self, accepted);

@@ -93,6 +93,7 @@ fn add_defaults(config: &mut Config) {
             port: HTTP_PORT,
             tls: false,
             http3: false,
+            proxy_protocol_from: Vec::new(),
         });
     }
     // Without a root of its own, the server serves cached responses of origins.
@@ -205,7 +206,12 @@ fn listened(args: &ServeArgs) -> Vec<Listen> {
     let ports = ports.filter_map(|(port, tls)| {
         let port = NonZeroU16::new(port)?;
         let http3 = tls && args.tls.http3;
-        Some(Listen { port, tls, http3 })
+        Some(Listen {
+            port,
+            tls,
+            http3,
+            proxy_protocol_from: Vec::new(),
+        })
     });
     ports.collect()
 }

@@ -334,6 +334,10 @@ impl<'a> Reload<'a> {
             let line = "TCP: limits hold from now on, the rest for connections from now on";
             lines.push(line.to_owned());
         }
+        if before.content.proxies() != self.served.content.proxies() {
+            let line = "proxies: those of the configuration are trusted on connections from now on";
+            lines.push(line.to_owned());
+        }
         if is_receive_new {
             let line = "QUIC: quic.receive applies to all connections now";
             lines.push(line.to_owned());

@@ -137,7 +137,7 @@ fn lines_in_json_have_everything() {
             assert!(number("remote_port").unwrap() > 1023);
             assert!(number("retransmissions").is_some());
             assert!(value["time"].as_str().unwrap().starts_with("20"), "{value}");
-            assert_eq!(value.as_object().unwrap().len(), 25, "{value}");
+            assert_eq!(value.as_object().unwrap().len(), 26, "{value}");
         }
         assert_eq!(connections.len(), 4);
         let known = |value: &serde_json::Value| {
@@ -156,7 +156,7 @@ fn lines_in_json_have_everything() {
             value
         };
         let first = serde_json::json!({
-            "remote_addr": "fd77::1", "connection_request": 1, "method": "GET",
+            "remote_addr": "fd77::1", "peer_addr": null, "connection_request": 1, "method": "GET",
             "target": "/clip.mp4?q=%22",
             "protocol": "HTTP/1.1", "host": "example.org:80", "site": null, "status": 206,
             "body_bytes": 2_000_000,

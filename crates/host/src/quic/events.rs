@@ -171,7 +171,8 @@ impl QuicLayer {
             return false;
         };
         let source = connection.remote.ip();
-        if ground.sources.is_exhausted(source) {
+        let is_proxy = ground.proxies.is_forwarding(source);
+        if ground.sources.is_exhausted(source) && !is_proxy {
             ground.counters.sources_refused += 1;
             self.refuse(now_us, place);
             return false;
@@ -200,8 +201,12 @@ impl QuicLayer {
                 .remove(connection.handle);
         }
         ground.counters.quic_streams_accepted += 1;
-        let tls = None;
-        self.tell_stream(id, AppEvent::Accepted { peer, tls });
+        let accepted = AppEvent::Accepted {
+            peer,
+            proxied: None,
+            tls: None,
+        };
+        self.tell_stream(id, accepted);
         self.tell_stream(id, AppEvent::Readable);
     }
 

@@ -9,7 +9,7 @@ use tcp::{Config, CongestionAlgorithm, Instant};
 
 use super::Stack;
 use crate::app::{Bind, BindError, BindingId, ConnectError, Owner, StreamId, StreamOptions};
-use crate::config::Changeable;
+use crate::config::{Changeable, Proxies};
 use crate::ground::link::Link;
 use crate::link::mac::format_mac;
 use crate::quic::{QuicInfo, QuicListenError, QuicListener, QuicTraceWanted, QuicTracer};
@@ -154,6 +154,11 @@ impl Stack {
         let remotes = remotes.into_iter();
         (self.ground.sources).set_limit(to.connections_per_source, remotes);
         self.quic.change_receive(&mut self.ground, to.quic_receive);
+    }
+
+    /// Sets the proxies of connections that begin from now on.
+    pub fn set_proxies(&mut self, proxies: Proxies) {
+        self.ground.proxies = proxies;
     }
 
     /// The link has changed to `link`. Open connections adopt a smaller MTU; a larger one is for

@@ -6,7 +6,7 @@ use contract::{FileId, FlowId, SendId};
 use slab::Slab;
 use wire::frame::TcpPrefix;
 
-use crate::app::{BindingId, Owner, StreamId};
+use crate::app::{BindingId, Owner, Proxied, StreamId};
 use crate::ground::nic_flow::NicFlow;
 use crate::link::neighbor::Route;
 use crate::nics::nic_stacks::NicSet;
@@ -54,6 +54,8 @@ pub(crate) struct Entry {
     pub(crate) is_reserved: bool,
     /// The application gets it with its first data, or when its timer fires.
     pub(crate) is_deferred: bool,
+    /// Whether the peer passes it on for a client.
+    pub(crate) passing: Passing,
     /// The SYN cookie that the peer returned to open it, if any.
     pub(crate) cookie: Option<u32>,
     /// Set once it waits for its peer alone.
@@ -86,14 +88,49 @@ pub(crate) struct Entry {
     pub(crate) data_plane_failed: bool,
 }
 
+/// Whether the peer of a connection passes it on for a client.
+#[derive(Debug)]
+pub(crate) enum Passing {
+    /// The peer is the client, as far as the stack knows.
+    No,
+    /// A header of the PROXY protocol has to arrive before anything else.
+    Awaited,
+    /// The header has named the client.
+    Named(Box<Proxied>),
+    /// There was no header, or the client has too many connections: the connection ends, unknown to
+    /// its application.
+    Refused,
+}
+
 impl Entry {
     /// Its place in the table.
     pub(crate) fn handle(&self) -> ConnectionHandle {
         ConnectionHandle::of(self.stream)
     }
 
+    /// True until the header of the PROXY protocol has arrived.
+    pub(crate) fn awaits_header(&self) -> bool {
+        matches!(self.passing, Passing::Awaited)
+    }
+
+    /// True as long as its application may not know it, or for ever if it is refused.
+    pub(crate) fn is_held_back(&self) -> bool {
+        matches!(self.passing, Passing::Awaited | Passing::Refused)
+    }
+
+    /// The client that a trusted proxy has named.
+    pub(crate) fn proxied(&self) -> Option<Box<Proxied>> {
+        match &self.passing {
+            Passing::No | Passing::Awaited | Passing::Refused => None,
+            Passing::Named(named) => Some(named.clone()),
+        }
+    }
+
     /// Returns the address that counts as its source.
     pub(crate) fn source(&self) -> IpAddr {
+        if let Passing::Named(named) = &self.passing {
+            return named.client.ip();
+        }
         if self.route.is_looped() {
             return sources::LOOPBACK;
         }
@@ -255,6 +292,7 @@ impl Connections {
             listener: None,
             is_deferred: false,
             is_reserved: false,
+            passing: Passing::No,
             cookie: None,
             orphan_since: None,
             refused_by: NicSet::default(),

@@ -13,12 +13,13 @@
 //!
 //! So the source with most pays, and new clients get in.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tcp::{HalfOpen, HalfOpenReaction, Instant, SynCookies, TimeWait};
 use wire::tcp::{Flags, Segment};
 
 use super::arrival::Bare;
+use super::proxied::header_timeout;
 use crate::app::{BindingId, StreamId};
 use crate::config::Admission;
 use crate::episode::Episode;
@@ -58,6 +59,8 @@ pub(crate) struct Gate {
     backlog_full: Episode,
     table_full: Episode,
     source_exhausted: Episode,
+    /// Trusted proxies have sent no header.
+    pub(crate) bad_header: Episode,
 }
 
 /// Why there is no connection for a segment.
@@ -84,6 +87,7 @@ impl Gate {
             backlog_full: Episode::default(),
             table_full: Episode::default(),
             source_exhausted: Episode::default(),
+            bad_header: Episode::default(),
         }
     }
 
@@ -115,6 +119,15 @@ impl Gate {
     /// A connection opened by a cookie was aborted.
     pub(crate) fn on_cookie_spent(&mut self, now_us: u64, tuple: Tuple, cookie: u32) {
         self.spent.add(now_us, tuple, cookie);
+    }
+
+    /// Counts a connection that is refused because its source has too many.
+    pub(crate) fn on_source_exhausted(&mut self, ground: &mut Ground, now_us: u64, source: IpAddr) {
+        ground.counters.sources_refused += 1;
+        if self.source_exhausted.begins(now_us) {
+            let limit = ground.config.admission.connections_per_source;
+            tracing::warn!(%source, limit, "a source has as many connections as it may have");
+        }
     }
 
     /// Forgets half-open connections.
@@ -511,12 +524,11 @@ impl TcpLayer {
         tuple: &Tuple,
     ) -> Result<(), Refusal> {
         let source = self.source(ground, tuple);
-        if ground.sources.is_exhausted(source) {
-            ground.counters.sources_refused += 1;
-            if self.gate.source_exhausted.begins(now_us) {
-                let limit = ground.config.admission.connections_per_source;
-                tracing::warn!(%source, limit, "a source has as many connections as it may have");
-            }
+        // A proxy has the connections of its clients.
+        let is_proxy =
+            || header_timeout(ground, tuple).is_some() || ground.proxies.is_forwarding(source);
+        if ground.sources.is_exhausted(source) && !is_proxy() {
+            self.gate.on_source_exhausted(ground, now_us, source);
             return Err(Refusal::Reset);
         }
         Ok(())
@@ -548,7 +560,12 @@ impl TcpLayer {
         mut connection: tcp::Connection,
         cookie: Option<u32>,
     ) -> ConnectionHandle {
-        let tls = self.tls_layer(now_us, tuple.local.port());
+        let header_timeout = header_timeout(ground, &tuple);
+        // After the header.
+        let tls = match header_timeout {
+            Some(_) => Ok(None),
+            None => self.tls_layer(now_us, tuple.local.port()),
+        };
         if let Err(error) = &tls {
             tracing::error!(%error, "no TLS for a new connection: it is reset");
             connection.abort();
@@ -573,6 +590,9 @@ impl TcpLayer {
             let source = entry.source();
             entry.unheard = Some(self.gate.unheard.add(source, entry.stream));
             ground.sources.add(source);
+        }
+        if let Some(timeout) = header_timeout {
+            self.expect_header(now_us, handle, timeout);
         }
         self.mark_dirty(handle);
         handle

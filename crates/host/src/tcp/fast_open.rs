@@ -15,6 +15,7 @@ use crate::ground::Ground;
 use crate::tables::bindings::Destination;
 use crate::tables::tuple::Tuple;
 use crate::tcp::TcpLayer;
+use crate::tcp::proxied::header_timeout;
 
 /// How long a key is used, in microseconds: a day. The previous key is valid for another day (RFC
 /// 7413 §4.1.2), so that a peer that connects every day needs no cookies but those it gets.
@@ -73,6 +74,9 @@ impl TcpLayer {
         syn: &Segment<'_>,
     ) -> Option<FastOpen> {
         let option = syn.header.options.fast_open?;
+        if header_timeout(ground, tuple).is_some() {
+            return None;
+        }
         let Destination::Listener(listener) = self.destination(ground, tuple) else {
             return None;
         };

@@ -89,8 +89,12 @@ impl TcpLayer {
         unreserve(&mut self.bindings, entry);
         entry.app_deadline_us = None;
         ground.counters.connections_accepted += 1;
-        let peer = entry.tuple.remote;
-        Some((entry.stream, AppEvent::Accepted { peer, tls: None }))
+        let event = AppEvent::Accepted {
+            peer: entry.tuple.remote,
+            proxied: entry.proxied(),
+            tls: None,
+        };
+        Some((entry.stream, event))
     }
 }
 

@@ -55,6 +55,13 @@ impl TcpLayer {
         !self.tls_listeners.is_empty() && entry().is_some_and(Entry::in_tls_handshake)
     }
 
+    /// True if the connection waits for its header of the PROXY protocol.
+    #[inline]
+    pub(crate) fn awaits_header(&self, handle: ConnectionHandle) -> bool {
+        let entry = self.connections.get(handle);
+        entry.is_some_and(Entry::awaits_header)
+    }
+
     /// The next event of TLS, or else of TCP. Each event of TCP goes through TLS before the next
     /// one.
     pub(crate) fn next_tls_event<A: Application>(
@@ -78,6 +85,7 @@ impl TcpLayer {
                     ground.counters.tls_handshakes_resumed += u64::from(agreed.is_resumed);
                     return Some(AppEvent::Accepted {
                         peer: entry.tuple.remote,
+                        proxied: entry.proxied(),
                         tls: Some(Box::new(agreed)),
                     });
                 }

@@ -3,6 +3,9 @@
 use host::app::{AppEvent, CloseReason};
 use tls::AlertDescription;
 
+use client_address::Prefix;
+use host::{HeaderPort, Proxies};
+
 use crate::client::Secured;
 use crate::rig::answer;
 use fakes::keys::SUITES;
@@ -237,5 +240,68 @@ fn a_reset_amid_a_response_breaks_the_connection() {
         let counters = secured.rig.stack.counters();
         let ended = (counters.connections_finished, counters.connections_broken);
         assert_eq!(ended, (0, 1));
+    }
+}
+
+/// The header of a proxy comes before TLS, with which it may share a segment.
+#[test]
+fn a_header_of_the_proxy_protocol_comes_before_the_handshake() {
+    for splits in [false, true] {
+        for header in [
+            "PROXY TCP4 192.0.2.7 192.0.2.2 4711 443\r\n",
+            "PROXY UNKNOWN\r\n",
+        ] {
+            let mut secured = Secured::new(SUITES[0]);
+            secured.rig.stack.set_proxies(proxies());
+            let (first, second) = header.split_at(if splits { 9 } else { 0 });
+            assert_eq!(secured.rig.client.write(first.as_bytes()), first.len());
+            (0..30).for_each(|_| secured.rig.step());
+            assert_eq!(secured.rig.app.events, []);
+            secured.say_raw(second.as_bytes());
+            secured.ask(&["30000"]);
+            secured.run_until(|secured| secured.received.len() == 30_002);
+            assert!(secured.received == answer(30_000));
+            let [AppEvent::Accepted { proxied, tls, .. }, ..] = &secured.rig.app.events[..] else {
+                panic!("it is accepted first");
+            };
+            let client = proxied.as_ref().map(|proxied| proxied.client.to_string());
+            let named = header
+                .contains("192.0.2.7")
+                .then(|| "192.0.2.7:4711".to_owned());
+            assert_eq!((client, tls.is_some()), (named, true));
+            let counters = secured.rig.stack.counters();
+            assert_eq!(
+                (counters.tls_failed, counters.proxy_headers_invalid),
+                (0, 0)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_handshake_without_the_header_is_reset() {
+    let mut secured = Secured::new(SUITES[0]);
+    secured.rig.stack.set_proxies(proxies());
+    secured.run_until(|secured| secured.rig.client_closed.is_some());
+    assert_eq!(secured.rig.client_closed, Some(tcp::CloseReason::Reset));
+    assert_eq!(secured.rig.app.events, []);
+    let counters = secured.rig.stack.counters();
+    assert_eq!(
+        (counters.tls_failed, counters.proxy_headers_invalid),
+        (0, 1)
+    );
+}
+
+fn proxies() -> Proxies {
+    Proxies {
+        header_ports: vec![HeaderPort {
+            port: 80,
+            networks: vec![Prefix {
+                address: "10.77.0.0".parse().unwrap(),
+                bits: 24,
+            }],
+            timeout: std::time::Duration::from_secs(15),
+        }],
+        forwarding: Vec::new(),
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use contract::control::{HostSession, host_hello};
 use failure::Failure;
-use host::{Changeable, NicLoss, NicRefusal, NicSource, QuicSecret, Stack};
+use host::{Changeable, NicLoss, NicRefusal, NicSource, Proxies, QuicSecret, Stack};
 use proxy::Proxy;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use server::Server;
@@ -65,6 +65,8 @@ pub struct Start {
     pub proxy: proxy::Config,
     /// Settings of the stack that a reload may change.
     pub stack: Changeable,
+    /// Proxies in front of the server and the proxy.
+    pub proxies: Proxies,
     /// Records for the observer.
     pub observed: Observed,
     /// Secret of QUIC, which no reload changes.
@@ -113,6 +115,7 @@ struct Replacing {
     http: server::Config,
     proxy: proxy::Config,
     stack: Changeable,
+    proxies: Proxies,
     observed: Observed,
     /// Number of certificates and their check, with TLS.
     certificates: Option<(usize, tls::Checking)>,
@@ -199,9 +202,11 @@ impl HostControl {
                 None => continue,
             };
             let configuration = HostConfiguration::receive(message)?;
+            let proxy = proxy_of(&configuration)?;
             let start = Start {
                 http: self.http_of(&configuration)?,
-                proxy: proxy_of(&configuration)?,
+                proxies: proxies_of(&configuration, &proxy),
+                proxy,
                 stack: configuration.changeable(),
                 observed: configuration.observed,
                 quic_secret: configuration.content.quic_secret(),
@@ -273,6 +278,7 @@ impl HostControl {
             let configuration = HostConfiguration::receive(message?)?;
             let http = self.http_of(&configuration)?;
             let proxy = proxy_of(&configuration)?;
+            let proxies = proxies_of(&configuration, &proxy);
             let (stack, observed) = (configuration.changeable(), configuration.observed);
             let files = configuration.certificates;
             let count = files.len();
@@ -288,6 +294,7 @@ impl HostControl {
                 http,
                 proxy,
                 stack,
+                proxies,
                 observed,
                 certificates,
             })
@@ -315,6 +322,7 @@ impl HostControl {
         let message = match (is_good, replaced) {
             (Ok(_), Some(Ok(new))) => {
                 stack.change(&new.stack);
+                stack.set_proxies(new.proxies);
                 server.reconfigure(new.http);
                 proxy.reconfigure(new.proxy);
                 self.observe(new.observed, server, proxy);
@@ -557,6 +565,13 @@ fn http_of(configuration: &HostConfiguration) -> Result<server::Config, Failure>
 /// Returns the proxy's part of a configuration.
 fn proxy_of(configuration: &HostConfiguration) -> Result<proxy::Config, Failure> {
     configuration.forwarding.proxy_config().map_err(refused)
+}
+
+/// Returns the proxies in front of the server, or of the proxy.
+fn proxies_of(configuration: &HostConfiguration, proxy: &proxy::Config) -> Proxies {
+    let mut proxies = configuration.content.proxies();
+    proxies.header_ports.extend(proxy.proxies().header_ports);
+    proxies
 }
 
 fn refused(problems: Vec<Problem>) -> Failure {

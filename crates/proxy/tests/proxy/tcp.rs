@@ -245,5 +245,5 @@ fn a_proxy_header_of_others_is_none() {
     let mut world = World::new(trusting(config(&[9001]), 24), &[9001]);
     let client = world.client(GET);
     assert!(world.heard(client).closed.is_some() && world.take(client).is_empty());
-    assert_eq!(world.counters().proxy_headers_invalid, 1);
+    assert_eq!(world.stack_counters().proxy_headers_invalid, 1);
 }

@@ -260,6 +260,7 @@ impl World {
         let (host, nic) = in_memory();
         let now_us = 1_000_000;
         let mut stack = Stack::new(stack_config, Link::of(&port), vec![host], now_us);
+        stack.set_proxies(config.proxies());
         let listeners: Vec<u16> = config.listeners.iter().map(|it| it.port).collect();
         let mut proxy = Proxy::new(config);
         let log = Log::default();
@@ -305,6 +306,10 @@ impl World {
 
     pub(crate) fn counters(&self) -> proxy::Counters {
         *self.apps.proxy.counters()
+    }
+
+    pub(crate) fn stack_counters(&self) -> host::Counters {
+        self.stack.counters()
     }
 
     fn act(&mut self, act: impl FnOnce(&mut dyn Io, &mut Peers)) {

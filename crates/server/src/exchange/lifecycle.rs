@@ -16,12 +16,12 @@ mod resolve;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use host::Source;
 use host::app::{AppEvent, FileHandle, Io, StreamId};
 use http::StatusCode;
 use http_message::access::NO_RESPONSE;
 
 use crate::access::{Accesses, Begun};
+use crate::exchange::client::{Arrival, Client};
 use crate::exchange::input::Input;
 use crate::exchange::output::{Flushed, Output};
 use crate::exchange::request::Request;
@@ -71,7 +71,7 @@ struct Held {
 pub(crate) struct Exchange<V: Version> {
     stream: StreamId,
     connection: V::Connection,
-    source: Source,
+    pub(crate) client: Client,
     /// Scheme of the connection.
     scheme: Scheme,
     stage: Stage<V>,
@@ -157,15 +157,15 @@ impl<V: Version> Exchange<V> {
     pub(crate) fn new(
         stream: StreamId,
         connection: V::Connection,
-        (source, scheme): (Source, Scheme),
+        arrival: &Arrival,
         requests: u32,
         accesses: Option<Accesses>,
     ) -> Self {
         Exchange {
             stream,
             connection,
-            source,
-            scheme,
+            client: Client::new(arrival),
+            scheme: arrival.scheme,
             stage: Stage::Idle,
             input: Input::default(),
             output: Output::default(),
@@ -456,7 +456,7 @@ impl<V: Version> Exchange<V> {
 
     fn peer(&self) -> Peer {
         Peer {
-            source: self.source,
+            source: self.client.source(),
             connection: V::multiplexed(self.connection),
         }
     }

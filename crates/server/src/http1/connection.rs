@@ -13,13 +13,14 @@
 //! bounded.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
-use host::Source;
 use host::app::{AppEvent, Io, StreamId};
 use http::StatusCode;
 use http_message::request::without_empty_lines;
 
 use crate::access::Accesses;
+use crate::exchange::client::Arrival;
 use crate::exchange::input::Input;
 use crate::exchange::lifecycle::{ConnectionInfo, Exchange};
 use crate::exchange::request::Request;
@@ -28,7 +29,6 @@ use crate::exchange::watch::{Expiry, Wait};
 use crate::http1::head::{Http1, Persistence};
 use crate::http1::request::{self, Parsed};
 use crate::semantics::pull::{OriginEvent, Ticket};
-use crate::semantics::scheme::Scheme;
 
 /// Most unsent bytes of earlier responses when a pipelined request is taken up: few compared with a
 /// file, and enough to keep a link busy until the next file is open.
@@ -70,13 +70,9 @@ enum Phase {
 }
 
 impl Connection {
-    pub(crate) fn new(
-        stream: StreamId,
-        client: (Source, Scheme),
-        accesses: Option<Accesses>,
-    ) -> Self {
+    pub(crate) fn new(stream: StreamId, arrival: &Arrival, accesses: Option<Accesses>) -> Self {
         Connection {
-            exchange: Exchange::new(stream, (), client, 0, accesses),
+            exchange: Exchange::new(stream, (), arrival, 0, accesses),
             phase: Phase::Open,
             unread: false,
             peer_finished: false,
@@ -141,6 +137,11 @@ impl Connection {
     pub(crate) fn memory_bytes(&self) -> usize {
         let in_flight = self.in_flight.capacity() * size_of::<u64>();
         self.exchange.memory_bytes() + in_flight
+    }
+
+    /// The client of the last request, if a proxy has named it.
+    pub(crate) fn forwarded(&self) -> Option<IpAddr> {
+        self.exchange.client.forwarded_ip()
     }
 
     /// Describes the state of the connection.

@@ -13,13 +13,12 @@
 mod frames;
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use host::Source;
 use host::app::{AppEvent, FileHandle, Io, StreamId, TlsAgreed};
 
 use crate::access::Accesses;
+use crate::exchange::client::Arrival;
 use crate::exchange::field_section::{self, Scratch};
 use crate::exchange::input::Input;
 use crate::exchange::lifecycle::ConnectionInfo;
@@ -45,9 +44,8 @@ use http2::window::ReceiveWindow;
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: StreamId,
-    peer: SocketAddr,
+    arrival: Arrival,
     tls: Option<Box<TlsAgreed>>,
-    source: Source,
     /// Its responses are logged.
     is_logged: bool,
     stage: Stage,
@@ -115,7 +113,7 @@ enum Stage {
 /// The result of a handshake.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    pub(crate) peer: SocketAddr,
+    pub(crate) arrival: Arrival,
     pub(crate) tls: Option<Box<TlsAgreed>>,
     /// Responses are logged.
     pub(crate) is_logged: bool,
@@ -147,8 +145,7 @@ impl Connection {
     ) -> Self {
         let mut connection = Connection {
             stream,
-            source: Source::from(accepted.peer.ip()),
-            peer: accepted.peer,
+            arrival: accepted.arrival,
             tls: accepted.tls,
             is_logged: accepted.is_logged,
             stage: Stage::Serving,
@@ -272,9 +269,9 @@ impl Connection {
         frame::goaway(self.writer.control(), STREAM_ID_MAX, Code::NO_ERROR, "");
     }
 
-    /// The client's address.
-    pub(crate) fn peer(&self) -> SocketAddr {
-        self.peer
+    /// Where it comes from.
+    pub(crate) fn arrival(&self) -> Arrival {
+        self.arrival
     }
 
     /// Memory for requests, responses and frames, in bytes.
@@ -743,7 +740,7 @@ impl Connection {
     /// Returns the notes for an access log, if responses are logged.
     fn accesses(&self, shared: &Shared) -> Option<Accesses> {
         let is_logged = self.is_logged && shared.access_log.is_some();
-        is_logged.then(|| Accesses::new(self.stream.0, self.peer, self.tls.as_deref()))
+        is_logged.then(|| Accesses::new(self.stream.0, &self.arrival, self.tls.as_deref()))
     }
 }
 

@@ -11,11 +11,11 @@
 
 use std::num::NonZeroU64;
 
-use host::Source;
 use host::app::{AppEvent, Io, StreamId};
 use http::StatusCode;
 
 use crate::access::Accesses;
+use crate::exchange::client::Arrival;
 use crate::exchange::field_section::Read;
 use crate::exchange::lifecycle::{ConnectionInfo, Exchange};
 use crate::exchange::request::Request;
@@ -26,7 +26,6 @@ use crate::http2::head::Http2;
 use crate::http2::stream_io::{Output, Owners, StreamIo};
 use crate::semantics::pull::{OriginEvent, Ticket};
 use crate::semantics::rate;
-use crate::semantics::scheme::Scheme;
 use http2::code::Code;
 use http2::priority::Priority;
 use http2::scheduler::Place;
@@ -60,7 +59,6 @@ pub(crate) enum Turn {
 pub(crate) struct Stream {
     exchange: Exchange<Http2>,
     pub(crate) output: Output,
-    source: Source,
     /// Streams with a greater priority precede this one.
     priority: i32,
     /// A PRIORITY_UPDATE has arrived, which overrides the field `Priority` (RFC 9218 §7).
@@ -97,15 +95,14 @@ impl Stream {
     /// `requests`: number of earlier requests on the connection.
     pub(crate) fn new(
         (id, name): (u32, StreamId),
-        (carrier, client): (StreamId, (Source, Scheme)),
+        (carrier, arrival): (StreamId, &Arrival),
         window: SendWindow,
         requests: u32,
         accesses: Option<Accesses>,
     ) -> Self {
         Stream {
-            exchange: Exchange::new(name, carrier, client, requests, accesses),
+            exchange: Exchange::new(name, carrier, arrival, requests, accesses),
             output: Output::new(id, name, window),
-            source: client.0,
             priority: Priority::default().of_request(ordinal(id)),
             is_prioritized: false,
             place: None,
@@ -315,7 +312,10 @@ impl Stream {
     /// The rate that bounds the stream, in bytes per second.
     fn rate(&self, shared: &Shared) -> Option<NonZeroU64> {
         let own = self.output.pacing_rate.and_then(NonZeroU64::new);
-        rate::least(own, shared.rates.share_of_source(self.source))
+        rate::least(
+            own,
+            shared.rates.share_of_source(self.exchange.client.source()),
+        )
     }
 
     /// Bytes of the connection whose acknowledgment is progress of the stream: a stream that waits

@@ -13,13 +13,12 @@
 //! control stream.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use host::Source;
 use host::app::{AppEvent, Io, QuicConnection, QuicStream, StreamId, TlsAgreed};
 
 use crate::access::Accesses;
+use crate::exchange::client::Arrival;
 use crate::exchange::field_section::{self, Scratch};
 use crate::exchange::lifecycle::ConnectionInfo;
 use crate::exchange::shared::Shared;
@@ -48,7 +47,7 @@ const GOAWAY_ID_MAX: u64 = varint::MAX - 3;
 /// The result of a handshake.
 #[derive(Debug)]
 pub(crate) struct Handshake {
-    pub(crate) peer: SocketAddr,
+    pub(crate) arrival: Arrival,
     pub(crate) tls: Box<TlsAgreed>,
     /// The handshake is not complete, but early data has arrived.
     pub(crate) is_early: bool,
@@ -59,7 +58,6 @@ pub(crate) struct Handshake {
 pub(crate) struct Connection {
     id: QuicConnection,
     handshake: Handshake,
-    source: Source,
     /// Its responses are logged.
     is_logged: bool,
     stage: Stage,
@@ -123,7 +121,6 @@ impl Connection {
         io.prioritize(control, i32::MAX);
         let mut connection = Connection {
             id,
-            source: Source::from(handshake.peer.ip()),
             handshake,
             is_logged,
             stage: Stage::Serving,
@@ -274,10 +271,9 @@ impl Connection {
         let accesses = self.is_logged && shared.access_log.is_some();
         // The control stream's number is unique among connections.
         let number = self.control.0;
-        let Handshake { peer, tls, .. } = &self.handshake;
-        let accesses = accesses.then(|| Accesses::new(number, *peer, Some(tls)));
-        let (source, requests) = (self.source, self.requests);
-        let mut request = RequestStream::new(stream, quic, source, requests, accesses);
+        let Handshake { arrival, tls, .. } = &self.handshake;
+        let accesses = accesses.then(|| Accesses::new(number, arrival, Some(tls)));
+        let mut request = RequestStream::new(stream, quic, arrival, self.requests, accesses);
         if self.handshake.is_early {
             request.await_handshake();
         }

@@ -9,11 +9,11 @@
 //! The response begins once the request's head has arrived. Meanwhile the stream reads, checks and
 //! discards the request's body and trailers.
 
-use host::Source;
 use host::app::{AppEvent, Io, QuicStream, StreamId, TlsIdentity};
 use http::StatusCode;
 
 use crate::access::Accesses;
+use crate::exchange::client::Arrival;
 use crate::exchange::field_section::{Problem, Scratch};
 use crate::exchange::input::Input;
 use crate::exchange::lifecycle::{ConnectionInfo, Exchange};
@@ -26,7 +26,6 @@ use crate::http3::frame::{self, Header, kind};
 use crate::http3::head::Http3;
 use crate::http3::request;
 use crate::semantics::pull::{OriginEvent, Ticket};
-use crate::semantics::scheme::Scheme;
 use http2::budget::{Budget, STREAM_TOKENS};
 use http2::priority::Priority;
 
@@ -100,13 +99,12 @@ impl RequestStream {
     pub(crate) fn new(
         stream: StreamId,
         quic: QuicStream,
-        source: Source,
+        arrival: &Arrival,
         requests: u32,
         accesses: Option<Accesses>,
     ) -> Self {
-        let client = (source, Scheme::Https);
         RequestStream {
-            exchange: Exchange::new(stream, quic.connection, client, requests, accesses),
+            exchange: Exchange::new(stream, quic.connection, arrival, requests, accesses),
             id: quic.id,
             priority: Priority::default().of_request(ordinal(quic.id)),
             phase: Phase::Open,

@@ -115,7 +115,10 @@ impl<'a> Head<'a> {
 
     /// Returns the values of another field, by its name in lower case. Parsing does not note such
     /// fields, which rarely matter.
-    pub(crate) fn values_named(self, name: &'static str) -> impl Iterator<Item = &'a [u8]> + Clone {
+    pub(crate) fn values_named(
+        self,
+        name: &'static str,
+    ) -> impl DoubleEndedIterator<Item = &'a [u8]> + Clone {
         values(self.bytes, name)
     }
 
@@ -129,7 +132,10 @@ impl<'a> Head<'a> {
 }
 
 /// The values of a field in a head.
-fn values<'a>(bytes: &'a [u8], name: &'static str) -> impl Iterator<Item = &'a [u8]> + Clone {
+fn values<'a>(
+    bytes: &'a [u8],
+    name: &'static str,
+) -> impl DoubleEndedIterator<Item = &'a [u8]> + Clone {
     let name = name.as_bytes();
     // Lines end with LF, and nothing else does: folded lines and stray CRs were refused.
     bytes.split(|&byte| byte == b'\n').filter_map(move |line| {

@@ -96,7 +96,7 @@ impl Rates {
             }
             None => {
                 for (_, sharing) in self.sending.drain() {
-                    for (stream, own) in sharing.streams {
+                    for (stream, Member { own, .. }) in sharing.streams {
                         set(io, stream, own);
                     }
                 }
@@ -127,12 +127,13 @@ impl Rates {
             return self.begin_of_source(io, stream, peer.source, own);
         };
         let sharing = self.within.entry(connection).or_default();
-        sharing.streams.insert(stream, own);
+        let source = peer.source;
+        sharing.streams.insert(stream, Member { own, source });
         if sharing.takes_count() {
-            self.share_out_within(io, connection, peer.source, total);
+            self.share_out_within(io, connection, total);
         } else {
             let share = share(total, sharing.told);
-            self.begin_of_source(io, stream, peer.source, least(own, Some(share)));
+            self.begin_of_source(io, stream, source, least(own, Some(share)));
         }
     }
 
@@ -141,7 +142,8 @@ impl Rates {
             return set(io, stream, own);
         };
         let sharing = self.sending.entry(source).or_default();
-        let is_new = sharing.streams.insert(stream, own).is_none();
+        let member = Member { own, source };
+        let is_new = sharing.streams.insert(stream, member).is_none();
         if !(is_new && sharing.share_out(io, total)) {
             set(io, stream, least(own, Some(share(total, sharing.told))));
         }
@@ -150,7 +152,7 @@ impl Rates {
     /// Ends sending on a stream: others of its peer may use its share.
     pub(crate) fn end(&mut self, io: &mut dyn Io, stream: StreamId, peer: Peer) {
         if let Some(connection) = peer.connection {
-            self.end_within(io, stream, connection, peer.source);
+            self.end_within(io, stream, connection);
         }
         let (Some(total), Some(sharing)) = (self.source, self.sending.get_mut(&peer.source)) else {
             return;
@@ -163,13 +165,7 @@ impl Rates {
         }
     }
 
-    fn end_within(
-        &mut self,
-        io: &mut dyn Io,
-        stream: StreamId,
-        connection: Multiplexed,
-        source: Source,
-    ) {
+    fn end_within(&mut self, io: &mut dyn Io, stream: StreamId, connection: Multiplexed) {
         let Some(sharing) = self.within.get_mut(&connection) else {
             return;
         };
@@ -179,33 +175,35 @@ impl Rates {
         } else if sharing.takes_count()
             && let Some(total) = self.connection
         {
-            self.share_out_within(io, connection, source, total);
+            self.share_out_within(io, connection, total);
         }
     }
 
     /// Limits each stream of a connection to its share.
-    fn share_out_within(
-        &mut self,
-        io: &mut dyn Io,
-        connection: Multiplexed,
-        source: Source,
-        total: NonZeroU64,
-    ) {
+    fn share_out_within(&mut self, io: &mut dyn Io, connection: Multiplexed, total: NonZeroU64) {
         let Some(sharing) = self.within.get(&connection) else {
             return;
         };
         let share = share(total, sharing.told);
-        for (stream, own) in sharing.streams.clone() {
+        for (stream, Member { own, source }) in sharing.streams.clone() {
             self.begin_of_source(io, stream, source, least(own, Some(share)));
         }
     }
 }
 
+/// A sending stream.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    /// Its own limit.
+    own: Bound,
+    /// A proxy has streams of several sources on one connection.
+    source: Source,
+}
+
 /// Sending streams of a source, or of a connection.
 #[derive(Debug, Default)]
 struct Sharing {
-    /// Streams with their own limits.
-    streams: BTreeMap<StreamId, Bound>,
+    streams: BTreeMap<StreamId, Member>,
     /// Number of streams on which the current shares are based.
     told: usize,
 }
@@ -230,7 +228,7 @@ impl Sharing {
             return false;
         }
         let share = share(total, self.told);
-        for (&stream, &own) in &self.streams {
+        for (&stream, &Member { own, .. }) in &self.streams {
             // Shares are equal, except for streams with a lower limit of their own.
             set(io, stream, least(own, Some(share)));
         }

@@ -69,7 +69,8 @@ fn a_response_is_noted_with_all_that_is_known_of_it() {
     lab.acknowledge(stream, 1);
     only(&mut lab, |record| {
         let expected = AccessRecord {
-            peer: "[2001:db8::7]:40000".parse().unwrap(),
+            client: "[2001:db8::7]:40000".parse().unwrap(),
+            proxy: None,
             connection: stream.0,
             request: 1,
             ended_us: now_us,

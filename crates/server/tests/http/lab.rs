@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use host::app::{
     AppEvent, Application, CloseReason, Entry, EntryKind, FileHandle, FileMeta, Io, ListPart,
-    ListPlace, Owner, QuicCloseReason, QuicConnection, QuicEvent, QuicStream, StreamId, TlsAgreed,
-    TlsCipher, TlsIdentity, TlsSuite, TlsVersion,
+    ListPlace, Owner, Proxied, QuicCloseReason, QuicConnection, QuicEvent, QuicStream, StreamId,
+    TlsAgreed, TlsCipher, TlsIdentity, TlsSuite, TlsVersion,
 };
 use host::{Growth, PassedId};
 use server::{AccessRecord, AccessSink, Config, Origins, Server};
@@ -333,6 +333,11 @@ impl Lab {
         self.server.memory(Owner::SERVER, stream).bytes
     }
 
+    /// The client to which a proxy's stream belongs, for that account.
+    pub(crate) fn memory_client(&self, stream: StreamId) -> Option<IpAddr> {
+        self.server.memory(Owner::SERVER, stream).client
+    }
+
     pub(crate) fn counters(&self) -> server::Counters {
         *self.server.counters()
     }
@@ -532,7 +537,25 @@ impl Lab {
         self.identity = certificates.identity(server_name);
     }
 
+    /// A connection that a proxy at this address passes on for a client, by the PROXY protocol.
+    pub(crate) fn connect_for(&mut self, proxy: &str, client: &str) -> StreamId {
+        let proxied = Proxied {
+            client: client.parse().expect("an address and a port"),
+            local: SocketAddr::from(([10, 77, 0, 2], 80)),
+        };
+        self.connect_as(proxy, Some(Box::new(proxied)), None)
+    }
+
     fn connect_over(&mut self, address: &str, tls: Option<Box<TlsAgreed>>) -> StreamId {
+        self.connect_as(address, None, tls)
+    }
+
+    fn connect_as(
+        &mut self,
+        address: &str,
+        proxied: Option<Box<Proxied>>,
+        tls: Option<Box<TlsAgreed>>,
+    ) -> StreamId {
         let stream = StreamId(self.net.streams.len() as u64 + 1);
         self.net.streams.insert(
             stream,
@@ -544,7 +567,7 @@ impl Lab {
         );
         let address: IpAddr = address.parse().expect("an address");
         let peer = SocketAddr::from((address, 40_000));
-        let accepted = AppEvent::Accepted { peer, tls };
+        let accepted = AppEvent::Accepted { peer, proxied, tls };
         self.net.events.push_back(Event::Stream(stream, accepted));
         self.settle();
         stream
@@ -697,7 +720,11 @@ impl Lab {
         *count += 1;
         let stream = self.net.new_stream(QuicStream { connection, id });
         let peer = SocketAddr::from(([10, 77, 0, 1], 40_000));
-        let accepted = AppEvent::Accepted { peer, tls: None };
+        let accepted = AppEvent::Accepted {
+            peer,
+            proxied: None,
+            tls: None,
+        };
         self.net.events.push_back(Event::Stream(stream, accepted));
         self.settle();
         stream

@@ -2,6 +2,7 @@
 
 mod accesses;
 mod carriers;
+mod clients;
 mod conditions;
 mod drain;
 mod early_hints;

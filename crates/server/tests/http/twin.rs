@@ -2,6 +2,7 @@
 //! responses differ in nothing but their framing.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use host::app::{QuicConnection, StreamId};
@@ -50,6 +51,8 @@ pub(crate) struct Noted {
     is_cut_short: bool,
     names: [Option<String>; 3],
     fields: [Option<String>; 4],
+    /// The client, if a proxy has named it.
+    client: Option<(SocketAddr, IpAddr)>,
 }
 
 /// See [`Noted`].
@@ -64,6 +67,7 @@ pub(crate) fn noted(record: &AccessRecord<'_>) -> Noted {
         names: [record.coding, record.cache, record.site].map(|it| it.map(str::to_owned)),
         fields: [record.host, record.range, record.referer, record.user_agent]
             .map(|it| it.map(|bytes| String::from_utf8_lossy(bytes).into_owned())),
+        client: record.proxy.map(|proxy| (record.client, proxy)),
     }
 }
 

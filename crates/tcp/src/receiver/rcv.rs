@@ -316,12 +316,18 @@ impl Receiver {
         self.buffer.len()
     }
 
-    pub(crate) fn read(&mut self, into: &mut [u8]) -> usize {
+    /// Copies bytes that can be read, and returns how many.
+    pub(crate) fn peek(&self, into: &mut [u8]) -> usize {
         let count = into.len().min(self.buffer.len());
         let (head, tail) = self.buffer.as_slices();
         let split = count.min(head.len());
         into[..split].copy_from_slice(&head[..split]);
         into[split..count].copy_from_slice(&tail[..count - split]);
+        count
+    }
+
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> usize {
+        let count = self.peek(into);
         self.buffer.drain(..count);
         self.read += count as u64;
         if self.buffer.is_empty() && self.buffer.capacity() > IDLE_BYTES_MAX {

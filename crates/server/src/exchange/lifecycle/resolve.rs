@@ -4,6 +4,7 @@
 use std::mem;
 use std::sync::Arc;
 
+use host::Source;
 use host::app::{FileHandle, Io};
 use http::{HeaderValue, StatusCode};
 
@@ -37,7 +38,7 @@ impl<V: Version> Exchange<V> {
         shared: &mut Shared,
         mut request: Request<V>,
     ) {
-        self.note_request(io, shared);
+        self.note_request(io, shared, &request);
         // A request without a target has no site.
         if let (Some(status), true) = (request.refusal, request.target.is_empty()) {
             return self.refuse(io, shared, request, status);
@@ -132,7 +133,7 @@ impl<V: Version> Exchange<V> {
     }
 
     /// Counts a request, and notes it for the access log.
-    fn note_request(&mut self, io: &dyn Io, shared: &mut Shared) {
+    fn note_request(&mut self, io: &mut dyn Io, shared: &mut Shared, request: &Request<V>) {
         shared.counters.requests += 1;
         self.requests = self.requests.saturating_add(1);
         if let Some(accesses) = &mut self.accesses {
@@ -144,6 +145,29 @@ impl<V: Version> Exchange<V> {
                 | Stage::Deferred { .. } => {}
                 _ => accesses.on_request(io.now_us(), self.requests),
             }
+        }
+        self.note_client(io, shared, request);
+    }
+
+    /// Notes the client that a trusted proxy names in the request.
+    fn note_client(&mut self, io: &mut dyn Io, shared: &mut Shared, request: &Request<V>) {
+        // A request that timed out while it waited has its client already.
+        if self.is_busy() {
+            return;
+        }
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
+        let head = Some(head).filter(|_| !request.target.is_empty());
+        let Some((named, is_malformed)) = self.client.named(&shared.config, head) else {
+            return;
+        };
+        shared.counters.forwarded_invalid += u64::from(is_malformed);
+        if Source::from(named.ip()) != self.client.source() {
+            // Earlier responses do not count against the new source.
+            shared.rates.end(io, self.stream, self.peer());
+        }
+        self.client.set(named);
+        if let Some(accesses) = &mut self.accesses {
+            accesses.on_client(named);
         }
     }
 

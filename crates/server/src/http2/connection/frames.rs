@@ -11,7 +11,6 @@ use crate::http2::frame_writer::FrameWriter;
 use crate::http2::request;
 use crate::http2::stream::{Context, Stream};
 use crate::http2::stream_io;
-use crate::semantics::scheme::Scheme;
 use http2::bounds::{PENDING_BYTES_MAX, PREFACE};
 use http2::budget::{FRAME_TOKENS, STREAM_TOKENS};
 use http2::code::{Code, Fault};
@@ -253,10 +252,9 @@ impl Connection {
         shared.http2_streams += 1;
         let window = SendWindow::new(self.writer.settings.initial_window_bytes);
         let accesses = self.accesses(shared);
-        let scheme = Scheme::of_connection(self.tls.as_ref());
         let mut stream = Stream::new(
             (id, stream_io::name(shared.http2_streams)),
-            (self.stream, (self.source, scheme)),
+            (self.stream, &self.arrival),
             window,
             self.requests,
             accesses,
