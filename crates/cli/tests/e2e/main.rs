@@ -56,6 +56,7 @@ mod peers;
 mod player_long;
 mod players_long;
 mod programs;
+mod proxied;
 mod proxy;
 mod proxy_ends;
 mod proxy_h2c;
