@@ -210,8 +210,8 @@ unsafe fn replace_duplicate(client: &Client, fd: BorrowedFd<'_>, number: RawFd) 
     Ok(())
 }
 
-/// Returns the entries of a pending socket in epoll sets, as the kernel lists them: it knows all, and
-/// which of them have reported with `EPOLLONESHOT`.
+/// Returns the entries of a pending socket in epoll sets, as the kernel lists them: it knows all,
+/// and whether an entry has reported with `EPOLLONESHOT`.
 fn entries_of(fd: RawFd) -> Vec<Interest> {
     const ONE_SHOT: u32 = libc::EPOLLONESHOT.cast_unsigned();
     const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();

@@ -2,8 +2,8 @@
 //! wait in them.
 //!
 //! A set may have several descriptors: when its first split socket is added, all must be known
-//! ([`known`]), and so must the sets that hold it ([`outer`]), since these then wait for split sockets
-//! as well. A thread that waits in the kernel's call then is woken, and continues in
+//! ([`known`]), and so must the sets that hold it ([`outer`]), since these then wait for split
+//! sockets as well. A thread that waits in the kernel's call then is woken, and continues in
 //! `libsplitway`, which counts its sleepers: only counted sleepers are woken for events of split
 //! sockets. Each waiting thread publishes its set in a place of its own, which no other thread
 //! writes.
@@ -187,7 +187,7 @@ pub(crate) fn begin_wait(set: RawFd) {
     begin_waits([set].into_iter());
 }
 
-/// Like [`begin_wait`], for a thread that waits for several sets at a time: for the first of them.
+/// Like [`begin_wait`], for a thread that waits for several sets: for the first [`SETS_MAX`].
 pub(crate) fn begin_waits(sets: impl Iterator<Item = RawFd>) {
     let process = u64::from(process_generation()) << 32;
     note(sets.map(|set| process | (u64::from(set.unsigned_abs()) + 1)));
@@ -198,7 +198,7 @@ pub(crate) fn end_wait() {
     note(std::iter::empty());
 }
 
-/// Waits until no thread wakes others. The kernel wakes those first who were the last to sleep in a
+/// Waits until no thread wakes others. The kernel wakes the thread that was the last to sleep in a
 /// set: a woken thread that slept there again would be woken in place of the others.
 pub(crate) fn await_wakers() {
     let own = u64::from(process_generation()) + 1;

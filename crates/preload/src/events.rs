@@ -54,8 +54,8 @@ pub(crate) fn extend(client: &Client, epoll: BorrowedFd<'_>) -> Result<(), Errno
     nest(client)
 }
 
-/// Lets sets that hold others with split sockets wait for these: what a set held before its member
-/// had any, the kernel knows.
+/// Lets sets that hold others with split sockets wait for these sockets. The kernel knows the
+/// members from before.
 fn nest(client: &Client) -> Result<(), Errno> {
     let mut has_nested = true;
     while has_nested {
@@ -356,7 +356,7 @@ unsafe fn sets_in(fds: *const pollfd, count: nfds_t) -> impl Iterator<Item = c_i
     numbers.filter(|fd| epoll_sets::is_known(*fd))
 }
 
-/// Reports whether poll(2) of these descriptors concerns the library.
+/// Reports whether a call of poll(2) concerns the library.
 pub(crate) unsafe fn concerns(fds: *const pollfd, count: nfds_t) -> bool {
     // SAFETY: the arguments are valid for poll(2), by the caller's contract.
     unsafe { has_ours(fds, count) || sets_in(fds, count).next().is_some() }

@@ -132,8 +132,8 @@ impl Client {
         Ok(())
     }
 
-    /// Adds a split socket to a set that had the kernel's socket in its place, with this interest as
-    /// the kernel lists it. What the kernel's socket was ready for has been reported. EEXIST.
+    /// Adds a split socket to a set that had the kernel's socket in its place, with this interest
+    /// as the kernel lists it. The readiness of the kernel's socket has been reported. EEXIST.
     pub fn epoll_succeed(
         &self,
         epoll: BorrowedFd<'_>,

@@ -2,10 +2,10 @@
 //!
 //! The rules are those of Linux (socket(7), `inet_csk_get_port`): two bindings of one port conflict
 //! if their addresses overlap, unless both allow the address to be used again and neither listens,
-//! or both belong to the same reuseport group. What counts is what both want when the later one
-//! binds or begins to listen; but a member of the group that was the last to do so on the port joins
-//! it unchecked (`tb->fastreuseport`). Connections go to the listener with the most specific
-//! address, and within a group to the one that the hash of their addresses chooses.
+//! or both belong to the same reuseport group. The options of both count when the later one binds
+//! or begins to listen; but a port that a member of a group was the last to bind or listen on
+//! admits further members unchecked (`tb->fastreuseport`). Connections go to the listener with the
+//! most specific address, and within a group to the one that the hash of their addresses chooses.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -88,7 +88,7 @@ struct Class {
 }
 
 impl Class {
-    /// Reports whether a binding that binds or begins to listen may not have this one beside it.
+    /// Reports whether another binding with these options may not bind or begin to listen.
     fn forbids(&self, reuse_address: bool, reuse_port: Option<u32>) -> bool {
         let is_reused = reuse_address && self.reuse_address && !self.listens;
         let is_shared = reuse_port.is_some() && self.reuse_port == reuse_port;
@@ -157,7 +157,7 @@ struct Port {
     /// Bindings of all IPv4 addresses, of all IPv6 addresses, and of both.
     all: [Group; 3],
     /// The reuseport group, and the scope, of the binding that was the last to bind or to begin to
-    /// listen, if it was in one. What it wants later changes nothing.
+    /// listen, if that binding was in a group. Later changes of its options have no effect.
     shared: Option<(u32, Scope)>,
 }
 
@@ -194,7 +194,7 @@ impl Port {
         }
     }
 
-    /// Reports whether the port admits one that binds or begins to listen.
+    /// Reports whether a binding with these options may bind or begin to listen.
     fn admits(&self, scope: Scope, reuse_address: bool, reuse_port: Option<u32>) -> bool {
         let forbids = |other: &Class| other.forbids(reuse_address, reuse_port);
         self.is_shared_by(scope, reuse_port) || !self.any_overlapping(scope, forbids)
@@ -205,7 +205,7 @@ impl Port {
         shared.is_some_and(|(_, of)| of.contains(scope))
     }
 
-    /// Notes what one wanted that was admitted.
+    /// Notes the scope and the group of a binding that was admitted.
     fn note_admitted(&mut self, scope: Scope, reuse_port: Option<u32>) {
         if !self.is_shared_by(scope, reuse_port) {
             self.shared = reuse_port.map(|group| (group, scope));
@@ -329,7 +329,7 @@ impl Bindings {
             return Ok(());
         }
         let of_port = self.by_port.entry(port).or_default();
-        // It is not in its own way.
+        // A binding is no obstacle to itself.
         of_port.remove(scope, class);
         let is_admitted = of_port.admits(scope, class.reuse_address, class.reuse_port);
         of_port.add(scope, class);
@@ -642,7 +642,7 @@ mod tests {
     #[derive(Default)]
     struct Model {
         all: Vec<Modelled>,
-        /// Of each port, what the last wanted that was admitted, if it was in a group.
+        /// The last binding of each port that was admitted, if it was in a group.
         shared: HashMap<u16, Bind>,
     }
 
@@ -671,7 +671,7 @@ mod tests {
             covers(&self.bind, ip)
         }
 
-        /// True if this one forbids the other.
+        /// True if this binding forbids the other.
         fn forbids(&self, other: &Bind) -> bool {
             let own = &self.bind;
             let same_port = own.address.port() == other.address.port();
@@ -698,7 +698,7 @@ mod tests {
             of_group.is_some_and(|it| ips().all(|ip| covers(it, ip) || !covers(wanted, ip)))
         }
 
-        /// Whether one may bind, or the one at a place may listen.
+        /// Whether a binding may bind, or may listen if it has a place.
         fn admits(&self, wanted: &Bind, own: Option<usize>) -> bool {
             let others = self.all.iter().enumerate();
             let mut others = others.filter(|(index, _)| Some(*index) != own);
@@ -715,7 +715,7 @@ mod tests {
             }
         }
 
-        /// Forgets what was shared on ports that no binding has.
+        /// Forgets ports without bindings.
         fn forget(&mut self) {
             let has = |port| self.all.iter().any(|it| it.bind.address.port() == port);
             self.shared.retain(|port, _| has(*port));
@@ -1002,9 +1002,9 @@ mod tests {
         assert_eq!(bindings.of_owner(again.owner), 0);
     }
 
-    /// What a second socket of a port gets, as the kernel has it (`cli/tests/programs/reuse.c`).
+    /// The kernel gives the same results (`cli/tests/programs/reuse.c`).
     #[test]
-    fn what_counts_is_wanted_when_one_binds_or_listens() {
+    fn options_count_when_a_socket_binds_or_listens() {
         #[derive(Clone, Copy, PartialEq)]
         enum Step {
             /// `SO_REUSEADDR` of both before they bind, and `SO_REUSEPORT` of both.
