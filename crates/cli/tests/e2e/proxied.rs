@@ -229,11 +229,11 @@ fn haproxy(site: &Site, mode: &str, fronts: &[Front]) -> Process {
     } in fronts
     {
         let server = SocketAddr::new(STACK[*family], port_of(scheme));
-        write!(text, "listen front{port}\n").unwrap();
+        writeln!(text, "listen front{port}").unwrap();
         for (listens, _) in FRONTS {
-            write!(text, " bind {listens}:{port}\n").unwrap();
+            writeln!(text, " bind {listens}:{port}").unwrap();
         }
-        write!(text, " server one {server} {how}\n").unwrap();
+        writeln!(text, " server one {server} {how}").unwrap();
     }
     balancer(
         "haproxy -q -db -f",
