@@ -319,8 +319,8 @@ impl StackConfig {
         ip.is_loopback() || self.has_address(ip)
     }
 
-    /// True if frames may bring packets to this address: it is one of ours, or was one of those that
-    /// are shared with the kernel.
+    /// True if frames may bring packets to this address: it is one of ours, or was one of those
+    /// that are shared with the kernel.
     pub(crate) fn may_get(&self, destination: IpAddr) -> bool {
         self.is_shared || self.has_address(destination)
     }

@@ -54,8 +54,10 @@ pub(crate) struct Entry {
     pub(crate) is_reserved: bool,
     /// The application gets it with its first data, or when its timer fires.
     pub(crate) is_deferred: bool,
-    /// Whether the peer passes it on for a client.
-    pub(crate) passing: Passing,
+    /// The header of the PROXY protocol at its beginning.
+    pub(crate) header: ProxyHeader,
+    /// The client that the header has named.
+    pub(crate) proxied: Option<Box<Proxied>>,
     /// The SYN cookie that the peer returned to open it, if any.
     pub(crate) cookie: Option<u32>,
     /// Set once it waits for its peer alone.
@@ -88,17 +90,15 @@ pub(crate) struct Entry {
     pub(crate) data_plane_failed: bool,
 }
 
-/// Whether the peer of a connection passes it on for a client.
-#[derive(Debug)]
-pub(crate) enum Passing {
-    /// The peer is the client, as far as the stack knows.
-    No,
-    /// A header of the PROXY protocol has to arrive before anything else.
+/// The header of the PROXY protocol at the beginning of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProxyHeader {
+    /// It has arrived, or none is due.
+    Done,
+    /// It has to arrive before anything else.
     Awaited,
-    /// The header has named the client.
-    Named(Box<Proxied>),
-    /// There was no header, or the client has too many connections: the connection ends, unknown to
-    /// its application.
+    /// There was none, or the client has too many connections: the connection ends, unknown to its
+    /// application.
     Refused,
 }
 
@@ -110,26 +110,18 @@ impl Entry {
 
     /// True until the header of the PROXY protocol has arrived.
     pub(crate) fn awaits_header(&self) -> bool {
-        matches!(self.passing, Passing::Awaited)
+        self.header == ProxyHeader::Awaited
     }
 
     /// True as long as its application may not know it, or for ever if it is refused.
     pub(crate) fn is_held_back(&self) -> bool {
-        matches!(self.passing, Passing::Awaited | Passing::Refused)
-    }
-
-    /// The client that a trusted proxy has named.
-    pub(crate) fn proxied(&self) -> Option<Box<Proxied>> {
-        match &self.passing {
-            Passing::No | Passing::Awaited | Passing::Refused => None,
-            Passing::Named(named) => Some(named.clone()),
-        }
+        self.header != ProxyHeader::Done
     }
 
     /// Returns the address that counts as its source.
     pub(crate) fn source(&self) -> IpAddr {
-        if let Passing::Named(named) = &self.passing {
-            return named.client.ip();
+        if let Some(proxied) = &self.proxied {
+            return proxied.client.ip();
         }
         if self.route.is_looped() {
             return sources::LOOPBACK;
@@ -292,7 +284,8 @@ impl Connections {
             listener: None,
             is_deferred: false,
             is_reserved: false,
-            passing: Passing::No,
+            header: ProxyHeader::Done,
+            proxied: None,
             cookie: None,
             orphan_since: None,
             refused_by: NicSet::default(),

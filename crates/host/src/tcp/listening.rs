@@ -91,7 +91,7 @@ impl TcpLayer {
         ground.counters.connections_accepted += 1;
         let event = AppEvent::Accepted {
             peer: entry.tuple.remote,
-            proxied: entry.proxied(),
+            proxied: entry.proxied.clone(),
             tls: None,
         };
         Some((entry.stream, event))

@@ -13,7 +13,7 @@ use tcp::ConnectionEvent;
 use super::TcpLayer;
 use crate::app::Proxied;
 use crate::ground::Ground;
-use crate::tables::connections::{ConnectionHandle, Entry, Passing};
+use crate::tables::connections::{ConnectionHandle, Entry, ProxyHeader};
 use crate::tables::sources::Source;
 use crate::tables::tuple::Tuple;
 
@@ -32,7 +32,7 @@ impl TcpLayer {
         timeout: Duration,
     ) {
         if let Some(entry) = self.connections.get_mut(handle) {
-            entry.passing = Passing::Awaited;
+            entry.header = ProxyHeader::Awaited;
             entry.is_deferred = true;
             entry.app_deadline_us = Some(now_us.saturating_add(timeout.as_micros() as u64));
         }
@@ -77,7 +77,8 @@ impl TcpLayer {
             return;
         };
         let before = entry.source();
-        entry.passing = named.map_or(Passing::No, |named| Passing::Named(Box::new(named)));
+        entry.header = ProxyHeader::Done;
+        entry.proxied = named.map(Box::new);
         let after = entry.source();
         if Source::from(before) != Source::from(after) {
             if ground.sources.is_exhausted(after) {
@@ -172,7 +173,7 @@ impl TcpLayer {
 
 /// The connection stays unknown to its application.
 fn refuse(entry: &mut Entry) {
-    entry.passing = Passing::Refused;
+    entry.header = ProxyHeader::Refused;
     entry.is_deferred = false;
     entry.app_deadline_us = None;
 }

@@ -85,7 +85,7 @@ impl TcpLayer {
                     ground.counters.tls_handshakes_resumed += u64::from(agreed.is_resumed);
                     return Some(AppEvent::Accepted {
                         peer: entry.tuple.remote,
-                        proxied: entry.proxied(),
+                        proxied: entry.proxied.clone(),
                         tls: Some(Box::new(agreed)),
                     });
                 }
