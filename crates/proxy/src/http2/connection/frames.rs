@@ -185,7 +185,7 @@ impl Connection {
             return Err(Fault::Stream(id, Code::PROTOCOL_ERROR));
         }
         if stream.incoming_ended {
-            // nginx 1.22.1 ends a response without content twice, by its head and by an empty frame.
+            // nginx 1.22.1 ends a response without content twice: by its head, and an empty frame.
             let ends_again = is_to_backend && payload_bytes == 0 && data.ends_stream;
             return match ends_again || self.ids.is_reset(id) {
                 true => {
