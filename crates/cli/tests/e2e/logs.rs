@@ -477,15 +477,6 @@ fn the_observer_may_do_nothing_but_write_what_it_was_given() {
     });
 }
 
-/// The last line that standard error gets, without the program's name.
-fn last_words(output: &[String]) -> String {
-    let last = output
-        .iter()
-        .rev()
-        .find_map(|line| line.strip_prefix("splitway: "));
-    last.expect("a failure").to_owned()
-}
-
 #[test]
 fn the_failure_that_ends_a_server_is_in_the_error_log() {
     isolated(|site| {
@@ -497,11 +488,11 @@ fn the_failure_that_ends_a_server_is_in_the_error_log() {
             }
             signal(splitway.host(), Signal::KILL).unwrap();
             assert_eq!(splitway.wait().unwrap().code(), Some(1));
-            let why = last_words(splitway.output());
-            assert!(
-                why.contains("host process") && why.contains("SIGKILL"),
-                "{why}"
-            );
+            // The line may be read after the end of the process.
+            let is_why = |line: &str| line.starts_with("splitway: ") && line.contains("SIGKILL");
+            let why = splitway.line(is_why).unwrap();
+            let why = why.trim_start_matches("splitway: ");
+            assert!(why.contains("host process"), "{why}");
             let written = fs::read_to_string(&log).unwrap();
             let line = format!("the server ends: {why}");
             assert_eq!(written.matches(&line).count(), 1, "{written}");
