@@ -186,12 +186,12 @@ impl Connection {
         }
         if stream.incoming_ended {
             // nginx 1.22.1 ends a response without content twice: by its head, and an empty frame.
-            let ends_again = is_to_backend && payload_bytes == 0 && data.ends_stream;
-            return match ends_again || self.ids.is_reset(id) {
-                true => {
-                    self.budget.spend(now_us, FRAME_TOKENS)?;
-                    Ok(false)
-                }
+            if is_to_backend && payload_bytes == 0 && data.ends_stream {
+                self.budget.spend(now_us, FRAME_TOKENS)?;
+                return Ok(false);
+            }
+            return match self.ids.is_reset(id) {
+                true => Ok(false),
                 false => Err(Fault::Stream(id, Code::STREAM_CLOSED)),
             };
         }
