@@ -50,7 +50,7 @@ struct Front {
     /// The family of its connections to the server.
     family: usize,
     scheme: &'static str,
-    /// How it is said to pass on clients.
+    /// The option of the balancer by which it passes on clients.
     how: &'static str,
 }
 

@@ -91,6 +91,13 @@ impl Machines {
         (process, mac.to_owned())
     }
 
+    /// NIC stacks of both machines, of which the second has a copy of the root.
+    fn replicas(&self) -> [(Process, String); 2] {
+        let (root, copy) = (self.site.root(), self.second_root());
+        run(tool("cp -a").arg(root).arg(&copy)).unwrap();
+        [self.nic_stack(0, root), self.nic_stack(1, &copy)]
+    }
+
     fn host_stack(&self, macs: [&str; 2], options: &[&str]) -> Splitway {
         let mut command = within(self.host.holder(), "");
         command.args([program().as_os_str(), "serve".as_ref()]);
@@ -128,12 +135,7 @@ fn downloads_go_on_from_a_replica_when_a_nic_machine_dies_for_good() {
         let large = site.file("large", 60_000_000).unwrap();
         let small = site.file("small", 700_000).unwrap();
         let machines = Machines::new(site);
-        run(tool("cp -a")
-            .arg(machines.site.root())
-            .arg(machines.second_root()))
-        .unwrap();
-        let (mut first, first_mac) = machines.nic_stack(0, machines.site.root());
-        let (_second, second_mac) = machines.nic_stack(1, &machines.second_root());
+        let [(mut first, first_mac), (_second, second_mac)] = machines.replicas();
         let macs = [first_mac.as_str(), &second_mac];
         let mut host = machines.host_stack(macs, &["--replicas"]);
 
@@ -194,12 +196,7 @@ fn replicas_are_replaced_one_after_the_other_and_no_response_waits() {
     isolated(|site| {
         let file = site.file("file", 300_000).unwrap();
         let machines = Machines::new(site);
-        run(tool("cp -a")
-            .arg(machines.site.root())
-            .arg(machines.second_root()))
-        .unwrap();
-        let (_first, first_mac) = machines.nic_stack(0, machines.site.root());
-        let (_second, second_mac) = machines.nic_stack(1, &machines.second_root());
+        let [(_first, first_mac), (_second, second_mac)] = machines.replicas();
         let control = machines.site.outside().join("host.sock");
         let options = ["--replicas", "--control-socket", control.to_str().unwrap()];
         let mut host = machines.host_stack([&first_mac, &second_mac], &options);
@@ -231,12 +228,7 @@ fn streams_of_http_2_go_on_while_replicas_are_replaced() {
         let outside = site.outside().to_owned();
         let certificate = Certificate::new(&outside, "server", "ec", &["localhost"]);
         let machines = Machines::new(site);
-        run(tool("cp -a")
-            .arg(machines.site.root())
-            .arg(machines.second_root()))
-        .unwrap();
-        let (_first, first_mac) = machines.nic_stack(0, machines.site.root());
-        let (_second, second_mac) = machines.nic_stack(1, &machines.second_root());
+        let [(_first, first_mac), (_second, second_mac)] = machines.replicas();
         let control = outside.join("host.sock");
         let tls = certificate.options();
         let mut options = vec!["--replicas", "--report-json"];
