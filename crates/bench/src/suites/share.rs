@@ -105,7 +105,7 @@ const MACHINE_RATIO_MAX: f64 = 1.03;
 const POD_NETWORK: &str = include_str!("../../../../deploy/pod-network");
 
 const NOTE: &str = "Only the CPU time of the whole machine, client included, has all that sharing \
-    costs: the kernel runs its programs and its DNAT in the context of whoever sends. Servers run \
+    costs: the kernel runs its programs and its DNAT in the context of the sender. Servers run \
     on one core, the client on another. Machines are noisy: compare ratios of one invocation.";
 
 /// Returns the planned duration.
@@ -208,11 +208,10 @@ fn start(workspace: &Workspace, identity: &Identity) -> Result<Vec<Served>> {
     let number = |place: Place| place as u8;
     let (shared, forwarded) = (number(Place::Shared), number(Place::Forwarded));
     let networks = with_ends(&splitway, |ends| {
-        let networks = [shared, forwarded].map(|it| PeerNetwork::numbered(it, ends, false));
-        let [for_shared, for_forwarded] = networks;
-        let for_forwarded = for_forwarded?;
+        let for_shared = PeerNetwork::numbered(shared, ends, false)?;
+        let for_forwarded = PeerNetwork::numbered(forwarded, ends, false)?;
         forward(for_forwarded.holder(), forwarded, ends)?;
-        Ok((for_shared?, for_forwarded))
+        Ok((for_shared, for_forwarded))
     })?;
     let root = workspace.site.root();
     let program = |network: &PeerNetwork| {
