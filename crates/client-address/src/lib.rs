@@ -1,8 +1,10 @@
-//! The address of a client whose connection comes from a proxy, without I/O.
+//! Addresses of clients, as proxies name them, and clients that may connect, without I/O.
 //!
 //! | Module | Its one idea |
 //! |---|---|
-//! | [`prefix`] | networks, from which proxies are trusted |
+//! | [`prefix`] | networks: addresses with a common prefix |
+//! | [`networks`] | a table of networks, each with a value |
+//! | [`access`] | which clients may connect |
 //! | [`proxy_protocol`] | a header at the beginning of a connection |
 //! | [`forwarded`] | fields of a request: `X-Forwarded-For`, and `Forwarded` (RFC 7239) |
 //!
@@ -11,8 +13,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod forwarded;
+pub mod networks;
 pub mod prefix;
 pub mod proxy_protocol;
 
+pub use access::AccessList;
+pub use networks::Networks;
 pub use prefix::Prefix;
