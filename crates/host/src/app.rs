@@ -631,6 +631,11 @@ pub trait Io {
     fn quic_stream(&self, _stream: StreamId) -> Option<QuicStream> {
         None
     }
+    /// True if the client with this address, whom a proxy has named in a request, may not connect;
+    /// then it is counted.
+    fn refuses_client(&mut self, _client: IpAddr) -> bool {
+        false
+    }
     /// Opens a unidirectional stream to the peer, if the peer permits another one.
     fn open_unidirectional(&mut self, _connection: QuicConnection) -> Option<StreamId> {
         None

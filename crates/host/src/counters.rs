@@ -100,6 +100,9 @@ counters::counters! {
         half_open_evicted: Counter,
         /// SYNs dropped, or handshake ACKs refused, because the source is at its connection limit.
         sources_refused: Counter,
+        /// Attempts to connect by clients that may not: SYNs and datagrams dropped, connections
+        /// reset because a trusted proxy has named such a client, and requests refused for it.
+        clients_denied: Counter,
         /// Connections of trusted proxies reset because they do not begin with a header of the
         /// PROXY protocol, or because it did not arrive in time.
         proxy_headers_invalid: Counter,

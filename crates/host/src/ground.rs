@@ -17,9 +17,11 @@
 //! | `division` | how many workers are in use, and which connections go to which, as load changes |
 //! | `memory`, `shortage` | measures when connection memory, or files and descriptors, run short |
 //! | `steering` | flows that a packet filter gives to NIC workers |
+//! | `access` | which clients may connect |
 //! | `echo` | replies to pings, and to datagrams without a socket |
 //! | `link` | the link, and how much fits into a SEND |
 
+mod access;
 pub(crate) mod division;
 pub(crate) mod echo;
 pub(crate) mod files;
@@ -42,6 +44,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use client_address::AccessList;
 use netdev::steering::SteeringMap;
 
 use self::division::Division;
@@ -53,6 +56,7 @@ use self::workers::WorkerLink;
 use crate::app::{AppEvent, StreamId};
 use crate::config::{Proxies, StackConfig};
 use crate::counters::Counters;
+use crate::episode::Episode;
 use crate::link::neighbor::Neighbors;
 use crate::nics::balance::Balance;
 use crate::nics::nic_stacks::{NicSet, NicStacks};
@@ -79,6 +83,10 @@ pub(crate) struct Ground {
     pub(crate) sources: Sources,
     /// Proxies in front of the server.
     pub(crate) proxies: Proxies,
+    /// Which clients may connect.
+    pub(crate) access: AccessList,
+    /// Clients that may not connect have tried to.
+    denied: Episode,
     pub(crate) memory: Memory,
     pub(crate) shortage: Shortage,
     pub(crate) steering: Option<SteeringMap>,
@@ -109,6 +117,8 @@ impl Ground {
             division: Division::default(),
             sources: Sources::new(limit, KeyedHash(config.hash_key())),
             proxies: Proxies::default(),
+            access: AccessList::default(),
+            denied: Episode::default(),
             memory: Memory::default(),
             shortage: Shortage::default(),
             steering: None,

@@ -198,6 +198,10 @@ impl Io for Streams<'_> {
         self.layers.tcp.bindings.address(binding)
     }
 
+    fn refuses_client(&mut self, client: IpAddr) -> bool {
+        self.ground.refuses_client(self.now_us, client)
+    }
+
     fn owner(&self, stream: StreamId) -> Option<Owner> {
         transport!(self.layers, stream, layer => layer.owner(stream))
     }

@@ -1,5 +1,6 @@
 //! The host stack against a client and a NIC stack that the test plays.
 
+mod access;
 mod admission;
 mod fast_open;
 mod orphans;

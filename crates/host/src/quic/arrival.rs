@@ -89,6 +89,9 @@ impl QuicLayer {
         if !packet.is_unicast() || source.is_loopback() || !ground.config.has_address(destination) {
             return;
         }
+        if ground.refuses_client(now_us, source) {
+            return;
+        }
         let each = frame
             .segment_bytes
             .map_or(usize::MAX, |bytes| bytes.get().into());

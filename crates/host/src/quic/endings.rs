@@ -119,14 +119,31 @@ impl QuicLayer {
         self.mark(place);
     }
 
+    /// Closes the connections whose clients may not connect, and returns their number.
+    pub(crate) fn close_denied(&mut self, ground: &Ground, now_us: u64) -> usize {
+        let connections = self.table.connections.iter();
+        let denied = connections.filter(|(_, connection)| {
+            !connection.is_over && !ground.permits_client(now_us, connection.remote.ip())
+        });
+        let denied: Vec<usize> = denied.map(|(place, _)| place).collect();
+        for &place in &denied {
+            self.close_with(now_us, place, NO_ERROR);
+        }
+        denied.len()
+    }
+
     /// Closes a connection unknown to the application: its source has too many.
     pub(super) fn refuse(&mut self, now_us: u64, place: usize) {
+        self.close_with(now_us, place, EXCESSIVE_LOAD);
+    }
+
+    fn close_with(&mut self, now_us: u64, place: usize, code: u64) {
         let Some(connection) = self.table.connections.get(place) else {
             return;
         };
         let endpoint = &mut self.listeners[connection.listener].endpoint;
         let now = Instant::from_us(now_us);
-        endpoint.close(now, connection.handle, EXCESSIVE_LOAD, b"");
+        endpoint.close(now, connection.handle, code, b"");
         self.mark(place);
     }
 

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use client_address::access::Full;
+use client_address::{Networks, Prefix};
 use netdev::LinkChange;
 use netdev::steering::SteeringMap;
 use tcp::{Config, CongestionAlgorithm, Instant};
@@ -159,6 +161,49 @@ impl Stack {
     /// Sets the proxies of connections that begin from now on.
     pub fn set_proxies(&mut self, proxies: Proxies) {
         self.ground.proxies = proxies;
+    }
+
+    /// Replaces the networks that may connect, or may not; with `allowed`, no others may.
+    /// Connections of clients that may not are ended; returns their number.
+    pub fn set_access(
+        &mut self,
+        now_us: u64,
+        allowed: Option<Networks<()>>,
+        denied: Networks<()>,
+    ) -> usize {
+        self.ground.access.configure(allowed, denied);
+        self.end_denied(now_us)
+    }
+
+    /// Denies a network until `until_us`, or for good, and ends its connections; returns their
+    /// number.
+    ///
+    /// # Errors
+    /// If there are as many denials as there may be.
+    pub fn deny(
+        &mut self,
+        now_us: u64,
+        network: Prefix,
+        until_us: Option<u64>,
+    ) -> Result<usize, Full> {
+        let denials = self.ground.access.denials();
+        denials.add(now_us, network, until_us)?;
+        Ok(self.end_denied(now_us))
+    }
+
+    /// Takes a denial of this network back; false if there is none.
+    pub fn take_denial_back(&mut self, now_us: u64, network: Prefix) -> bool {
+        self.ground.access.denials().remove(now_us, network)
+    }
+
+    /// Ends the connections of clients that may not connect, but for those that this side has
+    /// opened.
+    fn end_denied(&mut self, now_us: u64) -> usize {
+        if self.ground.access.is_open() {
+            return 0;
+        }
+        let Stack { ground, tcp, quic } = self;
+        tcp.abort_denied(ground, now_us) + quic.close_denied(ground, now_us)
     }
 
     /// The link has changed to `link`. Open connections adopt a smaller MTU; a larger one is for

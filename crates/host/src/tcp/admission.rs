@@ -11,6 +11,8 @@
 //! | connections | the longest idle one of the source with most is reset; without any, the segment is dropped, and the peer retries |
 //! | connections of one source | SYNs are dropped, ACKs are answered with RST |
 //!
+//! A client that may not connect at all gets no answer.
+//!
 //! So the source with most pays, and new clients get in.
 
 use std::net::{IpAddr, SocketAddr};
@@ -33,6 +35,7 @@ use crate::tables::syn_queue::SynQueue;
 use crate::tables::tuple::Tuple;
 use crate::tables::victims::{self, Candidate};
 use crate::tcp::TcpLayer;
+use crate::tcp::turns::queue_dirty;
 
 /// Least time between searches for idle connections, in microseconds: each goes through the whole
 /// table.
@@ -516,7 +519,7 @@ impl TcpLayer {
         !self.gate.idle_victims.is_empty()
     }
 
-    /// Checks whether the source may have one more connection.
+    /// Checks whether the source may connect, and have one more connection.
     fn admit_source(
         &mut self,
         ground: &mut Ground,
@@ -524,6 +527,9 @@ impl TcpLayer {
         tuple: &Tuple,
     ) -> Result<(), Refusal> {
         let source = self.source(ground, tuple);
+        if ground.refuses_client(now_us, source) {
+            return Err(Refusal::Later);
+        }
         // A proxy has the connections of its clients.
         let is_proxy =
             || header_timeout(ground, tuple).is_some() || ground.proxies.is_forwarding(source);
@@ -532,6 +538,23 @@ impl TcpLayer {
             return Err(Refusal::Reset);
         }
         Ok(())
+    }
+
+    /// Aborts the accepted connections whose clients may not connect, and returns their number.
+    pub(crate) fn abort_denied(&mut self, ground: &mut Ground, now_us: u64) -> usize {
+        let accepted = self.connections.iter().filter(|entry| !entry.is_active);
+        let denied = accepted.filter(|entry| !ground.permits_client(now_us, entry.source()));
+        let denied: Vec<StreamId> = denied.map(|entry| entry.stream).collect();
+        for &stream in &denied {
+            if self.has_splices() && self.abort_spliced(ground, now_us, stream, false) {
+                continue;
+            }
+            if let Some(entry) = self.connections.by_stream_mut(stream) {
+                entry.tcp.abort();
+                queue_dirty(&mut self.dirty, entry);
+            }
+        }
+        denied.len()
     }
 
     /// Puts a connection into the table.

@@ -80,6 +80,11 @@ impl TcpLayer {
         entry.header = ProxyHeader::Done;
         entry.proxied = named.map(Box::new);
         let after = entry.source();
+        if ground.refuses_client(now_us, after) {
+            refuse(entry);
+            entry.tcp.abort();
+            return self.mark_dirty(handle);
+        }
         if Source::from(before) != Source::from(after) {
             if ground.sources.is_exhausted(after) {
                 refuse(entry);

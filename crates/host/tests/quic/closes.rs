@@ -264,3 +264,40 @@ fn queued_packets_are_dropped_when_their_connection_is_closed() {
     assert!(left <= 8, "{left} datagrams");
     world.close();
 }
+
+/// The network of the world's IPv4 clients.
+fn denied() -> client_address::Networks<()> {
+    let any = client_address::Prefix::network("0.0.0.0".parse().unwrap(), 0);
+    [any].into_iter().collect()
+}
+
+#[test]
+fn a_client_that_may_not_connect_gets_no_answer_and_its_connections_end() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    let client = world.connected();
+    world.request(client, 3_000_000, (0, 3_000_000), 0);
+    let v6 = world.connect(Cipher::Aes128Gcm, true);
+    world.run_until(|world| world.peers[v6].client.is_connected);
+    let now_us = world.now_us;
+    assert_eq!(world.stack.set_access(now_us, None, denied()), 1);
+    world.run_until(|world| world.peers[client].client.lost.is_some());
+    let why = world.peers[client].client.lost.clone().unwrap();
+    assert!(why.contains(NO_ERROR), "{why}");
+
+    let refused = world.connect(Cipher::Aes128Gcm, false);
+    world.request(v6, 1000, (0, 1000), 0);
+    world.run_for(200_000);
+    assert!(!world.peers[refused].client.is_connected);
+    assert!(world.stack.counters().clients_denied > 0);
+    world.run_until(|world| world.stack.usage().quic_connections == 1);
+
+    let now_us = world.now_us;
+    world
+        .stack
+        .set_access(now_us, None, client_address::Networks::default());
+    world.run_until(|world| world.peers[refused].client.is_connected);
+    world.request(refused, 1000, (0, 1000), 0);
+    world.run_until_finished();
+    world.close();
+}

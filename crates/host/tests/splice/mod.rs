@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use client_address::Prefix;
 use contract::splicing::{
     SpliceEndReason, SpliceNumbers, SpliceOutcome, SpliceProgress, SpliceRefusal, UnspliceKind,
 };
@@ -791,4 +792,31 @@ fn what_a_nic_stack_says_of_others_is_not_believed() {
     pair.tell(&Event::SpliceProgress { progress });
     assert_eq!(pair.rig.stack.counters().events_invalid, 2);
     assert_eq!(pair.rig.stack.counters().spliced_bytes, 0);
+}
+
+#[test]
+fn a_client_that_is_denied_ends_its_splice() {
+    for stage in ["joining", "joined"] {
+        let mut pair = match stage {
+            "joining" => joining(),
+            _ => Pair::joined(),
+        };
+        let now_us = pair.rig.now_us;
+        let clients = Prefix::network(CLIENT.parse().unwrap(), 24);
+        // Of the two that are spliced, either stands for both.
+        let ended = pair.rig.stack.deny(now_us, clients, None);
+        assert_eq!(ended, Ok(3), "{stage}");
+        if stage == "joined" {
+            pair.step();
+            let asked = pair.rig.nic.unsplices.last();
+            assert_eq!(
+                asked,
+                Some(&(FlowId(pair.streams[0].0), UnspliceKind::Abort))
+            );
+            pair.ended(SpliceEndReason::Aborted);
+        }
+        pair.run_until(|pair| pair.rig.stack.usage().connections == 0);
+        let closed = pair.closed();
+        assert_eq!(closed, vec![CloseReason::Aborted; closed.len()], "{stage}");
+    }
 }
