@@ -1,26 +1,29 @@
 //! The host process's part of the configuration about HTTP: sites, rules, limits, and the secrets
 //! of signed URLs and of QUIC.
 
+mod lowered_rule;
+
 use std::collections::BTreeMap;
 use std::fmt;
-use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+use std::num::{NonZeroU16, NonZeroU64};
 use std::path::Path;
 use std::sync::Arc;
 
-use ::http::{HeaderName, HeaderValue, StatusCode};
+use ::http::StatusCode;
 use failure::Failure;
 use host::{HeaderPort, Proxies, QuicSecret};
 use netem::conditions::Rate;
 use origin::OriginUrl;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use server::{EarlyHint, ExtraField, Prefix, Pull, RulePull, Scheme, SigningKeys};
+use server::{MediaTypes, Prefix, Pull, Scheme, SigningKeys};
 use zeroize::Zeroizing;
 
+use self::lowered_rule::lower_rule;
 use super::place::{Place, Problem};
 use super::ranges::{check_number, check_time};
-use super::site::{Cors, Hsts, Pace, Redirect, Rule, Site};
+use super::site::{Hsts, Site};
 use super::text::{Text, Time};
-use super::{Config, Http, Listen, Origin, file};
+use super::{AccessNetworks, Config, Http, Listen, Origin, file};
 use crate::key_file::{self, SecretBytes};
 use crate::origin_place::{CachePlace, OriginChoice};
 use crate::size::Size;
@@ -41,6 +44,7 @@ pub struct Content {
     https_port: Option<NonZeroU16>,
     secrets: BTreeMap<String, Secret>,
     quic_secret: Option<Secret>,
+    access: AccessNetworks,
 }
 
 /// A secret of signed URLs or of QUIC. No message or print shows it.
@@ -72,13 +76,14 @@ const COUNT_MAX: usize = u16::MAX as usize;
 const HEAD_MAX: Size = Size(1 << 20);
 
 impl Content {
-    /// Reads the secrets from their files, and adds the place of the origin cache.
+    /// Reads the secrets and networks from their files, and adds the place of the origin cache.
     pub fn read(config: &Config, cache: Option<&CachePlace>) -> Result<Self, Failure> {
         let mut content = Self::new(config, |name, path| {
             read_secret(path)
                 .map_err(|failure| Failure::input(format!("signing key {name:?}"), failure))
         })?;
         content.cache = cache.cloned();
+        content.access = config.firewall.read()?;
         // A secret may be unusable.
         let problems = content.server_config().err().unwrap_or_default();
         file::failure(&problems).map_or(Ok(content), Err)
@@ -124,6 +129,7 @@ impl Content {
             https_port: config.https_port(),
             secrets: secrets.collect::<Result<_, E>>()?,
             quic_secret: None,
+            access: AccessNetworks::default(),
         })
     }
 
@@ -159,6 +165,11 @@ impl Content {
         }
     }
 
+    /// The networks that may connect, or may not.
+    pub fn access(&self) -> &AccessNetworks {
+        &self.access
+    }
+
     /// The server's configuration, or all problems.
     pub fn server_config(&self) -> Result<server::Config, Vec<Problem>> {
         let mut problems = Vec::new();
@@ -166,6 +177,7 @@ impl Content {
         self.check_limits(&mut problems);
         let bytes = |Text(Size(bytes)): Text<Size>| usize::try_from(bytes).unwrap_or(usize::MAX);
         let keys = self.keys(&mut problems);
+        let media_types = Arc::new(self.media_types(&mut problems));
         let whole = [Site::default()];
         let sites = if self.site.is_empty() {
             &whole[..]
@@ -181,13 +193,20 @@ impl Content {
         });
         let sites = sites.iter().enumerate();
         let sites = sites.map(|(number, site)| {
-            self.lower_site(site, &Place::of("site").index(number), &keys, &mut problems)
+            let place = Place::of("site").index(number);
+            self.lower_site(site, &place, (&keys, &media_types), &mut problems)
         });
+        let mut sites: Vec<server::Site> = sites.collect();
+        let rules = sites.iter_mut().flat_map(|site| &mut site.rules);
+        let limits = rules.filter_map(|rule| rule.request_limit.as_mut());
+        for (limit, number) in limits.zip(0..) {
+            limit.number = number;
+        }
         let config = server::Config {
             hidden,
             files_come_first: self.cache.as_ref().is_none_or(|it| it.is_among_files),
             cache_status: self.origin.cache_status,
-            sites: sites.collect(),
+            sites,
             head_bytes_max: bytes(http.head_max),
             request_line_bytes_max: bytes(http.request_line_max),
             body_bytes_max: http.body_max.0.0,
@@ -293,7 +312,7 @@ impl Content {
         &self,
         site: &Site,
         place: &Place,
-        keys: &BTreeMap<&str, SigningKeys>,
+        (keys, media_types): (&BTreeMap<&str, SigningKeys>, &Arc<MediaTypes>),
         problems: &mut Vec<Problem>,
     ) -> server::Site {
         let mut error_pages = Vec::new();
@@ -336,6 +355,7 @@ impl Content {
             index: index.iter().map(|name| name.0.clone()).collect(),
             precompressed: codings.iter().map(|coding| coding.0).collect(),
             listing: site.listing.unwrap_or(self.http.listing),
+            media_types: Arc::clone(media_types),
             rules,
             error_pages,
             hsts,
@@ -372,6 +392,18 @@ impl Content {
             }
             Err(error) => problems.push(Problem::new(place, error)),
         }
+    }
+
+    /// The media types of `http`.
+    fn media_types(&self, problems: &mut Vec<Problem>) -> MediaTypes {
+        let mut types = MediaTypes::default();
+        for (extension, name) in &self.http.media_types {
+            if let Err(error) = types.add(extension, name) {
+                let place = Place::of("http").key("media_types").key(extension);
+                problems.push(Problem::new(place, error));
+            }
+        }
+        types
     }
 
     /// The origins of a site's missing files.
@@ -425,78 +457,6 @@ fn bytes_per_second(Text(Rate(bits)): Text<Rate>) -> Option<NonZeroU64> {
     NonZeroU64::new(if bits > 0 { (bits / 8).max(1) } else { 0 })
 }
 
-fn lower_rule(
-    rule: &Rule,
-    place: &Place,
-    keys: &BTreeMap<&str, SigningKeys>,
-    problems: &mut Vec<Problem>,
-) -> server::Rule {
-    let mut lowered = server::Rule::new(rule.path.0.clone());
-    lowered.scheme = rule.scheme.map(|Text(scheme)| scheme);
-    lowered.versions = rule.versions();
-    let mut wrong = |place: Place, why: &dyn fmt::Display| problems.push(Problem::new(place, why));
-    if let Some(value) = &rule.cache_control {
-        match HeaderValue::from_str(value) {
-            Ok(value) => lowered.cache_control = Some(value),
-            Err(_) => wrong(
-                place.key("cache_control"),
-                &format!("{value:?} is no value of a header field"),
-            ),
-        }
-    }
-    lowered.expires = rule.expires.map(|time| time.0.0);
-    lowered.listing = rule.listing;
-    lowered.growth = host::Growth::from(rule.append_only);
-    for (at, line) in rule.fields.iter().enumerate() {
-        let (name, value) = line.split_once(':').unwrap_or((line, ""));
-        match ExtraField::new(name, value.trim()) {
-            Ok(field) => lowered.fields.push(field),
-            Err(error) => wrong(place.key("fields").index(at), &error),
-        }
-    }
-    lowered.early_hints = lower_early_hints(&rule.early_hints, place, &mut wrong);
-    let mut signed = SigningKeys::default();
-    for (at, name) in rule.signed_by.iter().enumerate() {
-        let added = match keys.get(name.as_str()) {
-            Some(key) => signed.extend(key).map_err(|error| error.to_string()),
-            None => Err(format!("there is no key {name:?} in signing_keys")),
-        };
-        if let Err(why) = added {
-            wrong(place.key("signed_by").index(at), &why);
-        }
-    }
-    if !rule.signed_by.is_empty() {
-        lowered.signed = Some(signed);
-    }
-    if let Some(Redirect { status, to }) = &rule.redirect {
-        let key = |error: &server::RedirectError| match error {
-            server::RedirectError::Status(_) => "status",
-            server::RedirectError::To(_) => "to",
-        };
-        match server::Redirect::new(*status, to) {
-            Ok(redirect) => lowered.redirect = Some(redirect),
-            Err(error) => wrong(place.key("redirect").key(key(&error)), &error),
-        }
-    }
-    if let Some(cors) = &rule.cors {
-        match lower_cors(cors) {
-            Ok(cors) => lowered.cors = Some(cors),
-            Err((key, why)) => wrong(place.key("cors").key(key), &why),
-        }
-    }
-    lowered.pull = rule.origin.as_ref().map(|Text(choice)| match choice {
-        OriginChoice::Off => RulePull::Off,
-        OriginChoice::Url(url) => RulePull::From(Arc::clone(url.text())),
-    });
-    if let Some(pace) = &rule.pace {
-        match lower_pace(pace) {
-            Ok(pace) => lowered.pace = Some(pace),
-            Err(why) => wrong(place.key("pace"), &why),
-        }
-    }
-    lowered
-}
-
 fn lower_hsts(hsts: Hsts, place: &Place, problems: &mut Vec<Problem>) -> server::Hsts {
     let Text(Time(max_age)) = hsts.max_age;
     if max_age.subsec_nanos() != 0 {
@@ -524,109 +484,14 @@ fn forbid_second_hsts(site: &Site, place: &Place, problems: &mut Vec<Problem>) {
     }
 }
 
-fn lower_early_hints(
-    hints: &[String],
-    place: &Place,
-    wrong: &mut impl FnMut(Place, &dyn fmt::Display),
-) -> Vec<EarlyHint> {
-    let place = place.key("early_hints");
-    let bytes: usize = hints.iter().map(String::len).sum();
-    if hints.len() > server::EARLY_HINTS_MAX || bytes > server::EARLY_HINTS_BYTES_MAX {
-        let why = format!(
-            "{} hints of {bytes} bytes; a response has at most {} of {} bytes",
-            hints.len(),
-            server::EARLY_HINTS_MAX,
-            server::EARLY_HINTS_BYTES_MAX
-        );
-        wrong(place.clone(), &why);
-    }
-    let mut lowered = Vec::new();
-    for (at, text) in hints.iter().enumerate() {
-        match EarlyHint::new(text) {
-            Ok(hint) => lowered.push(hint),
-            Err(error) => wrong(place.index(at), &error),
-        }
-    }
-    lowered
-}
-
-fn lower_cors(cors: &Cors) -> Result<server::Cors, (&'static str, String)> {
-    let origins: Vec<&str> = cors.origins.iter().map(String::as_str).collect();
-    let mut lowered = match origins[..] {
-        ["*"] if cors.credentials => {
-            let why = "pages of all origins must not be sent credentials: name the origins";
-            return Err(("credentials", why.to_owned()));
-        }
-        ["*"] => server::Cors::any(),
-        [] => {
-            return Err((
-                "origins",
-                "there is no origin: write \"*\" for all".to_owned(),
-            ));
-        }
-        _ => server::Cors::these(&origins, cors.credentials)
-            .map_err(|error| ("origins", error.to_string()))?,
-    };
-    let names = |names: &[String]| -> Result<Vec<HeaderName>, String> {
-        let names = names.iter();
-        names
-            .map(|name| {
-                name.parse()
-                    .map_err(|_| format!("{name:?} is no name of a header field"))
-            })
-            .collect()
-    };
-    if let Some(fields) = &cors.request_fields {
-        lowered.request_fields = names(fields).map_err(|why| ("request_fields", why))?;
-    }
-    if let Some(fields) = &cors.exposed_fields {
-        lowered.exposed_fields = names(fields).map_err(|why| ("exposed_fields", why))?;
-    }
-    if let Some(Text(Time(time))) = cors.max_age {
-        lowered.max_age = time;
-    }
-    Ok(lowered)
-}
-
 fn networks(ranges: &[Text<AddressRange>]) -> Vec<Prefix> {
     ranges.iter().map(|range| range.0.network()).collect()
 }
 
-fn lower_pace(pace: &Pace) -> Result<server::Pace, String> {
-    match *pace {
-        Pace {
-            rate: Some(rate),
-            at_once,
-            media_rate: None,
-            percent: None,
-            ahead: None,
-        } => Ok(server::Pace {
-            bytes_per_second: bytes_per_second(rate).unwrap_or(NonZeroU64::MIN),
-            at_once_bytes: at_once.map_or(0, |size| size.0.0),
-        }),
-        Pace {
-            rate: None,
-            at_once: None,
-            media_rate: Some(Text(Rate(bits))),
-            percent,
-            ahead,
-        } => {
-            let percent = NonZeroU32::new(percent.unwrap_or(Pace::PERCENT));
-            let percent = percent.ok_or("0 percent of a rate is none")?;
-            let Time(ahead) = ahead.map_or(Pace::AHEAD, |ahead| ahead.0);
-            let bits = NonZeroU64::new(bits).unwrap_or(NonZeroU64::MIN);
-            Ok(server::Pace::of_media(bits, percent, ahead))
-        }
-        _ => Err(
-            "it is a rate, with at_once if wanted, or a media_rate, with percent and ahead if \
-             wanted"
-                .to_owned(),
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use server::RulePull;
+
     use super::*;
 
     fn lowered(text: &str) -> Result<server::Config, String> {
@@ -797,6 +662,128 @@ mod tests {
         let to_443 = server::Redirect::to_https(301, NonZeroU16::new(443).unwrap());
         assert_eq!(site.rules[1].redirect, to_443.ok());
         assert_eq!(site.hsts.unwrap().max_age.as_secs(), 3600);
+    }
+
+    fn rule_of(text: &str) -> Result<server::Rule, String> {
+        let text = format!("[[site]]\n[[site.rule]]\npath = '/old/*'\n{text}");
+        Ok(lowered(&text)?.sites[0].rules[0].clone())
+    }
+
+    #[test]
+    fn rules_have_criteria_and_actions() {
+        let rule = rule_of(
+            "methods = ['HEAD']\nrequest_fields = { Accept = '*avif*' }\nquery = { v = '!1' }\n\
+             continue = true\nrewrite = '/new/*'\nfallback = ['/*.html', '/']\n\
+             remove_fields = ['X-Powered-By']",
+        )
+        .unwrap();
+        assert_eq!(rule.criteria.methods, [server::RuleMethod::Head]);
+        assert_eq!(rule.criteria.fields[0].0.as_str(), "accept");
+        assert_eq!(rule.criteria.query[0].1.to_string(), "!1");
+        assert!(rule.continues);
+        assert_eq!(
+            rule.rewrite.map(|to| to.to_string()).as_deref(),
+            Some("/new/*")
+        );
+        let fallback = rule.fallback.unwrap();
+        assert_eq!((fallback.paths.len(), fallback.pattern), (2, rule.pattern));
+        assert_eq!(rule.removed_fields[0].as_str(), "x-powered-by");
+        let rule = rule_of("error = { status = 503, page = 'down.html' }").unwrap();
+        let error = rule.error.unwrap();
+        assert_eq!(error.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(
+            error.page.map(|page| page.to_string()).as_deref(),
+            Some("down.html")
+        );
+    }
+
+    #[test]
+    fn what_rules_cannot_do_is_named() {
+        for (text, key, complaint) in [
+            (
+                "request_limit = { requests = 1, per = '0s' }",
+                "request_limit.per",
+                "between 1s",
+            ),
+            (
+                "request_limit = { requests = 1, per = '1s', by = 'a b' }",
+                "request_limit.by",
+                "no name of a header",
+            ),
+            (
+                "error = { status = 200 }",
+                "error.status",
+                "200 is no status of an error",
+            ),
+            (
+                "error = { status = 600 }",
+                "error.status",
+                "600 is no status of an error",
+            ),
+            (
+                "error = { status = 503 }\nrewrite = '/x'",
+                "error",
+                "the rule has rewrite as well",
+            ),
+            (
+                "rewrite = '/x'\nredirect = { to = '/x' }",
+                "rewrite",
+                "has redirect as well",
+            ),
+            (
+                "request_fields = { 'a b' = '*' }",
+                "request_fields.a b",
+                "no name of a header",
+            ),
+            (
+                "remove_fields = ['x', 'a:b']",
+                "remove_fields[1]",
+                "no name of a header",
+            ),
+        ] {
+            let told = rule_of(text).unwrap_err();
+            let place = format!("site[0].rule[0].{key}: ");
+            assert!(
+                told.starts_with(&place) && told.contains(complaint),
+                "{text}: {told}"
+            );
+        }
+        let paths = vec!["'/x'"; 17].join(", ");
+        let told = rule_of(&format!("fallback = [{paths}]")).unwrap_err();
+        assert!(told.contains("17 paths; there may be 16"), "{told}");
+    }
+
+    #[test]
+    fn each_limit_of_requests_has_a_number() {
+        let rule = "[[site.rule]]\npath = '*'\n";
+        let limit = "request_limit = { requests = 60, per = '1m' }\n";
+        let text = format!("[[site]]\n{rule}{limit}{rule}[[site]]\nnames = ['b']\n{rule}{limit}");
+        let config = lowered(&text).unwrap();
+        let rules = config.sites.iter().flat_map(|site| &site.rules);
+        let limits = rules.map(|rule| rule.request_limit.as_ref());
+        let limits = limits.map(|limit| limit.map(|limit| (limit.number, limit.burst.get())));
+        assert_eq!(
+            limits.collect::<Vec<_>>(),
+            [Some((0, 60)), None, Some((1, 60))]
+        );
+    }
+
+    #[test]
+    fn media_types_are_those_of_every_site() {
+        let config = lowered(
+            "[http]\nmedia_types = { md = 'text/markdown' }\n[[site]]\n[[site]]\nnames = ['b']",
+        )
+        .unwrap();
+        let [one, two] = &config.sites[..] else {
+            panic!("two sites")
+        };
+        assert_eq!(one.media_types, two.media_types);
+        assert_ne!(one.media_types, server::Site::default().media_types);
+        let told = lowered("[http]\nmedia_types = { md = 'markdown', '.md' = 'text/x' }");
+        let told = told.unwrap_err();
+        for place in ["http.media_types.md: ", "http.media_types..md: "] {
+            assert!(told.contains(place), "{told}");
+        }
     }
 
     #[test]

@@ -223,7 +223,7 @@ const RELATED: [&[&str]; 4] = [
 /// may stand for any.
 fn are_related(cut: &str, section: &str) -> bool {
     let is_known = RELATED.iter().any(|group| group.contains(&cut))
-        || ["tcp", "logs", "operation"].contains(&cut);
+        || ["firewall", "tcp", "logs", "operation"].contains(&cut);
     let both = |group: &&[&str]| group.contains(&cut) && group.contains(&section);
     !is_known || cut == section || RELATED.iter().any(both)
 }

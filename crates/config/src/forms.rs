@@ -7,7 +7,10 @@ use netsetup::cidr::Cidr;
 use observer::AccessFormat;
 use proxy::{Balance, Forwarded, HostPattern, Mode, Protocol, Version};
 use serde_json::{Value, json};
-use server::{Coding, ForwardedField, HostName, HttpVersion, Pattern, RelativePath, Scheme};
+use server::{
+    Coding, ForwardedField, HostName, HttpVersion, Pattern, RelativePath, RuleMethod, Scheme,
+    Template,
+};
 
 use crate::connection_memory::ConnectionMemory;
 use crate::control_link::NicPlace;
@@ -115,9 +118,11 @@ forms! {
     Rate => pattern(&format!("^{}$", rate()));
     ReceiveOption => names(ReceiveOption::NAMES.map(|(_, name)| name));
     RelativePath => any();
+    RuleMethod => names(RuleMethod::NAMES.map(|(_, name)| name));
     Scheme => names(Scheme::ALL.map(Scheme::name));
     Size => size();
     StatusRange => pattern("^\\+?[0-9]+(-\\+?[0-9]+)?$");
+    Template => pattern("^/[^*]*(\\*[^*]*)?$");
     Time => pattern(&format!("^[0-9]+({})$", time_units()));
     Protocol => names(["http/1.1", "h2c"]);
     Version => names(["v1", "v2"]);

@@ -1,5 +1,6 @@
 //! HTTP: limits, timeouts, and defaults of all sites.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
@@ -34,6 +35,10 @@ pub struct Http {
     pub head_max: Text<Size>,
     /// Longest request line; a longer one gets 414.
     pub request_line_max: Text<Size>,
+    /// Media types of files by extension, before those that the server knows:
+    /// `{ md = "text/markdown; charset=utf-8" }`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub media_types: BTreeMap<String, String>,
     /// Longest request body skipped to reach the next request; a GET with a longer one gets 413.
     pub body_max: Text<Size>,
     /// Maximum ranges in one request; a request for more gets the whole file.
@@ -118,6 +123,7 @@ impl Default for Http {
             http2_streams_max,
             http2_prior_knowledge,
             forwarded_from: Vec::new(),
+            media_types: BTreeMap::new(),
             forwarded: Text(forwarded),
             reject_misdirected: rejects_misdirected,
             head_timeout: time(head_timeout),

@@ -2,7 +2,7 @@
 //!
 //! | Module | Its one idea |
 //! |---|---|
-//! | `network`, `nic`, `tcp`, `tls`, `quic`, `http`, `origin`, `site`, `sockets`, `proxy`, `logs`, `operation` | the sections, one each |
+//! | `network`, `firewall`, `nic`, `tcp`, `tls`, `quic`, `http`, `origin`, `site`, `sockets`, `proxy`, `logs`, `operation` | the sections, one each |
 //! | `text` | values with units, or in a form of their own |
 //! | `size`, `connection_memory`, `tcp_values`, `tls_names`, `control_link`, `log_level`, `log_place`, `origin_place`, `socket_values` | values of keys |
 //! | `root` | the directory whose files are served |
@@ -29,6 +29,7 @@ pub mod connection_memory;
 mod content;
 pub mod control_link;
 pub mod file;
+mod firewall;
 mod http;
 pub mod key_file;
 pub mod log_level;
@@ -53,7 +54,7 @@ mod sockets;
 mod tcp;
 pub mod tcp_values;
 pub mod temporary;
-mod text;
+pub mod text;
 mod tls;
 pub mod tls_names;
 mod warnings;
@@ -66,6 +67,7 @@ use ::origin::OriginUrl;
 use serde::{Deserialize, Serialize};
 
 pub use self::content::Content;
+pub use self::firewall::{AccessNetworks, Firewall};
 pub use self::http::Http;
 pub use self::logs::Logs;
 pub use self::network::{Listen, Network};
@@ -93,6 +95,8 @@ pub struct Config {
     /// Ports to serve on, one table for each. Default: port 80, without TLS.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listen: Vec<Listen>,
+    /// Clients that may connect. A reload ends the connections of those that no longer may.
+    pub firewall: Firewall,
     /// NIC stack: the source of content.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub nic: Nic,
@@ -191,6 +195,7 @@ impl Config {
     /// All configured files and directories.
     fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let Self {
+            firewall,
             nic,
             tls,
             quic,
@@ -215,6 +220,8 @@ impl Config {
                 .chain(&mut files.ocsp)
         });
         sockets
+            .chain(&mut firewall.allow_file)
+            .chain(&mut firewall.deny_file)
             .chain(&mut nic.root)
             .chain(&mut nic.key_file)
             .chain(&mut quic.secret_file)

@@ -319,6 +319,8 @@ const WRONG: &[&str] = &[
     "network.mtu = 65536",
     "network.addresses = ['192.0.2.1']",
     "network.interfaces = 'eth0'",
+    "firewall.allow = '10.0.0.0/8'",
+    "firewall.deny = ['host']",
     "nic.workers = 0",
     "nic.workers = 65",
     "nic.workers = 'two'",
@@ -362,6 +364,13 @@ const WRONG: &[&str] = &[
     "site = [{ rule = [{ path = '*', expires = '1' }] }]",
     "site = [{ rule = [{ path = '*', scheme = 'ftp' }] }]",
     "site = [{ rule = [{ path = '*', versions = ['1.0'] }] }]",
+    "site = [{ rule = [{ path = '*', methods = ['POST'] }] }]",
+    "site = [{ rule = [{ path = '*', rewrite = 'x' }] }]",
+    "site = [{ rule = [{ path = '*', fallback = '/x' }] }]",
+    "site = [{ rule = [{ path = '*', error = { page = 'x' } }] }]",
+    "http.media_types = 'text/css'",
+    "site = [{ rule = [{ path = '*', request_limit = { requests = 0, per = '1m' } }] }]",
+    "site = [{ rule = [{ path = '*', request_limit = { requests = 1 } }] }]",
     "site = [{ rule = [{ expires = '1s' }] }]",
     "sockets.sockets_max = 0",
     "sockets.applications_max = 4097",
@@ -473,6 +482,15 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
         ],
     ),
     (
+        "[firewall]",
+        &[
+            ("allow", &["['10.0.0.0/8', '::1']"]),
+            ("allow_file", &["'/etc/splitway/allow'"]),
+            ("deny", &["['192.0.2.7', '2001:db8::/32']"]),
+            ("deny_file", &["'/etc/splitway/deny'"]),
+        ],
+    ),
+    (
         "[[listen]]",
         &[
             ("port", &["80"]),
@@ -573,6 +591,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("stall_timeout", &["'120s'"]),
             ("rate_min", &["'off'", "'8kbit'"]),
             ("rate_period", &["'10s'"]),
+            ("media_types", &["{ md = 'text/markdown; charset=utf-8' }"]),
             ("linger_timeout", &["'1d'"]),
             ("linger_max", &["'4G'"]),
         ],
@@ -656,6 +675,39 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
                 ],
             ),
             ("origin", &["'off'", "'http://[fd00::1]/base'"]),
+        ],
+    ),
+    (
+        "[[site.rule]]",
+        &[
+            ("path", &["'/old/*'"]),
+            ("methods", &["['GET', 'HEAD']", "['OPTIONS']"]),
+            (
+                "request_fields",
+                &["{ Accept = '*image/avif*', Cookie = '!*' }"],
+            ),
+            ("query", &["{ v = '*', 'a b' = '' }"]),
+            ("continue", &["true", "false"]),
+            ("rewrite", &["'/new/*'", "'/'"]),
+            ("fallback", &["['/*.html', '/index.html']", "[]"]),
+            ("remove_fields", &["['X-Powered-By']"]),
+            (
+                "request_limit",
+                &[
+                    "{ requests = 60, per = '1m' }",
+                    "{ requests = 1, per = '1d', burst = 5, by = 'X-Api-Key' }",
+                ],
+            ),
+        ],
+    ),
+    (
+        "[[site.rule]]",
+        &[
+            ("path", &["'*'"]),
+            (
+                "error",
+                &["{ status = 503, page = 'down.html' }", "{ status = 410 }"],
+            ),
         ],
     ),
     (

@@ -1,10 +1,13 @@
 //! Sites, and settings for some of their paths.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use netem::conditions::Rate;
 use serde::{Deserialize, Serialize};
-use server::{Coding, HostName, HttpVersion, Pattern, RelativePath, Scheme, Versions};
+use server::{
+    Coding, HostName, HttpVersion, Pattern, RelativePath, RuleMethod, Scheme, Template, Versions,
+};
 
 use super::text::{Text, Time};
 use crate::origin_place::OriginChoice;
@@ -37,8 +40,8 @@ pub struct Site {
     /// Files, below the site's root, sent with these statuses: `404 = "errors/404.html"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub error_pages: BTreeMap<String, Text<RelativePath>>,
-    /// Settings for some requests, one table for each. Only the first rule that matches a request
-    /// counts.
+    /// Settings for some requests, one table for each. The first rule that matches a request
+    /// counts; if it has `continue`, the next one as well.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rule: Vec<Rule>,
 }
@@ -59,6 +62,23 @@ pub struct Rule {
     /// all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<Text<HttpVersion>>,
+    /// Methods to match, of `"GET"`, `"HEAD"` and `"OPTIONS"`. Default: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub methods: Vec<Text<RuleMethod>>,
+    /// Request fields to match, each with a text in which stars match anything, in any case:
+    /// `{ Accept = "*image/avif*" }`. With `!` before the text, no line of the field may be like
+    /// it: `{ Cookie = "!*" }` matches requests without cookies. Responses of the site have these
+    /// fields in `Vary`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub request_fields: BTreeMap<String, String>,
+    /// Parameters of the query to match, decoded, in the same form: `{ format = "webp" }`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub query: BTreeMap<String, String>,
+    /// Apply the next rule that matches as well, where this one sets nothing: a field for all paths
+    /// is then written once. Its `fields`, `early_hints` and `remove_fields` are added to these;
+    /// one rule decides about caching, and one redirects, rewrites or answers with an error.
+    #[serde(default, rename = "continue")]
+    pub continues: bool,
     /// Value of `Cache-Control` in files, redirects and 304 responses.
     #[serde(default)]
     pub cache_control: Option<String>,
@@ -76,12 +96,32 @@ pub struct Rule {
     /// Names of the keys, one of which must have signed the URL; other requests get 403.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signed_by: Vec<String>,
+    /// Fields of an origin's response that clients do not get: `["X-Powered-By"]`. To replace one,
+    /// set it in `fields`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remove_fields: Vec<String>,
     /// Redirect for these paths.
     #[serde(default)]
     pub redirect: Option<Redirect>,
+    /// Path of the site to serve instead: `"/new/*"`. A star stands for the text that the star of
+    /// the rule's path matched. The client keeps its URL, no other rule is looked for, and an origin gets this
+    /// path.
+    #[serde(default)]
+    pub rewrite: Option<Text<Template>>,
+    /// Error to answer with, instead of any content.
+    #[serde(default)]
+    pub error: Option<RuleError>,
+    /// Paths of the site to serve with status 200 if the file is missing, the first that exists:
+    /// `["/*.html", "/index.html"]`. A star stands for the text that the star of the rule's path
+    /// matched. An origin is asked, and a directory listed, if all are missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fallback: Vec<Text<Template>>,
     /// Permissions for pages of other origins (CORS).
     #[serde(default)]
     pub cors: Option<Cors>,
+    /// Maximum requests of each client: further ones get 429, with `Retry-After`.
+    #[serde(default)]
+    pub request_limit: Option<RequestLimit>,
     /// Send rate of files.
     #[serde(default)]
     pub pace: Option<Pace>,
@@ -121,6 +161,37 @@ pub struct Hsts {
     /// and a year at least.
     #[serde(default)]
     pub preload: bool,
+}
+
+/// How many requests a rule answers of each client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RequestLimit {
+    /// Requests per period, evenly: with 60 in a minute, one each second.
+    pub requests: NonZeroU32,
+    /// The period, such as `"1m"`.
+    pub per: Text<Time>,
+    /// Requests that a client may make at once after a pause. Default: `requests`.
+    #[serde(default)]
+    pub burst: Option<NonZeroU32>,
+    /// Request field whose value distinguishes clients, such as `"X-Api-Key"`. Default: the
+    /// client's address, or the IPv6 network of 64 bits, which counts for requests without the
+    /// field as well.
+    #[serde(default)]
+    pub by: Option<String>,
+}
+
+/// An error with which a rule answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RuleError {
+    /// Status, from 400 to 599, such as 503 during maintenance, or 410 for content that is gone.
+    pub status: u16,
+    /// File to send with it, below the site's root. Default: that of `error_pages`.
+    #[serde(default)]
+    pub page: Option<Text<RelativePath>>,
 }
 
 /// Where clients are sent.

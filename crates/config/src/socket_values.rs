@@ -80,6 +80,16 @@ impl AddressRange {
         self.0.contains(address)
     }
 
+    /// Whether every address of the other network is in this one.
+    pub fn holds(self, other: Self) -> bool {
+        self.0.prefix_len <= other.0.prefix_len && self.0.contains(other.0.address)
+    }
+
+    /// Whether the networks have an address in common.
+    pub fn overlaps(self, other: Self) -> bool {
+        self.holds(other) || other.holds(self)
+    }
+
     /// One of its addresses, and the length of the prefix, in bits.
     pub fn prefix(self) -> (IpAddr, u8) {
         (self.0.address, self.0.prefix_len)
@@ -252,6 +262,9 @@ mod tests {
         let one = range("10.77.0.2");
         assert_eq!(one.to_string(), "10.77.0.2/32");
         assert!(one.contains(address("10.77.0.2")) && !one.contains(address("10.77.0.3")));
+        assert!(network.holds(one) && !one.holds(network) && network.holds(network));
+        assert!(one.overlaps(network) && !one.overlaps(range("10.77.0.3")));
+        assert!(!network.holds(range("fd77::/64")));
         for text in [
             "",
             "10.77.0.0/33",

@@ -81,6 +81,7 @@ impl Time {
     /// The shortest time.
     pub const LEAST: Self = Self(Duration::from_millis(1));
 
+    /// A number of seconds.
     pub const fn from_secs(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }

@@ -1,6 +1,6 @@
 //! Valid settings that are probably mistakes. No file is read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use server::{HttpVersion, Pattern, Scheme};
 
@@ -90,7 +90,9 @@ impl Config {
         let mut rules = site.rule.iter().filter(|rule| {
             let has_version = version.is_none_or(|version| rule.versions().has(version));
             let is_excepted = !to_https || rule.scheme.is_some();
-            matches_scheme(rule, *scheme) && has_version && is_excepted
+            // Others may not match the redirected request, or another rule decides.
+            let decides = !(has_criteria(rule) || rule.continues && rule.redirect.is_none());
+            matches_scheme(rule, *scheme) && has_version && is_excepted && decides
         });
         let found = rules.find_map(|rule| {
             let captured = Glob::of(&rule.path.0).captures(path)?.to_owned();
@@ -221,7 +223,22 @@ fn shadowed(place: Place, other: usize) -> Problem {
 fn covers(other: &Rule, rule: &Rule) -> bool {
     let all_schemes = other.scheme.is_none() || other.scheme == rule.scheme;
     let all_versions = other.versions().covers(rule.versions());
-    all_schemes && all_versions && Glob::of(&other.path.0).covers(&Glob::of(&rule.path.0))
+    let mut methods = rule.methods.iter();
+    let all_methods = other.methods.is_empty()
+        || !rule.methods.is_empty() && methods.all(|method| other.methods.contains(method));
+    let is_own = |own: &BTreeMap<String, String>, (name, value): (&String, &String)| {
+        own.get(name) == Some(value)
+    };
+    let mut fields = other.request_fields.iter();
+    let mut query = other.query.iter();
+    let all_values = fields.all(|field| is_own(&rule.request_fields, field))
+        && query.all(|parameter| is_own(&rule.query, parameter));
+    !other.continues
+        && all_schemes
+        && all_versions
+        && all_methods
+        && all_values
+        && Glob::of(&other.path.0).covers(&Glob::of(&rule.path.0))
 }
 
 /// Whether a rule that stands before another also comes before it: with a redirect to `https`,
@@ -229,6 +246,11 @@ fn covers(other: &Rule, rule: &Rule) -> bool {
 fn precedes(site: &Site, other: &Rule, rule: &Rule) -> bool {
     let is_of_http = |rule: &Rule| matches!(rule.scheme, Some(Text(Scheme::Http)));
     site.https_redirect.is_none() || is_of_http(other) || !is_of_http(rule)
+}
+
+/// Whether a rule looks at more than path, scheme and version.
+fn has_criteria(rule: &Rule) -> bool {
+    !(rule.methods.is_empty() && rule.request_fields.is_empty() && rule.query.is_empty())
 }
 
 fn matches_scheme(rule: &Rule, scheme: Scheme) -> bool {
@@ -324,6 +346,34 @@ mod tests {
         let warnings = config.warnings().into_iter();
         let lines = warnings.map(|problem| format!("{}: {}", problem.place, problem.why));
         lines.collect()
+    }
+
+    #[test]
+    fn a_rule_with_criteria_or_continue_hides_only_what_it_matches_as_well() {
+        let avif = "request_fields = { Accept = '*avif*' }";
+        for (first, second, is_hidden) in [
+            ("", "", true),
+            ("continue = true", "", false),
+            ("", "continue = true", true),
+            (avif, "", false),
+            (avif, avif, true),
+            (
+                avif,
+                "request_fields = { Accept = '*avif*', Cookie = '*' }",
+                true,
+            ),
+            (avif, "request_fields = { Accept = '*webp*' }", false),
+            ("", avif, true),
+            ("query = { v = '1' }", "query = { v = '2' }", false),
+            ("methods = ['GET', 'HEAD']", "methods = ['HEAD']", true),
+            ("methods = ['HEAD']", "methods = ['GET', 'HEAD']", false),
+            ("methods = ['HEAD']", "", false),
+        ] {
+            let rules = [first, second].map(|more| format!("[[site.rule]]\npath = '*'\n{more}\n"));
+            let found = warnings(&format!("[[site]]\n{}", rules.concat()));
+            let is_found = found.iter().any(|line| line.contains("it never matches"));
+            assert_eq!(is_found, is_hidden, "{first} / {second}: {found:?}");
+        }
     }
 
     fn rules(rules: &[(&str, &str)]) -> String {

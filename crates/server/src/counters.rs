@@ -27,6 +27,9 @@ counters::counters! {
         virtual_bytes: Counter,
         /// Requests answered with a whole file because they had more ranges than `ranges_max`.
         ranges_over_limit: Counter,
+        /// Requests answered with 429 because their client makes more than a rule's
+        /// `request_limit`.
+        requests_over_limit: Counter,
         /// Requests whose head did not arrive in time.
         head_timeouts: Counter,
         /// Kept-alive connections closed because no further request came.

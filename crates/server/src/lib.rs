@@ -58,6 +58,10 @@
 //! | `site` | virtual hosts: content and rules of host names |
 //! | `target`, `relative_path` | from a request target to a path; paths that an operator writes |
 //! | `rule`, `pattern` | rules for some requests; patterns of paths |
+//! | `criteria`, `glob` | further criteria of rules; texts with stars |
+//! | `request_limit` | requests of a client that a rule answers in a time |
+//! | `joined_rules` | the rule for a request: one, or several that apply together |
+//! | `template` | paths that a rule makes of a request's |
 //! | `scheme`, `versions` | the scheme of a connection; versions of HTTP, and their sets |
 //! | `redirect`, `signed`, `rate`, `cors` | redirections; signed URLs; rates; cross-origin access |
 //! | `early_hints` | links that browsers follow before the response arrives |
@@ -95,11 +99,14 @@ pub use counters::Counters;
 pub use exchange::lifecycle::ConnectionInfo;
 pub use http_message::access::{AccessRecord, AccessSink, AccessTls, NO_RESPONSE};
 pub use semantics::cors::{Cors, OriginError};
+pub use semantics::criteria::{Criteria, RuleMethod, RuleMethodError};
 pub use semantics::early_hints::{
     EARLY_HINTS_BYTES_MAX, EARLY_HINTS_MAX, EarlyHint, EarlyHintError,
 };
 pub use semantics::encoding::{Coding, CodingError};
+pub use semantics::glob::Glob;
 pub use semantics::hsts::Hsts;
+pub use semantics::mime::{MediaTypeError, MediaTypes};
 pub use semantics::pattern::{Pattern, PatternError};
 pub use semantics::pull::{
     CacheStatus, Object, OriginEvent, Origins, Passed, Pull, RulePull, Ticket,
@@ -107,9 +114,11 @@ pub use semantics::pull::{
 pub use semantics::rate::Pace;
 pub use semantics::redirect::{Redirect, RedirectError};
 pub use semantics::relative_path::{RelativePath, RelativePathError};
-pub use semantics::rule::{ExtraField, ExtraFieldError, Rule};
+pub use semantics::request_limit::RequestLimit;
+pub use semantics::rule::{ExtraField, ExtraFieldError, Fallback, Rule, RuleError};
 pub use semantics::scheme::{Scheme, SchemeError};
 pub use semantics::signed::{SigningKeyError, SigningKeys};
 pub use semantics::site::{HostName, HostNameError, Site};
+pub use semantics::template::{Template, TemplateError};
 pub use semantics::versions::{HttpVersion, HttpVersionError, Versions};
 pub use server::Server;

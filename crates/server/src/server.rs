@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use host::Episode;
@@ -26,10 +27,12 @@ use crate::http2;
 use crate::http3;
 use crate::http3::connection::Handshake;
 use crate::semantics::date::DateCache;
+use crate::semantics::joined_rules::JoinedRules;
 use crate::semantics::pull::Origins;
 use crate::semantics::rate::Rates;
+use crate::semantics::request_limit::RequestCounts;
 use crate::semantics::scheme::Scheme;
-use crate::semantics::site::Names;
+use crate::semantics::site::{Names, Site};
 
 /// A server of files over HTTP/1.1, HTTP/2 and HTTP/3: one per shard.
 pub struct Server {
@@ -47,6 +50,10 @@ pub struct Server {
     /// Accepted connections are logged.
     logs_accesses: bool,
     drain: Drain,
+}
+
+fn rules_of(sites: &[Arc<Site>]) -> Vec<JoinedRules> {
+    sites.iter().map(|site| JoinedRules::new(site)).collect()
 }
 
 /// State of the graceful shutdown.
@@ -73,6 +80,7 @@ impl Server {
     /// there is no site.
     pub fn new(mut config: Config) -> Self {
         config.check();
+        let sites = config.take_sites();
         Server {
             connections: FxHashMap::default(),
             http2_connections: FxHashMap::default(),
@@ -89,7 +97,11 @@ impl Server {
                 path: Vec::new(),
                 location: Vec::new(),
                 file_path: Vec::new(),
-                names: Names::new(&config.sites),
+                names: Names::new(sites.iter().map(|site| &**site)),
+                rules: rules_of(&sites),
+                request_counts: RequestCounts::default(),
+                many_requests: Episode::default(),
+                sites,
                 slow_clients: Episode::default(),
                 many_ranges: Episode::default(),
                 origins: None,
@@ -102,7 +114,6 @@ impl Server {
                     config.connection_bytes_per_second_max,
                     config.source_bytes_per_second_max,
                 ),
-                sites: config.take_sites(),
                 is_draining: false,
                 config,
             },
@@ -119,8 +130,10 @@ impl Server {
         config.check();
         let shared = &mut self.shared;
         shared.pool.resize(config.head_bytes_max);
-        shared.names = Names::new(&config.sites);
         shared.sites = config.take_sites();
+        shared.names = Names::new(shared.sites.iter().map(|site| &**site));
+        shared.rules = rules_of(&shared.sites);
+        shared.request_counts.clear();
         shared.config = config;
         self.new_rates = true;
     }

@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::exchange::request::{Expectation, Method, Request, method_refusal};
 use crate::exchange::version::Version;
 use crate::semantics::fields::{Field, Present};
+use crate::semantics::scheme::Scheme;
 use http2::priority::Priority;
 
 /// Most pseudo-header fields in a request.
@@ -314,6 +315,11 @@ impl<'a> Reader<'a> {
                 present: self.present,
                 place: None,
                 is_negotiated: false,
+                scheme: Scheme::Http,
+                varies: false,
+                fallbacks: 0,
+                retry_after_s: None,
+                rewritten: None,
             },
             content_bytes: self.content_bytes,
             priority: self.priority,

@@ -30,6 +30,7 @@ use crate::exchange::version::Version;
 use crate::exchange::watch::{Progress, Watch};
 use crate::semantics::attempt::Attempt;
 use crate::semantics::listing::Listing;
+use crate::semantics::mime::MediaType;
 use crate::semantics::pull::{Object, OriginEvent, Passed, Ticket};
 use crate::semantics::rate::{self, Bound, Peer};
 use crate::semantics::scheme::Scheme;
@@ -108,7 +109,7 @@ enum Stage<V> {
     /// Waiting for the NIC stack to open a file. The request's head is still in the input.
     Opening {
         file: FileHandle,
-        media_type: &'static str,
+        media_type: MediaType,
         request: Request<V>,
         wanted: OpenPurpose,
     },

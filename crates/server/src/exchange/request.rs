@@ -1,5 +1,6 @@
 //! A parsed request, in any version of HTTP.
 
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use host::Growth;
 use http::StatusCode;
 use http_message::request::without_empty_lines;
 
+use crate::semantics::criteria::RuleMethod;
 use crate::semantics::fields::Present;
 use crate::semantics::hsts::Hsts;
 use crate::semantics::rule::Rule;
@@ -31,7 +33,21 @@ pub(crate) struct Request<V> {
     pub(crate) place: Option<Place>,
     /// The choice of files depended on `Accept-Encoding`: so does any response.
     pub(crate) is_negotiated: bool,
+    /// The scheme of the connection, once the target is resolved.
+    pub(crate) scheme: Scheme,
+    /// The rule may depend on fields of the request.
+    pub(crate) varies: bool,
+    /// Number of the rule's fallbacks tried.
+    pub(crate) fallbacks: u8,
+    /// Time after which the client may repeat a request that was one too many, in seconds.
+    pub(crate) retry_after_s: Option<NonZeroU32>,
+    /// The target that the rule has put in the place of the requested one.
+    pub(crate) rewritten: Option<Box<Rewritten>>,
 }
+
+/// A target that a rule has put in the place of the requested one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rewritten(pub(crate) Box<[u8]>);
 
 /// The method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +67,16 @@ impl Method {
             b"HEAD" => Method::Head,
             b"OPTIONS" => Method::Options,
             _ => Method::Get,
+        }
+    }
+}
+
+impl From<Method> for RuleMethod {
+    fn from(method: Method) -> RuleMethod {
+        match method {
+            Method::Get => RuleMethod::Get,
+            Method::Head => RuleMethod::Head,
+            Method::Options => RuleMethod::Options,
         }
     }
 }
@@ -91,18 +117,17 @@ impl Expectation {
     }
 }
 
-/// A site, the number of one of its rules, and the scheme of the request.
+/// A site, and its rule for the request.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) site: Arc<Site>,
-    pub(crate) rule: Option<u16>,
-    pub(crate) scheme: Scheme,
+    pub(crate) rule: Option<Arc<Rule>>,
 }
 
 impl PartialEq for Place {
     fn eq(&self, other: &Self) -> bool {
-        let own = (self.rule, self.scheme);
-        Arc::ptr_eq(&self.site, &other.site) && own == (other.rule, other.scheme)
+        let rules = [self, other].map(|place| place.rule.as_ref().map(Arc::as_ptr));
+        Arc::ptr_eq(&self.site, &other.site) && rules[0] == rules[1]
     }
 }
 
@@ -116,8 +141,7 @@ impl<V> Request<V> {
 
     /// True if the connection has TLS, as far as the request has a site.
     pub(crate) fn is_https(&self) -> bool {
-        let place = self.place.as_ref();
-        place.is_some_and(|place| place.scheme == Scheme::Https)
+        self.place.is_some() && self.scheme == Scheme::Https
     }
 
     /// What responses over TLS state (RFC 6797 §7.2).
@@ -133,8 +157,7 @@ impl<V> Request<V> {
 
     /// The rule for the request.
     pub(crate) fn rule(&self) -> Option<&Rule> {
-        let Place { site, rule, .. } = self.place.as_ref()?;
-        site.rules.get(usize::from((*rule)?))
+        self.place.as_ref()?.rule.as_deref()
     }
 
     /// Whether the requested files may grow while they are sent.
@@ -168,6 +191,11 @@ impl<V> Request<V> {
             present: Present::default(),
             place: None,
             is_negotiated: false,
+            scheme: Scheme::Http,
+            varies: false,
+            fallbacks: 0,
+            retry_after_s: None,
+            rewritten: None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Statuses, header fields and error pages (RFC 9110 §15).
 
 use std::io::Write;
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use crate::semantics::mime;
 use crate::semantics::passed;
 use crate::semantics::pull::{CacheStatus, Passed};
 use crate::semantics::rule::{self, Rule};
+use crate::semantics::site::Site;
 
 /// Context of a response head.
 pub(crate) struct Common<'a, V> {
@@ -45,6 +46,10 @@ pub(crate) struct Common<'a, V> {
     pub(crate) hsts: Option<&'a Hsts>,
     /// Another `Accept-Encoding` might have selected another response.
     pub(crate) varies_by_encoding: bool,
+    /// The site, if another rule might have applied with other fields of the request.
+    pub(crate) varies_by_fields: Option<&'a Site>,
+    /// Time after which the client may repeat the request, in seconds.
+    pub(crate) retry_after_s: Option<NonZeroU32>,
 }
 
 impl<V> Common<'_, V> {
@@ -305,7 +310,7 @@ pub(crate) fn options<V: Version>(out: &mut Vec<u8>, common: &Common<'_, V>, pre
 /// Writes an error.
 pub(crate) fn error<V: Version>(out: &mut Vec<u8>, common: &Common<'_, V>, status: StatusCode) {
     page(out, common, status, |out| {
-        error_fields(out, common.version, status);
+        error_fields(out, common, status);
     });
 }
 
@@ -336,17 +341,22 @@ pub(crate) fn error_with_file<V: Version>(
     begin(out, common, status, Some(size_bytes));
     let version = common.version;
     content_type(out, version, media_type);
-    error_fields(out, version, status);
+    error_fields(out, common, status);
     version.end(out, common.body_bytes(size_bytes));
 }
 
 /// Methods that files allow.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
-fn error_fields<V: Version>(out: &mut Vec<u8>, version: V, status: StatusCode) {
+fn error_fields<V: Version>(out: &mut Vec<u8>, common: &Common<'_, V>, status: StatusCode) {
+    let version = common.version;
     // RFC 9110 §15.5.6: 405 requires `Allow`.
     if status == StatusCode::METHOD_NOT_ALLOWED {
         version.text(out, "Allow", ALLOW);
+    }
+    // RFC 6585 §4.
+    if let Some(seconds) = common.retry_after_s {
+        version.display(out, "Retry-After", seconds);
     }
 }
 
@@ -415,6 +425,9 @@ fn begin<V: Version>(
         (true, false) => version.text(out, "Vary", "Accept-Encoding"),
         (false, true) => version.text(out, "Vary", "Origin"),
         (false, false) => {}
+    }
+    if let Some(site) = common.varies_by_fields {
+        version.field_with(out, "Vary", |out| site.write_varies(out));
     }
     if let Some(rule) = common.rule {
         rule_fields(out, common, rule, status);

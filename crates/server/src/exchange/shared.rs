@@ -12,8 +12,10 @@ use crate::counters::Counters;
 use crate::exchange::input::Pool;
 use crate::semantics::date::DateCache;
 use crate::semantics::fields::{Field, Head};
+use crate::semantics::joined_rules::JoinedRules;
 use crate::semantics::pull::{Origins, Ticket};
 use crate::semantics::rate::Rates;
+use crate::semantics::request_limit::RequestCounts;
 use crate::semantics::site::{Names, Site};
 use crate::semantics::target;
 
@@ -22,6 +24,12 @@ pub(crate) struct Shared {
     /// The configuration without its sites.
     pub(crate) config: Config,
     pub(crate) sites: Vec<Arc<Site>>,
+    /// The rules of each site.
+    pub(crate) rules: Vec<JoinedRules>,
+    /// Requests that limits of rules count.
+    pub(crate) request_counts: RequestCounts,
+    /// Requests beyond them.
+    pub(crate) many_requests: Episode,
     pub(crate) counters: Counters,
     pub(crate) access_log: Option<AccessLog>,
     pub(crate) date: DateCache,

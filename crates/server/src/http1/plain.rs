@@ -27,6 +27,8 @@ pub(crate) fn response(shared: &mut Shared, unix_time: Duration, is_head: bool) 
         is_https: false,
         hsts: None,
         varies_by_encoding: false,
+        varies_by_fields: None,
+        retry_after_s: None,
     };
     let mut out = Vec::new();
     response::message(&mut out, &common, status, MESSAGE);

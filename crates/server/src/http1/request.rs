@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::exchange::request::{Expectation, Method, Request, method_refusal};
 use crate::http1::head::{Http1, Persistence};
 use crate::semantics::fields::{Field, Present};
+use crate::semantics::scheme::Scheme;
 
 /// The result of parsing the bytes received so far.
 pub(crate) type Parsed = request::Parsed<Request<Http1>>;
@@ -87,6 +88,11 @@ fn judge(head: &Head<'_>, config: &Config) -> Result<Request<Http1>, StatusCode>
         present: fields.present,
         place: None,
         is_negotiated: false,
+        scheme: Scheme::Http,
+        varies: false,
+        fallbacks: 0,
+        retry_after_s: None,
+        rewritten: None,
     })
 }
 

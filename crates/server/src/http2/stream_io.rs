@@ -4,6 +4,7 @@
 //! stays with it, as when a TCP stream is full.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -209,6 +210,10 @@ impl StreamIo<'_> {
 }
 
 impl Io for StreamIo<'_> {
+    fn refuses_client(&mut self, client: IpAddr) -> bool {
+        self.io.refuses_client(client)
+    }
+
     fn read(&mut self, _stream: StreamId, _buffer: &mut [u8]) -> usize {
         0
     }

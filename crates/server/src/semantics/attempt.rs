@@ -2,7 +2,7 @@
 //! a directory each file that may be its index.
 
 use crate::semantics::encoding::{Acceptable, Coding, Form};
-use crate::semantics::mime;
+use crate::semantics::mime::{self, MediaType};
 use crate::semantics::site::Site;
 use crate::semantics::target::{Kind, PATH_BYTES_MAX};
 
@@ -63,7 +63,7 @@ impl Attempt {
         site: &Site,
         path: &[u8],
         out: &mut Vec<u8>,
-    ) -> Option<&'static str> {
+    ) -> Option<MediaType> {
         let index = match self.kind {
             Kind::File => &[][..],
             Kind::Directory => site.index.get(usize::from(self.index))?.as_bytes(),
@@ -75,8 +75,8 @@ impl Attempt {
             }
             out.extend_from_slice(part);
         }
-        let media_type = mime::media_type(out);
-        self.is_negotiated = !site.precompressed.is_empty() && !mime::is_compressed(media_type);
+        let media_type = site.media_types.of(out);
+        self.is_negotiated = !site.precompressed.is_empty() && !mime::is_compressed(&media_type);
         if let Some(coding) = self.coding() {
             out.extend_from_slice(coding.suffix().as_bytes());
         }

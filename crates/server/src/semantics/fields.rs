@@ -115,10 +115,10 @@ impl<'a> Head<'a> {
 
     /// Returns the values of another field, by its name in lower case. Parsing does not note such
     /// fields, which rarely matter.
-    pub(crate) fn values_named(
+    pub(crate) fn values_named<'n>(
         self,
-        name: &'static str,
-    ) -> impl DoubleEndedIterator<Item = &'a [u8]> + Clone {
+        name: &'n str,
+    ) -> impl DoubleEndedIterator<Item = &'a [u8]> + Clone + use<'a, 'n> {
         values(self.bytes, name)
     }
 
@@ -132,10 +132,10 @@ impl<'a> Head<'a> {
 }
 
 /// The values of a field in a head.
-fn values<'a>(
+fn values<'a, 'n>(
     bytes: &'a [u8],
-    name: &'static str,
-) -> impl DoubleEndedIterator<Item = &'a [u8]> + Clone {
+    name: &'n str,
+) -> impl DoubleEndedIterator<Item = &'a [u8]> + Clone + use<'a, 'n> {
     let name = name.as_bytes();
     // Lines end with LF, and nothing else does: folded lines and stray CRs were refused.
     bytes.split(|&byte| byte == b'\n').filter_map(move |line| {

@@ -1,19 +1,125 @@
 //! From a file name to a media type.
 
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A media type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum MediaType {
+    /// One that the server knows.
+    Known(&'static str),
+    /// One of the configuration.
+    Configured(Arc<ConfiguredType>),
+}
+
+/// A media type of the configuration, behind one pointer: waiting requests have little room.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ConfiguredType(Box<str>);
+
+impl Deref for MediaType {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            MediaType::Known(name) => name,
+            MediaType::Configured(configured) => &configured.0,
+        }
+    }
+}
+
+/// Media types by extension, before those that the server knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MediaTypes(HashMap<Box<[u8]>, Arc<ConfiguredType>>);
+
+/// An extension or a type that is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MediaTypeError {
+    /// No file has this extension.
+    Extension(String),
+    /// This is no media type.
+    MediaType(String),
+}
+
+impl MediaTypes {
+    /// Adds the type of an extension, without its dot, in any case.
+    ///
+    /// # Errors
+    /// If no file has the extension, or the type is none (RFC 9110 §8.3.1).
+    pub fn add(&mut self, extension: &str, media_type: &str) -> Result<(), MediaTypeError> {
+        if extension.is_empty() || extension.contains(['.', '/', '\0']) {
+            return Err(MediaTypeError::Extension(extension.to_owned()));
+        }
+        let essence = media_type.split(';').next().unwrap_or_default().trim_end();
+        let is_token = |part: &str| {
+            let may_stand =
+                |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+            !part.is_empty() && part.bytes().all(may_stand)
+        };
+        let is_type = essence
+            .split_once('/')
+            .is_some_and(|(kind, name)| is_token(kind) && is_token(name));
+        if !is_type
+            || !media_type
+                .bytes()
+                .all(|byte| byte == b' ' || byte.is_ascii_graphic())
+        {
+            return Err(MediaTypeError::MediaType(media_type.to_owned()));
+        }
+        let extension = extension.to_ascii_lowercase().into_bytes();
+        let configured = ConfiguredType(media_type.into());
+        self.0.insert(extension.into(), Arc::new(configured));
+        Ok(())
+    }
+
+    /// The media type that a path's last extension stands for.
+    pub(crate) fn of(&self, path: &[u8]) -> MediaType {
+        let configured = (!self.0.is_empty()).then(|| {
+            let extension = extension(path)?.to_ascii_lowercase();
+            self.0.get(&extension[..]).cloned()
+        });
+        match configured.flatten() {
+            Some(configured) => MediaType::Configured(configured),
+            None => MediaType::Known(media_type(path)),
+        }
+    }
+}
+
+impl fmt::Display for MediaTypeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MediaTypeError::Extension(extension) => {
+                write!(
+                    f,
+                    "{extension:?} is no extension: it has no dot and no slash, as in webp"
+                )
+            }
+            MediaTypeError::MediaType(name) => write!(
+                f,
+                "{name:?} is no media type, such as image/webp or text/plain; charset=utf-8"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for MediaTypeError {}
+
 /// Type of names without a known extension. RFC 9110 §8.3 leaves sniffing to clients.
 const UNKNOWN: &str = "application/octet-stream";
 
-/// The media type that a path's last extension stands for.
-pub(crate) fn media_type(path: &[u8]) -> &'static str {
+fn extension(path: &[u8]) -> Option<&[u8]> {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    let Some(dot) = name.iter().rposition(|&byte| byte == b'.') else {
+    let dot = name.iter().rposition(|&byte| byte == b'.')?;
+    // `.profile` is a hidden file without an extension.
+    (dot > 0).then(|| &name[dot + 1..])
+}
+
+/// The media type that the server knows for a path's last extension.
+fn media_type(path: &[u8]) -> &'static str {
+    let Some(extension) = extension(path) else {
         return UNKNOWN;
     };
-    // `.profile` is a hidden file without an extension.
-    if dot == 0 {
-        return UNKNOWN;
-    }
-    let extension = &name[dot + 1..];
     registered(extension)
         .or_else(|| {
             let extension = std::str::from_utf8(extension).ok()?;
@@ -67,15 +173,16 @@ fn registered(extension: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// Whether the type wants a `charset`.
+/// Whether the type wants a `charset`, and has none.
 pub(crate) fn is_text(media_type: &str) -> bool {
-    media_type.starts_with("text/")
+    media_type.starts_with("text/") && !media_type.contains(';')
 }
 
 /// Whether files of this type are compressed already, so that compressing them once more gains
 /// nothing.
 pub(crate) fn is_compressed(media_type: &str) -> bool {
-    let (kind, name) = media_type.split_once('/').unwrap_or((media_type, ""));
+    let essence = media_type.split(';').next().unwrap_or_default().trim_end();
+    let (kind, name) = essence.split_once('/').unwrap_or((essence, ""));
     match kind {
         "video" | "audio" => true,
         "image" => !matches!(
@@ -119,6 +226,40 @@ fn is_office_document(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn configured_types_come_first_and_must_be_types() {
+        let mut types = MediaTypes::default();
+        types.add("MD", "text/markdown; charset=utf-8").unwrap();
+        types.add("mp4", "application/mp4").unwrap();
+        for (path, expected) in [
+            ("a/b.Md", "text/markdown; charset=utf-8"),
+            ("b.mp4", "application/mp4"),
+            ("b.m4s", "video/iso.segment"),
+            (".md", UNKNOWN),
+            ("md", UNKNOWN),
+        ] {
+            assert_eq!(&*types.of(path.as_bytes()), expected, "{path}");
+        }
+        assert!(!is_text("text/markdown; charset=utf-8") && is_text("text/css"));
+        for extension in ["", ".md", "a/b"] {
+            let error = types.add(extension, "text/plain").unwrap_err();
+            assert!(matches!(error, MediaTypeError::Extension(_)), "{error}");
+        }
+        for name in [
+            "",
+            "text",
+            "text/",
+            "/plain",
+            "text/plain\r\nA: b",
+            "te xt/plain",
+            "a/b/c",
+        ] {
+            let error = types.add("md", name).unwrap_err();
+            assert_eq!(error, MediaTypeError::MediaType(name.to_owned()));
+            assert!(error.to_string().contains("image/webp"));
+        }
+    }
 
     #[test]
     fn extensions_name_types_in_any_case() {

@@ -70,6 +70,7 @@ fn decides(rule: &Rule, status: StatusCode, name: &HeaderName) -> bool {
         && (rule.cache_control.is_some() || rule.expires.is_some())
         && [CACHE_CONTROL, EXPIRES].contains(name);
     decides_caching
+        || rule.removes(name)
         || (rule.cors.is_some() && CORS.contains(name))
         || rule.fields.iter().any(|field| field.name == *name)
 }

@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use http::StatusCode;
+use http::{HeaderName, StatusCode};
 
 use crate::semantics::encoding::Coding;
 use crate::semantics::hsts::Hsts;
+use crate::semantics::mime::MediaTypes;
 use crate::semantics::pull::Pull;
 use crate::semantics::relative_path::RelativePath;
 use crate::semantics::rule::Rule;
-use crate::semantics::scheme::Scheme;
 use crate::semantics::target::without_port;
-use crate::semantics::versions::HttpVersion;
 
 /// Longest name of a host in bytes, with a dot at its end (RFC 1035 §2.3.4, without the length of
 /// the first label).
@@ -39,9 +39,12 @@ pub struct Site {
     pub precompressed: Vec<Coding>,
     /// Whether directories without an index are listed, unless a rule decides. Default: false.
     pub listing: bool,
+    /// Media types of some files. Default: none.
+    pub media_types: Arc<MediaTypes>,
     /// Paths that come from an origin; the first match applies. Default: none.
     pub pulls: Vec<Pull>,
-    /// Rules for some paths; the first match applies. Default: none.
+    /// Rules for some requests; the first match applies, or several that
+    /// [continue](Rule::continues). Default: none.
     pub rules: Vec<Rule>,
     /// Files below the root that are sent with these error statuses, instead of the built-in page.
     /// Not for 416, nor for requests that could not be parsed. Default: none.
@@ -52,16 +55,18 @@ pub struct Site {
 }
 
 impl Site {
-    /// Returns the number of the first rule that matches a request, and the bytes that its star
-    /// matches. The path begins with a slash.
-    pub(crate) fn rule<'a>(
-        &self,
-        path: &'a [u8],
-        scheme: Scheme,
-        version: HttpVersion,
-    ) -> Option<(u16, &'a [u8])> {
-        let mut rules = self.rules.iter().zip(0..);
-        rules.find_map(|(rule, number)| Some((number, rule.captures(path, scheme, version)?)))
+    /// The request fields that rules look at, with repetitions.
+    pub(crate) fn fields_looked_at(&self) -> impl Iterator<Item = &HeaderName> {
+        let fields = self.rules.iter().flat_map(|rule| &rule.criteria.fields);
+        fields.map(|(name, _)| name)
+    }
+
+    /// Writes the request fields that rules look at, as a value of `Vary`.
+    pub(crate) fn write_varies(&self, out: &mut Vec<u8>) {
+        let mut names: Vec<&str> = self.fields_looked_at().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        names.dedup();
+        out.extend_from_slice(names.join(", ").as_bytes());
     }
 
     /// Returns the origin of a path, if it has one. The path begins with a slash.
@@ -122,6 +127,7 @@ impl Default for Site {
             index: vec![RelativePath::known("index.html")],
             precompressed: Vec::new(),
             listing: false,
+            media_types: Arc::default(),
             pulls: Vec::new(),
             rules: Vec::new(),
             error_pages: Vec::new(),
@@ -195,9 +201,9 @@ pub(crate) struct Names {
 
 impl Names {
     /// Indexes the sites by name. A name of two sites belongs to the first.
-    pub(crate) fn new(sites: &[Site]) -> Self {
+    pub(crate) fn new<'a>(sites: impl Iterator<Item = &'a Site>) -> Self {
         let mut names = Names::default();
-        for (number, site) in sites.iter().enumerate() {
+        for (number, site) in sites.enumerate() {
             for HostName { name, is_wildcard } in &site.names {
                 let map = if *is_wildcard {
                     &mut names.below
@@ -251,12 +257,29 @@ mod tests {
     }
 
     #[test]
+    fn fields_that_rules_look_at_are_those_of_vary() {
+        let mut site = Site::default();
+        for names in [&["User-Agent", "Accept"][..], &["accept"]] {
+            let mut looking = Rule::new("*".parse().unwrap());
+            for name in names {
+                let Ok(glob) = "*".parse();
+                looking.criteria.fields.push((name.parse().unwrap(), glob));
+            }
+            site.rules.push(looking);
+        }
+        let mut out = Vec::new();
+        site.write_varies(&mut out);
+        assert_eq!(out, b"accept, user-agent");
+    }
+
+    #[test]
     fn the_nearest_name_wins_and_the_first_site_is_for_the_rest() {
-        let mut names = Names::new(&[
+        let sites = [
             site(&["a.org"]),
             site(&["B.org", "*.b.org", "10.0.0.1"]),
             site(&["*.c.b.org", "c.b.org", "[fd00::1]", "b.org"]),
-        ]);
+        ];
+        let mut names = Names::new(sites.iter());
         for (authority, number) in [
             ("a.org", 0),
             ("b.org", 1),
@@ -281,12 +304,12 @@ mod tests {
         ] {
             assert_eq!(names.site(authority.as_bytes()), number, "{authority}");
         }
-        assert!(Names::new(&[Site::default()]).is_empty());
+        assert!(Names::new([Site::default()].iter()).is_empty());
     }
 
     #[test]
     fn names_that_no_host_can_have_are_not_looked_up() {
-        let mut names = Names::new(&[site(&[]), site(&["*.b.org"])]);
+        let mut names = Names::new([site(&[]), site(&["*.b.org"])].iter());
         let below = |bytes: usize| "x".repeat(bytes - ".b.org".len()) + ".b.org";
         assert_eq!(names.site(below(253).as_bytes()), 1);
         assert_eq!(names.site((below(253) + ".:8080").as_bytes()), 1);

@@ -19,6 +19,7 @@ mod rates;
 mod reconfigure;
 mod refusals;
 mod responses;
+mod rule_actions;
 mod rules;
 mod schemes;
 mod signed_urls;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use host::app::StreamId;
 use http::{HeaderName, HeaderValue, StatusCode};
 use server::{
-    CacheStatus, Config, Cors, ExtraField, Hsts, Object, OriginEvent, Origins, Passed, Pull, Rule,
-    RulePull, SigningKeys, Site, Ticket,
+    CacheStatus, Config, Cors, ExtraField, Fallback, Hsts, Object, OriginEvent, Origins, Passed,
+    Pull, Rule, RulePull, SigningKeys, Site, Ticket,
 };
 
 use crate::http2::client::{Client, request, window_update};
@@ -1397,5 +1397,33 @@ fn an_object_that_stands_in_for_a_missing_file_varies_as_the_file_does() {
         bench.tell(bench.asked().0, refusal);
         let response = bench.lab.response(stream);
         assert_eq!((response.status, response.header("Vary")), (404, expected));
+    }
+}
+
+#[test]
+fn an_origin_gets_the_rewritten_path_and_clients_no_fields_that_the_rule_removes() {
+    let mut rule = Rule::new("/old/*".parse().unwrap());
+    rule.rewrite = Some("/new/*".parse().unwrap());
+    rule.fallback = Some(Fallback {
+        pattern: rule.pattern.clone(),
+        paths: vec!["/none.html".parse().unwrap()],
+    });
+    rule.removed_fields = vec![HeaderName::from_static("x-any")];
+    for files_come_first in [true, false] {
+        let mut config = config();
+        config.files_come_first = files_come_first;
+        config.sites[0].rules = vec![rule.clone()];
+        let mut bench = Bench::new(config);
+        bench.put_all(10);
+        let stream = bench.lab.connect();
+        bench.lab.send(stream, get("/old/a%20b.css?q"));
+        let (ticket, target) = bench.asked();
+        assert_eq!(target, "/new/a%20b.css?q");
+        bench.tell(ticket, OriginEvent::Object(Box::new(object_with_all(10))));
+        bench.serve_all();
+        let response = bench.lab.response(stream);
+        assert_eq!(response.status, 200);
+        assert_eq!(response.header("x-any"), None);
+        assert_eq!(response.values("link").len(), 2, "others come along");
     }
 }

@@ -26,7 +26,7 @@ use crate::semantics::content::{Content, Segments};
 use crate::semantics::date::{self, DateCache};
 use crate::semantics::encoding::Coding;
 use crate::semantics::fields::{Field, Head};
-use crate::semantics::mime;
+use crate::semantics::mime::{MediaType, MediaTypes};
 use crate::semantics::open_failure;
 use crate::semantics::pull::{Object, OriginEvent, Passed, Ticket};
 use crate::semantics::range::Limits;
@@ -102,7 +102,7 @@ impl<V: Version> Exchange<V> {
             passed: self.held.as_ref().and_then(|held| held.passed.as_deref()),
             ..common(&mut shared.date, &shared.config, &request, head, now)
         };
-        response::error_with_file(&mut shared.out, &common, status, size_bytes, media_type);
+        response::error_with_file(&mut shared.out, &common, status, size_bytes, &media_type);
         let body = if request.head_only() || size_bytes == 0 {
             io.close_file(file);
             None
@@ -142,7 +142,7 @@ impl<V: Version> Exchange<V> {
         let is_coded = is_coded(&content, coding);
         let entity = Entity {
             size_bytes,
-            media_type,
+            media_type: &media_type,
             last_modified: validators
                 .modified_s
                 .filter(|_| validators.is_dated)
@@ -256,7 +256,7 @@ impl<V: Version> Exchange<V> {
             Content::Segments(segments) => Some(&segments.object.passed),
         };
         let gap_bytes_max = if request.present.has(Field::Range) {
-            response::part_head_bytes_max(found.media_type, passed, found.size_bytes)
+            response::part_head_bytes_max(&found.media_type, passed, found.size_bytes)
         } else {
             0
         };
@@ -377,10 +377,13 @@ impl<V: Version> Exchange<V> {
         request: &Request<V>,
         object: Box<Object>,
     ) -> Found {
-        let target = &self.input.bytes()[request.target.clone()];
-        let media_type = match target::resolve(target, &mut shared.path) {
-            Ok(_) => mime::media_type(&shared.path),
-            Err(_) => mime::media_type(b""),
+        let path = match target::resolve(self.served_target(request), &mut shared.path) {
+            Ok(_) => &shared.path[..],
+            Err(_) => b"",
+        };
+        let media_type = match request.site() {
+            Some(site) => site.media_types.of(path),
+            None => MediaTypes::default().of(path),
         };
         Found {
             size_bytes: object.size_bytes,
@@ -457,7 +460,9 @@ impl<V: Version> Exchange<V> {
         };
         let target = &self.input.bytes()[request.target.clone()];
         let is_directory = i32::from(errno) == libc::EISDIR && attempt.coding().is_none();
+        // A slash at the end of the requested target makes a directory of no fallback.
         if is_directory
+            && request.fallbacks == 0
             && target::redirect(target, &mut shared.path, &mut shared.location).is_some()
         {
             return self.send_elsewhere(io, shared, request, StatusCode::MOVED_PERMANENTLY);
@@ -467,6 +472,7 @@ impl<V: Version> Exchange<V> {
             let site = request.site();
             if let Some(next) = site.and_then(|site| attempt.next(site)) {
                 // The target was resolved before.
+                let target = self.served_target(&request);
                 let _ = target::resolve(target, &mut shared.path);
                 return self.open(io, shared, request, next);
             }
@@ -494,15 +500,18 @@ impl<V: Version> Exchange<V> {
         request: Request<V>,
         status: StatusCode,
     ) {
-        let site = request.site();
-        let page = site.and_then(|site| Some((site, site.error_page(status)?)));
+        let own = request.rule().and_then(|rule| rule.error_page(status));
+        let page = request.site().and_then(|site| {
+            let page = own.or_else(|| site.error_page(status))?;
+            Some((site, page))
+        });
         let Some((site, page)) = page else {
             return self.send_error(io, shared, request, status);
         };
         site.path(page, &mut shared.file_path);
         self.stage = Stage::Opening {
             file: io.open(self.stream, &shared.file_path, Growth::Forbidden),
-            media_type: mime::media_type(&shared.file_path),
+            media_type: site.media_types.of(&shared.file_path),
             request,
             wanted: OpenPurpose::ErrorPage(status),
         };
@@ -679,7 +688,7 @@ impl<V: Version> Exchange<V> {
 struct Found {
     content: Content,
     size_bytes: u64,
-    media_type: &'static str,
+    media_type: MediaType,
     validators: Validators,
     coding: Option<Coding>,
 }
@@ -688,7 +697,7 @@ struct Found {
 struct ErrorPage {
     file: FileHandle,
     size_bytes: u64,
-    media_type: &'static str,
+    media_type: MediaType,
 }
 
 /// True if the content is coded: no field states whether a coding applies to a part or to the
@@ -764,5 +773,7 @@ pub(super) fn common<'a, V: Version>(
         is_https: request.is_https(),
         hsts: request.hsts(),
         varies_by_encoding: request.is_negotiated,
+        retry_after_s: request.retry_after_s,
+        varies_by_fields: request.site().filter(|_| request.varies),
     }
 }

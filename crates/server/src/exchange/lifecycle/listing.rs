@@ -29,7 +29,7 @@ impl<V: Version> Exchange<V> {
         shared: &mut Shared,
         request: Request<V>,
     ) -> Option<Request<V>> {
-        let target = &self.input.bytes()[request.target.clone()];
+        let target = self.served_target(&request);
         let is_directory = target::resolve(target, &mut shared.path) == Ok(Kind::Directory);
         if !is_directory || !request.lists() || listing::has_dot_name(&shared.path) {
             return Some(request);
@@ -50,11 +50,10 @@ impl<V: Version> Exchange<V> {
         listing: Box<Listing>,
         from: Option<ListPlace>,
     ) -> Option<Request<V>> {
-        let target = &self.input.bytes()[request.target.clone()];
         let Some(site) = request.site() else {
             return Some(request);
         };
-        let _ = target::resolve(target, &mut shared.path);
+        let _ = target::resolve(self.served_target(&request), &mut shared.path);
         let path = &mut shared.file_path;
         site.below(&shared.path, path);
         let hidden = shared.config.hidden.as_ref();
@@ -99,8 +98,7 @@ impl<V: Version> Exchange<V> {
         let Some((request, mut listing)) = self.listing_awaiting(file) else {
             return;
         };
-        let target = &self.input.bytes()[request.target.clone()];
-        let _ = target::resolve(target, &mut shared.path);
+        let _ = target::resolve(self.served_target(&request), &mut shared.path);
         if let Some(site) = request.site() {
             site.below(&shared.path, &mut shared.file_path);
         }

@@ -2,6 +2,7 @@
 //! of its site alone.
 
 use std::mem;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use host::Source;
@@ -9,7 +10,7 @@ use host::app::{FileHandle, Io};
 use http::{HeaderValue, StatusCode};
 
 use super::{Exchange, OpenPurpose, Stage};
-use crate::exchange::request::{Method, Place, Request};
+use crate::exchange::request::{Method, Place, Request, Rewritten};
 use crate::exchange::response;
 use crate::exchange::shared::Shared;
 use crate::exchange::version::Version;
@@ -18,10 +19,12 @@ use crate::semantics::conditional;
 use crate::semantics::early_hints::{self, EarlyHint};
 use crate::semantics::encoding::Acceptable;
 use crate::semantics::fields::{Field, Head};
+use crate::semantics::mime::MediaType;
 use crate::semantics::pull::{RulePull, Ticket};
 use crate::semantics::range;
 use crate::semantics::redirect::Redirected;
-use crate::semantics::rule::Rule;
+use crate::semantics::request_limit::ClientKey;
+use crate::semantics::rule::{Asked, Rule};
 use crate::semantics::signed;
 use crate::semantics::site::Site;
 use crate::semantics::target::{self, Kind};
@@ -43,31 +46,17 @@ impl<V: Version> Exchange<V> {
         if let (Some(status), true) = (request.refusal, request.target.is_empty()) {
             return self.refuse(io, shared, request, status);
         }
-        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
         let target = &self.input.bytes()[request.target.clone()];
         // RFC 9110 §9.3.7: options of the server as a whole.
         let is_refused = request.refusal.is_some();
         if request.method == Method::Options && target == b"*" && !is_refused {
             return self.tell_options(io, shared, request);
         }
-        let resolved = target::resolve(target, &mut shared.path);
-        let number = shared.site(head, target);
-        let site = Arc::clone(&shared.sites[number]);
-        self.site = Some(Arc::clone(&site));
-        self.object = None;
-        let found = match resolved {
-            Err(_) => None,
-            Ok(_) if site.rules.is_empty() && site.pulls.is_empty() => None,
-            Ok(kind) => {
-                target::absolute(&shared.path, kind, &mut shared.file_path);
-                site.rule(&shared.file_path, self.scheme, V::VERSION)
-            }
-        };
-        request.place = Some(Place {
-            site: Arc::clone(&site),
-            rule: found.map(|(rule, _)| rule),
-            scheme: self.scheme,
-        });
+        let resolved = self.find_place(shared, &mut request);
+        let client = self.client.forwarded_ip();
+        if client.is_some_and(|client| io.refuses_client(client)) {
+            return self.refuse(io, shared, request, StatusCode::FORBIDDEN);
+        }
         let kind = match (request.refusal, resolved) {
             (None, Ok(kind)) => kind,
             (Some(status), _) | (None, Err(status)) => {
@@ -77,27 +66,137 @@ impl<V: Version> Exchange<V> {
         if request.method == Method::Options {
             return self.tell_options(io, shared, request);
         }
-        if let Some(keys) =
-            found.and_then(|(rule, _)| site.rules[usize::from(rule)].signed.as_ref())
+        if let Some(retry_after_s) = self.exceeds_limit(io, shared, &request) {
+            request.retry_after_s = Some(retry_after_s);
+            return self.refuse(io, shared, request, StatusCode::TOO_MANY_REQUESTS);
+        }
+        match self.apply_rule(io, shared, &mut request, kind) {
+            Outcome::Serve(kind) => self.find_content(io, shared, request, kind),
+            Outcome::Redirect(status) => self.send_elsewhere(io, shared, request, status),
+            Outcome::Refuse(status) => self.refuse(io, shared, request, status),
+        }
+    }
+
+    /// Finds the site and the rule of a request; resolves its target into `shared.path`, and into
+    /// `shared.file_path` with slashes if the site has rules.
+    fn find_place(
+        &mut self,
+        shared: &mut Shared,
+        request: &mut Request<V>,
+    ) -> Result<Kind, StatusCode> {
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
+        let target = &self.input.bytes()[request.target.clone()];
+        let resolved = target::resolve(target, &mut shared.path);
+        let number = shared.site(head, target);
+        let site = Arc::clone(&shared.sites[number]);
+        self.object = None;
+        request.scheme = self.scheme;
+        let mut rule = None;
+        if let Ok(kind) = resolved
+            && !(site.rules.is_empty() && site.pulls.is_empty())
+        {
+            target::absolute(&shared.path, kind, &mut shared.file_path);
+            let asked = Asked {
+                path: &shared.file_path,
+                scheme: self.scheme,
+                version: V::VERSION,
+                method: request.method.into(),
+                head,
+                query: target::split_query(target).1,
+            };
+            let rules = &mut shared.rules[number];
+            rule = rules.choose(&asked);
+            request.varies = rules.varies();
+        }
+        self.site = Some(Arc::clone(&site));
+        request.place = Some(Place { site, rule });
+        resolved
+    }
+
+    /// Counts a request against the limit of its rule; if it is one too many, returns the time
+    /// after which the client may make the next one, in seconds.
+    fn exceeds_limit(
+        &self,
+        io: &dyn Io,
+        shared: &mut Shared,
+        request: &Request<V>,
+    ) -> Option<NonZeroU32> {
+        let limit = request.rule()?.request_limit.as_ref()?;
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
+        let by = limit.by.as_ref();
+        let value = by.and_then(|name| head.values_named(name.as_str()).next());
+        let source = self.client.source();
+        let client = value.map_or(ClientKey::Source(source), ClientKey::Field);
+        let now_us = io.now_us();
+        let wait_us = shared.request_counts.count(now_us, limit, client).err()?;
+        shared.counters.requests_over_limit += 1;
+        if shared.many_requests.begins(now_us) {
+            tracing::warn!(
+                %source,
+                "a client makes more requests than request_limit allows: it gets 429; later ones \
+                 are only counted"
+            );
+        }
+        let wait_s = u32::try_from(wait_us.div_ceil(1_000_000)).unwrap_or(u32::MAX);
+        NonZeroU32::new(wait_s)
+    }
+
+    /// Applies the rule of a request, and returns the outcome: an error, a redirect to
+    /// `shared.location`, or content of this kind, whose path is in `shared.path`.
+    fn apply_rule(
+        &self,
+        io: &dyn Io,
+        shared: &mut Shared,
+        request: &mut Request<V>,
+        kind: Kind,
+    ) -> Outcome {
+        let (Some(rule), Some(site)) = (request.rule(), request.site()) else {
+            return Outcome::Serve(kind);
+        };
+        let target = &self.input.bytes()[request.target.clone()];
+        if let Some(keys) = &rule.signed
             && let Err(why) = keys.verify(target::without_authority(target), io.unix_time())
         {
             tracing::debug!(stream = self.stream.0, ?why, "a URL is not good");
-            return self.refuse(io, shared, request, StatusCode::FORBIDDEN);
+            return Outcome::Refuse(StatusCode::FORBIDDEN);
         }
-        if let Some((rule, captured)) = found
-            && let Some(redirect) = &site.rules[usize::from(rule)].redirect
-        {
+        let captured = || rule.pattern.captures(&shared.file_path).unwrap_or_default();
+        if let Some(redirect) = &rule.redirect {
+            let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
             let redirected = Redirected {
-                captured,
-                authority: authority(head, target, &site),
+                captured: captured(),
+                authority: authority(head, target, site),
                 target,
             };
-            if !redirect.location(redirected, &mut shared.location) {
-                return self.refuse(io, shared, request, StatusCode::BAD_REQUEST);
-            }
-            let status = redirect.status();
-            return self.send_elsewhere(io, shared, request, status);
+            return match redirect.location(redirected, &mut shared.location) {
+                true => Outcome::Redirect(redirect.status()),
+                false => Outcome::Refuse(StatusCode::BAD_REQUEST),
+            };
         }
+        if let Some(error) = &rule.error {
+            return Outcome::Refuse(error.status);
+        }
+        let Some(template) = &rule.rewrite else {
+            return Outcome::Serve(kind);
+        };
+        let rewritten = template.target(captured(), target::split_query(target).1);
+        let resolved = target::resolve(&rewritten, &mut shared.path);
+        request.rewritten = Some(Box::new(Rewritten(rewritten)));
+        resolved.map_or_else(Outcome::Refuse, Outcome::Serve)
+    }
+
+    /// Begins to look for content: at an origin, or among files. Its path is in `shared.path`.
+    fn find_content(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        request: Request<V>,
+        kind: Kind,
+    ) {
+        let Some(site) = request.place.as_ref().map(|place| Arc::clone(&place.site)) else {
+            return self.refuse(io, shared, request, StatusCode::NOT_FOUND);
+        };
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
         let acceptable = acceptable(head, &request, &site);
         let hints = hints_of_rule(&request);
         if !hints.is_empty() && early_hints::is_navigation(head) {
@@ -111,6 +210,41 @@ impl<V: Version> Exchange<V> {
             }
         }
         self.open(io, shared, request, Attempt::new(kind, acceptable));
+    }
+
+    /// Returns the target that is served: the requested one, or the rule's in its place.
+    pub(super) fn served_target<'a>(&'a self, request: &'a Request<V>) -> &'a [u8] {
+        match &request.rewritten {
+            Some(rewritten) => &rewritten.0,
+            None => &self.input.bytes()[request.target.clone()],
+        }
+    }
+
+    /// Puts the next fallback of the rule in the place of the missing file, and its path into
+    /// `shared.path`; after the last fallback, the first target of the rule.
+    fn fall_back(&self, shared: &mut Shared, request: &mut Request<V>) -> Option<Kind> {
+        let rule = request.rule()?;
+        let fallback = rule.fallback.as_ref()?;
+        let target = &self.input.bytes()[request.target.clone()];
+        let kind = target::resolve(target, &mut shared.path).ok()?;
+        target::absolute(&shared.path, kind, &mut shared.file_path);
+        let next = fallback.paths.get(usize::from(request.fallbacks));
+        let (template, pattern) = match next {
+            Some(template) => (Some(template), &fallback.pattern),
+            None => (rule.rewrite.as_ref(), &rule.pattern),
+        };
+        let query = target::split_query(target).1;
+        let rewritten = template.map(|template| {
+            let captured = pattern.captures(&shared.file_path).unwrap_or_default();
+            Box::new(Rewritten(template.target(captured, query)))
+        });
+        let is_fallback = next.is_some();
+        request.rewritten = rewritten;
+        if !is_fallback {
+            return None;
+        }
+        request.fallbacks = request.fallbacks.saturating_add(1);
+        target::resolve(&request.rewritten.as_ref()?.0, &mut shared.path).ok()
     }
 
     /// Sends links before the response, if the client's version permits that: old clients of
@@ -215,7 +349,7 @@ impl<V: Version> Exchange<V> {
     pub(super) fn request_awaiting(
         &mut self,
         awaited: FileHandle,
-    ) -> Option<(&'static str, Request<V>, OpenPurpose)> {
+    ) -> Option<(MediaType, Request<V>, OpenPurpose)> {
         match mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Opening {
                 file,
@@ -252,7 +386,7 @@ impl<V: Version> Exchange<V> {
             self.stage = Stage::Deferred { origin, request };
             return;
         }
-        let target = &self.input.bytes()[request.target.clone()];
+        let target = self.served_target(&request);
         let Ok(kind) = target::resolve(target, &mut shared.path) else {
             return self.refuse(io, shared, request, StatusCode::BAD_REQUEST);
         };
@@ -308,9 +442,22 @@ impl<V: Version> Exchange<V> {
         lines.collect()
     }
 
-    /// Handles a missing file: asks an origin, lists the directory, or answers 404.
-    pub(super) fn not_found(&mut self, io: &mut dyn Io, shared: &mut Shared, request: Request<V>) {
-        let target = &self.input.bytes()[request.target.clone()];
+    /// Handles a missing file: tries the rule's fallbacks, asks an origin, lists the directory, or
+    /// answers 404.
+    pub(super) fn not_found(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        mut request: Request<V>,
+    ) {
+        if let Some(kind) = self.fall_back(shared, &mut request) {
+            let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
+            let site = request.site();
+            let acceptable = site.map(|site| acceptable(head, &request, site));
+            let attempt = Attempt::new(kind, acceptable.unwrap_or(Acceptable::IDENTITY));
+            return self.open(io, shared, request, attempt);
+        }
+        let target = self.served_target(&request);
         let site = request.site();
         let origin = site.and_then(|site| {
             let kind = target::resolve(target, &mut shared.path).ok()?;
@@ -326,6 +473,16 @@ impl<V: Version> Exchange<V> {
             }
         }
     }
+}
+
+/// Outcome of a rule for a request.
+enum Outcome {
+    /// Content of this kind is served.
+    Serve(Kind),
+    /// The client is sent to `shared.location`.
+    Redirect(StatusCode),
+    /// The answer is an error.
+    Refuse(StatusCode),
 }
 
 /// Returns the host of a request, perhaps with a port: without one, the site's first.
