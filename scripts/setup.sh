@@ -88,6 +88,7 @@ need_servers() {
     need lighttpd lighttpd
     need redis-server redis-server
     need haproxy haproxy
+    need fail2ban-server fail2ban
     [ -e /usr/lib/lighttpd/mod_openssl.so ] || packages+=(lighttpd-mod-openssl)
     nginx -V 2>&1 | grep -q -e '--with-stream ' || [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] ||
         packages+=(libnginx-mod-stream)

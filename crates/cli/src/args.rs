@@ -3,13 +3,14 @@
 //! | Module | Purpose |
 //! |---|---|
 //! | `serve`, `proxy`, `nic` | the commands |
-//! | `cache`, `http`, `log`, `origin`, `tcp`, `tls` | groups of their options |
+//! | `cache`, `firewall`, `http`, `log`, `origin`, `tcp`, `tls` | groups of their options |
 //! | `cluster` | `sockets-node` and `sockets-gate` |
 //! | `named` | values of options that have names |
 //! | `overlay` | options over the configuration file |
 
 pub(crate) mod cache;
 pub(crate) mod cluster;
+pub(crate) mod firewall;
 pub(crate) mod http;
 pub(crate) mod log;
 pub(crate) mod named;

@@ -21,6 +21,7 @@
 //! | `drain` | the end without losing a response |
 //! | `control_socket`, `pending_requests` | requests of operators, and those that are pending |
 //! | `stat`, `capture`, `qlog` | answers to these commands |
+//! | `denials` | networks that an operator denies for a time |
 //! | `key_log` | the file for secrets of connections |
 //! | `site_directories` | directories of sites that are missing |
 //! | `time_limit` | looks at files that may take long |
@@ -37,6 +38,7 @@ pub(crate) mod certificate_watch;
 pub(crate) mod children;
 pub(crate) mod cluster;
 pub(crate) mod control_socket;
+pub(crate) mod denials;
 pub(crate) mod directory_watch;
 pub(crate) mod drain;
 pub(crate) mod executable;
@@ -76,6 +78,7 @@ use crate::supervisor::broker::BrokerSupervisor;
 use crate::supervisor::certificate_watch::CertificateWatch;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::control_socket::{Control, Request};
+use crate::supervisor::denials::Denials;
 use crate::supervisor::directory_watch::DirectoryWatch;
 use crate::supervisor::drain::Drain;
 use crate::supervisor::fetcher::FetcherSupervisor;
@@ -89,6 +92,8 @@ use crate::supervisor::service_manager::ServiceManager;
 use crate::terminal::say;
 use ::observer::{BrokerReport, FetcherReport, Health};
 use config::log_level::LogLevel;
+use config::socket_values::AddressRange;
+use config::text::Time;
 use config::{Config, Text};
 use processes::ipc::fd_passing;
 use processes::ipc::log_lines;
@@ -127,6 +132,7 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) signals: RequestSignals,
     pub(crate) service_manager: &'a mut ServiceManager,
     pub(crate) pending: PendingRequests,
+    pub(crate) denials: Denials,
 }
 
 /// Result of one turn of the supervisor's loop.
@@ -297,7 +303,11 @@ impl Supervisor<'_> {
 
     fn on_host(&mut self, message: &FromHost) -> Turn {
         match message {
-            FromHost::Reloaded { certificates } => self.on_reloaded(*certificates),
+            FromHost::Reloaded {
+                certificates,
+                ended,
+            } => self.on_reloaded(*certificates, *ended),
+            FromHost::AccessChanged { ended } => self.pending.on_access_changed(*ended),
             FromHost::ReloadRefused(why) => {
                 self.pending.on_outcome(self.reload.on_refused(why));
                 self.fetcher.limit(self.reload.cache_limits());
@@ -328,9 +338,9 @@ impl Supervisor<'_> {
 
     /// Handles the report that the host process uses a configuration with this number of
     /// `certificates`.
-    fn on_reloaded(&mut self, certificates: usize) {
+    fn on_reloaded(&mut self, certificates: usize, ended: usize) {
         let level = self.reload.log_level();
-        let mut outcome = match self.reload.on_used(certificates) {
+        let mut outcome = match self.reload.on_used(certificates, ended) {
             None => return,
             Some(Used::Configuration(outcome)) => outcome,
             Some(Used::Certificates(outcome)) => {
@@ -435,8 +445,37 @@ impl Supervisor<'_> {
                 }
             }
             Some(Request::Detach(pid)) => self.detach(*pid),
+            Some(Request::Deny(network, time)) => self.deny(*network, *time),
+            Some(Request::Allow(network)) => self.allow(*network),
+            Some(Request::Denied) => {
+                if let Some(control) = &mut self.pending.control {
+                    denials::answer(control, &mut self.denials);
+                }
+            }
             Some(Request::Reload | Request::Drain | Request::Reopen) | None => {}
         }
+    }
+
+    /// Denies a network; the host process's reply ends the request.
+    fn deny(&mut self, network: AddressRange, time: Option<Time>) {
+        let done = match self.denials.deny(network, time) {
+            Ok((message, done)) => self.change_access(&message).map(|()| done),
+            Err(why) => Err(why),
+        };
+        self.pending.change_access(done);
+    }
+
+    /// Takes a denial back; the host process's reply ends the request.
+    fn allow(&mut self, network: AddressRange) {
+        let remains = self.reload.access().denies(network);
+        let (message, done) = self.denials.allow(network, remains);
+        let done = self.change_access(&message).map(|()| done);
+        self.pending.change_access(done);
+    }
+
+    fn change_access(&self, message: &ToHost) -> Result<(), String> {
+        fd_passing::pass(self.to_host, message, None)
+            .map_err(|errno| format!("asking the host process: {errno}"))
     }
 
     /// Asks the host process to detach a program; its reply ends the request.

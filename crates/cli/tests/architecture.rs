@@ -68,8 +68,20 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "config",
         &[
-            "contract", "tcp", "tls", "nic", "host", "server", "proxy", "origin", "netem",
-            "failure", "observer", "sandbox", "netsetup",
+            "client-address",
+            "contract",
+            "tcp",
+            "tls",
+            "nic",
+            "host",
+            "server",
+            "proxy",
+            "origin",
+            "netem",
+            "failure",
+            "observer",
+            "sandbox",
+            "netsetup",
         ],
     ),
     // It knows what all of them count.
@@ -113,6 +125,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             // The rules of `run`, and the names of the variables that say them.
             "preload",
             "compat",
+            "client-address",
             "contract",
             "tcp",
             "netdev",

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use failure::Failure;
 
+use crate::args::firewall::FirewallOptions;
 use crate::args::serve::ServeArgs;
 use config::file::{self, ConfigFile};
 use config::place::Place;
@@ -169,6 +170,7 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
         operation.control_socket = some(&args.control_socket);
         operation.admin = some(&args.logs.admin);
     };
+    replaced.extend(lay_firewall_over(&args.firewall, config));
     let offload = &mut config.sockets.offload;
     for (key, option, to) in [
         ("offload.setup", args.setup_offload, &mut offload.setup),
@@ -197,6 +199,15 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
         });
     }
     Ok(replaced)
+}
+
+fn lay_firewall_over(options: &FirewallOptions, config: &mut Config) -> Vec<Place> {
+    overlay! { config:
+        firewall.allow = list(&options.allow, Text);
+        firewall.allow_file = some(&options.allow_file);
+        firewall.deny = list(&options.deny, Text);
+        firewall.deny_file = some(&options.deny_file);
+    }
 }
 
 /// Returns the ports of both options. TLS ports alone leave no plain port.

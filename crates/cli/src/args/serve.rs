@@ -10,6 +10,7 @@ use host::CongestionAlgorithm;
 use netsetup::cidr::Cidr;
 
 use crate::args::cache::CacheOption;
+use crate::args::firewall::FirewallOptions;
 use crate::args::http::HttpOptions;
 use crate::args::log::LogOptions;
 use crate::args::named::named;
@@ -211,6 +212,9 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) certificates: CertificateOptions,
+
+    #[command(flatten)]
+    pub(crate) firewall: FirewallOptions,
 
     #[command(flatten)]
     pub(crate) logs: LogOptions,

@@ -47,6 +47,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     failures.extend(check_key_file(&config).err());
     failures.extend(config.quic.secret().err());
     failures.extend(Content::wrong_secrets(&config));
+    failures.extend(config.firewall.read().err());
     failures.extend(broker::settings(&config.sockets).err());
     let mut lines: Vec<String> = warnings.iter().map(Failure::to_string).collect();
     match look_at_certificates(&config) {

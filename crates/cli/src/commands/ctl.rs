@@ -15,6 +15,10 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, recvmsg,
 };
 
+use config::socket_values::AddressRange;
+use config::text::Time;
+use processes::ipc::sealed;
+
 use crate::supervisor::control_socket::{self, DESCRIPTORS_SPACE, LINE_BYTES_MAX, Request};
 use crate::terminal::say;
 
@@ -50,6 +54,21 @@ pub(crate) enum CtlCommand {
         #[arg(value_parser = clap::value_parser!(u32).range(1..))]
         pid: u32,
     },
+    /// Deny an address or network: end its connections, and answer none of its packets
+    Deny {
+        /// The address, or the network, such as 192.0.2.0/24
+        network: AddressRange,
+        /// How long, such as 90s, 10m or 1d [default: until it is allowed, or the server ends]
+        #[arg(long = "for", value_name = "TIME")]
+        time: Option<Time>,
+    },
+    /// Take back what `deny` has denied
+    Allow {
+        /// The address or network, as it was denied
+        network: AddressRange,
+    },
+    /// List what `deny` has denied, in the form of a file for --deny-file
+    Denied,
 }
 
 pub(crate) const CTL_HELP: &str = "\
@@ -73,13 +92,20 @@ nothing is written to the old ones any more.
 it gets no more sockets (ESHUTDOWN). PID is any of the processes that share them. The program may \
 attach again when it is restarted.
 
+`deny` ends the connections of clients with this address, and the server answers none of their \
+packets: for a time, until `allow` takes it back, or until the server ends. A request in which a \
+trusted proxy names such a client gets 403. Denying the same network again replaces the time. \
+docs/firewall.md says how fail2ban calls it.
+
 Examples:
   sudo splitway ctl restart-nic
   sudo splitway ctl nics
   sudo splitway ctl reload
   sudo splitway ctl drain
   sudo mv access.log access.log.1 && sudo splitway ctl reopen
-  sudo splitway ctl detach 4711";
+  sudo splitway ctl detach 4711
+  sudo splitway ctl deny 192.0.2.7 --for 10m
+  sudo splitway ctl allow 192.0.2.7";
 
 /// Longer than a server takes for any request.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -93,9 +119,17 @@ pub(crate) fn run(args: &CtlArgs) -> Result<(), Failure> {
         CtlCommand::Drain => Request::Drain,
         CtlCommand::Reopen => Request::Reopen,
         CtlCommand::Detach { pid } => Request::Detach(pid),
+        CtlCommand::Deny { network, time } => Request::Deny(network, time),
+        CtlCommand::Allow { network } => Request::Allow(network),
+        CtlCommand::Denied => Request::Denied,
     };
     let answer = ask(args.socket.as_deref(), request)?;
-    say(&format!("{}\n", answer.text));
+    let Some(list) = answer.descriptors.first() else {
+        say(&format!("{}\n", answer.text));
+        return Ok(());
+    };
+    let list = sealed::read(list).map_err(|errno| Failure::broken("reading the answer", errno))?;
+    say(&String::from_utf8_lossy(&list));
     Ok(())
 }
 

@@ -15,6 +15,7 @@ use crate::supervisor::broker::{BrokerPlan, BrokerSupervisor};
 use crate::supervisor::certificate_watch::CertificateWatch;
 use crate::supervisor::children::{Children, Role};
 use crate::supervisor::control_socket::Control;
+use crate::supervisor::denials::Denials;
 use crate::supervisor::directory_watch::DirectoryWatch;
 use crate::supervisor::drain::Drain;
 use crate::supervisor::exit_summary;
@@ -231,6 +232,7 @@ impl Server<'_> {
             certificates: CertificateWatch::default(),
             directories: DirectoryWatch::new()?,
             drain: Drain::new(config.operation.drain_timeout.0.0),
+            denials: Denials::default(),
             rolling: Rolling::default(),
             signals,
             service_manager,

@@ -179,6 +179,10 @@ fn announce_addresses(started: &Started<'_>, line: &mut impl FnMut(std::fmt::Arg
             "sharing the addresses of {device} with the kernel: its firewall does not see packets \
              of the ports below"
         ));
+    } else if started.config.network.interface.is_some() {
+        line(format_args!(
+            "the kernel's firewall does not see packets of the addresses below"
+        ));
     }
 }
 

@@ -22,6 +22,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Uid, geteuid};
 
+use config::socket_values::AddressRange;
+use config::text::Time;
 use processes::ipc::capture_request::CaptureRequest;
 use processes::ipc::qlog_request::QlogRequest;
 
@@ -52,6 +54,12 @@ pub(crate) enum Request {
     Reopen,
     /// Detaches the program with this process.
     Detach(u32),
+    /// Denies a network for a time, or until it is allowed.
+    Deny(AddressRange, Option<Time>),
+    /// Takes a denial back.
+    Allow(AddressRange),
+    /// Asks for the denials: the answer comes with a file that lists them, if there are any.
+    Denied,
     /// Asks for the connections: the answer comes with a pipe that delivers them.
     Stat,
     /// Asks for packets: the answer comes with sockets that deliver them.
@@ -63,16 +71,19 @@ pub(crate) enum Request {
 const CAPTURE: &str = "capture";
 const QLOG: &str = "qlog";
 const DETACH: &str = "detach";
+const DENY: &str = "deny";
+const ALLOW: &str = "allow";
 
 impl Request {
     /// Requests that consist of one word.
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::RestartNic,
         Self::Nics,
         Self::Reload,
         Self::Drain,
         Self::Reopen,
         Self::Stat,
+        Self::Denied,
     ];
 
     fn parse(line: &[u8]) -> Option<Self> {
@@ -85,6 +96,14 @@ impl Request {
             match name {
                 CAPTURE => Some(Self::Capture(arguments.parse().ok()?)),
                 QLOG => Some(Self::Qlog(arguments.parse().ok()?)),
+                DENY => {
+                    let (network, time) = match arguments.split_once(' ') {
+                        Some((network, time)) => (network, Some(time.parse().ok()?)),
+                        None => (arguments, None),
+                    };
+                    Some(Self::Deny(network.parse().ok()?, time))
+                }
+                ALLOW => Some(Self::Allow(arguments.parse().ok()?)),
                 DETACH => Some(Self::Detach(arguments.parse::<NonZeroU32>().ok()?.get())),
                 _ => None,
             }
@@ -102,6 +121,9 @@ impl Request {
             Self::Capture(_) => CAPTURE,
             Self::Qlog(_) => QLOG,
             Self::Detach(_) => DETACH,
+            Self::Deny(..) => DENY,
+            Self::Allow(_) => ALLOW,
+            Self::Denied => "denied",
         }
     }
 }
@@ -112,6 +134,9 @@ impl fmt::Display for Request {
             Self::Capture(wanted) => write!(f, "{CAPTURE} {wanted}"),
             Self::Qlog(wanted) => write!(f, "{QLOG} {wanted}"),
             Self::Detach(pid) => write!(f, "{DETACH} {pid}"),
+            Self::Deny(network, None) => write!(f, "{DENY} {network}"),
+            Self::Deny(network, Some(time)) => write!(f, "{DENY} {network} {time}"),
+            Self::Allow(network) => write!(f, "{ALLOW} {network}"),
             _ => f.write_str(self.name()),
         }
     }
@@ -275,7 +300,8 @@ impl Control {
             let asked = String::from_utf8_lossy(line);
             let asked = asked.trim();
             self.answer(Err(format!(
-                "unknown command {asked:?}: this server knows {known}, {DETACH}, {CAPTURE}, {QLOG}"
+                "unknown command {asked:?}: this server knows {known}, {DENY}, {ALLOW}, {DETACH}, \
+                 {CAPTURE}, {QLOG}"
             )));
         }
         request
@@ -364,8 +390,15 @@ mod tests {
         for line in [&b"restart-nic\n"[..], b"restart-nic"] {
             assert_eq!(ask(line), (Some(Request::RestartNic), "ok done".to_owned()));
         }
-        let detach = Request::Detach(4711);
-        assert_eq!(ask(detach.to_string().as_bytes()).0, Some(detach));
+        let network = "192.0.2.0/24".parse().unwrap();
+        for request in [
+            Request::Detach(4711),
+            Request::Deny(network, None),
+            Request::Deny(network, Some(Time::from_secs(90))),
+            Request::Allow(network),
+        ] {
+            assert_eq!(ask(request.to_string().as_bytes()).0, Some(request));
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::supervisor::control_socket::Control;
 use crate::supervisor::nic::NicSupervisor;
 use crate::supervisor::observer::ObserverOutcome;
-use crate::supervisor::reload::Outcome;
+use crate::supervisor::reload::{Outcome, connections};
 
 /// Clients that wait for an answer, and the outcomes so far.
 pub(crate) struct PendingRequests {
@@ -15,6 +15,8 @@ pub(crate) struct PendingRequests {
     awaits_reopening: bool,
     /// Process whose program a client waits to see detached.
     detaching: Option<u32>,
+    /// Answer to the client that waits until a denial is in force or taken back.
+    changing_access: Option<String>,
 }
 
 impl PendingRequests {
@@ -25,6 +27,7 @@ impl PendingRequests {
             answers: Vec::new(),
             awaits_reopening: false,
             detaching: None,
+            changing_access: None,
         }
     }
 
@@ -70,6 +73,32 @@ impl PendingRequests {
         let is_asked = self.detaching.take_if(|awaited| *awaited == pid).is_some();
         let result = result.map(|()| format!("the program with process {pid} is served no more"));
         self.on_outcome(Some(Outcome { is_asked, result }));
+    }
+
+    /// Records the answer to a client that waits until a denial is in force or taken back; an
+    /// error is its answer at once.
+    pub(crate) fn change_access(&mut self, done: Result<String, String>) {
+        match done {
+            Ok(done) => self.changing_access = Some(done),
+            Err(why) => self.on_outcome(Some(Outcome {
+                is_asked: true,
+                result: Err(why),
+            })),
+        }
+    }
+
+    /// Answers it: the host process has changed who may connect, and ended some connections.
+    pub(crate) fn on_access_changed(&mut self, ended: usize) {
+        let Some(mut done) = self.changing_access.take() else {
+            return;
+        };
+        if ended > 0 {
+            done.push_str(&format!("; {} ended", connections(ended)));
+        }
+        self.on_outcome(Some(Outcome {
+            is_asked: true,
+            result: Ok(done),
+        }));
     }
 
     /// Answers the waiting client, if any.

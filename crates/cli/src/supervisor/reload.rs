@@ -23,7 +23,7 @@ use config::certificates::{CertificateSource, InUse, Loaded};
 use config::key_file::SecretBytes;
 use config::log_level::LogLevel;
 use config::self_signed::Fresh;
-use config::{Config, Content, Forwarding};
+use config::{AccessNetworks, Config, Content, Forwarding};
 use processes::ipc::fd_passing;
 use processes::ipc::host_configuration::{HostConfiguration, Observed};
 use processes::ipc::messages::ToHost;
@@ -127,6 +127,11 @@ impl<'a> Reload<'a> {
     /// Returns the configuration in use.
     pub(crate) fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Returns the networks in use that may connect, or may not.
+    pub(crate) fn access(&self) -> &AccessNetworks {
+        self.served.content.access()
     }
 
     /// Returns the log level of the configuration in use.
@@ -302,9 +307,10 @@ impl<'a> Reload<'a> {
         })
     }
 
-    /// Takes the first configuration passed into use, with this `count` of certificates. Returns
+    /// Takes the first configuration passed into use, with this `count` of certificates; `ended`
+    /// connections were ended, of clients that may no longer connect. Returns
     /// `None` after a lookup, which no operator asked for.
-    pub(crate) fn on_used(&mut self, count: usize) -> Option<Used> {
+    pub(crate) fn on_used(&mut self, count: usize, ended: usize) -> Option<Used> {
         let mut passed = self.passed.pop_front()?;
         let is_tcp_new = self.config.tcp != passed.config.tcp;
         let is_receive_new = self.config.quic.receive() != passed.config.quic.receive()
@@ -337,6 +343,12 @@ impl<'a> Reload<'a> {
         if before.content.proxies() != self.served.content.proxies() {
             let line = "proxies: those of the configuration are trusted on connections from now on";
             lines.push(line.to_owned());
+        }
+        if before.content.access() != self.served.content.access() {
+            lines.push(format!(
+                "firewall: in force now; {} ended",
+                connections(ended)
+            ));
         }
         if is_receive_new {
             let line = "QUIC: quic.receive applies to all connections now";
@@ -489,6 +501,14 @@ pub(crate) fn pass(
     })
 }
 
+/// A number of connections, for people.
+pub(crate) fn connections(count: usize) -> String {
+    match count {
+        1 => "1 connection was".to_owned(),
+        _ => format!("{count} connections were"),
+    }
+}
+
 /// Warnings about a configuration and the directories of its sites.
 pub(crate) fn odd(config: &Config) -> Vec<String> {
     let warnings = config.warnings().into_iter();
@@ -592,7 +612,7 @@ mod tests {
         assert!(reload.begin(false, |_, _| Ok(())).is_none());
         assert!(reload.begin(true, |_, _| Ok(())).is_none());
         assert_eq!(
-            said(used(reload.on_used(1))),
+            said(used(reload.on_used(1, 0))),
             (
                 false,
                 "1 certificate read again, for connections from now on".to_owned()
@@ -603,7 +623,7 @@ mod tests {
             is_asked && text.ends_with("certificates that were there stay: no good"),
             "{text}"
         );
-        assert!(reload.on_used(1).is_none(), "nothing was passed");
+        assert!(reload.on_used(1, 0).is_none(), "nothing was passed");
     }
 
     #[test]
@@ -627,7 +647,7 @@ mod tests {
         let (mut reload, _host) = started(&args);
         write("http.ranges_maximum = 1");
         assert!(reload.begin(true, |_, _| Ok(())).is_none());
-        let Some(Used::Certificates(outcome)) = reload.on_used(1) else {
+        let Some(Used::Certificates(outcome)) = reload.on_used(1, 0) else {
             panic!("certificates alone");
         };
         let (_, text) = said(Some(outcome));
@@ -635,7 +655,7 @@ mod tests {
         assert!(text.contains("unknown key `ranges_maximum`"), "{text}");
         write("");
         assert!(reload.begin(true, |_, _| Ok(())).is_none());
-        assert!(used(reload.on_used(1)).is_some());
+        assert!(used(reload.on_used(1, 0)).is_some());
     }
 
     #[test]
@@ -646,7 +666,7 @@ mod tests {
         let read = || fs::read_to_string(source.file_to_trust().unwrap()).unwrap();
         assert!(reload.begin(false, |_, _| Ok(())).is_none());
         assert!(!source.file_to_trust().unwrap().exists());
-        reload.on_used(1);
+        reload.on_used(1, 0);
         let used = read();
         assert!(used.contains("BEGIN CERTIFICATE"), "{used}");
         assert!(reload.begin(false, |_, _| Ok(())).is_none());
@@ -668,7 +688,7 @@ mod tests {
              [http]\nranges_max = 3\n[[listen]]\nport = 81\n",
         );
         assert!(reload.begin(true, |_, _| Ok(())).is_none());
-        let (_, text) = said(used(reload.on_used(0)));
+        let (_, text) = said(used(reload.on_used(0, 0)));
         assert_eq!(
             text,
             "configuration read again, for requests from now on\n\
@@ -704,7 +724,7 @@ mod tests {
         let (mut reload, _host) = started(&args);
         let mut said_again = || {
             let begun = reload.begin(true, |_, _| Ok(()));
-            said(begun.or_else(|| used(reload.on_used(0)))).1
+            said(begun.or_else(|| used(reload.on_used(0, 0)))).1
         };
         let restart = "not before a restart";
         let text = said_again();
@@ -742,7 +762,7 @@ mod tests {
         let (mut reload, _host) = started(&args);
         write("");
         assert!(reload.begin(true, |_, _| Ok(())).is_none());
-        let (_, text) = said(used(reload.on_used(1)));
+        let (_, text) = said(used(reload.on_used(1, 0)));
         assert!(text.contains("1 certificate read again"), "{text}");
         assert!(
             text.ends_with("not before a restart: listen, tls.self_signed"),

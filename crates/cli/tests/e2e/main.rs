@@ -23,6 +23,7 @@ mod drain;
 mod emulated;
 mod fast_open;
 mod file_systems;
+mod firewall;
 mod flat_long;
 mod foreign;
 mod foreign_long;

@@ -45,7 +45,7 @@ pub(crate) fn serve_with(site: &Site, arguments: &[&str]) -> Splitway {
 /// and what it said.
 pub(crate) fn ctl(command: &str, socket: Option<&Path>) -> (bool, String) {
     let mut line = Command::new(program());
-    line.args(["ctl", command]);
+    line.arg("ctl").args(command.split(' '));
     if let Some(socket) = socket {
         line.arg("--socket").arg(socket);
     }

@@ -26,8 +26,10 @@ use crate::ipc::log_lines;
 use crate::ipc::messages::{FromHost, NicFate, ToHost};
 use crate::ipc::qlog_request::QlogRequest;
 use crate::ipc::shared_link::NewAddresses;
+use config::AccessNetworks;
 use config::certificates;
 use config::place::Problem;
+use config::socket_values::AddressRange;
 
 /// A descriptor, or the failure to receive it.
 type Descriptor = Result<OwnedFd, Failure>;
@@ -50,6 +52,10 @@ enum Order {
     Detach(u32),
     /// Follow the kernel's addresses.
     Addresses(NewAddresses),
+    /// Deny a network until a time, in microseconds, or for good.
+    Deny(AddressRange, Option<u64>),
+    /// Take a denial back.
+    Allow(AddressRange),
 }
 
 const OBSERVER_SOCKET: &str = "socket to the observer process";
@@ -67,6 +73,8 @@ pub struct Start {
     pub stack: Changeable,
     /// Proxies in front of the server and the proxy.
     pub proxies: Proxies,
+    /// Networks that may connect, or may not.
+    pub access: AccessNetworks,
     /// Records for the observer.
     pub observed: Observed,
     /// Secret of QUIC, which no reload changes.
@@ -116,6 +124,7 @@ struct Replacing {
     proxy: proxy::Config,
     stack: Changeable,
     proxies: Proxies,
+    access: AccessNetworks,
     observed: Observed,
     /// Number of certificates and their check, with TLS.
     certificates: Option<(usize, tls::Checking)>,
@@ -208,6 +217,7 @@ impl HostControl {
                 proxies: proxies_of(&configuration, &proxy),
                 proxy,
                 stack: configuration.changeable(),
+                access: configuration.content.access().clone(),
                 observed: configuration.observed,
                 quic_secret: configuration.content.quic_secret(),
             };
@@ -280,6 +290,7 @@ impl HostControl {
             let proxy = proxy_of(&configuration)?;
             let proxies = proxies_of(&configuration, &proxy);
             let (stack, observed) = (configuration.changeable(), configuration.observed);
+            let access = configuration.content.access().clone();
             let files = configuration.certificates;
             let count = files.len();
             let checking = || {
@@ -295,6 +306,7 @@ impl HostControl {
                 proxy,
                 stack,
                 proxies,
+                access,
                 observed,
                 certificates,
             })
@@ -310,7 +322,13 @@ impl HostControl {
     }
 
     /// Checks one certificate of the first pending configuration; once all are valid, applies it.
-    fn check_certificate(&mut self, stack: &mut Stack, server: &mut Server, proxy: &mut Proxy) {
+    fn check_certificate(
+        &mut self,
+        now_us: u64,
+        stack: &mut Stack,
+        app: (&mut Server, &mut Proxy),
+    ) {
+        let (server, proxy) = app;
         let Some(replacing) = self.replacing.front_mut() else {
             return;
         };
@@ -323,11 +341,13 @@ impl HostControl {
             (Ok(_), Some(Ok(new))) => {
                 stack.change(&new.stack);
                 stack.set_proxies(new.proxies);
+                let ended = new.access.apply(stack, now_us);
                 server.reconfigure(new.http);
                 proxy.reconfigure(new.proxy);
                 self.observe(new.observed, server, proxy);
                 FromHost::Reloaded {
                     certificates: new.certificates.map_or(0, |(count, _)| count),
+                    ended,
                 }
             }
             (Err(failure), _) | (_, Some(Err(failure))) => {
@@ -423,6 +443,8 @@ impl HostControl {
             ToHost::Drain => self.take_order(Order::Drain),
             ToHost::Ping => self.take_order(Order::Pong),
             ToHost::Detach(pid) => self.take_order(Order::Detach(pid)),
+            ToHost::Deny { network, until_us } => self.take_order(Order::Deny(network.0, until_us)),
+            ToHost::Allow(network) => self.take_order(Order::Allow(network.0)),
             ToHost::LogLevel(level) => log_lines::set_level(level.0),
             ToHost::Addresses => {
                 let addresses = NewAddresses::read(&arrived("addresses")?)?;
@@ -496,7 +518,7 @@ impl NicSource<App> for HostControl {
         }
         // A wakeup that arrives meanwhile is not lost.
         let _ = rustix::io::read(&self.wakeup, &mut [0u8; 8]);
-        self.check_certificate(stack, server, proxy);
+        self.check_certificate(now_us, stack, (server, proxy));
         if !self.replacing.is_empty() {
             wake(&self.wakeup);
         }
@@ -512,6 +534,16 @@ impl NicSource<App> for HostControl {
                     let addresses = new.addresses.iter();
                     let addresses = addresses.map(|cidr| (cidr.0.address, cidr.0.prefix_len));
                     stack.set_addresses(addresses.collect(), new.gateways);
+                }
+                Order::Deny(network, until_us) => {
+                    let ended = stack.deny(now_us, network.network(), until_us);
+                    report(FromHost::AccessChanged {
+                        ended: ended.unwrap_or_default(),
+                    });
+                }
+                Order::Allow(network) => {
+                    stack.take_denial_back(now_us, network.network());
+                    report(FromHost::AccessChanged { ended: 0 });
                 }
                 Order::Drain => {
                     stack.stop_listening();

@@ -50,6 +50,8 @@ pub enum FromHost {
     Reloaded {
         /// Number of its certificates.
         certificates: usize,
+        /// Number of connections ended because their clients may no longer connect.
+        ended: usize,
     },
     /// The oldest pending configuration is refused.
     ReloadRefused(String),
@@ -57,6 +59,11 @@ pub enum FromHost {
     Drained,
     /// The answer to [`ToHost::Ping`], given between two turns.
     Pong,
+    /// The answer to [`ToHost::Deny`] and [`ToHost::Allow`].
+    AccessChanged {
+        /// Number of connections ended.
+        ended: usize,
+    },
     /// The answer to [`ToHost::Detach`].
     Detached {
         /// The requested process.
@@ -204,6 +211,15 @@ pub enum ToHost {
     Ping,
     /// Asks to detach the application with this process.
     Detach(u32),
+    /// Denies a network, and ends its connections.
+    Deny {
+        /// The network.
+        network: Text<AddressRange>,
+        /// End of the denial, in microseconds of the monotonic clock; none: for good.
+        until_us: Option<u64>,
+    },
+    /// Takes a denial of this network back.
+    Allow(Text<AddressRange>),
     /// Sets the level of the process's log.
     LogLevel(Text<LogLevel>),
     /// With a sealed file: addresses and gateways from now on
