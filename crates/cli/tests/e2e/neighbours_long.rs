@@ -6,6 +6,7 @@
 //! for another machine, as soon as it can (`SCHED_RR`): what is measured is the stack's time, and
 //! not that of few cores.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -111,6 +112,8 @@ fn measure(stack: &Stack, attack: impl Fn(&Path, &Attack) + Sync) -> (Vec<Durati
 /// Compares a client of a program beside an attack with the same beside a thread that computes.
 fn beside(site: &Site, name: &str, attack: impl Fn(&Path, &Attack) + Sync) {
     allow_many_sockets();
+    // With all ports in TIME-WAIT, the client's kernel takes milliseconds to find one.
+    fs::write("/proc/sys/net/ipv4/tcp_max_tw_buckets", "1000").unwrap();
     let stack = Stack::serve(site);
     let program = stack.compile("echo");
     let echo = stack.start_with(&program, ECHO_PORT, &[]);
