@@ -84,3 +84,55 @@ fn examples_of_http2_print_what_the_page_shows() {
         }
     });
 }
+
+/// The first block of TOML in a section of a page.
+fn example_of(page: &str, heading: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let text = fs::read_to_string(path.join(page)).unwrap();
+    let (_, section) = text
+        .split_once(&format!("\n### {heading}\n"))
+        .expect("the section");
+    let (_, block) = section.split_once("```toml\n").expect("an example");
+    let (example, _) = block.split_once("```").expect("its end");
+    example.to_owned()
+}
+
+#[test]
+fn rules_of_the_page_about_http_do_what_it_says() {
+    isolated(|site| {
+        for (path, text) in [
+            ("index.html", "app"),
+            ("about.html", "about"),
+            ("back-soon.html", "soon"),
+            ("shop/cart", "cart"),
+            ("archive/2025/a", "old"),
+            ("assets/a.css", "style"),
+        ] {
+            let path = site.root().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let rules = example_of("http.md", "Applications, moved paths and maintenance");
+        let path = configuration(&site, &format!("[[site]]\n{rules}"));
+        let _splitway = serve_configured(&path);
+        for (target, cookie, status, body) in [
+            ("/about", "", "200", "about"),
+            ("/some/view", "", "200", "app"),
+            ("/shop/cart", "", "503", "soon"),
+            ("/shop/cart", "a=b; preview=1", "200", "cart"),
+            ("/2025/a", "", "200", "old"),
+            ("/assets/a.css", "", "200", "style"),
+            ("/assets/none.css", "", "404", "<!doctype"),
+        ] {
+            let mut curl =
+                tool("curl --silent --write-out %{http_code}%header{x-content-type-options}");
+            curl.args(["--cookie", cookie, &format!("http://{STACK_V4}{target}")]);
+            let answered = run(&mut curl).unwrap();
+            assert!(answered.starts_with(body), "{target}: {answered}");
+            assert!(
+                answered.ends_with(&format!("{status}nosniff")),
+                "{target}: {answered}"
+            );
+        }
+    });
+}
