@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use testbed::process::{Process, run, tool};
 use testbed::site::{KnownFile, Site};
+use testbed::wait;
 
 use crate::https::Certificate;
 use crate::support::SOON;
@@ -47,6 +48,13 @@ fn public_key_sum(certificate: &Certificate) -> String {
 
 /// Chromium without a window, which believes this certificate.
 pub(crate) fn chromium(site: &Site, certificate: &Certificate, options: &str) -> Command {
+    // It aborts all requests when an address of the machine becomes usable
+    // (ERR_NETWORK_CHANGED).
+    wait::until(SOON, "usable addresses", || {
+        let tentative = run(&mut tool("ip -o addr show tentative")).unwrap();
+        tentative.is_empty().then_some(())
+    })
+    .unwrap();
     let mut chromium = tool(&format!(
         "chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
          --disable-background-networking --disable-component-update {options}"
