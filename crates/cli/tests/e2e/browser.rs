@@ -48,7 +48,7 @@ fn public_key_sum(certificate: &Certificate) -> String {
 
 /// Chromium without a window, which believes this certificate.
 pub(crate) fn chromium(site: &Site, certificate: &Certificate, options: &str) -> Command {
-    // It aborts all requests when an address of the machine becomes usable
+    // It ends connections of HTTP/2 and HTTP/3 when an address of the machine becomes usable
     // (ERR_NETWORK_CHANGED).
     wait::until(SOON, "usable addresses", || {
         let tentative = run(&mut tool("ip -o addr show tentative")).unwrap();
