@@ -97,10 +97,7 @@ impl AddressRange {
 
     /// The network, as the host process knows it.
     pub fn network(self) -> Prefix {
-        Prefix {
-            address: self.0.address,
-            bits: self.0.prefix_len,
-        }
+        Prefix::network(self.0.address, self.0.prefix_len)
     }
 }
 
@@ -262,6 +259,7 @@ mod tests {
         let one = range("10.77.0.2");
         assert_eq!(one.to_string(), "10.77.0.2/32");
         assert!(one.contains(address("10.77.0.2")) && !one.contains(address("10.77.0.3")));
+        assert_eq!(range("10.77.0.2/24").network(), network.network());
         assert!(network.holds(one) && !one.holds(network) && network.holds(network));
         assert!(one.overlaps(network) && !one.overlaps(range("10.77.0.3")));
         assert!(!network.holds(range("fd77::/64")));
