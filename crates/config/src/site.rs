@@ -104,8 +104,8 @@ pub struct Rule {
     #[serde(default)]
     pub redirect: Option<Redirect>,
     /// Path of the site to serve instead: `"/new/*"`. A star stands for the text that the star of
-    /// the rule's path matched. The client keeps its URL, no other rule is looked for, and an origin gets this
-    /// path.
+    /// the rule's path matched. The client keeps its URL, no other rule is looked for, and an
+    /// origin gets this path.
     #[serde(default)]
     pub rewrite: Option<Text<Template>>,
     /// Error to answer with, instead of any content.

@@ -171,20 +171,7 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
         operation.admin = some(&args.logs.admin);
     };
     replaced.extend(lay_firewall_over(&args.firewall, config));
-    let offload = &mut config.sockets.offload;
-    for (key, option, to) in [
-        ("offload.setup", args.setup_offload, &mut offload.setup),
-        (
-            "offload.teardown",
-            args.teardown_offload,
-            &mut offload.teardown,
-        ),
-    ] {
-        if let Some(option) = option {
-            *to = option;
-            replaced.push(Place::of("sockets").key(key));
-        }
-    }
+    replaced.extend(lay_offload_over(args, config));
     if let Some(listen) = list(&listened(args), |it| it) {
         config.listen = listen;
         replaced.push(Place::of("listen"));
@@ -199,6 +186,25 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
         });
     }
     Ok(replaced)
+}
+
+fn lay_offload_over(args: &ServeArgs, config: &mut Config) -> Vec<Place> {
+    let mut replaced = Vec::new();
+    let offload = &mut config.sockets.offload;
+    for (key, option, to) in [
+        ("offload.setup", args.setup_offload, &mut offload.setup),
+        (
+            "offload.teardown",
+            args.teardown_offload,
+            &mut offload.teardown,
+        ),
+    ] {
+        if let Some(option) = option {
+            *to = option;
+            replaced.push(Place::of("sockets").key(key));
+        }
+    }
+    replaced
 }
 
 fn lay_firewall_over(options: &FirewallOptions, config: &mut Config) -> Vec<Place> {

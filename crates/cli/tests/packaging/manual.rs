@@ -92,6 +92,7 @@ fn every_command_has_a_manual_page_without_a_mistake() {
             ".SH HTTP",
             ".SH ORIGINS",
             ".SH TLS",
+            ".SH FIREWALL",
             ".SH LOGS AND METRICS",
             ".SH FOR MEASUREMENTS ONLY",
             ".SH FOR DEBUGGING ONLY",

@@ -276,7 +276,6 @@ fn a_client_that_may_not_connect_gets_no_answer_and_its_connections_end() {
     let mut random = steady;
     let mut world = World::new(&mut random);
     let client = world.connected();
-    world.request(client, 3_000_000, (0, 3_000_000), 0);
     let v6 = world.connect(Cipher::Aes128Gcm, true);
     world.run_until(|world| world.peers[v6].client.is_connected);
     let now_us = world.now_us;
