@@ -62,7 +62,7 @@ impl Denials {
     pub fn add(&mut self, now_us: u64, network: Prefix, until_us: Option<u64>) -> Result<(), Full> {
         if self.until_us.len() >= DENIALS_MAX {
             self.expire(now_us);
-            if self.until_us.len() >= DENIALS_MAX && !self.has(network) {
+            if self.until_us.len() >= DENIALS_MAX && self.until_us.get(network).is_none() {
                 return Err(Full);
             }
         }
@@ -90,11 +90,6 @@ impl Denials {
 
     fn is_empty(&self) -> bool {
         self.until_us.is_empty()
-    }
-
-    fn has(&self, network: Prefix) -> bool {
-        let mut same = self.until_us.containing(network.address);
-        same.any(|(other, _)| other == Prefix::network(network.address, network.bits))
     }
 
     fn contain(&self, now_us: u64, address: IpAddr) -> bool {

@@ -38,6 +38,12 @@ impl<T> Networks<T> {
         before
     }
 
+    /// The value of this network itself.
+    pub fn get(&self, network: Prefix) -> Option<&T> {
+        let network = Prefix::network(network.address, network.bits);
+        self.values.get(&network)
+    }
+
     /// Removes a network, not those that it contains, and returns its value.
     pub fn remove(&mut self, network: Prefix) -> Option<T> {
         let network = Prefix::network(network.address, network.bits);
