@@ -177,7 +177,6 @@ impl Content {
         self.check_limits(&mut problems);
         let bytes = |Text(Size(bytes)): Text<Size>| usize::try_from(bytes).unwrap_or(usize::MAX);
         let keys = self.keys(&mut problems);
-        let media_types = Arc::new(self.media_types(&mut problems));
         let whole = [Site::default()];
         let sites = if self.site.is_empty() {
             &whole[..]
@@ -193,10 +192,13 @@ impl Content {
         });
         let sites = sites.iter().enumerate();
         let sites = sites.map(|(number, site)| {
-            let place = Place::of("site").index(number);
-            self.lower_site(site, &place, (&keys, &media_types), &mut problems)
+            self.lower_site(site, &Place::of("site").index(number), &keys, &mut problems)
         });
         let mut sites: Vec<server::Site> = sites.collect();
+        let media_types = Arc::new(self.media_types(&mut problems));
+        for site in &mut sites {
+            site.media_types = Arc::clone(&media_types);
+        }
         let rules = sites.iter_mut().flat_map(|site| &mut site.rules);
         let limits = rules.filter_map(|rule| rule.request_limit.as_mut());
         for (limit, number) in limits.zip(0..) {
@@ -312,13 +314,13 @@ impl Content {
         &self,
         site: &Site,
         place: &Place,
-        (keys, media_types): (&BTreeMap<&str, SigningKeys>, &Arc<MediaTypes>),
+        keys: &BTreeMap<&str, SigningKeys>,
         problems: &mut Vec<Problem>,
     ) -> server::Site {
         let mut error_pages = Vec::new();
         for (status, Text(page)) in &site.error_pages {
             let code = StatusCode::from_bytes(status.as_bytes()).ok();
-            match code.filter(|code| code.is_client_error() || code.is_server_error()) {
+            match code.filter(is_error) {
                 Some(code) => error_pages.push((code, page.clone())),
                 None => {
                     let why =
@@ -355,7 +357,7 @@ impl Content {
             index: index.iter().map(|name| name.0.clone()).collect(),
             precompressed: codings.iter().map(|coding| coding.0).collect(),
             listing: site.listing.unwrap_or(self.http.listing),
-            media_types: Arc::clone(media_types),
+            media_types: Arc::default(),
             rules,
             error_pages,
             hsts,
@@ -441,6 +443,11 @@ fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
         "Anyone who has it can sign URLs",
     )?;
     Ok(Zeroizing::new(text.trim().as_bytes().to_vec()))
+}
+
+/// Whether a response with this status is an error.
+fn is_error(status: &StatusCode) -> bool {
+    status.is_client_error() || status.is_server_error()
 }
 
 fn check_index(index: &[Text<server::RelativePath>], place: Place, problems: &mut Vec<Problem>) {
@@ -677,7 +684,7 @@ mod tests {
              remove_fields = ['X-Powered-By']",
         )
         .unwrap();
-        assert_eq!(rule.criteria.methods, [server::RuleMethod::Head]);
+        assert_eq!(rule.criteria.methods, [server::Method::Head]);
         assert_eq!(rule.criteria.fields[0].0.as_str(), "accept");
         assert_eq!(rule.criteria.query[0].1.to_string(), "!1");
         assert!(rule.continues);

@@ -8,8 +8,7 @@ use observer::AccessFormat;
 use proxy::{Balance, Forwarded, HostPattern, Mode, Protocol, Version};
 use serde_json::{Value, json};
 use server::{
-    Coding, ForwardedField, HostName, HttpVersion, Pattern, RelativePath, RuleMethod, Scheme,
-    Template,
+    Coding, ForwardedField, HostName, HttpVersion, Method, Pattern, RelativePath, Scheme, Template,
 };
 
 use crate::connection_memory::ConnectionMemory;
@@ -118,7 +117,7 @@ forms! {
     Rate => pattern(&format!("^{}$", rate()));
     ReceiveOption => names(ReceiveOption::NAMES.map(|(_, name)| name));
     RelativePath => any();
-    RuleMethod => names(RuleMethod::NAMES.map(|(_, name)| name));
+    Method => names(Method::NAMES.map(|(_, name)| name));
     Scheme => names(Scheme::ALL.map(Scheme::name));
     Size => size();
     StatusRange => pattern("^\\+?[0-9]+(-\\+?[0-9]+)?$");

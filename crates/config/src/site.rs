@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use netem::conditions::Rate;
 use serde::{Deserialize, Serialize};
 use server::{
-    Coding, HostName, HttpVersion, Pattern, RelativePath, RuleMethod, Scheme, Template, Versions,
+    Coding, HostName, HttpVersion, Method, Pattern, RelativePath, Scheme, Template, Versions,
 };
 
 use super::text::{Text, Time};
@@ -64,7 +64,7 @@ pub struct Rule {
     pub versions: Vec<Text<HttpVersion>>,
     /// Methods to match, of `"GET"`, `"HEAD"` and `"OPTIONS"`. Default: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub methods: Vec<Text<RuleMethod>>,
+    pub methods: Vec<Text<Method>>,
     /// Request fields to match, each with a text in which stars match anything, in any case:
     /// `{ Accept = "*image/avif*" }`. With `!` before the text, no line of the field may be like
     /// it: `{ Cookie = "!*" }` matches requests without cookies. Responses of the site have these

@@ -61,6 +61,7 @@
 //! | `criteria`, `glob` | further criteria of rules; texts with stars |
 //! | `request_limit` | requests of a client that a rule answers in a time |
 //! | `joined_rules` | the rule for a request: one, or several that apply together |
+//! | `method` | methods of requests |
 //! | `template` | paths that a rule makes of a request's |
 //! | `scheme`, `versions` | the scheme of a connection; versions of HTTP, and their sets |
 //! | `redirect`, `signed`, `rate`, `cors` | redirections; signed URLs; rates; cross-origin access |
@@ -99,13 +100,14 @@ pub use counters::Counters;
 pub use exchange::lifecycle::ConnectionInfo;
 pub use http_message::access::{AccessRecord, AccessSink, AccessTls, NO_RESPONSE};
 pub use semantics::cors::{Cors, OriginError};
-pub use semantics::criteria::{Criteria, RuleMethod, RuleMethodError};
+pub use semantics::criteria::Criteria;
 pub use semantics::early_hints::{
     EARLY_HINTS_BYTES_MAX, EARLY_HINTS_MAX, EarlyHint, EarlyHintError,
 };
 pub use semantics::encoding::{Coding, CodingError};
 pub use semantics::glob::Glob;
 pub use semantics::hsts::Hsts;
+pub use semantics::method::{Method, MethodError};
 pub use semantics::mime::{MediaTypeError, MediaTypes};
 pub use semantics::pattern::{Pattern, PatternError};
 pub use semantics::pull::{

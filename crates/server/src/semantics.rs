@@ -16,6 +16,7 @@ pub(crate) mod glob;
 pub(crate) mod hsts;
 pub(crate) mod joined_rules;
 pub(crate) mod listing;
+pub(crate) mod method;
 pub(crate) mod mime;
 pub(crate) mod open_failure;
 pub(crate) mod passed;

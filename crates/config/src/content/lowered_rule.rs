@@ -10,7 +10,7 @@ use ::http::{HeaderName, HeaderValue, StatusCode};
 use netem::conditions::Rate;
 use server::{EarlyHint, ExtraField, Glob, RulePull, SigningKeys};
 
-use super::bytes_per_second;
+use super::{bytes_per_second, is_error};
 use crate::origin_place::OriginChoice;
 use crate::place::{Place, Problem};
 use crate::site::{Cors, Pace, Redirect, RequestLimit, Rule, RuleError};
@@ -89,6 +89,11 @@ pub(super) fn lower_rule(
     lowered
 }
 
+fn field_name(name: &str) -> Result<HeaderName, String> {
+    name.parse()
+        .map_err(|_| format!("{name:?} is no name of a header field"))
+}
+
 /// The limit of a rule. Its number is given once all rules are known.
 fn lower_request_limit(
     limit: &RequestLimit,
@@ -101,14 +106,10 @@ fn lower_request_limit(
         let why = format!("{} is not between 1s and 1d", limit.per.0);
         wrong(place.key("per"), &why);
     }
-    let by = limit.by.as_ref().map(|name| {
-        name.parse::<HeaderName>().inspect_err(|_| {
-            wrong(
-                place.key("by"),
-                &format!("{name:?} is no name of a header field"),
-            );
-        })
-    });
+    let by = limit
+        .by
+        .as_ref()
+        .map(|name| field_name(name).inspect_err(|why| wrong(place.key("by"), why)));
     server::RequestLimit {
         number: 0,
         requests: limit.requests,
@@ -130,12 +131,9 @@ fn lower_criteria(
     };
     for (name, value) in &rule.request_fields {
         let Ok(glob) = value.parse::<Glob>();
-        match name.parse::<HeaderName>() {
+        match field_name(name) {
             Ok(name) => criteria.fields.push((name, glob)),
-            Err(_) => wrong(
-                place.key("request_fields").key(name),
-                &format!("{name:?} is no name of a header field"),
-            ),
+            Err(why) => wrong(place.key("request_fields").key(name), &why),
         }
     }
     for (name, value) in &rule.query {
@@ -175,7 +173,7 @@ fn lower_actions(
     lowered.rewrite = rule.rewrite.as_ref().map(|Text(template)| template.clone());
     if let Some(RuleError { status, page }) = &rule.error {
         let known = StatusCode::from_u16(*status).ok();
-        match known.filter(|status| status.is_client_error() || status.is_server_error()) {
+        match known.filter(is_error) {
             Some(status) => {
                 let page = page.as_ref().map(|Text(page)| page.clone());
                 lowered.error = Some(server::RuleError { status, page });
@@ -201,12 +199,9 @@ fn lower_actions(
         });
     }
     for (at, name) in rule.remove_fields.iter().enumerate() {
-        match name.parse::<HeaderName>() {
+        match field_name(name) {
             Ok(name) => lowered.removed_fields.push(name),
-            Err(_) => wrong(
-                place.key("remove_fields").index(at),
-                &format!("{name:?} is no name of a header field"),
-            ),
+            Err(why) => wrong(place.key("remove_fields").index(at), &why),
         }
     }
 }
@@ -288,13 +283,7 @@ fn lower_cors(cors: &Cors) -> Result<server::Cors, (&'static str, String)> {
             .map_err(|error| ("origins", error.to_string()))?,
     };
     let names = |names: &[String]| -> Result<Vec<HeaderName>, String> {
-        let names = names.iter();
-        names
-            .map(|name| {
-                name.parse()
-                    .map_err(|_| format!("{name:?} is no name of a header field"))
-            })
-            .collect()
+        names.iter().map(|name| field_name(name)).collect()
     };
     if let Some(fields) = &cors.request_fields {
         lowered.request_fields = names(fields).map_err(|why| ("request_fields", why))?;

@@ -13,9 +13,10 @@ use http_message::request::HEADER_COUNT_MAX;
 use http2::field::{self, FIELD_BYTES};
 
 use crate::config::Config;
-use crate::exchange::request::{Expectation, Method, Request, method_refusal};
+use crate::exchange::request::{Expectation, Request, method_refusal};
 use crate::exchange::version::Version;
 use crate::semantics::fields::{Field, Present};
+use crate::semantics::method::Method;
 use crate::semantics::scheme::Scheme;
 use http2::priority::Priority;
 

@@ -8,9 +8,9 @@ use host::Growth;
 use http::StatusCode;
 use http_message::request::without_empty_lines;
 
-use crate::semantics::criteria::RuleMethod;
 use crate::semantics::fields::Present;
 use crate::semantics::hsts::Hsts;
+use crate::semantics::method::Method;
 use crate::semantics::rule::Rule;
 use crate::semantics::scheme::Scheme;
 use crate::semantics::site::{HostName, Site};
@@ -45,41 +45,10 @@ pub(crate) struct Request<V> {
     pub(crate) rewritten: Option<Box<Rewritten>>,
 }
 
-/// A target that a rule has put in the place of the requested one.
+/// A target that a rule has put in the place of the requested one, behind one pointer: waiting
+/// requests have little room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rewritten(pub(crate) Box<[u8]>);
-
-/// The method of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Method {
-    /// GET, and all other methods, which are refused.
-    Get,
-    /// HEAD: the response has no body.
-    Head,
-    /// OPTIONS.
-    Options,
-}
-
-impl Method {
-    /// Returns the method of this name.
-    pub(crate) fn of(name: &[u8]) -> Method {
-        match name {
-            b"HEAD" => Method::Head,
-            b"OPTIONS" => Method::Options,
-            _ => Method::Get,
-        }
-    }
-}
-
-impl From<Method> for RuleMethod {
-    fn from(method: Method) -> RuleMethod {
-        match method {
-            Method::Get => RuleMethod::Get,
-            Method::Head => RuleMethod::Head,
-            Method::Options => RuleMethod::Options,
-        }
-    }
-}
 
 /// Returns the status that refuses a method, if no resource here allows it.
 pub(crate) fn method_refusal(name: &[u8]) -> Option<StatusCode> {

@@ -12,9 +12,10 @@ use http_message::framing::{Body, Framing, list};
 use http_message::request::{self, Head, Limits};
 
 use crate::config::Config;
-use crate::exchange::request::{Expectation, Method, Request, method_refusal};
+use crate::exchange::request::{Expectation, Request, method_refusal};
 use crate::http1::head::{Http1, Persistence};
 use crate::semantics::fields::{Field, Present};
+use crate::semantics::method::Method;
 use crate::semantics::scheme::Scheme;
 
 /// The result of parsing the bytes received so far.

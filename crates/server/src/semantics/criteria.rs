@@ -1,89 +1,35 @@
 //! Criteria of a rule besides path, scheme and version.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::str::FromStr;
 
 use http::HeaderName;
 use percent_encoding::percent_decode;
 
 use crate::semantics::fields::Head;
 use crate::semantics::glob::Glob;
+use crate::semantics::method::Method;
 
 /// Criteria of a rule, all of which must be met. Default: none.
 #[derive(Clone, Debug, Default)]
 pub struct Criteria {
     /// Methods; none: all.
-    pub methods: Vec<RuleMethod>,
+    pub methods: Vec<Method>,
     /// Values of request fields: one line of the field is like the text.
     pub fields: Vec<(HeaderName, Glob)>,
     /// Values of parameters of the query, decoded: one of the name is like the text.
     pub query: Vec<(Box<str>, Glob)>,
 }
 
-/// A method that rules know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RuleMethod {
-    /// GET.
-    Get,
-    /// HEAD.
-    Head,
-    /// OPTIONS.
-    Options,
-}
-
-impl RuleMethod {
-    /// Methods and their names.
-    pub const NAMES: [(Self, &'static str); 3] = [
-        (Self::Get, "GET"),
-        (Self::Head, "HEAD"),
-        (Self::Options, "OPTIONS"),
-    ];
-}
-
-/// A text that is no method of a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuleMethodError(String);
-
-impl FromStr for RuleMethod {
-    type Err = RuleMethodError;
-
-    fn from_str(text: &str) -> Result<Self, RuleMethodError> {
-        let found = Self::NAMES.iter().find(|(_, name)| *name == text);
-        let found = found.map(|(method, _)| *method);
-        found.ok_or_else(|| RuleMethodError(text.to_owned()))
-    }
-}
-
-impl fmt::Display for RuleMethod {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let found = Self::NAMES.iter().find(|(method, _)| method == self);
-        f.write_str(found.map_or("", |(_, name)| name))
-    }
-}
-
-impl fmt::Display for RuleMethodError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} is no method of a rule: it is GET, HEAD or OPTIONS; others are refused",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for RuleMethodError {}
-
 impl Criteria {
     /// True if a request meets all criteria.
     #[inline]
-    pub(crate) fn accept(&self, method: RuleMethod, head: Head<'_>, query: Option<&[u8]>) -> bool {
+    pub(crate) fn accept(&self, method: Method, head: Head<'_>, query: Option<&[u8]>) -> bool {
         let is_empty = self.methods.is_empty() && self.fields.is_empty() && self.query.is_empty();
         is_empty || self.accept_all(method, head, query)
     }
 
     #[inline(never)]
-    fn accept_all(&self, method: RuleMethod, head: Head<'_>, query: Option<&[u8]>) -> bool {
+    fn accept_all(&self, method: Method, head: Head<'_>, query: Option<&[u8]>) -> bool {
         let has_method = self.methods.is_empty() || self.methods.contains(&method);
         has_method
             && (self.fields.iter())
@@ -131,7 +77,7 @@ mod tests {
     const HEAD: &[u8] = b"GET /x?v=2&v=a%20b&empty&c=1+2 HTTP/1.1\r\nHost: a.org\r\n\
         Accept: text/html\r\nAccept: image/avif\r\nUser-Agent: Robot/1\r\n\r\n";
 
-    fn accept(criteria: &Criteria, method: RuleMethod) -> bool {
+    fn accept(criteria: &Criteria, method: Method) -> bool {
         let head = Head::new(HEAD, Present::default());
         criteria.accept(method, head, Some(b"v=2&v=a%20b&empty&c=1+2&d=%"))
     }
@@ -155,7 +101,7 @@ mod tests {
                 fields: fields.collect(),
                 query: query.collect(),
             };
-            accept(&criteria, RuleMethod::Get)
+            accept(&criteria, Method::Get)
         };
         for (fields, query, is_met) in [
             (&[][..], &[][..], true),
@@ -186,20 +132,11 @@ mod tests {
     #[test]
     fn methods_are_those_that_files_allow() {
         let criteria = Criteria {
-            methods: vec![RuleMethod::Head, RuleMethod::Options],
+            methods: vec![Method::Head, Method::Options],
             ..Criteria::default()
         };
-        assert!(accept(&criteria, RuleMethod::Head) && accept(&criteria, RuleMethod::Options));
-        assert!(!accept(&criteria, RuleMethod::Get));
-        for (method, name) in RuleMethod::NAMES {
-            assert_eq!(name.parse(), Ok(method));
-            assert_eq!(method.to_string(), name);
-        }
-        let error = "POST".parse::<RuleMethod>().unwrap_err().to_string();
-        assert!(
-            error.contains("\"POST\"") && error.contains("HEAD"),
-            "{error}"
-        );
+        assert!(accept(&criteria, Method::Head) && accept(&criteria, Method::Options));
+        assert!(!accept(&criteria, Method::Get));
     }
 
     #[test]
@@ -209,6 +146,6 @@ mod tests {
             ..Criteria::default()
         };
         let head = Head::new(HEAD, Present::default());
-        assert!(!criteria.accept(RuleMethod::Get, head, None));
+        assert!(!criteria.accept(Method::Get, head, None));
     }
 }

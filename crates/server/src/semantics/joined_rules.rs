@@ -78,8 +78,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::semantics::criteria::RuleMethod;
     use crate::semantics::fields::{Head, Present};
+    use crate::semantics::method::Method;
     use crate::semantics::redirect::Redirect;
     use crate::semantics::rule::ExtraField;
     use crate::semantics::scheme::Scheme;
@@ -101,7 +101,7 @@ mod tests {
             path: path.as_bytes(),
             scheme: Scheme::Http,
             version: HttpVersion::Http1,
-            method: RuleMethod::Get,
+            method: Method::Get,
             head: Head::new(b"", Present::default()),
             query: None,
         };

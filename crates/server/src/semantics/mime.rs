@@ -5,6 +5,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use http2::field;
+
 /// A media type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MediaType {
@@ -52,11 +54,7 @@ impl MediaTypes {
             return Err(MediaTypeError::Extension(extension.to_owned()));
         }
         let essence = media_type.split(';').next().unwrap_or_default().trim_end();
-        let is_token = |part: &str| {
-            let may_stand =
-                |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-            !part.is_empty() && part.bytes().all(may_stand)
-        };
+        let is_token = |part: &str| !part.is_empty() && part.bytes().all(field::is_token);
         let is_type = essence
             .split_once('/')
             .is_some_and(|(kind, name)| is_token(kind) && is_token(name));

@@ -7,9 +7,10 @@ use host::Growth;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::semantics::cors::Cors;
-use crate::semantics::criteria::{Criteria, RuleMethod};
+use crate::semantics::criteria::Criteria;
 use crate::semantics::early_hints::EarlyHint;
 use crate::semantics::fields::Head;
+use crate::semantics::method::Method;
 use crate::semantics::pattern::Pattern;
 use crate::semantics::pull::RulePull;
 use crate::semantics::rate::Pace;
@@ -177,7 +178,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) path: &'a [u8],
     pub(crate) scheme: Scheme,
     pub(crate) version: HttpVersion,
-    pub(crate) method: RuleMethod,
+    pub(crate) method: Method,
     pub(crate) head: Head<'a>,
     pub(crate) query: Option<&'a [u8]>,
 }

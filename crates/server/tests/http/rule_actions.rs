@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 use server::{
-    Config, Criteria, ExtraField, Fallback, MediaTypes, Redirect, RequestLimit, Rule, RuleError,
-    RuleMethod, Site,
+    Config, Criteria, ExtraField, Fallback, MediaTypes, Method, Redirect, RequestLimit, Rule,
+    RuleError, Site,
 };
 
 use crate::lab::{Lab, get_with};
@@ -68,7 +68,7 @@ fn rules_look_at_method_fields_and_query() {
         with(
             "head",
             Criteria {
-                methods: vec![RuleMethod::Head],
+                methods: vec![Method::Head],
                 ..Criteria::default()
             },
         ),

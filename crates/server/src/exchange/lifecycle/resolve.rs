@@ -10,7 +10,7 @@ use host::app::{FileHandle, Io};
 use http::{HeaderValue, StatusCode};
 
 use super::{Exchange, OpenPurpose, Stage};
-use crate::exchange::request::{Method, Place, Request, Rewritten};
+use crate::exchange::request::{Place, Request, Rewritten};
 use crate::exchange::response;
 use crate::exchange::shared::Shared;
 use crate::exchange::version::Version;
@@ -19,6 +19,7 @@ use crate::semantics::conditional;
 use crate::semantics::early_hints::{self, EarlyHint};
 use crate::semantics::encoding::Acceptable;
 use crate::semantics::fields::{Field, Head};
+use crate::semantics::method::Method;
 use crate::semantics::mime::MediaType;
 use crate::semantics::pull::{RulePull, Ticket};
 use crate::semantics::range;
@@ -100,7 +101,7 @@ impl<V: Version> Exchange<V> {
                 path: &shared.file_path,
                 scheme: self.scheme,
                 version: V::VERSION,
-                method: request.method.into(),
+                method: request.method,
                 head,
                 query: target::split_query(target).1,
             };
