@@ -161,7 +161,7 @@ pub fn run() -> Result<(), Failure> {
     let mut stack = Stack::awaiting(config, Link::of(&port), settings.nics, monotonic_us());
     stack.change(&start.stack);
     stack.set_proxies(start.proxies);
-    start.access.apply(&mut stack, monotonic_us());
+    supervisor.apply_access(&mut stack);
     map.into_iter().for_each(|map| stack.steer_with(map));
     for number in &settings.remote_nics {
         stack.set_nic_elsewhere(*number);

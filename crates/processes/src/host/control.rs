@@ -73,8 +73,6 @@ pub struct Start {
     pub stack: Changeable,
     /// Proxies in front of the server and the proxy.
     pub proxies: Proxies,
-    /// Networks that may connect, or may not.
-    pub access: AccessNetworks,
     /// Records for the observer.
     pub observed: Observed,
     /// Secret of QUIC, which no reload changes.
@@ -93,6 +91,8 @@ pub struct HostControl {
     used: Vec<u64>,
     /// Certificates of TLS listeners.
     certificates: Option<Arc<tls::Certificates>>,
+    /// Networks in use that may connect, or may not.
+    access: AccessNetworks,
     /// Configurations that are to replace the current one, in the order received. One certificate
     /// is checked at a time.
     replacing: VecDeque<Result<Replacing, Failure>>,
@@ -147,6 +147,7 @@ impl HostControl {
             come: vec![0; nics],
             used: vec![0; nics],
             certificates: None,
+            access: AccessNetworks::default(),
             replacing: VecDeque::new(),
             orders: VecDeque::new(),
             is_draining: false,
@@ -217,10 +218,10 @@ impl HostControl {
                 proxies: proxies_of(&configuration, &proxy),
                 proxy,
                 stack: configuration.changeable(),
-                access: configuration.content.access().clone(),
                 observed: configuration.observed,
                 quic_secret: configuration.content.quic_secret(),
             };
+            self.access = configuration.content.access().clone();
             if with_tls {
                 let certificates = tls::Certificates::new(&configuration.certificates)
                     .map_err(|error| Failure::input(certificates::WHAT, error))?;
@@ -229,6 +230,11 @@ impl HostControl {
             return Ok(Some(start));
         }
         Ok(None)
+    }
+
+    /// Makes the stack use the networks of the initial configuration, which reloads replace.
+    pub fn apply_access(&self, stack: &mut Stack) {
+        self.access.apply(stack, host::monotonic_us());
     }
 
     /// Returns the certificates of TLS listeners, which reloads replace.
@@ -326,9 +332,9 @@ impl HostControl {
         &mut self,
         now_us: u64,
         stack: &mut Stack,
-        app: (&mut Server, &mut Proxy),
+        server: &mut Server,
+        proxy: &mut Proxy,
     ) {
-        let (server, proxy) = app;
         let Some(replacing) = self.replacing.front_mut() else {
             return;
         };
@@ -341,7 +347,12 @@ impl HostControl {
             (Ok(_), Some(Ok(new))) => {
                 stack.change(&new.stack);
                 stack.set_proxies(new.proxies);
-                let ended = new.access.apply(stack, now_us);
+                // A long list is not built again with each look-up of a name.
+                let mut ended = 0;
+                if new.access != self.access {
+                    ended = new.access.apply(stack, now_us);
+                    self.access = new.access;
+                }
                 server.reconfigure(new.http);
                 proxy.reconfigure(new.proxy);
                 self.observe(new.observed, server, proxy);
@@ -518,7 +529,7 @@ impl NicSource<App> for HostControl {
         }
         // A wakeup that arrives meanwhile is not lost.
         let _ = rustix::io::read(&self.wakeup, &mut [0u8; 8]);
-        self.check_certificate(now_us, stack, (server, proxy));
+        self.check_certificate(now_us, stack, server, proxy);
         if !self.replacing.is_empty() {
             wake(&self.wakeup);
         }
